@@ -1,0 +1,85 @@
+// Package dataplane is the door to whatever forwards packets: three idempotent
+// verbs toward it, and counters back. Its implementations live below
+// (dataplane/xdp, dataplane/memory); the suite that all of them pass is
+// dataplane/conformance.
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// Frontend is what a data plane is asked to hold for one VIP:port.
+type Frontend struct {
+	service.Key
+	Method    service.Method
+	Scheduler service.Scheduler
+	// RingSize is the slots of a Maglev ring.
+	RingSize int
+	// Backends are those to serve, sorted by address; weight 0 drains: flows
+	// that are established stay, no new ones come. Never empty.
+	Backends []service.Backend
+}
+
+// ErrUnsupported is what a data plane answers, wrapped with a reason, to a
+// Frontend that it cannot serve as asked.
+var ErrUnsupported = errors.New("not supported by this data plane")
+
+// Unsupported refuses a frontend by name.
+func Unsupported(k service.Key, what string) error {
+	return fmt.Errorf("%s: %s: %w", k, what, ErrUnsupported)
+}
+
+// DataPlane holds frontends. Its verbs are idempotent, may be called again
+// after a failure, and each leaves the frontend either as it was or as asked:
+// traffic never sees a half-written one. Calls come from one goroutine, but
+// for Counters, which may come from any.
+type DataPlane interface {
+	// List gives what is really held, also by a predecessor that is gone:
+	// the keys, methods, schedulers, ring sizes, backends and weights
+	// (names and nodes are not kept).
+	List() ([]Frontend, error)
+	// Upsert makes the data plane hold f just as given. A backend that is
+	// left out takes no packets any more; one with weight 0 keeps its
+	// established flows.
+	Upsert(f Frontend) error
+	// Delete removes a frontend; one that is absent is no error.
+	Delete(k service.Key) error
+	// Counters gives the counters of every frontend held.
+	Counters() ([]FrontendCounters, error)
+	// Describe tells what this data plane is and how it is attached.
+	Describe() Description
+	// Close lets go of it; what it holds goes on forwarding.
+	Close() error
+}
+
+// Counts are totals since the frontend or backend came to be held.
+type Counts struct {
+	// Packets and Bytes are toward the servers; Bytes are of the IP packet as
+	// it came from the client.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Flows are new flows: SYNs for TCP; where there is a flow table, its
+	// entries made for UDP.
+	Flows uint64 `json:"flows"`
+}
+
+// FrontendCounters are the counters of one frontend and its backends.
+type FrontendCounters struct {
+	Key      service.Key
+	Total    Counts
+	Backends map[string]Counts // by the backend's AddrPort as text
+}
+
+// Description is a data plane in words.
+type Description struct {
+	// Kind is "xdp", "memory" and so on.
+	Kind string `json:"kind"`
+	// Attached says where and how: one line an interface, with the reason
+	// for every fall-back ("eth0: generic: driver has no native XDP").
+	Attached []string `json:"attached,omitempty"`
+	// Drops are packets dropped, by the name of the reason.
+	Drops map[string]uint64 `json:"drops,omitempty"`
+}

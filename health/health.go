@@ -1,0 +1,29 @@
+// Package health says when a server counts as up: what is probed and the
+// thresholds, pure. The probes themselves use the network and live in
+// health/probe; what a server's state means for traffic is for plan to say.
+package health
+
+import (
+	"net/netip"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// Target is one server probed in one way. Two Services that probe the same
+// server alike share one Target.
+type Target struct {
+	Addr  netip.AddrPort
+	Check service.HealthCheck
+}
+
+// State is what is known about a Target.
+type State uint8
+
+// The states: Unknown until the first probe has ended.
+const (
+	Unknown State = iota
+	Up
+	Down
+)
+
+func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }

@@ -1,0 +1,204 @@
+// Package service is the model: what a load-balanced service is, in plain
+// immutable values, and which values are valid. Everything else speaks in
+// these types; nothing here knows Kubernetes, a kernel, BGP or a clock.
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// ID names a Service as its source does.
+type ID struct {
+	Namespace, Name string
+}
+
+// String gives "namespace/name".
+func (id ID) String() string { return id.Namespace + "/" + id.Name }
+
+// MarshalText makes an ID a string in JSON.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// Compare orders IDs by namespace, then name.
+func (id ID) Compare(o ID) int {
+	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
+}
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols a frontend can have.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	}
+	return fmt.Sprintf("protocol(%d)", uint8(p))
+}
+
+// MarshalText makes a Protocol "TCP" or "UDP" in JSON.
+func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Method is how a packet gets from the balancer to its server; the names are
+// those of LVS.
+type Method string
+
+// The forwarding methods.
+const (
+	FullNAT   Method = "fullnat"    // rewrites source and destination; the way back leads through the balancer
+	DirectNAT Method = "direct-nat" // rewrites the destination; the server's node restores the VIP
+	Tunnel    Method = "tunnel"     // IP in IP; the server's node takes it off
+)
+
+// Scheduler is how a server is chosen for a new flow.
+type Scheduler string
+
+// The schedulers.
+const (
+	Maglev     Scheduler = "maglev"
+	RoundRobin Scheduler = "rr"
+)
+
+// Methods and Schedulers list the valid values, in the order they are told to
+// a user.
+var (
+	Methods    = []Method{FullNAT, DirectNAT, Tunnel}
+	Schedulers = []Scheduler{Maglev, RoundRobin}
+)
+
+// Key is what a client addresses: one VIP, port and protocol.
+type Key struct {
+	VIP      netip.Addr
+	Port     uint16
+	Protocol Protocol
+}
+
+// String gives "TCP 10.1.1.1:80".
+func (k Key) String() string {
+	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
+}
+
+// Compare orders keys by address, port and protocol.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(k.VIP.Compare(o.VIP), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
+}
+
+// Backend is one real server behind a frontend.
+type Backend struct {
+	Addr netip.AddrPort
+	// Weight is the server's share of new flows relative to its siblings;
+	// 0 drains it: established flows stay, no new ones come.
+	Weight uint32
+	// Name says who this is (a pod, a host) to people; it decides nothing.
+	Name string
+	// Node is where the server runs, where that is known.
+	Node string
+}
+
+// Draining says that a backend takes no new flows.
+func (b Backend) Draining() bool { return b.Weight == 0 }
+
+// Compare orders backends by their address, their identity.
+func (b Backend) Compare(o Backend) int { return b.Addr.Compare(o.Addr) }
+
+// Frontend is one VIP:port of a Service with the servers behind it.
+type Frontend struct {
+	Key
+	// PortName is the Service port's name, often empty.
+	PortName string
+	// Backends are sorted by address, with no address twice, all of one
+	// family.
+	Backends []Backend
+}
+
+// CheckKind is what a health probe does.
+type CheckKind string
+
+// The health checks.
+const (
+	CheckNone CheckKind = "none"
+	CheckTCP  CheckKind = "tcp"
+	CheckHTTP CheckKind = "http"
+)
+
+// Checks lists the valid kinds.
+var Checks = []CheckKind{CheckTCP, CheckHTTP, CheckNone}
+
+// HealthCheck says how the servers of a Service are probed; the meaning of the
+// fields is keepalived's (delay_loop, connect_timeout, rise, fall).
+type HealthCheck struct {
+	Kind CheckKind
+	// Path is what an HTTP probe GETs; 2xx and 3xx answers are good.
+	Path string
+	// Host is the HTTP probe's Host header; empty for the server's address.
+	Host string
+	// Port is probed in place of the server's own; 0 for the server's own.
+	Port     uint16
+	Interval time.Duration
+	Timeout  time.Duration
+	// Rise good probes in a row bring a server up, Fall bad ones take it
+	// down. The very first probe decides alone.
+	Rise, Fall int
+}
+
+// Defaults of what a Service leaves open.
+const (
+	DefaultMethod    = Tunnel
+	DefaultScheduler = Maglev
+	// DefaultRingSize gives 160 equal servers shares within 1 %.
+	DefaultRingSize = 16381
+	MaxRingSize     = 131071
+)
+
+// DefaultHealthCheck is used where a Service asks for nothing else.
+var DefaultHealthCheck = HealthCheck{
+	Kind: CheckTCP, Path: "/", Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2,
+}
+
+// Service is one load-balanced service. A Service is never changed once it is
+// published: a source that learns of a change publishes a new one.
+type Service struct {
+	ID ID
+	// Created decides between two Services that claim the same Key: the
+	// older wins; equal ages go by ID.
+	Created   time.Time
+	Method    Method
+	Scheduler Scheduler
+	// RingSize is the number of slots of the Maglev ring, a prime; all
+	// balancers must use the same.
+	RingSize int
+	Health   HealthCheck
+	// Panic keeps all servers in service when every one fails its checks.
+	Panic bool
+	// Prefixes are announced in place of each VIP's own /32 or /128 that they
+	// contain.
+	Prefixes []netip.Prefix
+	// Frontends are sorted by Key, with no Key twice.
+	Frontends []Frontend
+	// Origin says where this Service was read: "web.yaml:12".
+	Origin string
+}
+
+// Older says whether s wins over o where both claim one Key.
+func (s *Service) Older(o *Service) bool {
+	if !s.Created.Equal(o.Created) {
+		return s.Created.Before(o.Created)
+	}
+	return s.ID.Compare(o.ID) < 0
+}
+
+// SortBackends orders backends by address and drops later doubles.
+func SortBackends(bs []Backend) []Backend {
+	slices.SortStableFunc(bs, Backend.Compare)
+	return slices.CompactFunc(bs, func(a, b Backend) bool { return a.Addr == b.Addr })
+}

@@ -1,0 +1,53 @@
+// Package source is the door through which services come in: a Source yields
+// whole snapshots and says when it has loaded. Where they come from is the
+// business of the packages below (source/manifest, source/kube).
+package source
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// Problem is something in the input that was refused, by name, with the mend.
+type Problem struct {
+	// Object is what was refused: "Service default/web" or "EndpointSlice
+	// default/web-1"; empty where the text did not even name one.
+	Object string `json:"object,omitempty"`
+	// Where is "file:line"; empty for objects that come from an API.
+	Where string `json:"where,omitempty"`
+	// Field is the path of the refused field: "spec.ports[0].port".
+	Field string `json:"field,omitempty"`
+	// Message says what is wrong and what would be right.
+	Message string `json:"message"`
+}
+
+// String gives "web.yaml:12: Service default/web: spec.ports[0].port: message".
+func (p Problem) String() string {
+	s := ""
+	for _, part := range []string{p.Where, p.Object, p.Field} {
+		if part != "" {
+			s += part + ": "
+		}
+	}
+	return s + p.Message
+}
+
+// Snapshot is all that a source knows at one moment. It is never changed after
+// it is published.
+type Snapshot struct {
+	// Services are sorted by ID. A Service that did not change between two
+	// snapshots is the same pointer in both.
+	Services []*service.Service
+	// Problems are what was refused; what an object held before a refused
+	// change is still among Services.
+	Problems []Problem
+}
+
+// Source yields snapshots.
+type Source interface {
+	// Run calls publish with the first snapshot once everything has loaded,
+	// and again after every change, until ctx ends. It returns an error only
+	// where it cannot go on at all.
+	Run(ctx context.Context, publish func(Snapshot)) error
+}
