@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
 )
 
 // View is one way to look at a Status: what JSON and YAML show, and the table
@@ -241,3 +240,29 @@ func size(n uint64) string {
 	return fmt.Sprintf("%.1f%ciB", v, units[i])
 }
 
+// Only keeps the services named, each "namespace/name" or a name alone; all
+// of them where none is named. A name that fits none is an error.
+func (s Status) Only(names ...string) (Status, error) {
+	if len(names) == 0 {
+		return s, nil
+	}
+	kept := []Service{}
+	found := make([]bool, len(names))
+	for _, svc := range s.Services {
+		_, short, _ := strings.Cut(svc.ID, "/")
+		keep := false
+		for i, n := range names {
+			if n == svc.ID || n == short {
+				found[i], keep = true, true
+			}
+		}
+		if keep {
+			kept = append(kept, svc)
+		}
+	}
+	if i := slices.Index(found, false); i >= 0 {
+		return s, fmt.Errorf("no service %s here: fairlead services shows which there are", names[i])
+	}
+	s.Services = kept
+	return s, nil
+}
