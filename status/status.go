@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -67,27 +68,14 @@ type Service struct {
 	Frontends []Frontend `json:"frontends"`
 }
 
-// FrontendState is what became of a frontend.
-type FrontendState string
-
-// The states of a frontend. All but Active come with a reason in words.
+// The states of a frontend beyond those that the plan knows: what became of
+// its wish. All states but plan.Active come with a reason in words.
 const (
-	// Active: the data plane holds it and new flows are served.
-	Active FrontendState = "active"
-	// Panic: held with all its servers although every one fails its checks.
-	Panic FrontendState = "panic"
-	// Pending: wanted, but not held yet.
-	Pending FrontendState = "pending"
-	// Refused: it will not be held until its definition changes.
-	Refused FrontendState = "refused"
-	// NoEndpoints: there is no server behind it.
-	NoEndpoints FrontendState = "no-endpoints"
-	// NoHealthyBackends: every server fails its checks and panic is off.
-	NoHealthyBackends FrontendState = "no-healthy-backends"
+	// Pending: wanted, but the data plane does not hold it yet.
+	Pending plan.State = "pending"
+	// Refused: the data plane cannot hold it as it is wanted.
+	Refused plan.State = "refused"
 )
-
-// Served says whether packets to a frontend in this state reach a server.
-func (s FrontendState) Served() bool { return s == Active || s == Panic }
 
 // Frontend is one VIP and port.
 type Frontend struct {
@@ -96,7 +84,7 @@ type Frontend struct {
 	Protocol string     `json:"protocol"`
 	PortName string     `json:"portName,omitempty"`
 	// Reason says why State is not active.
-	State    FrontendState    `json:"state"`
+	State    plan.State       `json:"state"`
 	Reason   string           `json:"reason,omitempty"`
 	Counts   dataplane.Counts `json:"counts"`
 	Backends []Backend        `json:"backends"`
@@ -142,8 +130,9 @@ func (b Backend) state() string {
 
 // Route is one prefix by one next hop.
 type Route struct {
-	Prefix  netip.Prefix `json:"prefix"`
-	NextHop netip.Addr   `json:"nextHop"`
+	Prefix netip.Prefix `json:"prefix"`
+	// NextHop is empty where this node has none to announce.
+	NextHop netip.Addr `json:"nextHop"`
 	// Announced: peers have been told (on a router: the kernel holds it).
 	Announced bool `json:"announced"`
 	// Since is when Announced last changed; zero where it never did.

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -179,7 +180,7 @@ func (v routes) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 func (v routes) table(t *table) {
 	t.row("PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
 	for _, r := range v.list {
-		t.row(r.Prefix.String(), r.NextHop.String(), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
 }
@@ -211,6 +212,13 @@ func tally(count map[string]uint64) string {
 		words[i] = fmt.Sprintf("%d %s", count[w], w)
 	}
 	return strings.Join(words, ", ")
+}
+
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 func number(n int) string {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -41,7 +42,7 @@ func balancer() Status {
 			{ID: "default/web", Method: service.Tunnel, Scheduler: service.Maglev, RingSize: 16381, Check: service.CheckHTTP,
 				Origin: "web.yaml:1", Frontends: []Frontend{web()}},
 			{ID: "edge/dns", Method: service.FullNAT, Scheduler: service.RoundRobin, Check: service.CheckNone, Origin: "dns.yaml:1",
-				Frontends: []Frontend{{VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: "UDP", State: NoEndpoints,
+				Frontends: []Frontend{{VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: "UDP", State: plan.NoEndpoints,
 					Reason: "no EndpointSlice names a ready endpoint"}}},
 		},
 		Routes: []Route{
@@ -60,7 +61,7 @@ func balancer() Status {
 
 func web() Frontend {
 	return Frontend{
-		VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", PortName: "http", State: Active,
+		VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", PortName: "http", State: plan.Active,
 		Counts: dataplane.Counts{Packets: 123456, Bytes: 98765432, Flows: 4321},
 		Backends: []Backend{
 			{Address: netip.MustParseAddrPort("172.16.1.10:8080"), Name: "web-1", Node: "node1", Weight: 1, Health: "up",
