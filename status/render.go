@@ -29,7 +29,7 @@ var Formats = []Format{Table, JSON, YAML}
 // ParseFormat refuses what is no format.
 func ParseFormat(s string) (Format, error) {
 	if !slices.Contains(Formats, Format(s)) {
-		return "", fmt.Errorf("-o %s: not an output format: use table, json or yaml", s)
+		return "", fmt.Errorf("%q is no output format: use table, json or yaml", s)
 	}
 	return Format(s), nil
 }
