@@ -214,8 +214,6 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
 	case serving > 0, active == 0 && len(good) > 0:
 		return good, Active, ""
-	case waiting > 0:
-		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
 	}
