@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -15,8 +16,8 @@ import (
 type View struct {
 	Plan     *plan.Plan
 	Problems []source.Problem
-	// Held are the frontends that the data plane holds.
-	Held map[service.Key]bool
+	// Held are the frontends as the data plane holds them.
+	Held map[service.Key]dataplane.Frontend
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
 	// Announced are the routes that are announced.
@@ -34,10 +35,7 @@ func (l *Loop) View() *View { return l.view.Load() }
 func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[string]error) {
 	v := &View{
 		Plan: p, Problems: problems, Failures: failures, Loaded: true,
-		Held: map[service.Key]bool{}, Refused: map[service.Key]string{}, Announced: slices.Clone(l.announced),
-	}
-	for k := range maps.Keys(l.held) {
-		v.Held[k] = true
+		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: slices.Clone(l.announced),
 	}
 	for k, r := range l.refused {
 		v.Refused[k] = r.err.Error()

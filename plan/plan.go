@@ -186,12 +186,14 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
 	}
 	var good, all []service.Backend
-	active, waiting, serving := 0, 0, 0
+	active, waiting, serving, known := 0, 0, 0, false
 	for _, b := range f.Backends {
 		all = append(all, b.Backend)
 		up := b.Health == health.Up
+		isHeld := held(f.Key, b.Addr)
+		known = known || isHeld
 		if b.Health == health.Unknown {
-			if up = held(f.Key, b.Addr); !up {
+			if up = isHeld; !up {
 				waiting++
 			}
 		}
@@ -206,10 +208,12 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		}
 	}
 	switch {
+	case waiting > 0 && !known:
+		// A ring of some servers only would send the flows of other balancers
+		// astray.
+		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
 	case serving > 0, active == 0 && len(good) > 0:
 		return good, Active, ""
-	case waiting > 0:
-		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
 	}

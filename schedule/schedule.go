@@ -16,10 +16,13 @@ type Flow struct {
 	service.Key
 }
 
+// String gives "192.168.0.2:40000 to TCP 10.1.1.1:80".
+func (f Flow) String() string { return f.Client.String() + " to " + f.Key.String() }
+
 // Maglev gives the slot of a flow: the same for every packet of it, on every
 // balancer. slots must not be empty.
 func Maglev(slots []ring.Slot, f Flow) ring.Slot {
-	return slots[uint64(Hash(f))%uint64(len(slots))]
+	return slots[slot(Hash(f), len(slots))]
 }
 
 // RoundRobin takes the slots in turn. Its zero value is ready.

@@ -103,16 +103,16 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	out.Counts = counts.Total
 	for _, b := range f.Backends {
 		shown := g.backend(b)
-		shown.InService = g.view.Held[f.Key] && used(f, b)
+		shown.InService = f.State != plan.Conflict && holds(g.view.Held[f.Key], b)
 		shown.Counts = counts.Backends[b.Addr.String()]
 		out.Backends = append(out.Backends, shown)
 	}
 	return out
 }
 
-// used says whether a backend is among those that are wanted in service.
-func used(f *plan.Frontend, b plan.Backend) bool {
-	return f.Want != nil && slices.ContainsFunc(f.Want.Backends, func(w service.Backend) bool { return w.Addr == b.Addr })
+// holds says whether a frontend is held with a backend.
+func holds(held dataplane.Frontend, b plan.Backend) bool {
+	return slices.ContainsFunc(held.Backends, func(h service.Backend) bool { return h.Addr == b.Addr })
 }
 
 // state is the plan's, or what became of the plan's wish.
@@ -123,7 +123,7 @@ func (g *gatherer) state(f *plan.Frontend) (plan.State, string) {
 	if why, refused := g.view.Refused[f.Key]; refused {
 		return Refused, why
 	}
-	if g.view.Held[f.Key] {
+	if _, held := g.view.Held[f.Key]; held {
 		return f.State, f.Reason
 	}
 	err := cmp.Or(g.view.Failures[f.Key.String()], g.view.Failures["data plane"])
@@ -175,7 +175,7 @@ func (g *gatherer) unannounced(r plan.Route) string {
 		if why, refused := g.view.Refused[k]; refused {
 			return fmt.Sprintf("%s is refused: %s", k, why)
 		}
-		if !g.view.Held[k] {
+		if _, held := g.view.Held[k]; !held {
 			return fmt.Sprintf("%s is not held by the data plane yet", k)
 		}
 	}

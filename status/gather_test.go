@@ -59,13 +59,14 @@ func scene(t *testing.T) Agent {
 		},
 		Held: func(service.Key, netip.AddrPort) bool { return false },
 	})
-	dp := memory.New()
+	dp, held := memory.New(), map[service.Key]dataplane.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
 	for _, f := range p.Frontends {
 		if f.Want != nil && (f.Key == web || f.Key == six) {
 			if err := dp.Upsert(*f.Want); err != nil {
 				t.Fatal(err)
 			}
+			held[f.Key] = *f.Want
 		}
 	}
 	flow := schedule.Flow{Client: netip.MustParseAddrPort("192.168.0.2:1234"), Key: web}
@@ -76,7 +77,7 @@ func scene(t *testing.T) Agent {
 	view := &control.View{
 		Plan: p, Loaded: true,
 		Problems:  []source.Problem{{Object: "Service default/bad", Message: "no"}},
-		Held:      map[service.Key]bool{web: true, six: true},
+		Held:      held,
 		Refused:   map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
 		Announced: []announce.Route{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), NextHop: netip.MustParseAddr("10.0.0.105")}},
 		Failures:  map[string]error{late.String(): errors.New("no space left in map")},

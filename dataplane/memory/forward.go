@@ -60,7 +60,7 @@ func (f *frontend) choose(flow schedule.Flow, syn bool) (slot ring.Slot, fresh b
 		}
 		return slot, syn
 	}
-	if id, known := f.flows[flow]; known && !syn {
+	if id, known := f.flows[flow]; known {
 		return ring.Slot{First: id}, false
 	}
 	id := f.next(flow)
