@@ -1,16 +1,22 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/manifest"
 )
 
 const root = "../.."
@@ -203,4 +209,55 @@ func checkFairlead(args []string) error {
 		return err
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// TestManifestsInThePagesAreRight: what a page shows as a manifest is taken
+// without a word, and is a Service with servers.
+func TestManifestsInThePagesAreRight(t *testing.T) {
+	checked := 0
+	for page, text := range pages(t) {
+		for _, s := range snippets(text) {
+			if s.language != "yaml" {
+				continue
+			}
+			checked++
+			if err := checkManifest(t, s.text); err != nil {
+				t.Errorf("%s:%d: %v", page, s.line, err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no page shows a manifest")
+	}
+	if checkManifest(t, "apiVersion: v1\nkind: Servcie\n") == nil {
+		t.Error("a wrong manifest passes")
+	}
+}
+
+// checkManifest reads a manifest as an agent does.
+func checkManifest(t *testing.T, text string) error {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "page.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got source.Snapshot
+	err := manifest.New(dir, slog.New(slog.DiscardHandler)).Run(ctx, func(s source.Snapshot) { got = s; cancel() })
+	switch {
+	case err != nil:
+		return err
+	case len(got.Problems) > 0:
+		return fmt.Errorf("%s", got.Problems[0])
+	case len(got.Services) == 0:
+		return fmt.Errorf("no Service in it")
+	}
+	for _, svc := range got.Services {
+		for _, f := range svc.Frontends {
+			if len(f.Backends) == 0 {
+				return fmt.Errorf("%s %s has no servers", svc.ID, f.Key)
+			}
+		}
+	}
+	return nil
 }
