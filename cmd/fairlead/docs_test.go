@@ -128,6 +128,32 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	}
 }
 
+// TestLinksInThePagesLead to files that are there.
+func TestLinksInThePagesLead(t *testing.T) {
+	for page, text := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+// TestArchitectureNamesEveryFolder: the map has a line for each.
+func TestArchitectureNamesEveryFolder(t *testing.T) {
+	page := pages(t)["ARCHITECTURE.md"]
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := []string{"bin", "out", ".git", "LICENSES"}
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(built, e.Name()) && !strings.Contains(page, "`"+e.Name()+"/") {
+			t.Errorf("ARCHITECTURE.md has no line for %s/", e.Name())
+		}
+	}
+}
+
 // checkLine says what is wrong with a command line, up to a pipe or a
 // redirection.
 func checkLine(line string) error {
