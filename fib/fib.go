@@ -33,12 +33,12 @@ const (
 	// DefaultBuckets a group: the smallest share is within 1 % of even for up
 	// to five next hops, within 3 % for sixteen.
 	DefaultBuckets = 512
-	// DefaultFirstID starts the range of 65536 ids that are ours; routing
-	// daemons count from 1.
-	DefaultFirstID = 0xfa1d0000
+	// DefaultFirstID starts the range of ids that are ours; the kernel and
+	// routing daemons count from 1.
+	DefaultFirstID = 100000
 )
 
-const idRange = 0x10000
+const idRange = 100000
 
 // Config says whose routes these are and how groups behave.
 type Config struct {

@@ -180,7 +180,8 @@ func Format(routes []Route) string {
 		if !r.Prefix.Addr().Is4() {
 			tail += " pref medium"
 		}
-		if len(r.Hops) == 1 {
+		// A group of one shows as a single way, in IPv4 only.
+		if len(r.Hops) == 1 && r.Prefix.Addr().Is4() {
 			fmt.Fprintf(&b, " via %s dev %s%s\n", r.Hops[0].Gateway, r.Hops[0].Device, tail)
 			continue
 		}
