@@ -1,0 +1,99 @@
+// Package testkit is what tests of parts that touch the kernel share: a
+// sandbox around a whole package's tests, network namespaces, waiting with a
+// deadline. The product itself must not import it.
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// Main runs a package's tests inside a sandbox, so that even a killed test
+// leaves nothing behind:
+//
+//	func TestMain(m *testing.M) { testkit.Main(m) }
+//
+// The tests have an own, empty network namespace with lo up, a bpffs on
+// /sys/fs/bpf, an empty /run, and TMPDIR within it. Flags, output, exit code
+// and coverage are those of a plain `go test`.
+func Main(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if err := sandbox.Enter(sandbox.Options{Name: "test", Net: true}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	tmp := filepath.Join(sandbox.WorkDir, "tmp")
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv("TMPDIR", tmp)
+	return m.Run()
+}
+
+var netnsCount atomic.Int64
+
+// NetNS makes a network namespace that ends with the test. Its lo is up.
+func NetNS(t testing.TB) *netns.NS {
+	t.Helper()
+	if !sandbox.Inside("test") {
+		t.Fatal("testkit.NetNS needs the sandbox: give the package `func TestMain(m *testing.M) { testkit.Main(m) }`")
+	}
+	name := fmt.Sprintf("%s-%d", strings.Map(plain, t.Name()), netnsCount.Add(1))
+	ns, err := netns.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}
+
+func plain(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+		return r
+	}
+	return '-'
+}
+
+// Do runs f in a namespace and ends the test where f fails.
+func Do(t testing.TB, ns *netns.NS, f func() error) {
+	t.Helper()
+	if err := ns.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually asks cond again and again until it answers nil, and ends the test
+// with its last answer where that does not come within the given time. Give it
+// many times what an idle machine needs.
+func Eventually(t testing.TB, within time.Duration, cond func() error) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	pause := time.Millisecond
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %v", within, err)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond)
+	}
+}

@@ -1,0 +1,98 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// exitSetup is init's exit code where the sandbox could not be made.
+const exitSetup = 1
+
+// runInit is pid 1: it prepares the sandbox, starts the program in it, and
+// gives back the program's exit code. When it returns, the kernel kills what
+// still runs inside.
+func runInit(o Options) int {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	unix.CloseOnExec(lifelineFD)
+	unix.Close(readyFD)
+	go func() {
+		io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
+		os.Exit(128 + int(unix.SIGKILL))
+	}()
+	if err := prepare(o); err != nil {
+		fmt.Fprintf(os.Stderr, "sandbox %s: %v\n", o.Name, err)
+		return exitSetup
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
+		Env:   environment(o.Name),
+		Files: []uintptr{0, 1, 2},
+	})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "sandbox %s: start the program: %v\n", o.Name, err)
+		return exitSetup
+	}
+	go func() {
+		for s := range signals {
+			unix.Kill(pid, s.(unix.Signal))
+		}
+	}()
+	return reap(pid)
+}
+
+// reap waits for every child, its own and adopted ones, until the program ends.
+func reap(program int) int {
+	for {
+		var ws unix.WaitStatus
+		switch pid, err := unix.Wait4(-1, &ws, 0, nil); {
+		case err == unix.EINTR:
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "sandbox: wait: %v\n", err)
+			return exitSetup
+		case pid == program && (ws.Exited() || ws.Signaled()):
+			return exitCode(ws)
+		}
+	}
+}
+
+// prepare mounts what must be the sandbox's own. /run is replaced as a whole:
+// netns.Dir may not exist there, and making it would leave it behind.
+func prepare(o Options) error {
+	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	mounts := []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+		skip                 bool
+	}{
+		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE, "", false},
+		{"proc", "/proc", "proc", safe, "", false},
+		{"sysfs", "/sys", "sysfs", safe, "", !o.Net}, // shows the devices of the netns that mounts it
+		{"bpf", "/sys/fs/bpf", "bpf", safe, "mode=0700", false},
+		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755", false},
+	}
+	for _, m := range mounts {
+		if m.skip {
+			continue
+		}
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.kind, m.target, err)
+		}
+	}
+	for _, dir := range []string{netns.Dir, WorkDir, "/run/lock"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if o.Net {
+		return netns.LoopbackUp()
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The signals that are handed on.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
+
+// lastSignal is how many signals make the supervisor stop asking.
+const lastSignal = 3
+
+// File descriptors that init inherits, beside the standard three.
+const (
+	lifelineFD = 3 // reads EOF when the supervisor is gone
+	readyFD    = 4 // closed by init when it can take signals
+)
+
+// supervise starts init and waits for its end.
+func supervise(o Options) (int, error) {
+	// The death signal comes when the thread ends that started the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+
+	lifeline, alive, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer alive.Close()
+	isReady, ready, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	cmd := initCommand(o)
+	cmd.ExtraFiles = []*os.File{lifeline, ready}
+	err = cmd.Start()
+	lifeline.Close()
+	ready.Close()
+	if errors.Is(err, unix.EPERM) {
+		return 0, errors.Join(ErrNotPermitted, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	go handOn(cmd.Process, signals, isReady)
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exitCode(unix.WaitStatus(exit.Sys().(syscall.WaitStatus))), nil
+	}
+	return 0, err
+}
+
+func initCommand(o Options) *exec.Cmd {
+	flags := uintptr(unix.CLONE_NEWNS | unix.CLONE_NEWPID)
+	if o.Net {
+		flags |= unix.CLONE_NEWNET
+	}
+	return &exec.Cmd{
+		Path:   "/proc/self/exe",
+		Args:   os.Args,
+		Env:    environment(o.Name + "/init"),
+		Stdin:  standardInput(),
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: flags,
+			Pdeathsig:  unix.SIGKILL,
+			// Out of the terminal's foreground group: a Ctrl-C reaches the
+			// supervisor alone, which hands it on, so it never comes twice.
+			Setpgid: true,
+		},
+	}
+}
+
+// handOn passes signals to init. One that comes before init can take signals
+// would be lost (pid 1 has no default actions): nothing runs yet then, so it
+// ends init at once.
+func handOn(init *os.Process, signals <-chan os.Signal, isReady io.Reader) {
+	ready := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, isReady)
+		close(ready)
+	}()
+	for n := 1; ; n++ {
+		s := <-signals
+		select {
+		case <-ready:
+			if n < lastSignal {
+				init.Signal(s)
+				continue
+			}
+		default:
+		}
+		init.Kill()
+	}
+}
+
+// standardInput withholds a terminal: reading it from outside the foreground
+// group would stop the program.
+func standardInput() io.Reader {
+	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err == nil {
+		return nil
+	}
+	return os.Stdin
+}
+
+// environment is this process's with another marker.
+func environment(stage string) []string {
+	env := []string{marker + "=" + stage}
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, marker+"=") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
