@@ -85,6 +85,14 @@ type Resolved struct {
 	Password           string
 }
 
+// ErrInvalid is what every error of Resolve is: the operator can mend it.
+var ErrInvalid = errors.New("invalid configuration")
+
+// invalid makes an error ErrInvalid without a word more.
+type invalid struct{ error }
+
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+
 // Resolve checks a configuration and looks up what it leaves open. All that is
 // wrong is told at once.
 func (a Agent) Resolve() (*Resolved, error) {
@@ -121,7 +129,10 @@ func (a Agent) Resolve() (*Resolved, error) {
 		r.resolveAddresses(refuse)
 		r.resolveBGP(refuse)
 	}
-	return r, errors.Join(errs...)
+	if len(errs) > 0 {
+		return nil, invalid{errors.Join(errs...)}
+	}
+	return r, nil
 }
 
 type refuser func(flag, format string, args ...any)
