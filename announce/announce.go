@@ -21,6 +21,14 @@ func (r Route) Compare(o Route) int {
 		r.NextHop.Compare(o.NextHop))
 }
 
+// RouteSet is a prefix as a router sees it: every balancer that offers it.
+type RouteSet struct {
+	Prefix netip.Prefix `json:"prefix"`
+	// NextHops are distinct and sorted: a router whose list changes its order
+	// sends every flow another way.
+	NextHops []netip.Addr `json:"nextHops"`
+}
+
 // Announcer makes routes known.
 type Announcer interface {
 	// Set announces exactly these routes and withdraws all others. When it
@@ -43,6 +51,9 @@ type Peer struct {
 	// LastError is why the session last failed or could not come up, in
 	// words; empty where it never did.
 	LastError string `json:"lastError,omitempty"`
-	Received  uint32 `json:"received"`
-	Sent      uint32 `json:"sent"`
+	// BFD is the state of the fast failure detection ("up", "down", "init"),
+	// "off" where it is not asked for, or why it cannot run.
+	BFD      string `json:"bfd,omitempty"`
+	Received uint32 `json:"received"`
+	Sent     uint32 `json:"sent"`
 }

@@ -45,15 +45,21 @@ static __always_inline void addr_to_v6(struct in6_addr *v6, const struct addr *a
 	v6->in6_u.u6_addr32[3] = a->word[3];
 }
 
+/* Without a branch a word: each would double what the verifier has to follow. */
+static __always_inline __u32 addr_differ(const struct addr *a, const struct addr *b)
+{
+	return (a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
+	       (a->word[3] ^ b->word[3]);
+}
+
 static __always_inline bool addr_equal(const struct addr *a, const struct addr *b)
 {
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
-	       a->word[0] == b->word[0];
+	return addr_differ(a, b) == 0;
 }
 
 static __always_inline bool addr_is_v4(const struct addr *a)
 {
-	return a->word[0] == 0 && a->word[1] == 0 && a->word[2] == V4_MAPPED_PREFIX;
+	return (a->word[0] | a->word[1] | (a->word[2] ^ V4_MAPPED_PREFIX)) == 0;
 }
 
 static __always_inline bool addr_is_zero(const struct addr *a)

@@ -30,9 +30,4 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Keeps a type in the object's BTF that no map or function mentions, so that
- * bpf2go can generate Go from it.
- */
-#define EXPORT_TYPE(kind, name) const kind name *__export_##name __attribute__((unused))
-
 #endif

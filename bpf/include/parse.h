@@ -78,9 +78,9 @@ static __always_inline bool ipv4_is_fragment(const struct iphdr *ip)
 
 /* What a TCP packet says about its connection's life. */
 enum tcp_flags {
-	TCP_FLAG_SYN_ONLY = 1, /* SYN without ACK: a new connection */
-	TCP_FLAG_FINISH = 2,   /* FIN or RST: the connection ends */
-	TCP_FLAG_ACKED = 4,    /* ACK: someone answered */
+	TCP_OPENS = 1,	   /* SYN without ACK: a new connection */
+	TCP_FINISHES = 2,  /* FIN or RST: the connection ends */
+	TCP_CONTINUES = 4, /* ACK without SYN: both sides have spoken */
 };
 
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
@@ -88,11 +88,11 @@ static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 	__u8 flags = 0;
 
 	if (tcp->syn && !tcp->ack)
-		flags |= TCP_FLAG_SYN_ONLY;
+		flags |= TCP_OPENS;
 	if (tcp->fin || tcp->rst)
-		flags |= TCP_FLAG_FINISH;
-	if (tcp->ack)
-		flags |= TCP_FLAG_ACKED;
+		flags |= TCP_FINISHES;
+	if (tcp->ack && !tcp->syn)
+		flags |= TCP_CONTINUES;
 	return flags;
 }
 

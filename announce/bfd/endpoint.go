@@ -1,0 +1,232 @@
+// Package bfd finds out within a second that a neighbour is gone although no
+// link went down: Bidirectional Forwarding Detection in asynchronous mode,
+// without echo and authentication (RFC 5880, RFC 5881, RFC 5883). It knows no
+// routing protocol: an Endpoint holds the sockets of one local address, a
+// Session watches one neighbour and calls back when it is lost.
+//
+// gobgp has BFD too, but it starts a second late, takes the port for the whole
+// namespace, and can lock itself up when several sessions fail at once
+// (docs/decisions).
+package bfd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// UDP ports: single hop (RFC 5881), where only packets that no router has
+// touched count, and multihop (RFC 5883).
+const (
+	PortSingleHop = 3784
+	PortMultihop  = 4784
+)
+
+// Endpoint receives for all sessions of one local address.
+type Endpoint struct {
+	local   netip.Addr
+	sockets []*net.UDPConn
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	byRemote map[netip.Addr]*Session
+	byLocal  map[uint32]*Session
+	refused  uint64
+}
+
+// Listen opens both BFD ports of a local address. It fails where another
+// program (or another agent on the same address) has them.
+func Listen(local netip.Addr) (*Endpoint, error) {
+	e := &Endpoint{local: local, byRemote: map[netip.Addr]*Session{}, byLocal: map[uint32]*Session{}}
+	for _, port := range []uint16{PortSingleHop, PortMultihop} {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
+		if err == nil {
+			e.sockets = append(e.sockets, c)
+			err = receiveTTL(c, local.Is4())
+		}
+		if err != nil {
+			e.closeSockets()
+			return nil, fmt.Errorf("BFD on %s, UDP port %d: %w", local, port, err)
+		}
+	}
+	for i, c := range e.sockets {
+		rc, err := c.SyscallConn()
+		if err != nil {
+			e.closeSockets()
+			return nil, err
+		}
+		e.wg.Add(1)
+		go e.receive(rc, i == 0)
+	}
+	return e, nil
+}
+
+// Refused counts packets that fitted no session or broke a rule.
+func (e *Endpoint) Refused() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refused
+}
+
+// Close ends all sessions, telling the neighbours that it is on purpose.
+func (e *Endpoint) Close() {
+	e.mu.Lock()
+	e.closed = true
+	sessions := make([]*Session, 0, len(e.byRemote))
+	for _, s := range e.byRemote {
+		sessions = append(sessions, s)
+	}
+	e.mu.Unlock()
+	for _, s := range sessions {
+		s.Close()
+	}
+	e.closeSockets()
+	e.wg.Wait()
+}
+
+func (e *Endpoint) closeSockets() {
+	for _, c := range e.sockets {
+		c.Close()
+	}
+}
+
+func receiveTTL(c *net.UDPConn, is4 bool) error {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	level, opt := unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT
+	if is4 {
+		level, opt = unix.IPPROTO_IP, unix.IP_RECVTTL
+	}
+	var serr error
+	if err := rc.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), level, opt, 1) }); err != nil {
+		return err
+	}
+	return serr
+}
+
+func (e *Endpoint) receive(rc syscall.RawConn, singleHop bool) {
+	defer e.wg.Done()
+	for {
+		var d datagram
+		var rerr error
+		err := rc.Read(func(fd uintptr) bool {
+			d, rerr = readDatagram(fd)
+			return !errors.Is(rerr, unix.EAGAIN)
+		})
+		if err != nil {
+			return // the socket was closed
+		}
+		if rerr == nil {
+			e.mu.Lock()
+			e.handle(d, singleHop)
+			e.mu.Unlock()
+		}
+	}
+}
+
+// drain takes in what already lies in the sockets. A busy machine may run a
+// timer before the receiver: nobody is declared dead with his packets unread.
+func (e *Endpoint) drain() {
+	for i, c := range e.sockets {
+		rc, err := c.SyscallConn()
+		if err != nil {
+			continue
+		}
+		_ = rc.Control(func(fd uintptr) {
+			for {
+				d, err := readDatagram(fd)
+				if err != nil {
+					return
+				}
+				e.handle(d, i == 0)
+			}
+		})
+	}
+}
+
+type datagram struct {
+	from netip.Addr
+	ttl  int
+	data []byte
+}
+
+func readDatagram(fd uintptr) (datagram, error) {
+	var buf [128]byte
+	var oob [64]byte
+	n, oobn, _, from, err := unix.Recvmsg(int(fd), buf[:], oob[:], unix.MSG_DONTWAIT)
+	if err != nil {
+		return datagram{}, err
+	}
+	d := datagram{ttl: -1, data: append([]byte(nil), buf[:n]...)}
+	switch a := from.(type) {
+	case *unix.SockaddrInet4:
+		d.from = netip.AddrFrom4(a.Addr)
+	case *unix.SockaddrInet6:
+		d.from = netip.AddrFrom16(a.Addr).Unmap()
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return d, nil
+	}
+	for _, m := range msgs {
+		ttl := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL
+		hops := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT
+		if (ttl || hops) && len(m.Data) >= 4 {
+			d.ttl = int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return d, nil
+}
+
+// handle runs under e.mu.
+func (e *Endpoint) handle(d datagram, singleHop bool) {
+	p, err := parse(d.data)
+	// RFC 5881, section 5: a single hop's packet still has its 255.
+	if err != nil || singleHop && d.ttl != 255 {
+		e.refused++
+		return
+	}
+	s := e.byRemote[d.from]
+	if p.your != 0 {
+		s = e.byLocal[p.your]
+	}
+	if s == nil || s.remote != d.from {
+		e.refused++
+		return
+	}
+	port := uint16(PortMultihop)
+	if singleHop {
+		port = PortSingleHop
+	}
+	s.heard(p, port)
+}
+
+// discriminator gives an unused nonzero number; runs under e.mu.
+func (e *Endpoint) discriminator() uint32 {
+	for {
+		if d := rand.Uint32(); d != 0 && e.byLocal[d] == nil {
+			return d
+		}
+	}
+}
+
+// jitter takes up to a quarter off an interval, so that systems do not fall
+// into step (RFC 5880, section 6.8.7).
+func jitter(d time.Duration, mult uint8) time.Duration {
+	high := 1.0
+	if mult == 1 {
+		high = 0.9
+	}
+	return time.Duration(float64(d) * (0.75 + rand.Float64()*(high-0.75)))
+}

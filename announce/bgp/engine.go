@@ -1,0 +1,228 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/fairlead/fairlead/announce/bfd"
+)
+
+// group is what we know of a kind of neighbour before any of it shows up. A
+// neighbour that we dial is a group of one address.
+type group struct {
+	name     string
+	prefixes []netip.Prefix
+	as       uint32
+	password string
+	hold     time.Duration
+	bfd      bool
+	timing   bfd.Timing
+	client   bool  // of this route reflector
+	sendMax  uint8 // next hops of a prefix that it is sent
+	receive  bool  // several next hops of a prefix from it
+	silent   bool  // it is sent no route at all
+}
+
+// setup is what the three roles differ in.
+type setup struct {
+	as        uint32
+	routerID  netip.Addr
+	clusterID netip.Addr
+	local     netip.Addr
+	listen    []netip.AddrPort
+	groups    []*group
+	dials     []dialTarget
+	deaf      bool // no route is taken in
+	log       *slog.Logger
+}
+
+type dialTarget struct {
+	to    netip.AddrPort
+	group *group
+}
+
+// engine is an embedded gobgp with the connections that we bring to it.
+type engine struct {
+	setup
+	server *server.BgpServer
+	gate   gate
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	sweep  sync.Mutex // one removal of a dead neighbour at a time
+
+	mu        sync.Mutex
+	peers     map[netip.Addr]*peerState
+	endpoints map[netip.Addr]*bfd.Endpoint
+	changed   chan struct{} // closed and renewed on any change of a session
+	listeners []*net.TCPListener
+}
+
+// families that every session carries, whatever its own family.
+var families = []*api.Family{
+	{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
+	{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
+}
+
+func startEngine(s setup) (*engine, error) {
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &engine{setup: s, ctx: ctx, cancel: cancel,
+		peers: map[netip.Addr]*peerState{}, endpoints: map[netip.Addr]*bfd.Endpoint{}, changed: make(chan struct{})}
+	level := new(slog.LevelVar)
+	e.server = server.NewBgpServer(server.LoggerOption(s.log.With("part", "gobgp"), level))
+	var err error
+	if e.gate, err = openGate(e.server); err != nil {
+		cancel()
+		return nil, err
+	}
+	go e.server.Serve()
+	if err := e.configure(); err != nil {
+		e.close()
+		return nil, err
+	}
+	if err := e.listenAll(); err != nil {
+		e.close()
+		return nil, err
+	}
+	for _, d := range s.dials {
+		e.wg.Add(1)
+		go e.dialLoop(d)
+	}
+	return e, nil
+}
+
+func (e *engine) configure() error {
+	err := e.server.StartBgp(e.ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn: e.as, RouterId: e.routerID.String(), ListenPort: -1, UseMultiplePaths: true,
+	}})
+	if err != nil {
+		return fmt.Errorf("start BGP: %w", err)
+	}
+	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{
+		OnPeerUpdate: func(ev *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+			if ev.Peer.State.SessionState == pkt.BGP_FSM_IDLE {
+				go e.bury(ev.Peer.State.NeighborAddress)
+			}
+		},
+	}, server.WatchPeer())
+	if err != nil {
+		return fmt.Errorf("watch BGP peers: %w", err)
+	}
+	for _, g := range e.groups {
+		if err := e.addGroup(g); err != nil {
+			return fmt.Errorf("neighbours %s: %w", g.name, err)
+		}
+	}
+	return e.addPolicies()
+}
+
+func (e *engine) addGroup(g *group) error {
+	hold := uint64(g.hold / time.Second)
+	pg := &api.PeerGroup{
+		Conf: &api.PeerGroupConf{PeerGroupName: g.name, PeerAsn: g.as},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			HoldTime: hold, KeepaliveInterval: max(hold/3, 1), IdleHoldTimeAfterReset: 1,
+		}},
+		Transport:      &api.Transport{PassiveMode: true},
+		RouteReflector: &api.RouteReflector{RouteReflectorClient: g.client, RouteReflectorClusterId: e.clusterID.String()},
+	}
+	if g.as != e.as {
+		pg.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: 255}
+	}
+	for _, f := range families {
+		pg.AfiSafis = append(pg.AfiSafis, &api.AfiSafi{
+			Config:   &api.AfiSafiConfig{Family: f, Enabled: true},
+			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
+		})
+	}
+	if err := e.server.AddPeerGroup(e.ctx, &api.AddPeerGroupRequest{PeerGroup: pg}); err != nil {
+		return err
+	}
+	for _, p := range g.prefixes {
+		err := e.server.AddDynamicNeighbor(e.ctx, &api.AddDynamicNeighborRequest{
+			DynamicNeighbor: &api.DynamicNeighbor{Prefix: p.String(), PeerGroup: g.name}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addPolicies keeps routes from where they are of no use: a balancer takes in
+// none, and balancers are not told of each other (each change would go to all
+// of them).
+func (e *engine) addPolicies() error {
+	if e.deaf {
+		all := []string{"0.0.0.0/0", "::/0"}
+		if err := e.reject("everybody", all, api.PolicyDirection_POLICY_DIRECTION_IMPORT); err != nil {
+			return err
+		}
+	}
+	var silent []string
+	for _, g := range e.groups {
+		for _, p := range g.prefixes {
+			if g.silent {
+				silent = append(silent, p.String())
+			}
+		}
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	return e.reject("balancers", silent, api.PolicyDirection_POLICY_DIRECTION_EXPORT)
+}
+
+func (e *engine) reject(name string, neighbours []string, dir api.PolicyDirection) error {
+	err := e.server.AddDefinedSet(e.ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
+		DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: name, List: neighbours}})
+	if err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	policy := &api.Policy{Name: "not-" + name, Statements: []*api.Statement{{
+		Name:       "not-" + name,
+		Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}},
+		Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT},
+	}}}
+	if err := e.server.AddPolicy(e.ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	err = e.server.AddPolicyAssignment(e.ctx, &api.AddPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: "global", Direction: dir, Policies: []*api.Policy{policy}, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT}})
+	if err != nil {
+		return fmt.Errorf("routing policy: %w", err)
+	}
+	return nil
+}
+
+// close ends all sessions; gobgp tells the peers first.
+func (e *engine) close() {
+	e.cancel()
+	e.mu.Lock()
+	listeners, endpoints := e.listeners, e.endpoints
+	e.listeners, e.endpoints = nil, map[netip.Addr]*bfd.Endpoint{}
+	e.mu.Unlock()
+	for _, l := range listeners {
+		l.Close()
+	}
+	e.server.Stop()
+	for _, t := range e.taps() {
+		t.Close()
+	}
+	e.wg.Wait()
+	for _, ep := range endpoints {
+		ep.Close()
+	}
+}

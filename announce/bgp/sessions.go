@@ -1,0 +1,278 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/fairlead/fairlead/announce/bfd"
+)
+
+// Waits between attempts to reach a peer: soon at first, so that a restarted
+// reflector has its routes back at once, and never rarely.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 500 * time.Millisecond
+	// refusedRetry follows a peer that answered and then refused us: only a
+	// change of configuration mends that.
+	refusedRetry = 2 * time.Second
+)
+
+func (e *engine) listenAll() error {
+	for _, at := range e.listen {
+		l, err := listenTCP(e.ctx, at, e.groups)
+		if err != nil {
+			return err
+		}
+		e.listeners = append(e.listeners, l)
+		e.wg.Add(1)
+		go e.acceptLoop(l)
+	}
+	return nil
+}
+
+func (e *engine) acceptLoop(l *net.TCPListener) {
+	defer e.wg.Done()
+	for {
+		c, err := l.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
+			if !e.sleep(firstRetry) {
+				return
+			}
+			continue
+		}
+		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		g := e.groupOf(from)
+		if g == nil {
+			e.refuse(from, fmt.Sprintf("refused %s: no group of neighbours has a prefix with this address", from))
+			c.Close()
+			continue
+		}
+		if e.isEstablished(from) {
+			// RFC 4271, section 6.8: an established session is not given up
+			// for a new connection. If its other end is gone, BFD tells.
+			c.Close()
+			continue
+		}
+		e.wg.Add(1)
+		go func() {
+			defer e.wg.Done()
+			e.hand(newTap(c, from, g, e.as, e.onTap))
+		}()
+	}
+}
+
+// groupOf gives the group with the longest prefix around an address.
+func (e *engine) groupOf(a netip.Addr) *group {
+	var best *group
+	bits := -1
+	for _, g := range e.groups {
+		for _, p := range g.prefixes {
+			if p.Contains(a.WithZone("")) && p.Bits() > bits {
+				best, bits = g, p.Bits()
+			}
+		}
+	}
+	return best
+}
+
+func (e *engine) dialLoop(d dialTarget) {
+	defer e.wg.Done()
+	wait := firstRetry
+	for {
+		e.enter(d.to.Addr(), d.group, stateConnect)
+		start := time.Now()
+		c, err := dialTCP(e.ctx, e.local, d.to, d.group.password)
+		if e.ctx.Err() != nil {
+			if c != nil {
+				c.Close()
+			}
+			return
+		}
+		if err != nil {
+			e.failed(d, dialWords(d.to, e.local, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
+			if !e.sleep(wait) {
+				return
+			}
+			wait = min(2*wait, lastRetry)
+			continue
+		}
+		t := newTap(c, d.to.Addr(), d.group, e.as, e.onTap)
+		e.hand(t)
+		<-t.done
+		wait = e.afterSession(t, wait)
+		if !e.sleep(wait) {
+			return
+		}
+	}
+}
+
+// afterSession chooses how long to wait after a connection that came about.
+func (e *engine) afterSession(t *tap, wait time.Duration) time.Duration {
+	state, _, _, _, _ := t.status()
+	if state == stateEstablished {
+		return firstRetry
+	}
+	t.mu.Lock()
+	heard := t.heard
+	t.mu.Unlock()
+	if heard {
+		return refusedRetry
+	}
+	return min(2*wait, lastRetry)
+}
+
+// sleep waits, give or take a quarter so that many speakers do not knock in
+// step; false means that the engine closes.
+func (e *engine) sleep(d time.Duration) bool {
+	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + rand.Float64()/2)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// hand gives a connection to gobgp, after what is left of an earlier session
+// with the same address is gone.
+func (e *engine) hand(t *tap) {
+	e.track(t)
+	deadline := time.Now().Add(time.Second)
+	for !e.bury(t.peer) {
+		if time.Now().After(deadline) || e.ctx.Err() != nil {
+			t.Close()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case e.gate <- t:
+	case <-e.ctx.Done():
+		t.Close()
+	}
+}
+
+// bury removes a neighbour whose session failed before it was up; gobgp would
+// keep it, refusing its connections for five seconds. It says whether no
+// neighbour with this address is left.
+func (e *engine) bury(addr netip.Addr) bool {
+	e.sweep.Lock()
+	defer e.sweep.Unlock()
+	left := false
+	err := e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {
+		if p.GetState().GetSessionState() != api.PeerState_SESSION_STATE_IDLE {
+			left = true
+			return
+		}
+		if err := e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}); err != nil {
+			left = true
+		}
+	})
+	return err == nil && !left
+}
+
+// onTap follows a session's changes of state.
+func (e *engine) onTap(t *tap) {
+	state, since, as, reason, closed := t.status()
+	e.mu.Lock()
+	p := e.peers[t.peer]
+	if p == nil || p.tap != t {
+		e.mu.Unlock()
+		return
+	}
+	before := p.Peer.State
+	p.AS, p.State, p.Since = as, state, since
+	if as == 0 {
+		p.AS = t.group.as
+	}
+	watch := p.watch
+	if closed {
+		p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+		if reason != "" {
+			p.LastError = reason
+		}
+	}
+	e.wake()
+	e.mu.Unlock()
+	switch {
+	case closed:
+		if watch != nil {
+			watch.Close()
+		}
+		e.log.Info("BGP session ended", "peer", t.peer, "reason", reason)
+	case state == stateEstablished && before != stateEstablished:
+		e.log.Info("BGP session established", "peer", t.peer, "as", as)
+		if t.group.bfd {
+			e.watch(t)
+		}
+	}
+}
+
+// watch starts BFD for an established session.
+func (e *engine) watch(t *tap) {
+	local := t.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	s, err := e.bfdSession(local, t)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.peers[t.peer]
+	switch {
+	case err != nil:
+		if p != nil {
+			p.noBFD = err.Error()
+		}
+		e.log.Warn("BFD cannot run; a silent failure takes the hold time to be seen", "peer", t.peer, "error", err)
+	case p == nil || p.tap != t:
+		go s.Close()
+	default:
+		p.watch, p.noBFD = s, ""
+	}
+}
+
+func (e *engine) bfdSession(local netip.Addr, t *tap) (*bfd.Session, error) {
+	e.mu.Lock()
+	ep := e.endpoints[local]
+	if ep == nil {
+		var err error
+		if ep, err = bfd.Listen(local); err != nil {
+			e.mu.Unlock()
+			return nil, err
+		}
+		e.endpoints[local] = ep
+	}
+	e.mu.Unlock()
+	return ep.Add(t.peer, t.group.timing, t.fail)
+}
+
+// await waits until done says so, at most limit; it is asked again whenever a
+// session changed.
+func (e *engine) await(ctx context.Context, limit time.Duration, done func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		changed := e.changed
+		e.mu.Unlock()
+		if done() {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return done()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

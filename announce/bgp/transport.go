@@ -1,0 +1,94 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectTimeout is how long a dial may take. The kernel repeats a lost SYN
+// after one second, which is as good as dialling again.
+const connectTimeout = time.Second
+
+// dialTCP connects from a local address, signed where there is a password.
+func dialTCP(ctx context.Context, local netip.Addr, to netip.AddrPort, password string) (*net.TCPConn, error) {
+	d := net.Dialer{
+		Timeout:   connectTimeout,
+		KeepAlive: -1, // BGP has its own
+		Control: func(_, _ string, c syscall.RawConn) error {
+			if password == "" {
+				return nil
+			}
+			return signTCP(c, netip.PrefixFrom(to.Addr(), to.Addr().BitLen()), password)
+		},
+	}
+	d.SetMultipathTCP(false)
+	if local.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
+	}
+	c, err := d.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// listenTCP listens on an address, expecting signatures from the prefixes of
+// groups that have a password.
+func listenTCP(ctx context.Context, at netip.AddrPort, groups []*group) (*net.TCPListener, error) {
+	network := "tcp6"
+	if at.Addr().Is4() {
+		network = "tcp4"
+	}
+	lc := net.ListenConfig{
+		KeepAlive: -1,
+		Control: func(_, _ string, c syscall.RawConn) error {
+			for _, g := range groups {
+				for _, p := range g.prefixes {
+					if g.password == "" || p.Addr().Is4() != at.Addr().Is4() {
+						continue
+					}
+					if err := signTCP(c, p, g.password); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		},
+	}
+	lc.SetMultipathTCP(false) // MPTCP and MD5 exclude each other
+	l, err := lc.Listen(ctx, network, at.String())
+	if err != nil {
+		return nil, fmt.Errorf("listen for BGP on %s: %w", at, err)
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// signTCP asks for TCP MD5 signatures to and from all addresses of a prefix
+// (RFC 2385; struct tcp_md5sig in Linux' include/uapi/linux/tcp.h).
+func signTCP(c syscall.RawConn, p netip.Prefix, password string) error {
+	sig := unix.TCPMD5Sig{Flags: unix.TCP_MD5SIG_FLAG_PREFIX, Prefixlen: uint8(p.Bits()), Keylen: uint16(len(password))}
+	// Addr is a sockaddr_storage: family, then what struct sockaddr_in or
+	// sockaddr_in6 has before the address.
+	if p.Addr().Is4() {
+		sig.Addr.Family = unix.AF_INET
+		copy(sig.Addr.Data[2:], p.Addr().AsSlice())
+	} else {
+		sig.Addr.Family = unix.AF_INET6
+		copy(sig.Addr.Data[6:], p.Addr().AsSlice())
+	}
+	copy(sig.Key[:], password)
+	var serr error
+	err := c.Control(func(fd uintptr) {
+		serr = unix.SetsockoptTCPMD5Sig(int(fd), unix.IPPROTO_TCP, unix.TCP_MD5SIG_EXT, &sig)
+	})
+	if err == nil && serr != nil {
+		err = fmt.Errorf("password for %s (TCP MD5): %w", p, serr)
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
+)
+
+// subBFDDown is the cease subcode of RFC 9384, which gobgp has no name for.
+const subBFDDown = 10
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout() && !errors.Is(err, unix.ETIMEDOUT)
+}
+
+func isEOF(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)
+}
+
+// errorWords says why an open connection ended.
+func errorWords(err error) string {
+	switch {
+	case errors.Is(err, io.EOF):
+		return "the peer closed the connection: its process ended"
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return "the peer reset the connection: its process or machine started anew"
+	case errors.Is(err, unix.ETIMEDOUT):
+		return "the connection timed out: the peer or the way to it is gone"
+	case errors.Is(err, net.ErrClosed):
+		return "the session was closed"
+	}
+	return err.Error()
+}
+
+// dialWords says why no connection came about, and what to look at.
+func dialWords(to netip.AddrPort, local netip.Addr, password bool, waited time.Duration, err error) string {
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Sprintf("%s refuses connections: nothing listens there; start the peer, or correct its address or port", to)
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return fmt.Sprintf("no route to %s: check the address and this machine's routes", to.Addr())
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Sprintf("%s is no address of this machine: correct the local address", local)
+	case isTimeout(err), errors.Is(err, unix.ETIMEDOUT):
+		if password {
+			return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or its password is not ours (a wrong TCP MD5 password looks the same from here)", to, waited)
+		}
+		return fmt.Sprintf("no answer from %s within %s: it is down or cut off, a filter drops BGP, or it wants a password and we have none", to, waited)
+	}
+	return err.Error()
+}
+
+// sentWords says why we ended the session.
+func (t *tap) sentWords(body []byte) string {
+	code, sub := notificationCode(body)
+	_, _, as, _, _ := t.status()
+	switch {
+	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
+		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: correct --peer-as or the peer", t.peer, as, t.group.as)
+	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
+		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
+		return fmt.Sprintf("nothing heard from %s for the hold time", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
+		return "ended by us"
+	}
+	return "we ended the session: " + notificationName(code, sub)
+}
+
+// receivedWords says why the peer ended the session.
+func (t *tap) receivedWords(body []byte) string {
+	code, sub := notificationCode(body)
+	_, _, as, _, _ := t.status()
+	switch {
+	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
+		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --as or the peer", t.peer, as, t.ourAS)
+	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
+		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
+		return fmt.Sprintf("peer %s heard nothing from us for its hold time", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
+		return fmt.Sprintf("peer %s lost us by BFD", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && (sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED || sub == pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN):
+		return fmt.Sprintf("peer %s shut the session down on purpose", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_CONNECTION_REJECTED:
+		return fmt.Sprintf("peer %s rejects us: no neighbour is configured there for our address", t.peer)
+	}
+	return fmt.Sprintf("peer %s ended the session: %s", t.peer, notificationName(code, sub))
+}
+
+func notificationCode(body []byte) (code, sub uint8) {
+	if len(body) < 2 {
+		return 0, 0
+	}
+	return body[0], body[1]
+}
+
+func notificationName(code, sub uint8) string {
+	return fmt.Sprintf("%s (code %d, subcode %d)", pkt.NewNotificationErrorCode(code, sub).String(), code, sub)
+}
+
+func nlriPrefix(n pkt.NLRI) netip.Prefix {
+	p, _ := netip.ParsePrefix(n.String())
+	return p
+}

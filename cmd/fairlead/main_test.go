@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/status"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"fairlead": main})
+}
+
+// TestScripts runs the command lines in testdata/script. There,
+// "agent SOCKET FILE" begins to answer on a socket with the Status in a file,
+// and "failed COMMAND..." and "usage COMMAND..." demand exit codes 1 and 2.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"agent": answerAs, "failed": exits(exitFailed), "usage": exits(exitUsage),
+		},
+	})
+}
+
+// exits runs a command line and demands an exit code; what was printed is
+// there for stdout and stderr.
+func exits(want int) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		err := ts.Exec(args[0], args[1:]...)
+		var exit *exec.ExitError
+		if neg || !errors.As(err, &exit) || exit.ExitCode() != want {
+			ts.Fatalf("%v: want exit code %d", err, want)
+		}
+	}
+}
+
+func answerAs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: agent SOCKET FILE")
+	}
+	var s status.Status
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &s))
+	socket := ts.MkAbs(args[0])
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- status.Serve(ctx, socket, func() status.Status { return s }) }()
+	ts.Defer(func() {
+		cancel()
+		ts.Check(<-done)
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if _, err := status.Fetch(ctx, socket); err == nil {
+			return
+		} else if time.Now().After(deadline) {
+			ts.Fatalf("no answer on %s: %v", socket, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/status"
+)
+
+func newRoutesCommand() *cobra.Command {
+	var l look
+	cmd := &cobra.Command{
+		Use:   "routes",
+		Short: "The routes announced, and why others are not",
+		Long: `Routes shows each prefix with its next hop, whether peers have been told of it
+and since when, and the reason where they have not. On a router it shows what
+the kernel holds.`,
+		Example: `  fairlead routes
+  fairlead routes -o yaml
+  fairlead routes --socket /run/fairlead/router.sock`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return l.show(cmd, func(s status.Status) (status.View, error) { return s.RoutesView(), nil })
+		},
+	}
+	l.flags(cmd)
+	return cmd
+}

@@ -1,0 +1,273 @@
+// Package config is the agent's own configuration: what can be set, the
+// defaults, and what is refused, by flag and with the mend. It reads no file
+// and opens no socket but to look up the addresses of an interface.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Role is a part that an agent plays on its node.
+type Role string
+
+// The roles.
+const (
+	Balancer Role = "balancer" // takes packets for VIPs and forwards them
+	Server   Role = "server"   // the other half of direct return, beside the real servers
+)
+
+// Roles lists the valid ones.
+var Roles = []Role{Balancer, Server}
+
+// Modes are the ways to attach an XDP program: auto takes native where the
+// driver has it, else generic.
+var Modes = []string{"auto", "native", "generic"}
+
+// Agent is the configuration of fairlead agent.
+type Agent struct {
+	Services   string // folder of manifests
+	Roles      []string
+	Node       string
+	Interfaces []string
+	Mode       string
+	// NextHops are announced; empty for the first interface's own addresses.
+	NextHops []string
+	AS       uint32
+	RouterID string
+	// Peers are "address", "address:port" or either with "@AS" behind it.
+	Peers        []string
+	PasswordFile string
+	BFD          bool
+	BPFFS        string
+	Socket       string
+	Linger       time.Duration
+	Resync       time.Duration
+}
+
+// DefaultAgent gives the defaults.
+func DefaultAgent() Agent {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return Agent{
+		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, Mode: "auto",
+		AS: 65021, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
+		Linger: 500 * time.Millisecond, Resync: 30 * time.Second,
+	}
+}
+
+// Peer is a BGP neighbour.
+type Peer struct {
+	Address netip.AddrPort
+	AS      uint32
+}
+
+// BGPPort is where BGP listens (RFC 4271).
+const BGPPort = 179
+
+// Resolved is a valid configuration with everything looked up.
+type Resolved struct {
+	Agent
+	Balancer, Server   bool
+	NextHop4, NextHop6 netip.Addr
+	Source4, Source6   netip.Addr // the first interface's own addresses
+	RouterID           netip.Addr
+	Peers              []Peer
+	Password           string
+}
+
+// ErrInvalid is what every error of Resolve is: the operator can mend it.
+var ErrInvalid = errors.New("invalid configuration")
+
+// invalid makes an error ErrInvalid without a word more.
+type invalid struct{ error }
+
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+
+// Resolve checks a configuration and looks up what it leaves open. All that is
+// wrong is told at once.
+func (a Agent) Resolve() (*Resolved, error) {
+	r := &Resolved{Agent: a}
+	var errs []error
+	refuse := func(flag, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if info, err := os.Stat(a.Services); a.Services == "" {
+		refuse("services", "name the folder of manifests")
+	} else if err == nil && !info.IsDir() {
+		refuse("services", "%s is a file: name its folder", a.Services)
+	}
+	for _, role := range a.Roles {
+		switch Role(role) {
+		case Balancer:
+			r.Balancer = true
+		case Server:
+			r.Server = true
+		default:
+			refuse("role", "%q is none of %s", role, list(Roles))
+		}
+	}
+	if !slices.Contains(Modes, a.Mode) {
+		refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
+	}
+	if a.Linger < 0 || a.Linger > time.Minute {
+		refuse("linger", "%s is not between 0 and 1m", a.Linger)
+	}
+	if a.Resync < time.Second {
+		refuse("resync", "%s is less than 1s", a.Resync)
+	}
+	if r.Balancer {
+		r.resolveAddresses(refuse)
+		r.resolveBGP(refuse)
+	}
+	if len(errs) > 0 {
+		return nil, invalid{errors.Join(errs...)}
+	}
+	return r, nil
+}
+
+type refuser func(flag, format string, args ...any)
+
+// resolveAddresses finds the addresses that packets leave with and those that
+// are announced.
+func (r *Resolved) resolveAddresses(refuse refuser) {
+	if len(r.Interfaces) == 0 {
+		refuse("interface", "name the interface on which packets for the VIPs arrive")
+		return
+	}
+	for i, name := range r.Interfaces {
+		iface, err := net.InterfaceByName(name)
+		if err != nil {
+			refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
+			continue
+		}
+		if i == 0 {
+			r.Source4, r.Source6 = addresses(iface)
+			r.NextHop4, r.NextHop6 = r.Source4, r.Source6
+		}
+	}
+	if len(r.Agent.NextHops) > 0 {
+		r.NextHop4, r.NextHop6 = netip.Addr{}, netip.Addr{}
+	}
+	for _, text := range r.Agent.NextHops {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			refuse("next-hop", "%q is not an IP address", text)
+		case addr.Is4():
+			r.NextHop4 = addr
+		default:
+			r.NextHop6 = addr
+		}
+	}
+}
+
+func (r *Resolved) resolveBGP(refuse refuser) {
+	r.RouterID = r.Source4
+	if text := r.Agent.RouterID; text != "" {
+		id, err := netip.ParseAddr(text)
+		if err != nil || !id.Is4() {
+			refuse("router-id", "%q is not an IPv4 address", text)
+		}
+		r.RouterID = id
+	}
+	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
+		refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
+	}
+	if r.AS == 0 {
+		refuse("as", "0 is not an AS number (RFC 7607)")
+	}
+	for _, text := range r.Agent.Peers {
+		peer, err := ParsePeer(text, r.AS)
+		if err != nil {
+			refuse("peer", "%v", err)
+			continue
+		}
+		r.Peers = append(r.Peers, peer)
+	}
+	if r.PasswordFile != "" {
+		password, err := ReadPassword(r.PasswordFile)
+		if err != nil {
+			refuse("password-file", "%v", err)
+		}
+		r.Password = password
+	}
+}
+
+// ParsePeer reads "10.0.0.109", "10.0.0.109:1179", "[2001:db8::1]:179" or any
+// of them with "@65000"; without it the peer is of our own AS.
+func ParsePeer(text string, as uint32) (Peer, error) {
+	host, number, found := strings.Cut(text, "@")
+	if found {
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err != nil || n == 0 {
+			return Peer{}, fmt.Errorf("%q: %q is not an AS number", text, number)
+		}
+		as = uint32(n)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return Peer{netip.AddrPortFrom(addr, BGPPort), as}, nil
+	}
+	addr, err := netip.ParseAddrPort(host)
+	if err != nil || addr.Port() == 0 {
+		return Peer{}, fmt.Errorf("%q is not an address, as in 10.0.0.109, 10.0.0.109:179 or 10.0.0.109@65021", text)
+	}
+	return Peer{addr, as}, nil
+}
+
+// ReadPassword reads a password from a file: its first line.
+func ReadPassword(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	password, _, _ := strings.Cut(string(text), "\n")
+	if password == "" {
+		return "", fmt.Errorf("%s: the first line is empty", file)
+	}
+	return password, nil
+}
+
+// addresses gives the first global IPv4 and IPv6 address of an interface.
+func addresses(iface *net.Interface) (v4, v6 netip.Addr) {
+	all, _ := iface.Addrs()
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil || !prefix.Addr().IsGlobalUnicast() {
+			continue
+		}
+		switch addr := prefix.Addr().Unmap(); {
+		case addr.Is4() && !v4.IsValid():
+			v4 = addr
+		case addr.Is6() && !v6.IsValid():
+			v6 = addr
+		}
+	}
+	return v4, v6
+}
+
+func interfaceNames() string {
+	all, _ := net.Interfaces()
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return "there are: " + strings.Join(names, ", ")
+}
+
+func list[S ~string](values []S) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, string(v))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// onLoopback is a balancer that is right on every machine.
+func onLoopback(t *testing.T) Agent {
+	a := DefaultAgent()
+	a.Services, a.Interfaces = t.TempDir(), []string{"lo"}
+	a.NextHops, a.RouterID = []string{"10.0.0.105", "2001:db8::5"}, "10.0.0.7"
+	return a
+}
+
+func TestResolve(t *testing.T) {
+	a := onLoopback(t)
+	a.Peers = []string{"172.16.9.2", "172.16.9.3:1179", "[2001:db8::9]:179@65000"}
+	a.PasswordFile = filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(a.PasswordFile, []byte("open sesame\nnot this\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Balancer || r.Server {
+		t.Errorf("balancer %v, server %v; want a balancer alone", r.Balancer, r.Server)
+	}
+	if r.NextHop4.String() != "10.0.0.105" || r.NextHop6.String() != "2001:db8::5" || r.RouterID.String() != "10.0.0.7" {
+		t.Errorf("next hops %v, %v, identifier %v", r.NextHop4, r.NextHop6, r.RouterID)
+	}
+	want := []Peer{
+		{netip.MustParseAddrPort("172.16.9.2:179"), 65021}, {netip.MustParseAddrPort("172.16.9.3:1179"), 65021},
+		{netip.MustParseAddrPort("[2001:db8::9]:179"), 65000},
+	}
+	for i, p := range r.Peers {
+		if p != want[i] {
+			t.Errorf("peer %d: %v, want %v", i, p, want[i])
+		}
+	}
+	if len(r.Peers) != len(want) || r.Password != "open sesame" {
+		t.Errorf("%d peers, password %q", len(r.Peers), r.Password)
+	}
+}
+
+func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
+	for want, change := range map[string]func(*Agent){
+		"--services: name the folder":                  func(a *Agent) { a.Services = "" },
+		"is a file: name its folder":                   func(a *Agent) { a.Services = "/dev/null" },
+		`--role: "king" is none of balancer, server`:   func(a *Agent) { a.Roles = []string{"king"} },
+		`--xdp-mode: "fast" is none of auto`:           func(a *Agent) { a.Mode = "fast" },
+		"--linger: -1s is not between":                 func(a *Agent) { a.Linger = -time.Second },
+		"--resync: 1ms is less than 1s":                func(a *Agent) { a.Resync = time.Millisecond },
+		"--interface: name the interface":              func(a *Agent) { a.Interfaces = nil },
+		"no interface eth77 here (there are: lo":       func(a *Agent) { a.Interfaces = []string{"eth77"} },
+		`--next-hop: "ten" is not an IP address`:       func(a *Agent) { a.NextHops = []string{"ten"} },
+		`--router-id: "::1" is not an IPv4 address`:    func(a *Agent) { a.RouterID = "::1" },
+		"--router-id: the interface has no IPv4":       func(a *Agent) { a.RouterID, a.Peers = "", []string{"10.0.0.9"} },
+		"--as: 0 is not an AS number":                  func(a *Agent) { a.AS = 0 },
+		`--peer: "10.0.0.9:0" is not an address`:       func(a *Agent) { a.Peers = []string{"10.0.0.9:0"} },
+		`--peer: "10.0.0.9@x": "x" is not an AS`:       func(a *Agent) { a.Peers = []string{"10.0.0.9@x"} },
+		"--password-file: open /nonexistent":           func(a *Agent) { a.PasswordFile = "/nonexistent" },
+		"--password-file: /dev/null: the first line i": func(a *Agent) { a.PasswordFile = "/dev/null" },
+	} {
+		a := onLoopback(t)
+		change(&a)
+		_, err := a.Resolve()
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	a := onLoopback(t)
+	a.Mode, a.AS = "fast", 0
+	_, err := a.Resolve()
+	if err == nil || !strings.Contains(err.Error(), "--xdp-mode") || !strings.Contains(err.Error(), "--as") {
+		t.Errorf("error %v tells not both", err)
+	}
+}
+
+// TestServerRoleNeedsNoBalancersSettings: the other half of direct return
+// neither announces nor takes packets in.
+func TestServerRoleNeedsNoBalancersSettings(t *testing.T) {
+	a := Agent{Services: t.TempDir(), Roles: []string{"server"}, Mode: "auto", Resync: time.Second}
+	r, err := a.Resolve()
+	if err != nil || !r.Server || r.Balancer {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -1,0 +1,157 @@
+// Package control is the loop: it waits for a change, asks plan what should
+// be, compares that with what the data plane holds and what is announced, and
+// closes the gap: withdraw, upsert, delete, announce, in that order. It is
+// level-triggered: a missed event or a failed call heals at the next pass. It
+// decides nothing itself and knows no kernel, no BGP and no file.
+package control
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Prober runs health probes; health/probe is the real one.
+type Prober interface {
+	// Set replaces the targets; one that stays keeps its state.
+	Set([]health.Target)
+	State(health.Target) health.State
+	// Changed gets a value after some state has changed.
+	Changed() <-chan struct{}
+}
+
+// ServerHalf is the other half of direct return on the servers' node.
+type ServerHalf interface {
+	// Set takes the frontends of every Service; which of their backends are
+	// local, and so its business, it finds out itself.
+	Set([]dataplane.Frontend) error
+}
+
+// Config is what the loop works on. Source is needed; of the others, each that
+// is nil is a part of the work that this agent does not do.
+type Config struct {
+	Source     source.Source
+	Prober     Prober
+	DataPlane  dataplane.DataPlane
+	Announcer  announce.Announcer
+	ServerHalf ServerHalf
+	Node       plan.Node
+	// Linger is how long a frontend whose route was withdrawn is still held,
+	// for packets that are on their way.
+	Linger time.Duration
+	// Resync is how often everything is compared again with what the data
+	// plane really holds.
+	Resync time.Duration
+	Log    *slog.Logger
+}
+
+// Delays between passes after a failure: doubled from the first to the last.
+const (
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 10 * time.Second
+)
+
+// Loop is the control loop.
+type Loop struct {
+	Config
+	snapshot atomic.Pointer[source.Snapshot]
+	view     atomic.Pointer[View]
+	wake     chan struct{}
+
+	// What follows belongs to the goroutine of Run.
+
+	// held is what the data plane holds, nil where that must be read anew.
+	held map[service.Key]dataplane.Frontend
+	// lingering are frontends to delete when their time has come.
+	lingering map[service.Key]time.Time
+	announced []announce.Route
+	// refused are wishes that the data plane cannot fulfil, and why.
+	refused map[service.Key]refusal
+	retry   time.Duration
+}
+
+type refusal struct {
+	wish dataplane.Frontend
+	err  error
+}
+
+// New gives a loop that has not begun.
+func New(c Config) *Loop {
+	l := &Loop{
+		Config: c, wake: make(chan struct{}, 1),
+		lingering: map[service.Key]time.Time{}, refused: map[service.Key]refusal{},
+	}
+	l.view.Store(&View{Plan: &plan.Plan{}})
+	return l
+}
+
+// Run works until ctx ends or the source gives up; then routes are withdrawn
+// and, after Linger, it returns. What the data plane holds stays.
+func (l *Loop) Run(ctx context.Context) error {
+	sourceCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- l.Source.Run(sourceCtx, func(s source.Snapshot) {
+			l.snapshot.Store(&s)
+			select {
+			case l.wake <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	err := l.loop(ctx, ended)
+	l.withdrawAll()
+	return err
+}
+
+func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
+	var probed <-chan struct{}
+	if l.Prober != nil {
+		probed = l.Prober.Changed()
+	}
+	resync := time.NewTicker(l.Resync)
+	defer resync.Stop()
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return err
+		case <-l.wake:
+		case <-probed:
+		case <-again.C:
+		case <-resync.C:
+			l.held = nil
+		}
+		if l.snapshot.Load() == nil {
+			continue // nothing is touched before the source has loaded
+		}
+		again.Reset(l.pass())
+	}
+}
+
+// withdrawAll takes back every route and gives packets on their way time to
+// arrive.
+func (l *Loop) withdrawAll() {
+	if l.Announcer == nil || len(l.announced) == 0 {
+		return
+	}
+	if err := l.Announcer.Set(nil); err != nil {
+		l.Log.Error("cannot withdraw the routes", "error", err)
+		return
+	}
+	l.announced = nil
+	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
+	time.Sleep(l.Linger)
+}

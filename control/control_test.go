@@ -1,0 +1,346 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// world is everything around a loop, and a journal of what was done to it.
+type world struct {
+	t       *testing.T
+	memory  *memory.DataPlane
+	faulty  *memory.Faulty
+	publish func(source.Snapshot)
+	loop    *Loop
+	stop    func()
+
+	mu        sync.Mutex
+	journal   []string
+	announced []announce.Route
+	states    map[health.Target]health.State
+	changed   chan struct{}
+	fail      func() bool
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.journal = append(w.journal, fmt.Sprintf(format, args...))
+}
+
+// took gives the journal since the last call.
+func (w *world) took() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.journal
+	w.journal = nil
+	return j
+}
+
+func (w *world) expect(want ...string) {
+	w.t.Helper()
+	if got := w.took(); !slices.Equal(got, want) {
+		w.t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}
+
+// Prober.
+func (w *world) Set([]health.Target) {}
+func (w *world) State(t health.Target) health.State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.states[t]; ok {
+		return s
+	}
+	return health.Up
+}
+func (w *world) Changed() <-chan struct{} { return w.changed }
+
+// journaled notes what reaches the data plane.
+type journaled struct {
+	dataplane.DataPlane
+	w *world
+}
+
+func (j journaled) Upsert(f dataplane.Frontend) error {
+	err := j.DataPlane.Upsert(f)
+	if err == nil {
+		j.w.note("upsert %s %d", f.Key.VIP, len(f.Backends))
+	}
+	return err
+}
+
+func (j journaled) Delete(k service.Key) error {
+	err := j.DataPlane.Delete(k)
+	if err == nil {
+		j.w.note("delete %s", k.VIP)
+	}
+	return err
+}
+
+// announcer notes what is announced and checks that it is held.
+type announcer struct{ *world }
+
+func (a announcer) Set(routes []announce.Route) error {
+	if a.fail() {
+		return errors.New("no")
+	}
+	held, _ := a.memory.List()
+	for _, r := range routes {
+		if !slices.ContainsFunc(held, func(f dataplane.Frontend) bool { return r.Prefix.Contains(f.VIP) }) {
+			a.t.Errorf("%s is announced, but the data plane does not hold it", r.Prefix)
+		}
+	}
+	a.mu.Lock()
+	a.announced = slices.Clone(routes)
+	a.mu.Unlock()
+	a.note("announce %d", len(routes))
+	return nil
+}
+func (a announcer) Peers() []announce.Peer { return nil }
+func (a announcer) Close() error           { return nil }
+
+// sourceFunc makes a source of a function.
+type sourceFunc func(context.Context, func(source.Snapshot)) error
+
+func (f sourceFunc) Run(ctx context.Context, publish func(source.Snapshot)) error {
+	return f(ctx, publish)
+}
+
+// newWorld runs a loop in a synctest bubble until the test ends.
+func newWorld(t *testing.T, m *memory.DataPlane) *world {
+	w := &world{t: t, memory: m, states: map[health.Target]health.State{}, changed: make(chan struct{}, 1), fail: func() bool { return false }}
+	w.faulty = memory.NewFaulty(journaled{w.memory, w}, 0, 1)
+	w.loop = New(Config{
+		Source: sourceFunc(func(ctx context.Context, publish func(source.Snapshot)) error {
+			w.publish = publish
+			<-ctx.Done()
+			return nil
+		}),
+		Prober: w, DataPlane: w.faulty, Announcer: announcer{w}, Linger: time.Second, Resync: 30 * time.Second,
+		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")},
+		Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := w.loop.Run(ctx); err != nil {
+			t.Errorf("the loop gave up: %v", err)
+		}
+	}()
+	w.stop = func() { cancel(); <-ended }
+	synctest.Wait()
+	return w
+}
+
+func (w *world) serve(services ...*service.Service) { w.publish(source.Snapshot{Services: services}) }
+
+func (w *world) setHealth(s *service.Service, backend int, state health.State) {
+	w.mu.Lock()
+	w.states[health.Target{Addr: s.Frontends[0].Backends[backend].Addr, Check: s.Health}] = state
+	w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func web(i, backends int) *service.Service {
+	vip := netip.AddrFrom4([4]byte{10, 1, byte(i), 1})
+	s := &service.Service{
+		ID: service.ID{Namespace: "default", Name: fmt.Sprint("web", i)}, Method: service.Tunnel, Scheduler: service.Maglev,
+		RingSize: 251, Health: service.DefaultHealthCheck, Panic: true,
+		Frontends: []service.Frontend{{Key: service.Key{VIP: vip, Port: 80, Protocol: service.TCP}}},
+	}
+	for b := range backends {
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(i), byte(b + 1)}), 8080)
+		s.Frontends[0].Backends = append(s.Frontends[0].Backends, service.Backend{Addr: addr, Weight: 1})
+	}
+	return s
+}
+
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.expect() // nothing before the source has loaded
+		w.serve(web(1, 2), web(2, 1))
+		w.expect("upsert 10.1.1.1 2", "upsert 10.1.2.1 1", "announce 2")
+		w.serve(web(1, 3), web(2, 1))
+		w.expect("upsert 10.1.1.1 3") // the other is left alone
+		w.serve(web(2, 1))
+		w.expect("announce 1") // withdrawn, and held on for packets on their way
+		time.Sleep(999 * time.Millisecond)
+		w.expect()
+		time.Sleep(time.Millisecond)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+		w.expect("announce 0") // and the data plane goes on
+	})
+}
+
+func TestComesBackWhileLingering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.serve(web(1, 1))
+		w.expect("upsert 10.1.1.1 1", "announce 1")
+		w.serve()
+		w.expect("announce 0")
+		w.serve(web(1, 1))
+		time.Sleep(time.Minute)
+		w.expect("announce 1")
+		w.stop()
+	})
+}
+
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		s := web(1, 2)
+		s.Panic = false
+		w.serve(s)
+		w.expect("upsert 10.1.1.1 2", "announce 1")
+		w.setHealth(s, 0, health.Down)
+		w.expect("upsert 10.1.1.1 1")
+		w.setHealth(s, 1, health.Down)
+		w.expect("announce 0")
+		time.Sleep(2 * time.Second)
+		w.expect("delete 10.1.1.1")
+		w.setHealth(s, 0, health.Up)
+		w.expect("upsert 10.1.1.1 1", "announce 1")
+		w.stop()
+	})
+}
+
+// A restarted loop finds what its predecessor wrote and changes nothing, even
+// before it knows the health of any server.
+func TestRestartIsHitless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memory.New()
+		w := newWorld(t, m)
+		s := web(1, 2)
+		w.serve(s)
+		w.stop()
+		w = newWorld(t, m)
+		w.setHealth(s, 0, health.Unknown)
+		w.setHealth(s, 1, health.Unknown)
+		w.serve(s)
+		w.expect("announce 1")
+		w.stop()
+	})
+}
+
+// What somebody else changed in the data plane is put right again.
+func TestResyncHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.serve(web(1, 2))
+		w.expect("upsert 10.1.1.1 2", "announce 1")
+		if err := w.memory.Delete(web(1, 2).Frontends[0].Key); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(31 * time.Second)
+		w.expect("announce 0", "upsert 10.1.1.1 2", "announce 1")
+		w.stop()
+	})
+}
+
+// refuses is a data plane that cannot do round robin.
+type refuses struct{ dataplane.DataPlane }
+
+func (r refuses) Upsert(f dataplane.Frontend) error {
+	if f.Scheduler == service.RoundRobin {
+		return dataplane.Unsupported(f.Key, "scheduler rr")
+	}
+	return r.DataPlane.Upsert(f)
+}
+
+func TestRefusedByTheDataPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.loop.DataPlane = refuses{w.loop.DataPlane}
+		good, bad := web(1, 1), web(2, 1)
+		w.serve(good, bad)
+		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "announce 2")
+		changed := *bad
+		changed.Scheduler = service.RoundRobin
+		w.serve(good, &changed)
+		w.expect() // what ran runs on
+		want := "TCP 10.1.2.1:80: scheduler rr: not supported by this data plane"
+		if got := w.loop.View().Refused[bad.Frontends[0].Key]; got != want {
+			t.Errorf("refused with %q, want %q", got, want)
+		}
+		w.serve(good, bad)
+		w.expect()
+		if r := w.loop.View().Refused; len(r) != 0 {
+			t.Errorf("still refused: %v", r)
+		}
+		w.stop()
+	})
+}
+
+// Whatever fails on the way, in the end the data plane holds and the network
+// hears what the last snapshot asked for.
+func TestFaultsHeal(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, memory.New())
+			rng := rand.New(rand.NewPCG(seed, 0))
+			w.fail = func() bool { return rng.Float64() < 0.1 }
+			w.faulty.SetRate(0.1)
+			var last []*service.Service
+			for range 60 {
+				last = nil
+				for i := range 6 {
+					if n := rng.IntN(5); n > 0 {
+						last = append(last, web(i, n-1))
+					}
+				}
+				w.serve(last...)
+				time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+			}
+			time.Sleep(time.Minute)
+			w.settled(last)
+			w.stop()
+		})
+	}
+}
+
+func (w *world) settled(last []*service.Service) {
+	w.t.Helper()
+	synctest.Wait()
+	held, _ := w.memory.List()
+	var want []dataplane.Frontend
+	for _, s := range last {
+		if f := s.Frontends[0]; len(f.Backends) > 0 {
+			want = append(want, dataplane.Frontend{Key: f.Key, Method: s.Method, Scheduler: s.Scheduler, RingSize: s.RingSize, Backends: f.Backends})
+		}
+	}
+	if !slices.EqualFunc(held, want, same) {
+		w.t.Errorf("held %v\nwant %v", held, want)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.announced) != len(want) {
+		w.t.Errorf("announced %v, want %d routes", w.announced, len(want))
+	}
+}

@@ -1,0 +1,250 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
+)
+
+// pass closes the gap between the plan and the world once, as far as it can,
+// and says when to look again.
+func (l *Loop) pass() time.Duration {
+	snapshot := l.snapshot.Load()
+	failures := map[string]error{}
+	if l.held == nil && l.DataPlane != nil {
+		if err := l.list(); err != nil {
+			failures["data plane"] = err
+		}
+	}
+	p := plan.Build(plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: l.Node})
+	if l.Prober != nil {
+		l.Prober.Set(p.Targets)
+	}
+	if l.ServerHalf != nil {
+		if err := l.ServerHalf.Set(everyFrontend(p)); err != nil {
+			failures["server half"] = err
+		}
+	}
+	var next time.Duration
+	if l.held != nil {
+		next = l.close(p, failures)
+	}
+	l.publish(p, snapshot.Problems, failures)
+	return l.nextPass(next, failures)
+}
+
+// close brings announcements and data plane to the plan in the one safe order,
+// and says when a lingering frontend is due, if one is.
+func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
+	// Withdraw before removing.
+	l.announce(slices.DeleteFunc(l.wished(p), func(r announce.Route) bool {
+		return !slices.Contains(l.announced, r)
+	}), failures)
+	wanted := l.upsert(p, failures)
+	due := l.remove(p, wanted, failures)
+	// Announce only what is held.
+	l.announce(l.wished(p), failures)
+	return due
+}
+
+// wished gives the routes of the plan that may be announced now: those that
+// are announced already as long as they lead to anything, others once all
+// that they lead to is held or refused for good.
+func (l *Loop) wished(p *plan.Plan) []announce.Route {
+	var routes []announce.Route
+	for _, r := range p.Routes {
+		held, pending := 0, 0
+		for _, k := range r.Frontends {
+			if _, ok := l.held[k]; ok {
+				held++
+			} else if _, refused := l.refused[k]; !refused {
+				pending++
+			}
+		}
+		if held > 0 && (pending == 0 || slices.Contains(l.announced, r.Route)) {
+			routes = append(routes, r.Route)
+		}
+	}
+	return routes
+}
+
+func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
+	if l.Announcer == nil || slices.Equal(routes, l.announced) {
+		return
+	}
+	if err := l.Announcer.Set(routes); err != nil {
+		failures["announcer"] = err
+		return
+	}
+	for _, r := range l.announced {
+		if !slices.Contains(routes, r) {
+			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
+		}
+	}
+	for _, r := range routes {
+		if !slices.Contains(l.announced, r) {
+			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop)
+		}
+	}
+	l.announced = routes
+}
+
+// upsert writes every frontend that is not held as the plan wants it, and
+// gives the keys that the plan wants.
+func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]bool {
+	wanted := map[service.Key]bool{}
+	for i := range p.Frontends {
+		want := p.Frontends[i].Want
+		if want == nil {
+			continue
+		}
+		wanted[want.Key] = true
+		delete(l.lingering, want.Key)
+		if held, ok := l.held[want.Key]; ok && same(held, *want) {
+			delete(l.refused, want.Key)
+			continue
+		}
+		if r, ok := l.refused[want.Key]; ok && same(r.wish, *want) {
+			continue
+		}
+		l.upsertOne(*want, failures)
+	}
+	return wanted
+}
+
+func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
+	err := l.DataPlane.Upsert(want)
+	switch {
+	case errors.Is(err, dataplane.ErrUnsupported):
+		l.refused[want.Key] = refusal{want, err}
+		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
+	case err != nil:
+		failures[want.Key.String()] = err
+	default:
+		delete(l.refused, want.Key)
+		l.held[want.Key] = want
+		l.Log.Debug("frontend written", "frontend", want.Key, "backends", len(want.Backends))
+	}
+}
+
+// remove deletes what the plan does not want: at once where its address is
+// still announced for others, else after Linger. It says when the next one is
+// due, 0 for none.
+func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) time.Duration {
+	var next time.Duration
+	for k := range l.refused {
+		if !wanted[k] {
+			delete(l.refused, k)
+		}
+	}
+	for k := range l.held {
+		if wanted[k] {
+			continue
+		}
+		due, ok := l.lingering[k]
+		if !ok {
+			due = time.Now()
+			if l.Announcer != nil && !leadsTo(p.Routes, k.VIP) {
+				due = due.Add(l.Linger)
+			}
+			l.lingering[k] = due
+		}
+		if wait := time.Until(due); wait > 0 {
+			if next == 0 || wait < next {
+				next = wait
+			}
+			continue
+		}
+		if err := l.DataPlane.Delete(k); err != nil {
+			failures[k.String()] = err
+			continue
+		}
+		delete(l.held, k)
+		delete(l.lingering, k)
+	}
+	return next
+}
+
+func leadsTo(routes []plan.Route, vip netip.Addr) bool {
+	return slices.ContainsFunc(routes, func(r plan.Route) bool { return r.Prefix.Contains(vip) })
+}
+
+// nextPass logs what failed and gives the time until the next pass.
+func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
+	if len(failures) == 0 {
+		l.retry = 0
+		if due == 0 {
+			return time.Hour // until woken
+		}
+		return due
+	}
+	l.retry = min(max(2*l.retry, retryFirst), retryLast)
+	l.held = nil // what a failed call has left is not known
+	for what, err := range failures {
+		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", err, "in", l.retry)
+	}
+	if due == 0 {
+		return l.retry
+	}
+	return min(due, l.retry)
+}
+
+// list reads what the data plane really holds.
+func (l *Loop) list() error {
+	frontends, err := l.DataPlane.List()
+	if err != nil {
+		return fmt.Errorf("reading what the data plane holds: %w", err)
+	}
+	l.held = make(map[service.Key]dataplane.Frontend, len(frontends))
+	for _, f := range frontends {
+		l.held[f.Key] = f
+	}
+	return nil
+}
+
+func (l *Loop) health(t health.Target) health.State {
+	if l.Prober == nil {
+		return health.Up
+	}
+	return l.Prober.State(t)
+}
+
+// holds says whether the data plane holds a backend of a frontend.
+func (l *Loop) holds(k service.Key, addr netip.AddrPort) bool {
+	return slices.ContainsFunc(l.held[k].Backends, func(b service.Backend) bool { return b.Addr == addr })
+}
+
+// same says whether a data plane that holds a needs no write to hold b. Names
+// and nodes are for people and make no difference.
+func same(a, b dataplane.Frontend) bool {
+	return a.Key == b.Key && a.Method == b.Method && a.Scheduler == b.Scheduler && a.RingSize == b.RingSize &&
+		slices.EqualFunc(a.Backends, b.Backends, func(x, y service.Backend) bool {
+			return x.Addr == y.Addr && x.Weight == y.Weight
+		})
+}
+
+// everyFrontend gives all frontends but those in conflict, with every backend
+// that their Service names, whatever its health: what the server half needs.
+func everyFrontend(p *plan.Plan) []dataplane.Frontend {
+	var all []dataplane.Frontend
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.State == plan.Conflict || len(f.Backends) == 0 {
+			continue
+		}
+		d := dataplane.Frontend{Key: f.Key, Method: f.Service.Method, Scheduler: f.Service.Scheduler, RingSize: f.Service.RingSize}
+		for _, b := range f.Backends {
+			d.Backends = append(d.Backends, b.Backend)
+		}
+		all = append(all, d)
+	}
+	return all
+}

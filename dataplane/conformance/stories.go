@@ -1,0 +1,280 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/service"
+)
+
+func verbs(s *teller) {
+	s.sameList()
+	f := frontend(service.Tunnel, service.Maglev, 3)
+	s.delete(f.Key) // what is absent is no error
+	for range 2 {
+		s.upsert(f)
+		s.sameList()
+	}
+	other := with(f, func(b []service.Backend) []service.Backend { b[1].Weight = 7; return append(b[:2], server(9)) })
+	other.Port = 443
+	s.upsert(other)
+	s.sameList()
+	for range 2 {
+		s.delete(f.Key)
+		s.sameList()
+	}
+	s.must(flow(other.Key, 1), true)
+}
+
+func everyKind(s *teller) {
+	v4 := frontend(service.Tunnel, service.Maglev, 3)
+	v6 := v4
+	v6.VIP = netip.MustParseAddr("2001:db8:1::1")
+	v6.Backends = nil
+	for i := range 3 {
+		addr := netip.AddrFrom16([16]byte{0xfd, 0x10, 15: byte(i + 1)})
+		v6.Backends = append(v6.Backends, service.Backend{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1})
+	}
+	mixed4, mixed6 := v4, v6
+	mixed4.Backends, mixed6.Backends = v6.Backends, v4.Backends
+	for name, f := range map[string]dataplane.Frontend{
+		"IPv4": v4, "IPv6": v6, "IPv4 over IPv6": mixed4, "IPv6 over IPv4": mixed6,
+	} {
+		for _, method := range service.Methods {
+			for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
+				s.Run(fmt.Sprint(name, " ", method, " ", protocol), func(t *testing.T) {
+					f := f
+					f.Method, f.Protocol = method, protocol
+					s := &teller{T: t, Fixture: s.Fixture, twin: s.twin}
+					s.upsert(f)
+					defer s.delete(f.Key)
+					for i := range 50 {
+						opened := s.must(flow(f.Key, i), true)
+						if got := s.must(flow(f.Key, i), false); got != opened {
+							s.Fatalf("flow %d went to %v, then to %v", i, opened, got)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func shares(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 4)
+	f.Backends[3].Weight = 3
+	s.upsert(f)
+	const flows = 12000
+	count := map[netip.AddrPort]int{}
+	for i := range flows {
+		count[s.must(flow(f.Key, i), true).Server]++
+	}
+	for _, b := range f.Backends {
+		want := flows / 6 * int(b.Weight)
+		if got := count[b.Addr]; got < want*9/10 || got > want*11/10 {
+			s.Errorf("%s of weight %d got %d flows, want about %d", b.Addr, b.Weight, got, want)
+		}
+	}
+}
+
+func draining(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 4)
+	s.upsert(f)
+	drained := f.Backends[2].Addr
+	var before []netip.AddrPort
+	for i := range 200 {
+		before = append(before, s.must(flow(f.Key, i), true).Server)
+	}
+	s.upsert(with(f, func(b []service.Backend) []service.Backend { b[2].Weight = 0; return b }))
+	s.sameList()
+	for i, server := range before {
+		d := s.must(flow(f.Key, i), false)
+		if d.Server != server && d.Second != server {
+			s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
+		}
+		if opened := s.must(flow(f.Key, i), true); opened.Server == drained || opened.Second.IsValid() {
+			s.Fatalf("a new flow went to %v", opened)
+		}
+	}
+}
+
+func removal(s *teller) {
+	for _, scheduler := range service.Schedulers {
+		f := frontend(service.Tunnel, scheduler, 4)
+		s.upsert(f)
+		for i := range 100 {
+			s.must(flow(f.Key, i), true)
+		}
+		gone := f.Backends[1].Addr
+		s.upsert(with(f, func(b []service.Backend) []service.Backend { return slices.Delete(b, 1, 2) }))
+		for i := range 100 {
+			if d := s.must(flow(f.Key, i), false); d.Server == gone || d.Second == gone {
+				s.Fatalf("%s: flow %d still goes to %v", scheduler, i, d)
+			}
+		}
+		s.delete(f.Key)
+	}
+}
+
+func allDrain(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 2)
+	s.upsert(f)
+	var before []netip.AddrPort
+	for i := range 50 {
+		before = append(before, s.must(flow(f.Key, i), true).Server)
+	}
+	s.upsert(with(f, func(b []service.Backend) []service.Backend { b[0].Weight, b[1].Weight = 0, 0; return b }))
+	for i, server := range before {
+		if _, err := s.send(flow(f.Key, i), true); !errors.Is(err, memory.ErrNoServer) {
+			s.Fatalf("a new flow was taken: %v", err)
+		}
+		if d := s.must(flow(f.Key, i), false); d.Server != server {
+			s.Fatalf("flow %d lives on %s, but goes to %v", i, server, d)
+		}
+	}
+}
+
+func roundRobin(s *teller) {
+	f := frontend(service.Tunnel, service.RoundRobin, 3)
+	s.upsert(f)
+	var got []netip.AddrPort
+	for i := range 9 {
+		got = append(got, s.must(flow(f.Key, i), true).Server)
+	}
+	for i := range got {
+		if want := f.Backends[i%3].Addr; got[i] != want {
+			s.Errorf("flow %d went to %s, want %s", i, got[i], want)
+		}
+	}
+	s.upsert(with(f, func(b []service.Backend) []service.Backend { return append(b, server(5)) }))
+	for i, want := range got {
+		if d := s.must(flow(f.Key, i), false); d.Server != want {
+			s.Errorf("flow %d moved from %s to %s when a server came", i, want, d.Server)
+		}
+	}
+}
+
+func fullNATRemembers(s *teller) {
+	f := frontend(service.FullNAT, service.Maglev, 3)
+	s.upsert(f)
+	var before []netip.AddrPort
+	for i := range 100 {
+		before = append(before, s.must(flow(f.Key, i), true).Server)
+	}
+	s.upsert(with(f, func(b []service.Backend) []service.Backend { b[0].Weight = 0; return append(b, server(7), server(8)) }))
+	for i, want := range before {
+		if d := s.must(flow(f.Key, i), false); d.Server != want {
+			s.Errorf("flow %d moved from %s to %s", i, want, d.Server)
+		}
+	}
+}
+
+func notOurs(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 2)
+	s.upsert(f)
+	for name, change := range map[string]func(*service.Key){
+		"another port":     func(k *service.Key) { k.Port = 81 },
+		"another protocol": func(k *service.Key) { k.Protocol = service.UDP },
+		"another address":  func(k *service.Key) { k.VIP = netip.MustParseAddr("10.1.1.2") },
+		"another family":   func(k *service.Key) { k.VIP = netip.MustParseAddr("2001:db8:1::1") },
+	} {
+		k := f.Key
+		change(&k)
+		if _, err := s.send(flow(k, 1), true); !errors.Is(err, memory.ErrNotOurs) {
+			s.Errorf("%s: %v", name, err)
+		}
+	}
+	s.must(flow(f.Key, 1), true)
+	s.delete(f.Key)
+	if _, err := s.send(flow(f.Key, 1), false); !errors.Is(err, memory.ErrNotOurs) {
+		s.Errorf("after its removal: %v", err)
+	}
+}
+
+func restart(s *teller) {
+	kept := []dataplane.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
+	kept[1].Port = 443
+	for i, f := range kept {
+		s.upsert(f)
+		for n := range 20 {
+			s.must(flow(f.Key, n), true)
+		}
+		kept[i] = with(f, func(b []service.Backend) []service.Backend { b[1].Weight = 0; return b })
+		s.upsert(kept[i])
+	}
+	s.Reopen(s.T)
+	s.sameList()
+	for _, f := range kept {
+		for n := range 40 {
+			s.must(flow(f.Key, n), n >= 20)
+		}
+		s.upsert(f)
+		for n := range 40 {
+			s.must(flow(f.Key, n), false)
+		}
+	}
+}
+
+func changes(s *teller) {
+	for _, method := range service.Methods {
+		for _, scheduler := range service.Schedulers {
+			f := frontend(method, scheduler, 3)
+			s.upsert(f)
+			s.sameList()
+			for i := range 20 {
+				s.must(flow(f.Key, i), true)
+				s.must(flow(f.Key, i), false)
+			}
+		}
+	}
+}
+
+func counters(s *teller) {
+	f := frontend(service.Tunnel, service.Maglev, 2)
+	s.upsert(f)
+	for i := range 30 {
+		s.must(flow(f.Key, i), true)
+		s.must(flow(f.Key, i), false)
+	}
+	got, err := s.DataPlane().Counters()
+	if err != nil {
+		s.Fatal(err)
+	}
+	want, _ := s.twin.Counters()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		s.Errorf("\n got %v\nwant %v", got, want)
+	}
+}
+
+func randomWalk(s *teller) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	var keys []service.Key
+	for step := range 60 {
+		f := frontend(service.Methods[rng.IntN(3)], service.Schedulers[rng.IntN(2)], 1+rng.IntN(6))
+		f.Port = uint16(80 + rng.IntN(3))
+		for i := range f.Backends {
+			f.Backends[i].Weight = []uint32{0, 1, 1, 2, 5}[rng.IntN(5)]
+		}
+		if rng.IntN(6) == 0 {
+			s.delete(f.Key)
+		} else {
+			s.upsert(f)
+		}
+		if rng.IntN(10) == 0 {
+			s.Reopen(s.T)
+		}
+		if keys = append(keys, f.Key); step%5 == 0 {
+			s.sameList()
+		}
+		for range 40 {
+			i := rng.IntN(64)
+			s.send(flow(keys[rng.IntN(len(keys))], i), rng.IntN(3) == 0) //nolint:errcheck // only that both agree counts
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Package memory is a data plane without a kernel: it holds frontends in maps
+// and chooses servers by the same rules as the others. Tests run on it, and
+// the other data planes are compared with it. Faulty wraps any data plane with
+// calls that fail.
+package memory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/schedule"
+	"github.com/fairlead/fairlead/service"
+)
+
+// DataPlane is the in-memory data plane. Its methods may be called from any
+// goroutine.
+type DataPlane struct {
+	mu        sync.Mutex
+	frontends map[service.Key]*frontend
+	lastID    ring.ID
+}
+
+type frontend struct {
+	dataplane.Frontend
+	slots    []ring.Slot
+	ids      map[ring.ID]service.Backend
+	turn     schedule.RoundRobin
+	flows    map[schedule.Flow]ring.ID // where the scheduler or method needs them
+	counters dataplane.FrontendCounters
+}
+
+// New gives an empty data plane.
+func New() *DataPlane { return &DataPlane{frontends: map[service.Key]*frontend{}} }
+
+// List implements dataplane.DataPlane.
+func (d *DataPlane) List() ([]dataplane.Frontend, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []dataplane.Frontend
+	for _, f := range d.frontends {
+		copied := f.Frontend
+		copied.Backends = slices.Clone(f.Backends)
+		for i := range copied.Backends {
+			copied.Backends[i].Name, copied.Backends[i].Node = "", ""
+		}
+		list = append(list, copied)
+	}
+	slices.SortFunc(list, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
+	return list, nil
+}
+
+// Upsert implements dataplane.DataPlane.
+func (d *DataPlane) Upsert(want dataplane.Frontend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := cmp.Or(d.frontends[want.Key], &frontend{})
+	next := &frontend{
+		Frontend: want, ids: map[ring.ID]service.Backend{}, turn: before.turn, flows: map[schedule.Flow]ring.ID{},
+		counters: dataplane.FrontendCounters{Key: want.Key, Total: before.counters.Total, Backends: map[string]dataplane.Counts{}},
+	}
+	next.Backends = slices.Clone(want.Backends)
+	members := d.members(before, next)
+	if want.Scheduler == service.RoundRobin {
+		next.slots = ring.RoundRobin(members)
+	} else {
+		slots, err := ring.Maglev(before.slots, want.RingSize, members)
+		if err != nil {
+			return err
+		}
+		next.slots = slots
+	}
+	for flow, id := range before.flows {
+		if _, stays := next.ids[id]; stays {
+			next.flows[flow] = id
+		}
+	}
+	d.frontends[want.Key] = next
+	return nil
+}
+
+// members numbers next's backends: those that stay keep their number and
+// counters.
+func (d *DataPlane) members(before, next *frontend) []ring.Member {
+	known := map[string]ring.ID{}
+	for id, b := range before.ids {
+		known[b.Addr.String()] = id
+	}
+	var members []ring.Member
+	for _, b := range next.Backends {
+		name := b.Addr.String()
+		id, ok := known[name]
+		if !ok {
+			d.lastID++
+			id = d.lastID
+		}
+		next.ids[id] = b
+		next.counters.Backends[name] = before.counters.Backends[name]
+		members = append(members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight})
+	}
+	return members
+}
+
+// Delete implements dataplane.DataPlane.
+func (d *DataPlane) Delete(k service.Key) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.frontends, k)
+	return nil
+}
+
+// Counters implements dataplane.DataPlane.
+func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []dataplane.FrontendCounters
+	for _, f := range d.frontends {
+		c := f.counters
+		c.Backends = maps.Clone(c.Backends)
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b dataplane.FrontendCounters) int { return a.Key.Compare(b.Key) })
+	return all, nil
+}
+
+// Describe implements dataplane.DataPlane.
+func (d *DataPlane) Describe() dataplane.Description { return dataplane.Description{Kind: "memory"} }
+
+// Close implements dataplane.DataPlane.
+func (d *DataPlane) Close() error { return nil }

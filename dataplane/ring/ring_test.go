@@ -1,0 +1,115 @@
+package ring
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+const size = 1021
+
+func members(n int) []Member {
+	var ms []Member
+	for i := range n {
+		ms = append(ms, Member{ID(i + 1), netip.MustParseAddrPort(fmt.Sprintf("172.16.0.%d:80", i+1)), 1})
+	}
+	return ms
+}
+
+func build(t *testing.T, prev []Slot, ms []Member) []Slot {
+	t.Helper()
+	slots, err := Maglev(prev, size, ms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slots
+}
+
+func TestFirstRingHasNoSecond(t *testing.T) {
+	for i, s := range build(t, nil, members(4)) {
+		if s.First == 0 || s.Second != 0 {
+			t.Fatalf("slot %d is %+v", i, s)
+		}
+	}
+}
+
+// A flow that lives on a server which starts to drain must be found again by
+// every balancer: by one that saw the change and by one that has just started.
+func TestDrainingServerKeepsItsFlows(t *testing.T) {
+	ms := members(4)
+	before := build(t, nil, ms)
+	ms[2].Weight = 0
+	for name, after := range map[string][]Slot{"saw the change": build(t, before, ms), "just started": build(t, nil, ms)} {
+		for i := range after {
+			if after[i].First == ms[2].ID {
+				t.Fatalf("%s: slot %d gives new flows to the draining server", name, i)
+			}
+			if before[i].First == ms[2].ID && after[i].Second != ms[2].ID {
+				t.Fatalf("%s: slot %d lost the draining server: %+v", name, i, after[i])
+			}
+		}
+	}
+}
+
+// Whoever owned a slot before the last change, and is still there, is its first
+// or its second.
+func TestOwnerBeforeIsNeverForgotten(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	all := members(8)
+	var prev []Slot
+	for range 200 {
+		ms := slices.Clone(all[:1+rng.IntN(8)])
+		for i := range ms {
+			ms[i].Weight = []uint32{1, 1, 1, 1, 2}[rng.IntN(5)]
+		}
+		rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+		next := build(t, prev, ms)
+		for i := range prev {
+			stays := slices.ContainsFunc(ms, func(m Member) bool { return m.ID == prev[i].First })
+			if stays && next[i].First != prev[i].First && next[i].Second != prev[i].First {
+				t.Fatalf("slot %d: was %+v, is %+v", i, prev[i], next[i])
+			}
+		}
+		for i, s := range next {
+			for _, id := range []ID{s.First, s.Second} {
+				if id != 0 && !slices.ContainsFunc(ms, func(m Member) bool { return m.ID == id }) {
+					t.Fatalf("slot %d names %d, which is gone", i, id)
+				}
+			}
+		}
+		prev = next
+	}
+}
+
+func TestAllDraining(t *testing.T) {
+	ms := members(3)
+	before := build(t, nil, ms)
+	for i := range ms {
+		ms[i].Weight = 0
+	}
+	for i, s := range build(t, before, ms) {
+		if s.First != 0 || s.Second != before[i].First {
+			t.Fatalf("slot %d was %+v, is %+v", i, before[i], s)
+		}
+	}
+}
+
+func TestAnotherSizeForgets(t *testing.T) {
+	ms := members(3)
+	other, err := Maglev(build(t, nil, ms), 251, ms)
+	if err != nil || len(other) != 251 {
+		t.Fatal(len(other), err)
+	}
+}
+
+func TestRoundRobin(t *testing.T) {
+	ms := members(4)
+	ms[1].Weight = 0
+	ms[0], ms[3] = ms[3], ms[0]
+	want := []Slot{{First: 1}, {First: 3}, {First: 4}}
+	if got := RoundRobin(ms); !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+}

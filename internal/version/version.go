@@ -1,0 +1,55 @@
+// Package version tells which Fairlead and which kernel run here. It decides
+// nothing: what a kernel can do is found out by asking it.
+package version
+
+import (
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamped is set by the linker (-X) in builds made with make.
+var stamped string
+
+// String gives this binary's version: what make stamped into it, else the
+// module's version, else the commit it was built from, else "devel".
+func String() string {
+	if stamped != "" {
+		return stamped
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	return fromBuild(info)
+}
+
+func fromBuild(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, dirty := "", ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case "vcs.modified":
+			if s.Value == "true" {
+				dirty = "-dirty"
+			}
+		}
+	}
+	if revision == "" {
+		return "devel"
+	}
+	return revision + dirty
+}
+
+// Kernel gives the running kernel as uname -sr does: "Linux 6.12.48".
+func Kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}

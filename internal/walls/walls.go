@@ -1,0 +1,165 @@
+// Package walls knows the rules that keep the house readable: who may import
+// what, who may look at a clock, how long files and functions are, and that
+// each package says once what it is for. Its test holds the whole module to
+// them; it runs nothing of the product.
+package walls
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// module is this module's path.
+const module = "github.com/fairlead/fairlead"
+
+// pure are the packages that decide and calculate: they depend on their input
+// alone, so that the tests and the simulator can run them as they are.
+var pure = []string{"service", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool"}
+
+// outside is what a pure package may not reach, itself or through others.
+var outside = []Ban{
+	{"net", "sockets are I/O (net/netip is fine)"},
+	{"net/http", "sockets are I/O"},
+	{"github.com/vishvananda/...", "the kernel is the data plane's and fib's business"},
+	{"github.com/mdlayher/...", "the kernel is the data plane's and fib's business"},
+	{"github.com/cilium/ebpf/...", "the kernel is the data plane's and fib's business"},
+	{"github.com/osrg/gobgp/...", "BGP is announce/bgp's business"},
+	{"k8s.io/...", "Kubernetes' types end at the sources"},
+	{"golang.org/x/sys/...", "system calls are I/O"},
+}
+
+// outsideDirect is what a pure package may not import itself. Below fmt, os is
+// reached by everything.
+var outsideDirect = []Ban{
+	{"os", "files and the environment are input: take them as arguments"},
+	{"os/exec", "processes are I/O"},
+	{"syscall", "system calls are I/O"},
+}
+
+// Ban is an import that is not allowed, and why. A path that ends in "/..."
+// means all below it, too.
+type Ban struct{ Path, Why string }
+
+func (b Ban) covers(imported string) bool {
+	base, below := strings.CutSuffix(b.Path, "/...")
+	return imported == base || below && strings.HasPrefix(imported, base+"/")
+}
+
+// Wall is a library that only some packages may import.
+type Wall struct {
+	Ban
+	// Only are the packages that may, each with those below it.
+	Only []string
+}
+
+var walls = []Wall{
+	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
+	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
+		[]string{"dataplane/xdp", "dataplane/serverhalf"}},
+	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
+		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
+	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube"}},
+	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "kube"}},
+	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "kube"}},
+	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
+	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
+}
+
+// Package is what the rules look at of a package. Paths within this module are
+// relative to it.
+type Package struct {
+	Path string
+	// Imports are those of the package, TestImports those of its tests.
+	Imports, TestImports []string
+}
+
+// Breaches gives every breach of the walls, one line each with its mend. all
+// holds the module's packages and whatever they depend on.
+func Breaches(all []Package) []string {
+	byPath := map[string]Package{}
+	for _, p := range all {
+		byPath[p.Path] = p
+	}
+	var breaches []string
+	for _, p := range all {
+		if isOurs(p.Path) {
+			breaches = append(breaches, throughWalls(p)...)
+		}
+		if slices.Contains(pure, p.Path) {
+			breaches = append(breaches, impure(p, byPath)...)
+		}
+	}
+	slices.Sort(breaches)
+	return slices.Compact(breaches)
+}
+
+// isOurs tells this module's packages from others: theirs begin with a host
+// name or are known to be of the standard library by the list's maker.
+func isOurs(p string) bool { return !strings.HasPrefix(p, "std:") && !strings.Contains(first(p), ".") }
+
+func first(p string) string {
+	head, _, _ := strings.Cut(p, "/")
+	return head
+}
+
+func throughWalls(p Package) []string {
+	var breaches []string
+	for _, w := range walls {
+		if slices.ContainsFunc(w.Only, func(dir string) bool { return isBelow(p.Path, dir) }) {
+			continue
+		}
+		for _, i := range slices.Concat(p.Imports, p.TestImports) {
+			full := strings.TrimPrefix(i, "std:")
+			if isOurs(i) {
+				full = path.Join(module, i)
+			}
+			if w.covers(full) {
+				breaches = append(breaches, fmt.Sprintf("%s imports %s, which only %s may: %s", p.Path, full, may(w.Only), w.Why))
+			}
+		}
+	}
+	return breaches
+}
+
+func may(only []string) string {
+	if len(only) == 0 {
+		return "itself"
+	}
+	return strings.Join(only, ", ")
+}
+
+func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// impure follows the imports of a pure package.
+func impure(p Package, byPath map[string]Package) []string {
+	var breaches []string
+	for _, i := range p.Imports {
+		for _, b := range outsideDirect {
+			if b.covers(strings.TrimPrefix(i, "std:")) {
+				breaches = append(breaches, fmt.Sprintf("%s is pure, but imports %s: %s", p.Path, b.Path, b.Why))
+			}
+		}
+	}
+	seen := map[string]bool{}
+	var follow func(from string, way []string)
+	follow = func(from string, way []string) {
+		for _, i := range byPath[from].Imports {
+			if seen[i] {
+				continue
+			}
+			seen[i] = true
+			name := strings.TrimPrefix(i, "std:")
+			for _, b := range outside {
+				if b.covers(name) {
+					breaches = append(breaches, fmt.Sprintf("%s is pure, but reaches %s by %s: %s",
+						p.Path, name, strings.Join(append(way, name), " -> "), b.Why))
+				}
+			}
+			follow(i, append(slices.Clone(way), name))
+		}
+	}
+	follow(p.Path, []string{p.Path})
+	return breaches
+}

@@ -1,0 +1,148 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Result is what a run found: the object that --json prints. Its field names
+// are stable.
+type Result struct {
+	Version  string    `json:"version"`
+	Kernel   string    `json:"kernel"`
+	Services []Service `json:"services"`
+	Load     Load      `json:"load"`
+	Events   []Event   `json:"events"`
+	// Leftovers are what the run could not take away again.
+	Leftovers []string `json:"leftovers"`
+	// Report is the path of the HTML report.
+	Report string `json:"report"`
+	Passed bool   `json:"passed"`
+	// Reasons say why it did not pass.
+	Reasons []string `json:"reasons"`
+	// Shares are the servers' parts of the requests while nothing changed.
+	Shares map[string]float64 `json:"shares"`
+
+	samples []Sample
+}
+
+// Service is one of the services of a run.
+type Service struct {
+	Name      string   `json:"name"`
+	VIP       string   `json:"vip"`
+	Port      uint16   `json:"port"`
+	Method    string   `json:"method"`
+	Scheduler string   `json:"scheduler"`
+	Balancers []string `json:"balancers"`
+	NextHops  []string `json:"nextHops"`
+}
+
+// Load sums up what the clients saw.
+type Load struct {
+	Requests  uint64            `json:"requests"`
+	Failed    uint64            `json:"failed"`
+	PerServer map[string]uint64 `json:"perServer"`
+	// PerBalancer counts the connections opened through each, as its own data
+	// plane counted them.
+	PerBalancer map[string]uint64 `json:"perBalancer"`
+}
+
+// The events, in their order.
+const (
+	AddBalancer    = "add-balancer"
+	RemoveBalancer = "remove-balancer"
+	KillBalancer   = "kill-balancer"
+	CutBalancer    = "cut-balancer"
+	AddServer      = "add-server"
+	DrainServer    = "drain-server"
+	KillServer     = "kill-server"
+)
+
+// Event is one change made under load. Times are in milliseconds; StartedMs
+// counts from the beginning of the load.
+type Event struct {
+	Name      string  `json:"name"`
+	StartedMs float64 `json:"startedMs"`
+	// ConvergedMs counts from the event's start until the router's kernel
+	// table, or for servers the data plane of every balancer, was right; -1
+	// where it never was.
+	ConvergedMs float64 `json:"convergedMs"`
+	// Requests, Failed and BrokenConnections are those from the event's start
+	// until the next one's.
+	Requests          uint64 `json:"requests"`
+	Failed            uint64 `json:"failed"`
+	BrokenConnections uint64 `json:"brokenConnections"`
+	// Subject is the balancer or server that came or went.
+	Subject string `json:"subject"`
+}
+
+// Sample is the state of the load in one short interval.
+type Sample struct {
+	At time.Duration
+	// Rates are in requests (servers) or packets (balancers) a second.
+	PerServer, PerBalancer map[string]float64
+	Failed                 uint64
+}
+
+// bounds are the longest convergence times that pass, in milliseconds.
+var bounds = map[string]float64{
+	AddBalancer: 2000, RemoveBalancer: 100, KillBalancer: 100, CutBalancer: 1500,
+	AddServer: 2000, DrainServer: 2000, KillServer: 2000,
+}
+
+// lossless says whether an event may cost the clients nothing. A balancer that
+// goes takes the flows it remembers along, so methods and schedulers that
+// remember flows are not lossless there.
+func lossless(event string, stateless bool) bool {
+	switch event {
+	case AddBalancer, RemoveBalancer:
+		return stateless
+	case AddServer, DrainServer:
+		return true
+	}
+	return false
+}
+
+// shareTolerance is how far a server's share may be from even.
+const shareTolerance = 0.10
+
+// judge fills in Passed and Reasons.
+func (r *Result) judge(stateless bool) {
+	r.Reasons = []string{}
+	fail := func(format string, args ...any) { r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...)) }
+	for _, e := range r.Events {
+		if bound := bounds[e.Name]; e.ConvergedMs < 0 {
+			fail("%s never converged", e.Name)
+		} else if e.ConvergedMs > bound {
+			fail("%s took %.0f ms, more than %.0f ms", e.Name, e.ConvergedMs, bound)
+		}
+		if lossless(e.Name, stateless) && e.Failed+e.BrokenConnections > 0 {
+			fail("%s cost %d failed requests and %d broken connections", e.Name, e.Failed, e.BrokenConnections)
+		}
+		if e.Requests == 0 {
+			fail("no request was answered during %s", e.Name)
+		}
+	}
+	for _, name := range sortedKeys(r.Shares) {
+		if off := r.Shares[name]*float64(len(r.Shares)) - 1; off > shareTolerance || off < -shareTolerance {
+			fail("server %s got %.1f %% of the requests: %+.1f %% off an even share", name, 100*r.Shares[name], 100*off)
+		}
+	}
+	if len(r.Shares) == 0 {
+		fail("no request was answered while nothing changed")
+	}
+	if len(r.Leftovers) > 0 {
+		fail("left behind: %v", r.Leftovers)
+	}
+	r.Passed = len(r.Reasons) == 0
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,221 @@
+// Package plan decides, purely: from the services, what is known of their
+// servers' health, and this node it makes the Plan: which frontends to hold,
+// which routes to announce, which servers to probe, and a named reason for
+// every no. It does nothing about it; control does.
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Node is what the plan must know of the balancer it is for.
+type Node struct {
+	Name string
+	// NextHop4 and NextHop6 are announced as the next hop of VIPs of their
+	// family; where one is invalid, such VIPs are not announced.
+	NextHop4, NextHop6 netip.Addr
+}
+
+// Input is all that a Plan depends on.
+type Input struct {
+	// Services are sorted by ID.
+	Services []*service.Service
+	// Health gives what is known of a target.
+	Health func(health.Target) health.State
+	// Held says whether the data plane holds a backend now. One whose first
+	// probe has not ended stays what it was, so that an agent that starts
+	// disturbs nothing.
+	Held func(service.Key, netip.AddrPort) bool
+	Node Node
+}
+
+// State is what becomes of a frontend.
+type State string
+
+// The states of a frontend; only Active and Panic ones are held.
+const (
+	Active           State = "active"
+	Panic            State = "panic"              // every server fails its checks: all are kept
+	NoEndpoints      State = "no-endpoints"       // the Service has no server
+	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
+	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
+	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol
+)
+
+// Frontend is the decision on one frontend of one Service.
+type Frontend struct {
+	Service  *service.Service
+	Key      service.Key
+	PortName string
+	State    State
+	// Reason says in words why the state is not Active.
+	Reason string
+	// Backends are all that the Service names, with their health; those that
+	// are used are in Want.
+	Backends []Backend
+	// Want is what the data plane shall hold; nil where it shall not.
+	Want *dataplane.Frontend
+}
+
+// Backend is one server as the plan sees it.
+type Backend struct {
+	service.Backend
+	Target health.Target
+	Health health.State
+}
+
+// Route is a route to announce once what it leads to is held.
+type Route struct {
+	announce.Route
+	// Frontends are those that the route leads to, sorted.
+	Frontends []service.Key
+}
+
+// Refusal is a route that is not announced though its frontends are held.
+type Refusal struct {
+	Prefix netip.Prefix
+	Reason string
+}
+
+// Plan is a whole decision.
+type Plan struct {
+	// Frontends are sorted by Key, then by their Service's age: where several
+	// Services claim one Key, the first is the one that has it.
+	Frontends []Frontend
+	// Routes are sorted.
+	Routes   []Route
+	Refusals []Refusal
+	// Targets are the probes to run, each once, in no order.
+	Targets []health.Target
+}
+
+// Build makes the plan.
+func Build(in Input) *Plan {
+	p := &Plan{}
+	for _, s := range in.Services {
+		for i := range s.Frontends {
+			p.Frontends = append(p.Frontends, decide(in, s, &s.Frontends[i]))
+		}
+	}
+	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
+		if c := a.Key.Compare(b.Key); c != 0 {
+			return c
+		}
+		if a.Service.Older(b.Service) {
+			return -1
+		}
+		return 1
+	})
+	p.refuseConflicts()
+	p.collectTargets()
+	p.collectRoutes(in.Node)
+	return p
+}
+
+// refuseConflicts leaves each Key to the oldest Service that claims it.
+func (p *Plan) refuseConflicts() {
+	for i := 1; i < len(p.Frontends); i++ {
+		f, before := &p.Frontends[i], &p.Frontends[i-1]
+		if f.Key != before.Key {
+			continue
+		}
+		owner := before.Service
+		if before.State == Conflict {
+			owner = p.owner(f.Key)
+		}
+		f.State, f.Want = Conflict, nil
+		f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two another address or port",
+			owner.ID, f.Key)
+	}
+}
+
+// owner gives the Service that has a Key.
+func (p *Plan) owner(k service.Key) *service.Service {
+	i, _ := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k service.Key) int { return f.Key.Compare(k) })
+	return p.Frontends[i].Service
+}
+
+func (p *Plan) collectTargets() {
+	seen := map[health.Target]bool{}
+	for i := range p.Frontends {
+		for _, b := range p.Frontends[i].Backends {
+			if p.Frontends[i].State != Conflict && !seen[b.Target] {
+				seen[b.Target] = true
+				p.Targets = append(p.Targets, b.Target)
+			}
+		}
+	}
+}
+
+// decide says what becomes of one frontend, conflicts apart.
+func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
+	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName}
+	for _, b := range sf.Backends {
+		t := target(s, b)
+		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
+	}
+	var used []service.Backend
+	used, f.State, f.Reason = choose(s, &f, in.Held)
+	if len(used) > 0 {
+		f.Want = &dataplane.Frontend{
+			Key: f.Key, Method: s.Method, Scheduler: s.Scheduler, RingSize: s.RingSize, Backends: used,
+		}
+	}
+	return f
+}
+
+// target is how a backend of s is probed.
+func target(s *service.Service, b service.Backend) health.Target {
+	t := health.Target{Addr: b.Addr, Check: s.Health}
+	if s.Health.Port != 0 {
+		t.Addr = netip.AddrPortFrom(b.Addr.Addr(), s.Health.Port)
+	}
+	return t
+}
+
+// choose gives the backends to use, in their order, and the state that makes.
+func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) bool) ([]service.Backend, State, string) {
+	if len(f.Backends) == 0 {
+		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
+	}
+	var good, all []service.Backend
+	active, waiting, serving, known := 0, 0, 0, false
+	for _, b := range f.Backends {
+		all = append(all, b.Backend)
+		up := b.Health == health.Up
+		isHeld := held(f.Key, b.Addr)
+		known = known || isHeld
+		if b.Health == health.Unknown {
+			if up = isHeld; !up {
+				waiting++
+			}
+		}
+		if up {
+			good = append(good, b.Backend)
+		}
+		if !b.Draining() {
+			active++
+			if up {
+				serving++
+			}
+		}
+	}
+	switch {
+	case waiting > 0 && !known:
+		// A ring of some servers only would send the flows of other balancers
+		// astray.
+		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
+	case serving > 0, active == 0 && len(good) > 0:
+		return good, Active, ""
+	case s.Panic:
+		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
+	}
+	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(all), s.Health.Kind)
+}

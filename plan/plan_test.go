@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/service"
+)
+
+var node = Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")}
+
+// web is a Service with one frontend and servers 172.16.0.1 to n.
+func web(name, vip string, n int, change ...func(*service.Service)) *service.Service {
+	s := &service.Service{
+		ID: service.ID{Namespace: "default", Name: name}, Method: service.Tunnel, Scheduler: service.Maglev,
+		RingSize: service.DefaultRingSize, Health: service.DefaultHealthCheck, Panic: true,
+		Frontends: []service.Frontend{{Key: service.Key{VIP: netip.MustParseAddr(vip), Port: 80, Protocol: service.TCP}}},
+	}
+	for i := range n {
+		s.Frontends[0].Backends = append(s.Frontends[0].Backends,
+			service.Backend{Addr: netip.MustParseAddrPort(fmt.Sprintf("172.16.0.%d:8080", i+1)), Weight: 1})
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+func drain(i int) func(*service.Service) {
+	return func(s *service.Service) { s.Frontends[0].Backends[i].Weight = 0 }
+}
+
+// build makes a plan in which the server with last byte i has the i-th letter
+// of states as its health: u(p), d(own), ? (unknown) or h (unknown, but held).
+func build(states string, services ...*service.Service) *Plan {
+	letter := func(a netip.AddrPort) byte { return states[a.Addr().As4()[3]-1] }
+	return Build(Input{
+		Services: services, Node: node,
+		Health: func(t health.Target) health.State {
+			return map[byte]health.State{'u': health.Up, 'd': health.Down}[letter(t.Addr)]
+		},
+		Held: func(_ service.Key, a netip.AddrPort) bool { return letter(a) == 'h' },
+	})
+}
+
+// want tells which servers are to be held, as "1 2=0 3": last byte, and the
+// weight where it is not 1.
+func want(f Frontend) string {
+	if f.Want == nil {
+		return "none"
+	}
+	var words []string
+	for _, b := range f.Want.Backends {
+		w := fmt.Sprint(b.Addr.Addr().As4()[3])
+		if b.Weight != 1 {
+			w += fmt.Sprintf("=%d", b.Weight)
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestHealthDecides(t *testing.T) {
+	noPanic := func(s *service.Service) { s.Panic = false }
+	for _, c := range []struct {
+		name, states string
+		service      *service.Service
+		state        State
+		want         string
+	}{
+		{"all up", "uuu", web("a", "10.1.1.1", 3), Active, "1 2 3"},
+		{"one down", "udu", web("a", "10.1.1.1", 3), Active, "1 3"},
+		{"all down: panic keeps all", "ddd", web("a", "10.1.1.1", 3), Panic, "1 2 3"},
+		{"all down, panic off", "ddd", web("a", "10.1.1.1", 3, noPanic), NoHealthyBackend, "none"},
+		{"no server", "", web("a", "10.1.1.1", 0), NoEndpoints, "none"},
+		{"first probes not ended", "???", web("a", "10.1.1.1", 3), AwaitingHealth, "none"},
+		{"one probe ended: no ring before all have", "?u?", web("a", "10.1.1.1", 3), AwaitingHealth, "none"},
+		{"a new server waits for its first probe", "hu?", web("a", "10.1.1.1", 3), Active, "1 2"},
+		{"some down, the rest not known yet: no panic", "d?d", web("a", "10.1.1.1", 3), AwaitingHealth, "none"},
+		{"a restarted agent keeps what is held", "hh?", web("a", "10.1.1.1", 3), Active, "1 2"},
+		{"draining", "uuu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
+		{"a draining server that is down is gone", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},
+		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Active, "1=0 2=0"},
+		{"none but the draining one is up: panic", "ud", web("a", "10.1.1.1", 2, drain(0)), Panic, "1=0 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := build(c.states, c.service).Frontends[0]
+			if f.State != c.state || want(f) != c.want {
+				t.Errorf("got %s %q, want %s %q", f.State, want(f), c.state, c.want)
+			}
+			if (f.State == Active) != (f.Reason == "") {
+				t.Errorf("state %s with reason %q", f.State, f.Reason)
+			}
+		})
+	}
+}
+
+func TestOlderServiceKeepsItsVIP(t *testing.T) {
+	older := web("z", "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(1, 0) })
+	younger := web("a", "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(2, 0) })
+	youngest := web("b", "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(3, 0) })
+	p := build("u", younger, youngest, older)
+	got := p.Frontends
+	if got[0].Service != older || got[0].State != Active {
+		t.Fatalf("%s has it in state %s", got[0].Service.ID, got[0].State)
+	}
+	for _, f := range got[1:] {
+		if f.State != Conflict || f.Want != nil || !strings.Contains(f.Reason, "default/z already has TCP 10.1.1.1:80") {
+			t.Errorf("%s: %s: %s", f.Service.ID, f.State, f.Reason)
+		}
+	}
+	if len(p.Routes) != 1 || len(p.Routes[0].Frontends) != 1 {
+		t.Errorf("routes %v", p.Routes)
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	prefix := func(s *service.Service) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")} }
+	p := build("ud", web("one", "10.1.1.1", 1), web("two", "10.1.2.1", 2, prefix), web("none", "10.1.3.1", 0),
+		web("six", "2001:db8::1", 1))
+	var got []string
+	for _, r := range p.Routes {
+		got = append(got, fmt.Sprint(r.Prefix, " via ", r.NextHop))
+	}
+	if want := []string{"10.1.1.1/32 via 10.0.0.105", "10.1.2.0/24 via 10.0.0.105"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(p.Refusals) != 1 || p.Refusals[0].Reason != "this node has no IPv6 next hop to announce: set --next-hop" {
+		t.Errorf("refusals %v", p.Refusals)
+	}
+}
+
+func TestTargetsAreProbedOnce(t *testing.T) {
+	otherPort := func(s *service.Service) { s.Health.Port = 9090 }
+	p := build("uu", web("one", "10.1.1.1", 2), web("two", "10.1.2.1", 2), web("three", "10.1.3.1", 1, otherPort))
+	if len(p.Targets) != 3 {
+		t.Fatalf("%d targets: %v", len(p.Targets), p.Targets)
+	}
+	if !slices.ContainsFunc(p.Targets, func(t health.Target) bool { return t.Addr.Port() == 9090 }) {
+		t.Error("no probe of the port asked for")
+	}
+}

@@ -1,0 +1,33 @@
+package schedule
+
+import "encoding/binary"
+
+// Odd numbers with no pattern: digits of the golden ratio, of the square roots
+// of 2, 3 and 5, and of pi.
+const (
+	k0 = 0x9e3779b97f4a7c15
+	k1 = 0x6a09e667f3bcc909
+	k2 = 0xbb67ae8584caa73b
+	k3 = 0x3c6ef372fe94f82b
+	k4 = 0x243f6a8885a308d3
+)
+
+// Hash gives a flow's 32 bits: the same as flow_hash in bpf/include/hash.h. It
+// must never change: balancers of two versions share their flows.
+func Hash(f Flow) uint32 {
+	word := binary.LittleEndian.Uint64
+	c, v := f.Client.Addr().As16(), f.VIP.As16()
+	h := word(c[:8]) * k0
+	h ^= word(c[8:]) * k1
+	h += word(v[:8]) * k2
+	h ^= word(v[8:]) * k3
+	h += (uint64(f.Client.Port())<<32 | uint64(f.Port)<<8 | uint64(f.Protocol)) * k4
+	h ^= h >> 32
+	h *= k0
+	h ^= h >> 29
+	h *= k1
+	return uint32(h >> 32)
+}
+
+// slot gives the place of a hash on a ring of n slots, without a division.
+func slot(hash uint32, n int) int { return int(uint64(hash) * uint64(n) >> 32) }

@@ -1,0 +1,210 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultSocket is where an agent answers unless it is told otherwise.
+const DefaultSocket = "/run/fairlead/agent.sock"
+
+const statusPath = "/v1/status"
+
+var (
+	// ErrNoAgent: nothing answers on the socket.
+	ErrNoAgent = errors.New("is it running? pass --socket if it answers elsewhere")
+	// ErrInUse: somebody else answers on the socket already.
+	ErrInUse = errors.New("another agent answers there: stop it, or give this one a --socket of its own")
+)
+
+// Serve answers GET /v1/status on the unix socket at path with what get says,
+// as JSON, until ctx ends. Only the socket's owner may connect. A socket file
+// that a dead agent left is taken over; a living agent's is not (ErrInUse).
+func Serve(ctx context.Context, path string, get func() Status) error {
+	l, err := listen(path)
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	srv := &http.Server{Handler: Handler(get), ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if srv.Shutdown(grace) != nil {
+			srv.Close()
+		}
+	})
+	err = srv.Serve(l)
+	if !stop() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("socket %s: %w", path, err)
+}
+
+// Handler answers what Serve answers, for those who serve more than status.
+func Handler(get func() Status) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
+		body, err := marshal(get().complete())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if _, err := w.Write(body); err != nil {
+			slog.Debug("status: asker went away", "error", err)
+		}
+	})
+	return mux
+}
+
+// Fetch asks the agent at path for its Status.
+func Fetch(ctx context.Context, path string) (Status, error) {
+	var s Status
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+statusPath, nil)
+	if err != nil {
+		return s, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return s, fetchError(path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("the agent on %s answers %s: is it a Fairlead agent?", path, resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
+	}
+	return s, nil
+}
+
+func fetchError(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers on %s: %w", path, ErrNoAgent)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the agent's socket %s may only be opened by its owner: run this as the agent's user, mostly root", path)
+	}
+	return fmt.Errorf("asking the agent on %s: %w", path, err)
+}
+
+// socket is a listener that takes its own file along when it closes.
+type socket struct {
+	*net.UnixListener
+	path string
+	self os.FileInfo
+}
+
+// listen makes the socket, and its folder where there is none.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	var s *socket
+	err := withFolderLocked(path, func() error {
+		if err := removeStale(path); err != nil {
+			return err
+		}
+		var err error
+		s, err = bind(path)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func bind(path string) (*socket, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // Close looks whose file it is first
+	self, err := os.Lstat(path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &socket{l, path, self}, nil
+}
+
+// Close removes the socket's file, unless a successor has put its own there,
+// and ends the socket. In this order: while the socket is open its inode
+// cannot become another file's.
+func (s *socket) Close() error {
+	err := withFolderLocked(s.path, func() error {
+		now, err := os.Lstat(s.path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.self) {
+			return nil
+		}
+		return errors.Join(err, os.Remove(s.path))
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the whole folder is gone
+	}
+	return errors.Join(err, s.UnixListener.Close())
+}
+
+// removeStale takes away the socket of an agent that is gone. What is no
+// socket is not ours to remove.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return errors.New("is there already and no socket: move it away, or pass another --socket")
+	}
+	conn, err := net.DialTimeout("unix", path, 2*time.Second)
+	if err == nil {
+		conn.Close()
+		return ErrInUse
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// withFolderLocked runs f while nobody else who asks for it has the lock on
+// path's folder, so that looking at a socket file and removing it are one step.
+// The kernel drops the lock when its holder dies.
+func withFolderLocked(path string, f func() error) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("locking the folder: %w", err)
+	}
+	return f()
+}

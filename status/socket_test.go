@@ -1,0 +1,172 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// serve runs Serve until the returned stop is called, which gives its error.
+func serve(t *testing.T, path, node string) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, path, func() Status { return Status{Node: node} }) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { stop() })
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		s, err := Fetch(t.Context(), path)
+		if err == nil && s.Node == node {
+			return stop
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not answer on %s: %v", node, path, err)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("Serve ended: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestFetchGetsWhatServeServes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "made/on/demand/agent.sock")
+	stop := serve(t, path, "node1")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("socket may be opened by others: %v", info.Mode())
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket left behind: %v", err)
+	}
+}
+
+func TestNoAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	check := func(what string) {
+		_, err := Fetch(t.Context(), path)
+		if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--socket") {
+			t.Errorf("%s: error %v does not name the socket and the mend", what, err)
+		}
+	}
+	check("no file")
+	leaveStale(t, path)
+	check("stale file")
+}
+
+// leaveStale makes a socket file on which nobody listens, as SIGKILL does.
+func leaveStale(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+func TestStaleSocketIsTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	leaveStale(t, path)
+	serve(t, path, "successor")
+}
+
+func TestLivingAgentIsNotTakenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	serve(t, path, "first")
+	err := Serve(t.Context(), path, func() Status { return Status{Node: "second"} })
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+		t.Errorf("second agent: error %v, want %v", err, ErrInUse)
+	}
+	if s, err := Fetch(t.Context(), path); err != nil || s.Node != "first" {
+		t.Errorf("after the attempt: %q, %v; want the first still there", s.Node, err)
+	}
+}
+
+// TestLeavingAgentSparesItsSuccessor: who closes late must not take the file
+// of another along.
+func TestLeavingAgentSparesItsSuccessor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	stopOld := serve(t, path, "old")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, path, "new")
+	if err := stopOld(); err != nil {
+		t.Errorf("old: %v", err)
+	}
+	if s, err := Fetch(t.Context(), path); err != nil || s.Node != "new" {
+		t.Errorf("got %q, %v; want the new one", s.Node, err)
+	}
+}
+
+func TestFolderGoneUnderTheSocket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	stop := serve(t, filepath.Join(dir, "agent.sock"), "node1")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestWhatIsNoSocketIsSpared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Serve(t.Context(), path, func() Status { return Status{} })
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v does not name the file", err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "precious" {
+		t.Errorf("file now holds %q", b)
+	}
+}
+
+func TestSomebodyElsesSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "other.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &http.Server{Handler: http.NotFoundHandler()}
+	go other.Serve(l)
+	t.Cleanup(func() { other.Close() })
+	if _, err := Fetch(t.Context(), path); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("error %v does not tell what was answered", err)
+	}
+}
+
+func TestOnlyStatusIsAnswered(t *testing.T) {
+	h := Handler(func() Status { return Status{Node: "n"} })
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/v1/status", 200}, {"HEAD", "/v1/status", 200}, {"POST", "/v1/status", 405}, {"GET", "/", 404},
+	} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(c.method, c.path, nil))
+		if rec.Code != c.want {
+			t.Errorf("%s %s: %d, want %d", c.method, c.path, rec.Code, c.want)
+		}
+	}
+}
