@@ -44,9 +44,10 @@ struct local_vip {
 	struct addr deliver; /* the server's address in the VIP's family; in a
 			      * target row the only VIP of that target, or zero */
 	__be16 port;	     /* the server's port; in a target row the VIP's */
-	__u8 method;	     /* enum server_method */
-	__u8 place;	     /* enum server_place */
-	__u32 zero;
+	__u16 zero;
+	enum server_method method;
+	enum server_place place;
+	__u32 zero2;
 	__u64 left; /* when it was taken out of the plan, CLOCK_MONOTONIC
 		     * in ns: it serves until its flows have ended; or 0 */
 };
@@ -55,9 +56,9 @@ struct local_vip {
 struct server_flow {
 	struct addr vip;
 	__be16 vip_port;
-	__u8 method;
 	__u8 overhead; /* bytes that the balancer may add to each packet */
-	__u32 zero;
+	__u8 zero;
+	enum server_method method;
 	__u64 seen; /* CLOCK_MONOTONIC in ns, exact to a second */
 };
 
@@ -84,10 +85,6 @@ enum server_counter {
 	SERVER_COUNTERS,
 };
 
-EXPORT_TYPE(enum, server_method);
-EXPORT_TYPE(enum, server_place);
-EXPORT_TYPE(enum, server_counter);
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__type(key, struct local_vip_key);
@@ -106,15 +103,14 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__type(key, __u32);
+	__type(key, enum server_counter);
 	__type(value, __u64);
 	__uint(max_entries, SERVER_COUNTERS);
 } server_counters SEC(".maps");
 
 static __always_inline void count(enum server_counter what)
 {
-	__u32 key = what;
-	__u64 *n = bpf_map_lookup_elem(&server_counters, &key);
+	__u64 *n = bpf_map_lookup_elem(&server_counters, &what);
 
 	if (n)
 		(*n)++;

@@ -43,7 +43,7 @@ static __always_inline void touch_flow(struct server_flow *f)
 }
 
 static __always_inline void remember_flow(const struct tuple *flow, const struct addr *vip,
-					  __be16 vip_port, __u8 method, __u8 overhead)
+					  __be16 vip_port, enum server_method method, __u8 overhead)
 {
 	struct server_flow f = {
 		.vip = *vip,
@@ -62,7 +62,7 @@ static __always_inline void remember_flow(const struct tuple *flow, const struct
  */
 static __always_inline int direct(const struct view *v)
 {
-	if (v->p.flags & TCP_FLAG_SYN_ONLY && !bpf_map_delete_elem(&server_flows, &v->p.t))
+	if (v->p.flags & TCP_OPENS && !bpf_map_delete_elem(&server_flows, &v->p.t))
 		count(SERVER_COUNTER_FLOW_FORGOTTEN);
 	return TC_ACT_UNSPEC;
 }
@@ -104,7 +104,7 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, struc
 	};
 	struct tuple flow = inner->p.t;
 	struct local_vip *e = bpf_map_lookup_elem(&local_vips, &key);
-	bool opens = inner->p.flags & TCP_FLAG_SYN_ONLY;
+	bool opens = inner->p.flags & TCP_OPENS;
 	struct server_flow *f;
 
 	if (!e || e->method != SERVER_METHOD_TUNNEL || addr_is_v4(&e->deliver) == inner->v6)
@@ -179,7 +179,7 @@ static __noinline int direct_nat(struct __sk_buff *skb, struct view *v, enum ser
 			remember_flow(&v->p.t, &key.vip, key.vip_port, SERVER_METHOD_DIRECT_NAT,
 				      overhead(false, v->v6));
 	} else {
-		if (key.proto != IPPROTO_TCP || v->p.flags & TCP_FLAG_SYN_ONLY)
+		if (key.proto != IPPROTO_TCP || v->p.flags & TCP_OPENS)
 			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
 		__builtin_memset(&key.vip, 0, sizeof(key.vip));
 		key.vip_port = 0;

@@ -84,6 +84,11 @@ func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == ""
 }
 
+const (
+	methodTunnel    = serverServerMethodSERVER_METHOD_TUNNEL
+	methodDirectNAT = serverServerMethodSERVER_METHOD_DIRECT_NAT
+)
+
 // desired is a valid set of entries, as rows of local_vips by the server's
 // address. A row's place is yet to be filled in.
 type desired struct {
@@ -130,23 +135,21 @@ func (d *desired) add(e Entry) error {
 // tells the VIP where that is the only one.
 func addTarget(rows map[serverLocalVipKey]serverLocalVip, key serverLocalVipKey, row serverLocalVip) {
 	target := row
-	target.Deliver.Word, target.Port = key.Vip.Word, key.VipPort
-	key.Vip.Word, key.VipPort = [4]uint32{}, 0
+	target.Deliver, target.Port = key.Vip, key.VipPort
+	key.Vip, key.VipPort = serverAddr{}, 0
 	if old, ok := rows[key]; ok && old != target {
-		target.Deliver.Word, target.Port = [4]uint32{}, 0
+		target.Deliver, target.Port = serverAddr{}, 0
 	}
 	rows[key] = target
 }
 
 func (e Entry) row() (serverLocalVipKey, serverLocalVip) {
-	key := serverLocalVipKey{VipPort: bePort(e.Port), Proto: uint8(e.Protocol)}
-	key.Vip.Word, key.Server.Word = words(e.VIP), words(e.Server.Addr())
-	row := serverLocalVip{
-		Port: bePort(e.Server.Port()), Method: uint8(serverServerMethodSERVER_METHOD_TUNNEL),
+	key := serverLocalVipKey{
+		Vip: addrOf(e.VIP), VipPort: bePort(e.Port), Server: addrOf(e.Server.Addr()), Proto: uint8(e.Protocol),
 	}
-	row.Deliver.Word = words(e.Deliver)
+	row := serverLocalVip{Deliver: addrOf(e.Deliver), Port: bePort(e.Server.Port()), Method: methodTunnel}
 	if e.Method == service.DirectNAT {
-		row.Method = uint8(serverServerMethodSERVER_METHOD_DIRECT_NAT)
+		row.Method = methodDirectNAT
 		key.ServerPort = row.Port
 	}
 	return key, row
@@ -155,14 +158,14 @@ func (e Entry) row() (serverLocalVipKey, serverLocalVip) {
 // entryOf reads a row back.
 func entryOf(key serverLocalVipKey, row serverLocalVip) Entry {
 	e := Entry{
-		Key:    service.Key{VIP: addr(key.Vip.Word), Port: bePort(key.VipPort), Protocol: service.Protocol(key.Proto)},
+		Key:    service.Key{VIP: key.Vip.netip(), Port: bePort(key.VipPort), Protocol: service.Protocol(key.Proto)},
 		Method: service.Tunnel,
-		Server: netip.AddrPortFrom(addr(key.Server.Word), bePort(row.Port)),
+		Server: netip.AddrPortFrom(key.Server.netip(), bePort(row.Port)),
 	}
-	if row.Method == uint8(serverServerMethodSERVER_METHOD_DIRECT_NAT) {
+	if row.Method == methodDirectNAT {
 		e.Method = service.DirectNAT
 	}
-	if deliver := addr(row.Deliver.Word); deliver != e.Server.Addr() {
+	if deliver := row.Deliver.netip(); deliver != e.Server.Addr() {
 		e.Deliver = deliver
 	}
 	return e
@@ -182,19 +185,19 @@ func entriesOf(rows map[serverLocalVipKey]serverLocalVip) []Entry {
 	return entries
 }
 
-// words gives an address as struct addr has it: 16 bytes in network order.
-func words(a netip.Addr) (w [4]uint32) {
-	b := a.As16()
-	for i := range w {
-		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+// addrOf gives an address as struct addr has it: 16 bytes in network order.
+func addrOf(ip netip.Addr) (a serverAddr) {
+	b := ip.As16()
+	for i := range a.Word {
+		a.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
-	return w
+	return a
 }
 
-func addr(w [4]uint32) netip.Addr {
+func (a serverAddr) netip() netip.Addr {
 	var b [16]byte
-	for i := range w {
-		binary.NativeEndian.PutUint32(b[4*i:], w[i])
+	for i, word := range a.Word {
+		binary.NativeEndian.PutUint32(b[4*i:], word)
 	}
 	return netip.AddrFrom16(b).Unmap()
 }

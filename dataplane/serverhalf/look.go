@@ -61,13 +61,13 @@ func (h *Half) flows() ([]Flow, error) {
 
 func flowOf(key serverTuple, f serverServerFlow, now time.Duration) Flow {
 	method := service.Tunnel
-	if f.Method == uint8(serverServerMethodSERVER_METHOD_DIRECT_NAT) {
+	if f.Method == methodDirectNAT {
 		method = service.DirectNAT
 	}
 	return Flow{
-		Client:   netip.AddrPortFrom(addr(key.Src.Word), bePort(key.Sport)),
-		Server:   netip.AddrPortFrom(addr(key.Dst.Word), bePort(key.Dport)),
-		VIP:      netip.AddrPortFrom(addr(f.Vip.Word), bePort(f.VipPort)),
+		Client:   netip.AddrPortFrom(key.Src.netip(), bePort(key.Sport)),
+		Server:   netip.AddrPortFrom(key.Dst.netip(), bePort(key.Dport)),
+		VIP:      netip.AddrPortFrom(f.Vip.netip(), bePort(f.VipPort)),
 		Protocol: service.Protocol(key.Proto),
 		Method:   method,
 		Idle:     max(0, now-time.Duration(f.Seen)),

@@ -187,9 +187,9 @@ func (h *Half) sweep(held map[serverLocalVipKey]serverLocalVip) error {
 // delivered is the server as its flows know it.
 func delivered(key serverLocalVipKey, row serverLocalVip) netip.AddrPort {
 	if isTarget(key) {
-		return netip.AddrPortFrom(addr(key.Server.Word), bePort(key.ServerPort))
+		return netip.AddrPortFrom(key.Server.netip(), bePort(key.ServerPort))
 	}
-	return netip.AddrPortFrom(addr(row.Deliver.Word), bePort(row.Port))
+	return netip.AddrPortFrom(row.Deliver.netip(), bePort(row.Port))
 }
 
 // monotonic is CLOCK_MONOTONIC, the programs' clock.

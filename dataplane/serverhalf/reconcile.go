@@ -28,7 +28,7 @@ func (h *Half) reconcile() error {
 	for server, rows := range h.desired.servers {
 		if place := found[server].place; place != elsewhere {
 			for key, row := range rows {
-				row.Place = uint8(place)
+				row.Place = place
 				wanted[key] = row
 			}
 		}
@@ -48,7 +48,7 @@ func (h *Half) locate(held map[serverLocalVipKey]serverLocalVip) (map[netip.Addr
 		found[server] = where{}
 	}
 	for key := range held {
-		found[addr(key.Server.Word)] = where{}
+		found[key.Server.netip()] = where{}
 	}
 	var notes []string
 	for _, server := range slices.SortedFunc(maps.Keys(found), netip.Addr.Compare) {

@@ -13,29 +13,26 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type serverAddr struct {
+	_    structs.HostLayout
+	Word [4]uint32
+}
+
 type serverLocalVip struct {
 	_       structs.HostLayout
-	Deliver struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
-	Port   uint16
-	Method uint8
-	Place  uint8
-	Zero   uint32
-	Left   uint64
+	Deliver serverAddr
+	Port    uint16
+	Zero    uint16
+	Method  serverServerMethod
+	Place   serverServerPlace
+	Zero2   uint32
+	Left    uint64
 }
 
 type serverLocalVipKey struct {
-	_   structs.HostLayout
-	Vip struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
-	Server struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
+	_          structs.HostLayout
+	Vip        serverAddr
+	Server     serverAddr
 	VipPort    uint16
 	ServerPort uint16
 	Proto      uint8
@@ -64,15 +61,12 @@ const (
 )
 
 type serverServerFlow struct {
-	_   structs.HostLayout
-	Vip struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
+	_        structs.HostLayout
+	Vip      serverAddr
 	VipPort  uint16
-	Method   uint8
 	Overhead uint8
-	Zero     uint32
+	Zero     uint8
+	Method   serverServerMethod
 	Seen     uint64
 }
 
@@ -91,15 +85,9 @@ const (
 )
 
 type serverTuple struct {
-	_   structs.HostLayout
-	Src struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
-	Dst struct {
-		_    structs.HostLayout
-		Word [4]uint32
-	}
+	_     structs.HostLayout
+	Src   serverAddr
+	Dst   serverAddr
 	Sport uint16
 	Dport uint16
 	Proto uint8
@@ -110,17 +98,14 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	serverMapLocalVips           = "local_vips"
-	serverMapServerCounters      = "server_counters"
-	serverMapServerFlows         = "server_flows"
-	serverProgFromHost           = "from_host"
-	serverProgFromServer         = "from_server"
-	serverProgToHost             = "to_host"
-	serverProgToServer           = "to_server"
-	serverVarExportServerCounter = "__export_server_counter"
-	serverVarExportServerMethod  = "__export_server_method"
-	serverVarExportServerPlace   = "__export_server_place"
-	serverVarClampMss            = "clamp_mss"
+	serverMapLocalVips      = "local_vips"
+	serverMapServerCounters = "server_counters"
+	serverMapServerFlows    = "server_flows"
+	serverProgFromHost      = "from_host"
+	serverProgFromServer    = "from_server"
+	serverProgToHost        = "to_host"
+	serverProgToServer      = "to_server"
+	serverVarClampMss       = "clamp_mss"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -184,10 +169,7 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
-	ExportServerCounter *ebpf.VariableSpec `ebpf:"__export_server_counter"`
-	ExportServerMethod  *ebpf.VariableSpec `ebpf:"__export_server_method"`
-	ExportServerPlace   *ebpf.VariableSpec `ebpf:"__export_server_place"`
-	ClampMss            *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	ClampMss *ebpf.VariableSpec `ebpf:"clamp_mss"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -227,10 +209,7 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
-	ExportServerCounter *ebpf.Variable `ebpf:"__export_server_counter"`
-	ExportServerMethod  *ebpf.Variable `ebpf:"__export_server_method"`
-	ExportServerPlace   *ebpf.Variable `ebpf:"__export_server_place"`
-	ClampMss            *ebpf.Variable `ebpf:"clamp_mss"`
+	ClampMss *ebpf.Variable `ebpf:"clamp_mss"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.

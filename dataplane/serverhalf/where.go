@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is where a server is; the programs know the same numbers.
-type place uint8
+// place is where a server is, as the programs have it.
+type place = serverServerPlace
 
 const (
-	elsewhere = place(0)
-	inPod     = place(serverServerPlaceSERVER_PLACE_POD)
-	onHost    = place(serverServerPlaceSERVER_PLACE_HOST)
+	elsewhere place = 0
+	inPod           = serverServerPlaceSERVER_PLACE_POD
+	onHost          = serverServerPlaceSERVER_PLACE_HOST
 )
 
 // where is what the kernel's routes say of one server.
