@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
@@ -56,6 +57,9 @@ func newWorld(t *testing.T, hook newHookFunc) *world {
 	}
 	for _, ns := range []**netns.NS{&w.client, &w.router, &w.lb, &w.nodeA, &w.nodeB, &w.podA, &w.podB} {
 		*ns = testkit.NetNS(t)
+		// Link-local addresses are good at once: nothing asks for a neighbour
+		// before (ndisc_solicit in net/ipv6/ndisc.c).
+		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
 	}
 	w.wire()
 	w.serve(w.podA, w.serverA, "A")
@@ -103,7 +107,7 @@ func (w *world) wire() {
 	// A balancer of this test's kind sees single packets with whole checksums.
 	w.do(w.client, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
-		w.do(ns, func() error { return ethtool("eth0", unix.ETHTOOL_SGRO, 1) })
+		w.do(ns, func() error { return gather("eth0") })
 	}
 }
 
@@ -135,7 +139,8 @@ func (w *world) lan(ns *netns.NS, addrs ...string) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.LinkSetMaster(l, bridge), netlink.LinkSetUp(l))
+		// With TSO at this end the other end would not put packets together.
+		return errors.Join(netlink.LinkSetMaster(l, bridge), netlink.LinkSetUp(l), ethtool(port, unix.ETHTOOL_STXCSUM, 0))
 	})
 	w.do(ns, func() error { return address("eth0", addrs...) })
 }
@@ -210,6 +215,29 @@ func ethtool(device string, cmd, value uint32) error {
 		return fmt.Errorf("ethtool %s: %w", device, errno)
 	}
 	return nil
+}
+
+// gather has a device put packets of one flow together (GRO), also such as come
+// one by one: it waits a little for more.
+func gather(device string) error {
+	if err := ethtool(device, unix.ETHTOOL_SGRO, 1); err != nil {
+		return err
+	}
+	sys, err := os.MkdirTemp("", "sys")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(sys)
+	// The sysfs of this network namespace.
+	if err := unix.Mount("sysfs", sys, "sysfs", 0, ""); err != nil {
+		return err
+	}
+	defer unix.Unmount(sys, unix.MNT_DETACH)
+	dir := filepath.Join(sys, "class/net", device)
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "gro_flush_timeout"), []byte("500000"), 0),
+		os.WriteFile(filepath.Join(dir, "napi_defer_hard_irqs"), []byte("1"), 0),
+	)
 }
 
 // serve runs a web server at an address: / gives the name, GET /big a large
