@@ -80,7 +80,10 @@ func (h *Host) configure() (err error) {
 }
 
 // finish does what needs the links.
-func (h *Host) finish() error {
+func (h *Host) finish(ctx context.Context) error {
+	if _, err := awaitDev(ctx, h.link, "lo", h.spec.Loopback); err != nil {
+		return err
+	}
 	if err := addSNAT(h.ns, h.spec.SNAT); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (l *Lab) add(ctx context.Context, part Topology) error {
 		}
 	}
 	for _, h := range hosts {
-		if err := h.finish(); err != nil {
+		if err := h.finish(ctx); err != nil {
 			return fmt.Errorf("host %s: %w", h.Name(), err)
 		}
 	}
