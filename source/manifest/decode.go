@@ -130,8 +130,9 @@ func (d *decoder) object(n *yaml.Node, t reflect.Type, path string) {
 	}
 	fields := fieldsOf(t)
 	d.out.WriteByte('{')
-	d.pairs(n, path, func(key, value *yaml.Node) {
-		at := join(path, key.Value)
+	field := func(name string) string { return join(path, name) }
+	d.pairs(n, path, field, func(key, value *yaml.Node) {
+		at := field(key.Value)
 		ft, ok := fields.types[key.Value]
 		if !ok {
 			d.refuse(key, at, "unknown field%s", fields.mend(key.Value))
@@ -149,16 +150,18 @@ func (d *decoder) entries(n *yaml.Node, elem reflect.Type, path string) {
 		return
 	}
 	d.out.WriteByte('{')
-	d.pairs(n, path, func(key, value *yaml.Node) {
+	entry := func(name string) string { return path + "[" + name + "]" }
+	d.pairs(n, path, entry, func(key, value *yaml.Node) {
 		d.key(key.Value)
-		d.value(value, elem, path+"["+key.Value+"]")
+		d.value(value, elem, entry(key.Value))
 	})
 	d.out.WriteByte('}')
 }
 
 // pairs calls each for the pairs of a mapping and of what is merged into it
-// ("<<"), whose own pairs win. A key that stands twice is refused.
-func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node)) {
+// ("<<"), but the mapping's own win. A key that stands twice is refused; at
+// gives the path of a key.
+func (d *decoder) pairs(n *yaml.Node, path string, at func(string) string, each func(key, value *yaml.Node)) {
 	seen := map[string]int{}
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -172,20 +175,22 @@ func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.No
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, value)
 		case twice:
-			d.refuse(key, join(path, key.Value), "is given twice, first in line %d", line)
+			d.refuse(key, at(key.Value), "is given twice, first in line %d", line)
 		default:
 			seen[key.Value] = key.Line
 			each(key, value)
 		}
 	}
 	for _, m := range merged {
-		d.merge(m, path, seen, each)
+		d.merge(m, path, at, seen, each)
 	}
 }
 
 // merge calls each for the pairs of a merged mapping, or of a list of them,
 // whose keys have not been seen.
-func (d *decoder) merge(m *yaml.Node, path string, seen map[string]int, each func(key, value *yaml.Node)) {
+func (d *decoder) merge(
+	m *yaml.Node, path string, at func(string) string, seen map[string]int, each func(key, value *yaml.Node),
+) {
 	d.depth++
 	defer func() { d.depth-- }()
 	m, ok := d.spend(m, path)
@@ -194,7 +199,7 @@ func (d *decoder) merge(m *yaml.Node, path string, seen map[string]int, each fun
 	}
 	if m.Kind == yaml.SequenceNode {
 		for _, one := range m.Content {
-			d.merge(one, path, seen, each)
+			d.merge(one, path, at, seen, each)
 		}
 		return
 	}
@@ -203,7 +208,7 @@ func (d *decoder) merge(m *yaml.Node, path string, seen map[string]int, each fun
 		return
 	}
 	d.budget -= len(m.Content) // also for pairs that are not used
-	d.pairs(m, path, func(key, value *yaml.Node) {
+	d.pairs(m, path, at, func(key, value *yaml.Node) {
 		if _, already := seen[key.Value]; !already {
 			seen[key.Value] = key.Line
 			each(key, value)

@@ -218,11 +218,15 @@ func (r *reader) single(n *yaml.Node, k key) {
 			o.created = s.CreationTimestamp.UTC()
 		}
 	}
-	if len(faults) > 0 {
+	switch {
+	case len(faults) == 0:
+		r.accept(o)
+	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
+		r.refuse(key{kind: k.kind}) // its name is not to be trusted
+		r.tell(k, faults...)
+	default:
 		r.refuse(k, faults...)
-		return
 	}
-	r.accept(o)
 }
 
 // accept adds an object, unless it is a loser against one with its key.

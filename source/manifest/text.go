@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -26,6 +28,11 @@ type syntaxError struct {
 // parseText gives the documents of a file as trees whose nodes know their
 // lines. Empty documents are left out.
 func parseText(name string, text []byte) ([]*yaml.Node, *syntaxError) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		// Who truncates a file before writing it, and who runs out of disk
+		// then, leaves just this.
+		return nil, &syntaxError{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
+	}
 	if strings.HasSuffix(name, ".json") {
 		return parseJSON(text)
 	}
@@ -56,32 +63,60 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *syntaxError) {
 }
 
 var (
-	yamlLine     = regexp.MustCompile(`^line (\d+): `)
-	yamlAnchor   = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
-	countsFrom0  = regexp.MustCompile(`^did not find expected (node content|'-' indicator|key|',' or|<)`)
-	endOfText    = regexp.MustCompile(`unexpected end of stream`)
-	halfFinished = " (half-written?)"
+	yamlLine    = regexp.MustCompile(`^line (\d+): `)
+	yamlAnchor  = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	countsFrom0 = regexp.MustCompile(`^did not find expected (node content|'-' indicator|key|',' or|<)`)
+	// unclosed texts are best mended where they begin.
+	unclosed = regexp.MustCompile(`^found unexpected (end of stream|document indicator)`)
 )
 
-// yamlError finds the line in an error of the library, which counts from 0 in
-// its parser and from 1 in its scanner, and leaves the first line out.
+// halfWritten is said where a text ends before its time.
+const halfWritten = " (half-written?)"
+
+// yamlError finds the line in an error of the library. That tells where the
+// thing around the error begins; its predecessor tells where the error is.
 func yamlError(text []byte, err error) *syntaxError {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
+	line, message := splitLine(err)
+	if m := yamlAnchor.FindStringSubmatch(message); m != nil {
+		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
+		line = 1 + bytes.Count(before, []byte("\n"))
+	} else if !unclosed.MatchString(message) {
+		line = cmp.Or(problemLine(text), line)
+	}
+	if strings.Contains(message, "end of stream") {
+		message += halfWritten
+	}
+	return &syntaxError{min(max(line, 1), lines(text)), "not valid YAML: " + message}
+}
+
+// problemLine gives the line at which the older library fails, or 0.
+func problemLine(text []byte) int {
+	dec := yamlv2.NewDecoder(bytes.NewReader(text))
+	for {
+		var v any
+		err := dec.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			return 0
+		}
+		if err != nil {
+			line, _ := splitLine(err)
+			return line
+		}
+	}
+}
+
+// splitLine takes an error of either library apart. Their parsers count lines
+// from 0, their scanners from 1; the first line of all is left out.
+func splitLine(err error) (line int, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine.FindStringSubmatch(message); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		message = message[len(m[0]):]
-		if countsFrom0.MatchString(message) {
-			line++
-		}
-	} else if m := yamlAnchor.FindStringSubmatch(message); m != nil {
-		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
-		line += bytes.Count(before, []byte("\n"))
 	}
-	if endOfText.MatchString(message) {
-		message += halfFinished
+	if line > 0 && countsFrom0.MatchString(message) {
+		line++
 	}
-	return &syntaxError{min(line, lines(text)), "not valid YAML: " + message}
+	return line, message
 }
 
 // lines counts the lines of a text.
@@ -112,7 +147,7 @@ func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
 		case errors.Is(err, io.EOF) && p.depth == 0:
 			return docs, nil
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, &syntaxError{lines(text), "not valid JSON: unexpected end" + halfFinished}
+			return nil, &syntaxError{lines(text), "not valid JSON: unexpected end" + halfWritten}
 		case errors.As(err, &syntax):
 			p.advance(syntax.Offset)
 		}
