@@ -21,6 +21,16 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
+// helper in the environment makes this test binary a program with a lab.
+const helper = "LAB_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helper) != "" {
+		os.Exit(runHelper())
+	}
+	testkit.Main(m)
+}
+
 // long is far more than anything here takes.
 const long = 30 * time.Second
 
@@ -300,13 +310,21 @@ func TestBuildRefusesByName(t *testing.T) {
 	noLeftovers(t)
 }
 
-func TestBuildHonoursContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := lab.Build(ctx, smallNetwork()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Build gives %v", err)
+func TestBuildInterruptedLeavesNothing(t *testing.T) {
+	for i := range 15 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*2*time.Millisecond)
+		l, err := lab.Build(ctx, smallNetwork())
+		cancel()
+		if err == nil {
+			err = l.Close()
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("interrupted after %d ms: %v", i*2, err)
+		}
+		noLeftovers(t)
 	}
-	noLeftovers(t)
 }
 
 func TestProcesses(t *testing.T) {

@@ -126,9 +126,7 @@ type side struct {
 
 // addLink makes a link; what it leaves behind on failure goes with removeLink.
 func (l *Lab) addLink(spec Link) error {
-	if spec.MTU == 0 {
-		spec.MTU = defaultMTU
-	}
+	spec.MTU = spec.mtu()
 	k := &link{spec: spec}
 	l.links = append(l.links, k)
 	a, b := l.sideOf(spec.A), l.sideOf(spec.B)
