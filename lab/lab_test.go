@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 // helper in the environment makes this test binary a program with a lab.
@@ -91,19 +89,9 @@ func build(t *testing.T, topology lab.Topology) *lab.Lab {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		noLeftovers(t)
+		testkit.NoLeftovers(t)
 	})
 	return l
-}
-
-func noLeftovers(t *testing.T) {
-	t.Helper()
-	testkit.Eventually(t, long, func() error {
-		if left := sandbox.Leftovers(); len(left) > 0 {
-			return fmt.Errorf("left over: %v", left)
-		}
-		return nil
-	})
 }
 
 // whoami serves, on a host, each caller's own address.
@@ -307,7 +295,7 @@ func TestBuildRefusesByName(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	noLeftovers(t)
+	testkit.NoLeftovers(t)
 }
 
 func TestBuildInterruptedLeavesNothing(t *testing.T) {
@@ -323,7 +311,7 @@ func TestBuildInterruptedLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Errorf("interrupted after %d ms: %v", i*2, err)
 		}
-		noLeftovers(t)
+		testkit.NoLeftovers(t)
 	}
 }
 
