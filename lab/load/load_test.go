@@ -218,71 +218,70 @@ func reset(c net.Conn) {
 
 const good = "HTTP/1.1 200 OK\r\nX-Server: s\r\nContent-Length: 2\r\n\r\nok"
 
-// What a server does to a request, and what that must count as.
+// ends are what a server does to a request, and what that must count as.
+var ends = map[string]struct {
+	serve                  func(net.Conn, *bufio.Reader)
+	failed, broken, closed bool
+	reason                 string
+}{
+	"good": {func(c net.Conn, r *bufio.Reader) { answerAll(c, r, good) }, false, false, false, ""},
+	"reset instead of an answer": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		reset(c)
+	}, true, true, false, "reset"},
+	"closed instead of an answer": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+	}, true, true, false, "closed early"},
+	"half an answer": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		write(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok")
+	}, true, true, false, "closed early"},
+	"silence": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		r.ReadByte() // until the client gives up
+	}, true, true, false, "timeout"},
+	"an error status": {func(c net.Conn, r *bufio.Reader) {
+		answerAll(c, r, "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+	}, true, false, false, "status 503"},
+	"closed between requests": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		write(c, good)
+	}, false, false, true, ""},
+	"closed as announced": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		write(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+	}, false, false, true, ""},
+	"reset between requests": {func(c net.Conn, r *bufio.Reader) {
+		readRequest(r)
+		write(c, good)
+		time.Sleep(80 * time.Millisecond) // the answer must be read first
+		reset(c)
+	}, false, true, false, "idle: reset"},
+}
+
 func TestEveryEndIsCountedForWhatItIs(t *testing.T) {
-	type ends struct {
-		failed, broken, closed bool
-		reason                 string
-	}
-	for name, test := range map[string]struct {
-		serve func(net.Conn, *bufio.Reader)
-		want  ends
-	}{
-		"good": {func(c net.Conn, r *bufio.Reader) { answerAll(c, r, good) }, ends{}},
-		"reset instead of an answer": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			reset(c)
-		}, ends{failed: true, broken: true, reason: "reset"}},
-		"closed instead of an answer": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-		}, ends{failed: true, broken: true, reason: "closed early"}},
-		"half an answer": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			write(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok")
-		}, ends{failed: true, broken: true, reason: "closed early"}},
-		"silence": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			r.ReadByte() // until the client gives up
-		}, ends{failed: true, broken: true, reason: "timeout"}},
-		"an error status": {func(c net.Conn, r *bufio.Reader) {
-			answerAll(c, r, "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
-		}, ends{failed: true, reason: "status 503"}},
-		"closed between requests": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			write(c, good)
-		}, ends{closed: true}},
-		"closed as announced": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			write(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-		}, ends{closed: true}},
-		"reset between requests": {func(c net.Conn, r *bufio.Reader) {
-			readRequest(r)
-			write(c, good)
-			time.Sleep(80 * time.Millisecond) // the answer must be read first
-			reset(c)
-		}, ends{broken: true, reason: "idle: reset"}},
-	} {
+	for name, test := range ends {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			script(t, l, test.serve)
 			cfg := load.Config{KeepAlive: 1, KeepAliveRate: 4, MaxRequests: 3}
-			if test.want.reason == "timeout" {
+			if test.reason == "timeout" {
 				cfg.Timeout = 200 * time.Millisecond
 			}
 			c := run(t, l, cfg)
 			until(t, c, "3 requests", requests(3))
 			n := c.Total()
-			if (n.Failed == 3) != test.want.failed || (n.Failed != 0) != test.want.failed {
+			if (n.Failed == 3) != test.failed || (n.Failed != 0) != test.failed {
 				t.Errorf("%d failed: %+v", n.Failed, brief(n))
 			}
-			if (n.BrokenConnections >= 2) != test.want.broken || (n.BrokenConnections != 0) != test.want.broken {
+			if (n.BrokenConnections >= 2) != test.broken || (n.BrokenConnections != 0) != test.broken {
 				t.Errorf("%d broken: %+v", n.BrokenConnections, brief(n))
 			}
-			if (n.Closed >= 2) != test.want.closed || (n.Closed != 0) != test.want.closed {
+			if (n.Closed >= 2) != test.closed || (n.Closed != 0) != test.closed {
 				t.Errorf("%d closed: %+v", n.Closed, brief(n))
 			}
-			want := []string{test.want.reason}
-			if test.want.reason == "" {
+			want := []string{test.reason}
+			if test.reason == "" {
 				want = nil
 			}
 			if got := slices.Collect(maps.Keys(n.Reasons)); !slices.Equal(got, want) {
