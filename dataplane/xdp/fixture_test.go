@@ -37,6 +37,7 @@ var (
 type testNet struct {
 	balancer, outside *netns.NS
 	eth0, eth1        uint32
+	current           *DataPlane // the one to detach at the end
 }
 
 func newNet(t testing.TB) *testNet {
@@ -112,7 +113,8 @@ func config() Config {
 	}
 }
 
-// open opens the data plane in the balancer's namespace, until the test ends.
+// open opens the data plane in the balancer's namespace, until the test ends
+// or opens it again.
 func (n *testNet) open(t testing.TB, c Config) *DataPlane {
 	t.Helper()
 	var d *DataPlane
@@ -120,7 +122,11 @@ func (n *testNet) open(t testing.TB, c Config) *DataPlane {
 		d, err = Open(c)
 		return err
 	})
+	n.current = d
 	t.Cleanup(func() {
+		if n.current != d {
+			return
+		}
 		if err := d.Detach(); err != nil {
 			t.Error(err)
 		}
