@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -80,7 +81,7 @@ func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mt
 	testkit.Do(t, n.outside, func() error {
 		far, err := netlink.LinkByName(peer)
 		must(t, err)
-		must(t, setGRO(peer, true)) // what makes XDP_TX toward it work
+		must(t, setOffload(peer, unix.ETHTOOL_SGRO, 1)) // what makes XDP_TX toward it work
 		return netlink.LinkSetUp(far)
 	})
 	return uint32(nic.Attrs().Index)
