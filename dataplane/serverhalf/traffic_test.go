@@ -55,6 +55,32 @@ func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 	w.traffic(t)
 }
 
+// TestTrafficBehindABridge has the balancer and a server on one bridge: what
+// goes between them never reaches the node's own routing.
+func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, newHook, true).traffic(t) }
+
+// TestTrafficByTheOtherFamily has the tunnel run over IPv6 for IPv4 and the
+// other way round.
+func TestTrafficByTheOtherFamily(t *testing.T) {
+	w := newWorld(t, newHook)
+	for _, tc := range []struct{ v, outer, inner netip.AddrPort }{
+		{vip, w.serverA6, w.serverA}, {vip6, w.serverA, w.serverA6},
+	} {
+		t.Run(tc.v.Addr().String(), func(t *testing.T) {
+			w.t = t
+			entries := both(service.Tunnel, tc.v, tc.outer)
+			for i := range entries {
+				entries[i].Deliver = tc.inner.Addr()
+			}
+			w.set(w.halfA, entries)
+			w.balancer.choose(tc.v, choice{method: service.Tunnel, first: tc.outer})
+			w.wantName(w.browser(), tc.v, "A")
+			w.wantBodies(w.browser(), tc.v)
+			w.wantDatagram(tc.v, "A")
+		})
+	}
+}
+
 func (w *world) traffic(t *testing.T) {
 	for _, m := range methods {
 		for _, tc := range []struct {

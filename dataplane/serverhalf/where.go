@@ -190,7 +190,8 @@ func (v *view) ports(bridge device) []int {
 // has routes to others, which may be pods (a balancer), and at the device with
 // its address.
 func (v *view) host(server netip.Addr) where {
-	found := maps.Clone(v.gateways)
+	found := map[int]bool{}
+	maps.Copy(found, v.gateways)
 	maps.Copy(found, v.defaults)
 	if index, ok := v.holders[server]; ok {
 		found[index] = true
