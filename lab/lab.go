@@ -1,0 +1,223 @@
+// Package lab makes networks out of network namespaces from a Go value that
+// reads like a drawing: hosts, switches, links, routes, SNAT, shaping. Hosts
+// and links may come and go while it runs, and a link may be cut silently. It
+// needs root and a /run/netns of its own (lab/sandbox gives both); it knows
+// nothing of load balancing, which is lab/paper's and the demo's business.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// Lab is a Topology that stands. Its methods may be called from any goroutine.
+type Lab struct {
+	mu       sync.Mutex
+	title    string
+	hosts    []*Host
+	switches []*ethernetSwitch
+	links    []*link
+	panel    *patchPanel // made with the first cuttable link
+	made     int         // names for ports and bridges
+}
+
+// Build makes a topology. Where it fails it leaves nothing behind.
+func Build(ctx context.Context, t Topology) (*Lab, error) {
+	l := &Lab{title: t.Title}
+	if err := l.Add(ctx, t); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Add makes more hosts, switches and links, which may join what stands. Where
+// it fails it takes its part away again.
+func (l *Lab) Add(ctx context.Context, part Topology) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := part.check(l.names()); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	hosts, switches, links := len(l.hosts), len(l.switches), len(l.links)
+	err := l.add(ctx, part)
+	if err == nil {
+		return nil
+	}
+	for _, k := range slices.Clone(l.links[links:]) {
+		err = errors.Join(err, l.removeLink(k))
+	}
+	for _, h := range slices.Clone(l.hosts[hosts:]) {
+		err = errors.Join(err, l.removeHost(h))
+	}
+	for _, s := range l.switches[switches:] {
+		err = errors.Join(err, s.close())
+	}
+	l.switches = l.switches[:switches]
+	return fmt.Errorf("lab: %w", err)
+}
+
+// add makes things in the order in which they need each other: routes need
+// all addresses, sysctls may name interfaces.
+func (l *Lab) add(ctx context.Context, part Topology) error {
+	var hosts []*Host
+	for _, spec := range part.Hosts {
+		h, err := newHost(spec)
+		if err != nil {
+			return err
+		}
+		l.hosts = append(l.hosts, h)
+		hosts = append(hosts, h)
+	}
+	for _, spec := range part.Switches {
+		s, err := newSwitch(spec)
+		if err != nil {
+			return err
+		}
+		l.switches = append(l.switches, s)
+	}
+	for _, spec := range part.Links {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.addLink(spec); err != nil {
+			return fmt.Errorf("link %s %s - %s %s: %w", spec.A.Host, spec.A.Dev, spec.B.Host, spec.B.Dev, err)
+		}
+	}
+	for _, spec := range part.Links {
+		for _, e := range []End{spec.A, spec.B} {
+			if err := l.ready(ctx, e); err != nil {
+				return fmt.Errorf("end %s %s: %w", e.Host, e.Dev, err)
+			}
+		}
+	}
+	for _, h := range hosts {
+		if err := h.finish(ctx); err != nil {
+			return fmt.Errorf("host %s: %w", h.Name(), err)
+		}
+	}
+	return ctx.Err()
+}
+
+// Remove takes hosts away, with their links, processes and listeners. Names of
+// hosts that are gone already are no error.
+func (l *Lab) Remove(names ...string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		h := l.find(name)
+		if h == nil {
+			continue
+		}
+		h.killAll()
+		for _, k := range slices.Clone(l.links) {
+			if k.spec.A.Host == name || k.spec.B.Host == name {
+				errs = append(errs, l.removeLink(k))
+			}
+		}
+		errs = append(errs, l.removeHost(h))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Lab) removeHost(h *Host) error {
+	l.hosts = slices.DeleteFunc(l.hosts, func(o *Host) bool { return o == h })
+	return h.close()
+}
+
+// Close kills all processes and takes everything away. The kernel ends links
+// with their namespaces a moment later.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, h := range l.hosts {
+		h.killAll()
+	}
+	for _, h := range l.hosts {
+		errs = append(errs, h.close())
+	}
+	for _, s := range l.switches {
+		errs = append(errs, s.close())
+	}
+	if l.panel != nil {
+		errs = append(errs, l.panel.close())
+	}
+	l.hosts, l.switches, l.links, l.panel = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// Host gives the host of that name. It panics where there is none: names come
+// from the drawing, so that is a mistake in the program.
+func (l *Lab) Host(name string) *Host {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.find(name)
+	if h == nil {
+		panic(fmt.Sprintf("lab: there is no host %q", name))
+	}
+	return h
+}
+
+func (l *Lab) find(name string) *Host {
+	for _, h := range l.hosts {
+		if h.Name() == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// Topology draws what stands now.
+func (l *Lab) Topology() Topology {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := Topology{Title: l.title}
+	for _, h := range l.hosts {
+		t.Hosts = append(t.Hosts, h.spec)
+	}
+	for _, s := range l.switches {
+		t.Switches = append(t.Switches, s.spec)
+	}
+	for _, k := range l.links {
+		t.Links = append(t.Links, k.spec)
+	}
+	return t
+}
+
+// names are those taken; true for a switch.
+func (l *Lab) names() map[string]bool {
+	names := map[string]bool{}
+	for _, h := range l.hosts {
+		names[h.Name()] = false
+	}
+	for _, s := range l.switches {
+		names[s.spec.Name] = true
+	}
+	return names
+}
+
+// namespaceOf gives the namespace of a host or switch.
+func (l *Lab) namespaceOf(name string) *netns.NS {
+	if h := l.find(name); h != nil {
+		return h.ns
+	}
+	if s := l.findSwitch(name); s != nil {
+		return s.ns
+	}
+	return nil
+}
+
+func (l *Lab) findSwitch(name string) *ethernetSwitch {
+	for _, s := range l.switches {
+		if s.spec.Name == name {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package lab
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+func TestOffloadsAreAsDrawn(t *testing.T) {
+	l, err := Build(t.Context(), Topology{
+		Hosts: []HostSpec{{Name: "a"}, {Name: "b"}, {Name: "c"}},
+		Links: []Link{
+			{A: At("a", "eth0").ForXDP(), B: At("b", "eth0")},
+			{A: At("a", "eth1").ForXDP(), B: At("c", "eth0"), Cuttable: true},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, test := range []struct {
+		ns         *netns.NS
+		dev        string
+		txsum, gro uint32
+	}{
+		{l.Host("a").ns, "eth0", 0, 1},
+		{l.Host("b").ns, "eth0", 1, 0},
+		{l.Host("a").ns, "eth1", 0, 1},
+		{l.Host("c").ns, "eth0", 1, 0},
+		{l.panel.ns, "wire1b", 0, 1}, // c's neighbour in a's place
+		{l.panel.ns, "wire1a", 1, 0},
+	} {
+		var txsum, gro uint32
+		testkit.Do(t, test.ns, func() (err error) {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			if txsum, err = ethtool(fd, test.dev, unix.ETHTOOL_GTXCSUM, 0); err != nil {
+				return err
+			}
+			gro, err = ethtool(fd, test.dev, unix.ETHTOOL_GGRO, 0)
+			return err
+		})
+		if txsum != test.txsum || gro != test.gro {
+			t.Errorf("%s %s: tx checksum %d, GRO %d; want %d, %d", test.ns.Name(), test.dev, txsum, gro, test.txsum, test.gro)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// String draws the topology as a tree that hangs from its first host:
+//
+//	client                client           192.168.0.10/24
+//	└─ router             upstream router  192.168.0.1/24  10.0.0.110/16
+//	   └═ nodes           node network (MTU 1600)
+//	      ├═ reflector    route reflector  10.0.0.109/16
+//	      └═ node1        node             10.0.0.105/16
+//	         └─ web1      server           172.16.1.20/32
+//
+// Links that would close a ring are listed below it.
+func (t Topology) String() string {
+	p := picture{topology: t, seen: map[string]bool{}, below: map[string][]*Link{}}
+	for _, h := range t.Hosts {
+		if !p.seen[h.Name] {
+			p.span(h.Name)
+			p.draw(h.Name, "", "", nil)
+		}
+	}
+	return p.text()
+}
+
+type picture struct {
+	topology Topology
+	seen     map[string]bool
+	below    map[string][]*Link // the links by which others hang on a host
+	drawn    []*Link
+	rows     [][3]string // the tree, what it is, its addresses
+}
+
+// span finds the tree below a root, breadth first: each hangs where it is
+// nearest to the root.
+func (p *picture) span(root string) {
+	p.seen[root] = true
+	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
+		name := queue[0]
+		for i := range p.topology.Links {
+			l := &p.topology.Links[i]
+			other := l.other(name).Host
+			if l.A.Host != name && l.B.Host != name || p.seen[other] {
+				continue
+			}
+			p.seen[other] = true
+			p.below[name] = append(p.below[name], l)
+			p.drawn = append(p.drawn, l)
+			queue = append(queue, other)
+		}
+	}
+}
+
+// branches are how a neighbour hangs on a host or, true, on a switch.
+var branches = map[bool]string{false: "─ ", true: "═ "}
+
+func (p *picture) draw(name, lead, indent string, from *Link) {
+	is, addrs, isSwitch := p.describe(name, from)
+	p.rows = append(p.rows, [3]string{lead + name, is, addrs})
+	for i, l := range p.below[name] {
+		corner, under := "├", "│  "
+		if i == len(p.below[name])-1 {
+			corner, under = "└", "   "
+		}
+		child := l.other(name).Host
+		p.draw(child, indent+corner+branches[isSwitch || p.isSwitch(child)], indent+under, l)
+	}
+}
+
+func (p *picture) isSwitch(name string) bool {
+	return slices.ContainsFunc(p.topology.Switches, func(s SwitchSpec) bool { return s.Name == name })
+}
+
+// describe tells what a host or switch is, and its addresses.
+func (p *picture) describe(name string, from *Link) (is, addrs string, isSwitch bool) {
+	for _, s := range p.topology.Switches {
+		if s.Name == name {
+			return s.Is + mtu(from), "", true
+		}
+	}
+	var own []string
+	for _, h := range p.topology.Hosts {
+		if h.Name == name {
+			is, own = h.Is, slices.Clone(h.Loopback)
+		}
+	}
+	for _, l := range p.topology.Links {
+		for _, e := range []End{l.A, l.B} {
+			if e.Host == name {
+				own = append(own, e.Addrs...)
+			}
+		}
+	}
+	if from != nil && !p.isSwitch(from.other(name).Host) {
+		is += mtu(from)
+	}
+	return is, strings.Join(distinct(own), "  "), false
+}
+
+// mtu is told where it is not the usual one.
+func mtu(l *Link) string {
+	if l == nil || l.MTU == 0 || l.MTU == defaultMTU {
+		return ""
+	}
+	return fmt.Sprintf(" (MTU %d)", l.MTU)
+}
+
+func distinct(all []string) []string {
+	var once []string
+	for _, s := range all {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
+func (p *picture) text() string {
+	var b strings.Builder
+	if p.topology.Title != "" {
+		b.WriteString(p.topology.Title + "\n\n")
+	}
+	var width [2]int
+	for _, r := range p.rows {
+		for i := range width {
+			width[i] = max(width[i], utf8.RuneCountInString(r[i]))
+		}
+	}
+	for _, r := range p.rows {
+		line := pad(r[0], width[0]) + "  " + pad(r[1], width[1]) + "  " + r[2]
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	for i := range p.topology.Links {
+		if l := &p.topology.Links[i]; !slices.Contains(p.drawn, l) {
+			fmt.Fprintf(&b, "also: %s %s ─ %s %s\n", l.A.Host, l.A.Dev, l.B.Host, l.B.Dev)
+		}
+	}
+	return b.String()
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", width-utf8.RuneCountInString(s))
+}
+
+// other is the end that is not name's.
+func (l *Link) other(name string) End {
+	if l.A.Host == name {
+		return l.B
+	}
+	return l.A
+}

@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// minBurst is two full packets of the largest MTU in use, so that no packet is
+// larger than the bucket.
+const minBurst = 2 * 1700
+
+// queueLimit is what a shaper lets wait, in bytes.
+const queueLimit = 256 << 10
+
+// shape puts an end's shaper in place.
+func shape(h *netlink.Handle, dev netlink.Link, s Shape) error {
+	switch {
+	case s.Rate == 0:
+		return nil
+	case len(s.Classes) == 0:
+		return addTBF(h, dev, s)
+	}
+	return addHTB(h, dev, s)
+}
+
+// bytesPerSecond and burst are a Shape's in the kernel's terms.
+func bytesPerSecond(bits uint64) uint64 { return bits / 8 }
+
+func (s Shape) burst() uint32 {
+	if s.Burst != 0 {
+		return s.Burst
+	}
+	return max(uint32(bytesPerSecond(s.Rate)/100), minBurst)
+}
+
+func addTBF(h *netlink.Handle, dev netlink.Link, s Shape) error {
+	rate := bytesPerSecond(s.Rate)
+	err := h.QdiscAdd(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: dev.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		},
+		Rate:   rate,
+		Limit:  queueLimit,
+		Buffer: netlink.Xmittime(rate, s.burst()),
+	})
+	if err != nil {
+		return fmt.Errorf("TBF: %w", err)
+	}
+	return nil
+}
+
+// addHTB makes one class for the whole rate, under it one for each Class and
+// one for the rest.
+func addHTB(h *netlink.Handle, dev netlink.Link, s Shape) error {
+	const rest = 0xffff
+	index := dev.Attrs().Index
+	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+	qdisc := netlink.NewHtb(attrs)
+	qdisc.Defcls = rest
+	if err := h.QdiscAdd(qdisc); err != nil {
+		return fmt.Errorf("HTB: %w", err)
+	}
+	addClass := func(parent, minor uint16, rate, ceil uint64) error {
+		c := netlink.NewHtbClass(
+			netlink.ClassAttrs{LinkIndex: index, Parent: netlink.MakeHandle(1, parent), Handle: netlink.MakeHandle(1, minor)},
+			netlink.HtbClassAttrs{Rate: rate, Ceil: ceil, Buffer: s.burst(), Cbuffer: s.burst(), Quantum: minBurst},
+		)
+		if err := h.ClassAdd(c); err != nil {
+			return fmt.Errorf("HTB class 1:%x: %w", minor, err)
+		}
+		return nil
+	}
+	if err := addClass(0, 1, s.Rate, s.Rate); err != nil {
+		return err
+	}
+	left := s.Rate
+	for i, c := range s.Classes {
+		minor := uint16(i + 2)
+		ceil := c.Ceil
+		if ceil == 0 {
+			ceil = s.Rate
+		}
+		if err := addClass(1, minor, c.Rate, ceil); err != nil {
+			return err
+		}
+		if err := classify(h, index, netip.MustParsePrefix(c.To), minor); err != nil {
+			return err
+		}
+		left -= min(left, c.Rate)
+	}
+	return addClass(1, rest, max(left, s.Rate/100), s.Rate)
+}
+
+// classify sends an IPv4 destination to a class, by the u32 classifier: the
+// destination is the word at offset 16 (RFC 791).
+func classify(h *netlink.Handle, index int, to netip.Prefix, minor uint16) error {
+	mask := net.CIDRMask(to.Bits(), 32)
+	err := h.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: index, Parent: netlink.MakeHandle(1, 0), Priority: 1, Protocol: unix.ETH_P_IP,
+		},
+		ClassId: netlink.MakeHandle(1, minor),
+		Sel: &netlink.TcU32Sel{
+			Flags: netlink.TC_U32_TERMINAL,
+			Keys: []netlink.TcU32Key{{
+				Mask: binary.BigEndian.Uint32(mask),
+				Val:  binary.BigEndian.Uint32(to.Masked().Addr().AsSlice()),
+				Off:  16,
+			}},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("classifier for %s: %w", to, err)
+	}
+	return nil
+}
