@@ -37,16 +37,20 @@ static __always_inline bool direct_nat_option_v4(struct xdp_md *ctx, const struc
 {
 	struct iphdr *ip = direct_nat_grow(ctx, sizeof(struct option4), sizeof(*ip));
 	struct option4 *option = (void *)(ip + 1);
+	const __be32 *word = (const __be32 *)ip;
+	__u64 diff;
 	void *end = (void *)(long)ctx->data_end;
 
 	if (!ip || (void *)(option + 1) > end)
 		return false;
+	/* By difference: a header that came broken must not leave mended. */
+	option4_build(option, addr_to_v4(&e->addr), e->port);
+	diff = csum_diff4(csum_diff4(0, 0, word[5]), 0, word[6]);
+	diff = csum_diff4(csum_diff4(diff, word[0], 0), word[4], addr_to_v4(&to->dst));
 	ip->ihl = (sizeof(*ip) + sizeof(*option)) / 4;
 	ip->tot_len = bpf_htons(p->len + sizeof(*option));
 	ip->daddr = addr_to_v4(&to->dst);
-	ip->check = 0;
-	option4_build(option, addr_to_v4(&e->addr), e->port);
-	ip->check = csum_ipv4(ip, sizeof(*ip) + sizeof(*option));
+	ip->check = csum_apply(ip->check, csum_diff4(diff, 0, word[0]));
 	return rewrite_l4(option + 1, end, &p->t, to, rewrite_diff(&p->t, to, false));
 }
 

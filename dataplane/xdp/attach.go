@@ -160,7 +160,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 	flags := link.XDPDriverMode
 	if generic {
 		flags = link.XDPGenericMode
-		if err := setGRO(nic.Attrs().Name, false); err != nil {
+		if err := disableGRO(nic.Attrs().Name); err != nil {
 			return nil, err
 		}
 	}

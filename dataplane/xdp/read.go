@@ -174,7 +174,7 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 			f.Backends = append(f.Backends, service.Backend{Addr: serverAddr(s.balancerServer), Weight: s.Weight})
 		}
 	}
-	list := make([]dataplane.Frontend, 0, len(byID))
+	var list []dataplane.Frontend
 	for _, f := range byID {
 		slices.SortFunc(f.Backends, service.Backend.Compare)
 		list = append(list, *f)
