@@ -60,7 +60,7 @@ func DefaultAgent() Agent {
 	}
 	return Agent{
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, Mode: "auto",
-		AS: 65021, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
+		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, Resync: 30 * time.Second,
 	}
 }
@@ -70,6 +70,9 @@ type Peer struct {
 	Address netip.AddrPort
 	AS      uint32
 }
+
+// DefaultAS is of the private range (RFC 6996), and the one of the papers.
+const DefaultAS = 65021
 
 // BGPPort is where BGP listens (RFC 4271).
 const BGPPort = 179
@@ -96,15 +99,11 @@ func (invalid) Is(target error) bool { return target == ErrInvalid }
 // Resolve checks a configuration and looks up what it leaves open. All that is
 // wrong is told at once.
 func (a Agent) Resolve() (*Resolved, error) {
-	r := &Resolved{Agent: a}
-	var errs []error
-	refuse := func(flag, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
+	r, p := &Resolved{Agent: a}, &parser{}
 	if info, err := os.Stat(a.Services); a.Services == "" {
-		refuse("services", "name the folder of manifests")
+		p.refuse("services", "name the folder of manifests")
 	} else if err == nil && !info.IsDir() {
-		refuse("services", "%s is a file: name its folder", a.Services)
+		p.refuse("services", "%s is a file: name its folder", a.Services)
 	}
 	for _, role := range a.Roles {
 		switch Role(role) {
@@ -113,41 +112,36 @@ func (a Agent) Resolve() (*Resolved, error) {
 		case Server:
 			r.Server = true
 		default:
-			refuse("role", "%q is none of %s", role, list(Roles))
+			p.refuse("role", "%q is none of %s", role, list(Roles))
 		}
 	}
 	if !slices.Contains(Modes, a.Mode) {
-		refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
+		p.refuse("xdp-mode", "%q is none of %s", a.Mode, strings.Join(Modes, ", "))
 	}
 	if a.Linger < 0 || a.Linger > time.Minute {
-		refuse("linger", "%s is not between 0 and 1m", a.Linger)
+		p.refuse("linger", "%s is not between 0 and 1m", a.Linger)
 	}
 	if a.Resync < time.Second {
-		refuse("resync", "%s is less than 1s", a.Resync)
+		p.refuse("resync", "%s is less than 1s", a.Resync)
 	}
 	if r.Balancer {
-		r.resolveAddresses(refuse)
-		r.resolveBGP(refuse)
+		r.resolveAddresses(p)
+		r.resolveBGP(p)
 	}
-	if len(errs) > 0 {
-		return nil, invalid{errors.Join(errs...)}
-	}
-	return r, nil
+	return r, p.err()
 }
-
-type refuser func(flag, format string, args ...any)
 
 // resolveAddresses finds the addresses that packets leave with and those that
 // are announced.
-func (r *Resolved) resolveAddresses(refuse refuser) {
+func (r *Resolved) resolveAddresses(p *parser) {
 	if len(r.Interfaces) == 0 {
-		refuse("interface", "name the interface on which packets for the VIPs arrive")
+		p.refuse("interface", "name the interface on which packets for the VIPs arrive")
 		return
 	}
 	for i, name := range r.Interfaces {
 		iface, err := net.InterfaceByName(name)
 		if err != nil {
-			refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
+			p.refuse("interface", "there is no interface %s here (%s)", name, interfaceNames())
 			continue
 		}
 		if i == 0 {
@@ -162,7 +156,7 @@ func (r *Resolved) resolveAddresses(refuse refuser) {
 		addr, err := netip.ParseAddr(text)
 		switch {
 		case err != nil:
-			refuse("next-hop", "%q is not an IP address", text)
+			p.refuse("next-hop", "%q is not an IP address", text)
 		case addr.Is4():
 			r.NextHop4 = addr
 		default:
@@ -171,36 +165,23 @@ func (r *Resolved) resolveAddresses(refuse refuser) {
 	}
 }
 
-func (r *Resolved) resolveBGP(refuse refuser) {
+func (r *Resolved) resolveBGP(p *parser) {
 	r.RouterID = r.Source4
 	if text := r.Agent.RouterID; text != "" {
 		id, err := netip.ParseAddr(text)
 		if err != nil || !id.Is4() {
-			refuse("router-id", "%q is not an IPv4 address", text)
+			p.refuse("router-id", "%q is not an IPv4 address", text)
 		}
 		r.RouterID = id
 	}
 	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
-		refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
+		p.refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
 	}
 	if r.AS == 0 {
-		refuse("as", "0 is not an AS number (RFC 7607)")
+		p.refuse("as", "0 is not an AS number (RFC 7607)")
 	}
-	for _, text := range r.Agent.Peers {
-		peer, err := ParsePeer(text, r.AS)
-		if err != nil {
-			refuse("peer", "%v", err)
-			continue
-		}
-		r.Peers = append(r.Peers, peer)
-	}
-	if r.PasswordFile != "" {
-		password, err := ReadPassword(r.PasswordFile)
-		if err != nil {
-			refuse("password-file", "%v", err)
-		}
-		r.Password = password
-	}
+	r.Peers = p.peers(r.Agent.Peers, r.AS)
+	r.Password = p.password(r.PasswordFile)
 }
 
 // ParsePeer reads "10.0.0.109", "10.0.0.109:1179", "[2001:db8::1]:179" or any

@@ -80,7 +80,10 @@ func (h *Host) configure() (err error) {
 }
 
 // finish does what needs the links.
-func (h *Host) finish() error {
+func (h *Host) finish(ctx context.Context) error {
+	if _, err := awaitDev(ctx, h.link, "lo", h.spec.Loopback); err != nil {
+		return err
+	}
 	if err := addSNAT(h.ns, h.spec.SNAT); err != nil {
 		return err
 	}
@@ -180,13 +183,14 @@ func (h *Host) close() error {
 	h.killAll()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var errs []error
 	for _, ln := range h.listeners {
 		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
+			errs = append(errs, err)
 		}
 	}
 	if h.link != nil {
 		h.link.Close()
 	}
-	return h.ns.Close()
+	return errors.Join(append(errs, h.ns.Close())...)
 }

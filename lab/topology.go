@@ -70,8 +70,12 @@ type End struct {
 	// XDP loses the note that a checksum is still to be filled in.
 	TxChecksumOff bool
 	// GRO turns on generic receive offload, and with it the NAPI that a veth
-	// must have to take what its peer sends by XDP_TX or XDP_REDIRECT.
+	// must have to take what its peer sends by XDP_REDIRECT.
 	GRO bool
+	// XDPPass attaches an XDP program that passes everything: without one a
+	// veth leaves what its peer sends by XDP_TX lying in its ring
+	// (veth_xdp_flush in drivers/net/veth.c).
+	XDPPass bool
 	// Shape limits what leaves here.
 	Shape Shape
 }
@@ -125,7 +129,7 @@ func (e End) Via(gateway string, prefixes ...string) End {
 // ForXDP makes this end a fit peer for an interface whose XDP program sends
 // packets back or on.
 func (e End) ForXDP() End {
-	e.TxChecksumOff, e.GRO = true, true
+	e.TxChecksumOff, e.GRO, e.XDPPass = true, true, true
 	return e
 }
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -126,9 +126,7 @@ type side struct {
 
 // addLink makes a link; what it leaves behind on failure goes with removeLink.
 func (l *Lab) addLink(spec Link) error {
-	if spec.MTU == 0 {
-		spec.MTU = defaultMTU
-	}
+	spec.MTU = spec.mtu()
 	k := &link{spec: spec}
 	l.links = append(l.links, k)
 	a, b := l.sideOf(spec.A), l.sideOf(spec.B)
@@ -176,7 +174,7 @@ func (l *Lab) addCuttable(k *link, a, b side) error {
 		return err
 	}
 	for s, opposite := range map[*side]End{&a: b.end, &b: a.end} {
-		port := End{Dev: name("a"), GRO: opposite.GRO, TxChecksumOff: opposite.TxChecksumOff}
+		port := End{Dev: name("a"), GRO: opposite.GRO, XDPPass: opposite.XDPPass, TxChecksumOff: opposite.TxChecksumOff}
 		if s == &b {
 			port.Dev = name("b")
 		}
@@ -201,24 +199,34 @@ func addVeth(a, b side, mtu int) error {
 	if err := a.link.LinkAdd(veth); err != nil {
 		return fmt.Errorf("veth: %w", err)
 	}
-	for _, s := range []side{a, b} {
-		if err := s.setUp(); err != nil {
-			return fmt.Errorf("%s: %w", s.end.Dev, err)
+	// Whether a veth may be redirected to is found out when its peer opens,
+	// from what is asked of it then: so all of that comes first.
+	for _, step := range []func(side, netlink.Link) error{side.configure, side.open} {
+		for _, s := range []side{a, b} {
+			dev, err := s.link.LinkByName(s.end.Dev)
+			if err == nil {
+				err = step(s, dev)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.end.Dev, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (s side) setUp() error {
-	dev, err := s.link.LinkByName(s.end.Dev)
-	if err != nil {
-		return err
-	}
+func (s side) configure(dev netlink.Link) error {
 	if err := setOffloads(s.ns, s.end); err != nil {
 		return err
 	}
-	if err := addAddresses(s.link, dev, s.end.Addrs); err != nil {
-		return err
+	return addAddresses(s.link, dev, s.end.Addrs)
+}
+
+func (s side) open(dev netlink.Link) error {
+	if s.end.XDPPass {
+		if err := attachXDP(s.ns, dev, passProgram); err != nil {
+			return err
+		}
 	}
 	if err := s.link.LinkSetUp(dev); err != nil {
 		return err
@@ -243,49 +251,68 @@ func addAddresses(h *netlink.Handle, dev netlink.Link, addrs []string) error {
 	return nil
 }
 
-// ready waits until an end carries packets, and adds its routes. The kernel
-// notices carriers once a second (linkwatch), and drops what is sent earlier.
+// ready waits until an end carries packets, and adds its routes.
 func (l *Lab) ready(ctx context.Context, e End) error {
 	h := l.find(e.Host)
 	if h == nil {
 		return nil
 	}
+	dev, err := awaitDev(ctx, h.link, e.Dev, e.Addrs)
+	if err != nil {
+		return err
+	}
+	return addRoutes(h.link, dev, e)
+}
+
+// awaitDev waits until an interface is up and has its addresses for good. The
+// kernel notices carriers once a second (linkwatch) and drops what is sent
+// earlier; IPv6 addresses become local a moment after they are added.
+func awaitDev(ctx context.Context, h *netlink.Handle, name string, addrs []string) (netlink.Link, error) {
 	for {
-		dev, err := h.link.LinkByName(e.Dev)
+		dev, err := h.LinkByName(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		up, err := carries(h.link, dev, e)
-		if err != nil {
-			return err
-		}
-		if up {
-			return addRoutes(h.link, dev, e)
+		up, err := carries(h, dev, addrs)
+		if up || err != nil {
+			return dev, err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// carries tells whether an interface is up and, where it speaks IPv6, has the
-// link-local address without which it asks for no neighbour.
-func carries(h *netlink.Handle, dev netlink.Link, e End) (bool, error) {
-	if dev.Attrs().OperState != netlink.OperUp {
+func carries(h *netlink.Handle, dev netlink.Link, addrs []string) (bool, error) {
+	loopback := dev.Attrs().Flags&net.FlagLoopback != 0
+	if dev.Attrs().OperState != netlink.OperUp && !loopback {
 		return false, nil
 	}
-	if !slices.ContainsFunc(e.Addrs, func(a string) bool { return strings.Contains(a, ":") }) {
+	speaks6 := false
+	for _, text := range addrs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return false, err
+		}
+		if p.Addr().Is4() {
+			continue
+		}
+		speaks6 = true
+		routes, err := h.RouteGet(p.Addr().AsSlice())
+		if err != nil || routes[0].Table != unix.RT_TABLE_LOCAL {
+			return false, nil
+		}
+	}
+	if !speaks6 || loopback {
 		return true, nil
 	}
-	addrs, err := h.AddrList(dev, netlink.FAMILY_V6)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+	// Without a link-local address it asks for no neighbour.
+	all, err := h.AddrList(dev, netlink.FAMILY_V6)
+	return slices.ContainsFunc(all, func(a netlink.Addr) bool {
 		return a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0
-	}), nil
+	}), err
 }
 
 func addRoutes(h *netlink.Handle, dev netlink.Link, e End) error {

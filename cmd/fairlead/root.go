@@ -33,6 +33,10 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
+	root.AddCommand(newAgentCommand())
+	root.AddCommand(newReflectorCommand())
+	root.AddCommand(newRouterCommand())
+	root.AddCommand(newDemoCommand())
 	root.AddCommand(newStatusCommand())
 	root.AddCommand(newServicesCommand())
 	root.AddCommand(newBackendsCommand())

@@ -12,11 +12,10 @@ func newRoutesCommand() *cobra.Command {
 		Use:   "routes",
 		Short: "The routes announced, and why others are not",
 		Long: `Routes shows each prefix with its next hop, whether peers have been told of it
-and since when, and the reason where they have not. On a router it shows what
-the kernel holds.`,
+and since when, and the reason where they have not.`,
 		Example: `  fairlead routes
   fairlead routes -o yaml
-  fairlead routes --socket /run/fairlead/router.sock`,
+  fairlead routes --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return l.show(cmd, func(s status.Status) (status.View, error) { return s.RoutesView(), nil })

@@ -1,0 +1,49 @@
+# make help tells what there is.
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X github.com/fairlead/fairlead/internal/version.stamped=$(VERSION)
+TOOLS   := $(CURDIR)/bin/tools
+
+# Tests of namespaces and BGP are about time: one package after the other keeps
+# them from starving each other on a small machine.
+TESTFLAGS ?= -p 1 -timeout 9m
+PACKAGES  ?= ./...
+# What fairlead demo is given: make demo ARGS="--method direct-nat".
+ARGS ?=
+
+.PHONY: help build demo test race lint generate bench clean
+
+help: ## tell what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+build: ## build bin/fairlead; needs Go alone
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+
+demo: build ## show the whole system in namespaces of this machine, with real traffic (root)
+	bin/fairlead demo $(ARGS)
+
+test: ## install what the tests need, then run them all (root)
+	scripts/deps.sh test
+	go vet $(PACKAGES)
+	go test $(TESTFLAGS) $(PACKAGES)
+
+race: ## run the tests with the race detector; needs a C compiler
+	go test -race $(TESTFLAGS) $(PACKAGES)
+
+lint: ## check form, known mistakes and vulnerabilities, and that BPF objects are current
+	scripts/deps.sh lint
+	scripts/lint.sh "$(TOOLS)"
+
+generate: ## build the BPF objects and the Go beside them anew
+	scripts/deps.sh lint
+	go generate ./...
+
+bench: ## run the benchmarks; the figures go to out/bench/go.txt, too
+	mkdir -p out/bench
+	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
+
+clean: ## remove what was built
+	rm -rf bin out

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Counting what was sent on, and naming what was dropped. */
+#ifndef FAIRLEAD_BALANCER_COUNT_H
+#define FAIRLEAD_BALANCER_COUNT_H
+
+#include "maps.h"
+
+static __noinline int drop(enum drop_reason reason)
+{
+	__u32 key = reason;
+	__u64 *count = bpf_map_lookup_elem(&drops, &key);
+
+	if (count)
+		(*count)++;
+	return XDP_DROP;
+}
+
+static __always_inline void count_one(void *map, __u32 id, __u16 bytes, bool new_flow)
+{
+	struct counts *c = bpf_map_lookup_elem(map, &id);
+
+	if (!c)
+		return;
+	c->packets++;
+	c->bytes += bytes;
+	c->flows += new_flow;
+}
+
+static __always_inline void count(__u32 frontend, __u32 server, __u16 bytes, bool new_flow)
+{
+	count_one(&frontend_counts, frontend, bytes, new_flow);
+	count_one(&server_counts, server, bytes, new_flow);
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How a packet leaves: the kernel's routes and neighbours say where, asked
+ * before anything is rewritten. What they cannot answer at once (a neighbour
+ * not yet known, a server on this very host, an interface that is not ours)
+ * goes up the kernel's own way, rewritten, with the MAC addresses and the TTL
+ * it came with.
+ */
+#ifndef FAIRLEAD_BALANCER_LEAVE_H
+#define FAIRLEAD_BALANCER_LEAVE_H
+
+#include "count.h"
+#include "csum.h"
+#include "maps.h"
+
+enum way {
+	WAY_KERNEL,
+	WAY_BACK,     /* out of the interface it came from */
+	WAY_ACROSS,   /* out of another one of ours */
+	WAY_TOO_BIG,  /* none: larger than the MTU */
+	WAY_NO_ROUTE, /* none: forbidden */
+};
+
+/* What a packet becomes at layers 3 and 4, and the next hop for that. */
+struct departure {
+	struct tuple to;
+	struct bpf_fib_lookup fib;
+};
+
+static __always_inline void fib_set_addrs(struct bpf_fib_lookup *fib, const struct addr *src,
+					  const struct addr *dst, bool v6)
+{
+	fib->family = v6 ? AF_INET6 : AF_INET;
+	if (!v6) {
+		fib->ipv4_src = addr_to_v4(src);
+		fib->ipv4_dst = addr_to_v4(dst);
+		return;
+	}
+	__builtin_memcpy(fib->ipv6_src, src, sizeof(*src));
+	__builtin_memcpy(fib->ipv6_dst, dst, sizeof(*dst));
+}
+
+/* Finds the way to d->to for a packet of len bytes at layer 3. */
+static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
+					 bool v6)
+{
+	struct bpf_fib_lookup *fib = &d->fib;
+	int rc;
+
+	if (len > 0xffff)
+		return WAY_TOO_BIG;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib_set_addrs(fib, &d->to.src, &d->to.dst, v6);
+	fib->l4_protocol = d->to.proto;
+	fib->sport = d->to.sport;
+	fib->dport = d->to.dport;
+	fib->tot_len = len;
+	fib->ifindex = ctx->ingress_ifindex;
+	rc = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	switch (rc) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		break;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return WAY_TOO_BIG;
+	case BPF_FIB_LKUP_RET_BLACKHOLE:
+	case BPF_FIB_LKUP_RET_UNREACHABLE:
+	case BPF_FIB_LKUP_RET_PROHIBIT:
+		return WAY_NO_ROUTE;
+	default:
+		return WAY_KERNEL;
+	}
+	if (fib->ifindex == ctx->ingress_ifindex)
+		return WAY_BACK;
+	return bpf_map_lookup_elem(&tx_ports, &fib->ifindex) ? WAY_ACROSS : WAY_KERNEL;
+}
+
+static __always_inline bool way_leads_nowhere(enum way way)
+{
+	return way == WAY_TOO_BIG || way == WAY_NO_ROUTE;
+}
+
+static __always_inline int drop_way(enum way way)
+{
+	return drop(way == WAY_TOO_BIG ? DROP_TOO_BIG : DROP_NO_ROUTE);
+}
+
+/* The last step: MAC addresses of the next hop, one off the TTL. */
+static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, enum way way,
+				 bool v6)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+
+	if (way == WAY_KERNEL)
+		return XDP_PASS;
+	if (data + sizeof(*eth) + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) > end)
+		return drop(DROP_NO_ROOM);
+	if (v6)
+		((struct ipv6hdr *)(eth + 1))->hop_limit--;
+	else
+		ipv4_decrement_ttl((struct iphdr *)(eth + 1));
+	__builtin_memcpy(eth->h_source, d->fib.smac, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, d->fib.dmac, ETH_ALEN);
+	if (way == WAY_BACK)
+		return XDP_TX;
+	return bpf_redirect_map(&tx_ports, d->fib.ifindex, XDP_DROP);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Changing the addresses and ports of a packet in place, checksums with them. */
+#ifndef FAIRLEAD_BALANCER_REWRITE_H
+#define FAIRLEAD_BALANCER_REWRITE_H
+
+#include "csum.h"
+#include "maps.h"
+
+/* Ports and checksum of the transport header. diff holds what has changed in
+ * the pseudo-header. False: the frame ends before.
+ */
+static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *from,
+				       const struct tuple *to, __u64 diff)
+{
+	diff = csum_diff2(diff, from->sport, to->sport);
+	diff = csum_diff2(diff, from->dport, to->dport);
+	if (from->proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end)
+			return false;
+		tcp->source = to->sport;
+		tcp->dest = to->dport;
+		tcp->check = csum_apply(tcp->check, diff);
+	} else {
+		struct udphdr *udp = l4;
+
+		if ((void *)(udp + 1) > end)
+			return false;
+		udp->source = to->sport;
+		udp->dest = to->dport;
+		udp->check = csum_apply_udp(udp->check, diff);
+	}
+	return true;
+}
+
+/* The sum of what changes when addresses change, for the pseudo-header and for
+ * IPv4's own.
+ */
+static __always_inline __u64 rewrite_diff(const struct tuple *from, const struct tuple *to, bool v6)
+{
+	__u64 diff = csum_diff_addr(0, &from->src, &to->src, v6);
+
+	return csum_diff_addr(diff, &from->dst, &to->dst, v6);
+}
+
+/* Turns the packet `from` into `to`; its IP header has no option. */
+static __always_inline bool rewrite(struct xdp_md *ctx, const struct tuple *from,
+				    const struct tuple *to, bool v6)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	void *l3 = data + sizeof(struct ethhdr);
+	__u64 diff = rewrite_diff(from, to, v6);
+
+	if (v6) {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > end)
+			return false;
+		addr_to_v6(&ip->saddr, &to->src);
+		addr_to_v6(&ip->daddr, &to->dst);
+		return rewrite_l4(ip + 1, end, from, to, diff);
+	}
+	struct iphdr *ip = l3;
+
+	if ((void *)(ip + 1) > end)
+		return false;
+	ip->saddr = addr_to_v4(&to->src);
+	ip->daddr = addr_to_v4(&to->dst);
+	ip->check = csum_apply(ip->check, diff);
+	return rewrite_l4(ip + 1, end, from, to, diff);
+}
+
+#endif

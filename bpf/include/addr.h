@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* One address form for both families: 16 bytes, IPv4 as ::ffff:a.b.c.d
+ * (RFC 4291, 2.5.5.2), so that one key, one table and one body serve both.
+ */
+#ifndef FAIRLEAD_ADDR_H
+#define FAIRLEAD_ADDR_H
+
+#include "common.h"
+
+#define V4_MAPPED_PREFIX bpf_htonl(0x0000ffff)
+
+/* struct addr is in network byte order. Words, not bytes: the compiler copies
+ * and compares what it knows to be aligned four bytes at a time.
+ */
+struct addr {
+	__be32 word[4];
+};
+
+static __always_inline void addr_from_v4(struct addr *a, __be32 v4)
+{
+	a->word[0] = 0;
+	a->word[1] = 0;
+	a->word[2] = V4_MAPPED_PREFIX;
+	a->word[3] = v4;
+}
+
+static __always_inline __be32 addr_to_v4(const struct addr *a)
+{
+	return a->word[3];
+}
+
+static __always_inline void addr_from_v6(struct addr *a, const struct in6_addr *v6)
+{
+	a->word[0] = v6->in6_u.u6_addr32[0];
+	a->word[1] = v6->in6_u.u6_addr32[1];
+	a->word[2] = v6->in6_u.u6_addr32[2];
+	a->word[3] = v6->in6_u.u6_addr32[3];
+}
+
+static __always_inline void addr_to_v6(struct in6_addr *v6, const struct addr *a)
+{
+	v6->in6_u.u6_addr32[0] = a->word[0];
+	v6->in6_u.u6_addr32[1] = a->word[1];
+	v6->in6_u.u6_addr32[2] = a->word[2];
+	v6->in6_u.u6_addr32[3] = a->word[3];
+}
+
+/* Without a branch a word: each would double what the verifier has to follow. */
+static __always_inline __u32 addr_differ(const struct addr *a, const struct addr *b)
+{
+	return (a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
+	       (a->word[3] ^ b->word[3]);
+}
+
+static __always_inline bool addr_equal(const struct addr *a, const struct addr *b)
+{
+	return addr_differ(a, b) == 0;
+}
+
+static __always_inline bool addr_is_v4(const struct addr *a)
+{
+	return (a->word[0] | a->word[1] | (a->word[2] ^ V4_MAPPED_PREFIX)) == 0;
+}
+
+static __always_inline bool addr_is_zero(const struct addr *a)
+{
+	return (a->word[0] | a->word[1] | a->word[2] | a->word[3]) == 0;
+}
+
+#endif

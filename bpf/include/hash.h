@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The flow hash: the same number for the same packet on every balancer, on
+ * every machine and in Go (dataplane/flowhash is its twin; goldens pin both).
+ * Never change it alone: balancers of two versions share one VIP.
+ */
+#ifndef FAIRLEAD_HASH_H
+#define FAIRLEAD_HASH_H
+
+#include "common.h"
+#include "parse.h"
+
+/* Odd numbers with no pattern: digits of the golden ratio, the square roots of
+ * 2, 3 and 5, and pi.
+ */
+#define HASH_K0 0x9e3779b97f4a7c15ULL
+#define HASH_K1 0x6a09e667f3bcc909ULL
+#define HASH_K2 0xbb67ae8584caa73bULL
+#define HASH_K3 0x3c6ef372fe94f82bULL
+#define HASH_K4 0x243f6a8885a308d3ULL
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define HASH_LE32(x) (x)
+#else
+#define HASH_LE32(x) __builtin_bswap32(x)
+#endif
+
+/* Reads two words as one little-endian number. */
+static __always_inline __u64 hash_word(const __be32 *w)
+{
+	return (__u64)HASH_LE32(w[0]) | (__u64)HASH_LE32(w[1]) << 32;
+}
+
+/* A sum of products, which a CPU computes side by side, then a finish that
+ * lets every bit of it reach every other.
+ */
+static __always_inline __u32 flow_hash(const struct tuple *t)
+{
+	__u64 h;
+
+	h = hash_word(&t->src.word[0]) * HASH_K0;
+	h ^= hash_word(&t->src.word[2]) * HASH_K1;
+	h += hash_word(&t->dst.word[0]) * HASH_K2;
+	h ^= hash_word(&t->dst.word[2]) * HASH_K3;
+	h += ((__u64)bpf_ntohs(t->sport) << 32 | (__u64)bpf_ntohs(t->dport) << 8 | t->proto) *
+	     HASH_K4;
+	h ^= h >> 32;
+	h *= HASH_K0;
+	h ^= h >> 29;
+	h *= HASH_K1;
+	return h >> 32;
+}
+
+/* A slot of a ring of so many, without a division. */
+static __always_inline __u32 hash_slot(__u32 hash, __u32 size)
+{
+	return (__u64)hash * size >> 32;
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Parsing with a cursor: each step checks the bounds, gives the header where
+ * the cursor stood and moves it behind. It works on data/data_end of XDP and
+ * tc alike (in tc pull what may lie in fragments first). A step that returns
+ * NULL has not moved the cursor.
+ */
+#ifndef FAIRLEAD_PARSE_H
+#define FAIRLEAD_PARSE_H
+
+#include "addr.h"
+#include "common.h"
+
+struct cursor {
+	void *pos;
+	void *end;
+};
+
+static __always_inline void cursor_init(struct cursor *c, void *data, void *data_end)
+{
+	c->pos = data;
+	c->end = data_end;
+}
+
+/* The next bytes, a constant number, or NULL where the frame ends before. */
+static __always_inline void *cursor_take(struct cursor *c, unsigned int bytes)
+{
+	void *here = c->pos;
+
+	if (here + bytes > c->end)
+		return NULL;
+	c->pos = here + bytes;
+	return here;
+}
+
+static __always_inline struct ethhdr *parse_eth(struct cursor *c)
+{
+	return cursor_take(c, sizeof(struct ethhdr));
+}
+
+/* The fixed 20 bytes; options, if ihl says so, are where the cursor stands
+ * then. Refused: another version, a header length below five words.
+ */
+static __always_inline struct iphdr *parse_ipv4(struct cursor *c)
+{
+	struct iphdr *ip = c->pos;
+
+	if ((void *)(ip + 1) > c->end || ip->version != 4 || ip->ihl < 5)
+		return NULL;
+	c->pos = ip + 1;
+	return ip;
+}
+
+static __always_inline struct ipv6hdr *parse_ipv6(struct cursor *c)
+{
+	struct ipv6hdr *ip = c->pos;
+
+	if ((void *)(ip + 1) > c->end || ip->version != 6)
+		return NULL;
+	c->pos = ip + 1;
+	return ip;
+}
+
+static __always_inline struct tcphdr *parse_tcp(struct cursor *c)
+{
+	return cursor_take(c, sizeof(struct tcphdr));
+}
+
+static __always_inline struct udphdr *parse_udp(struct cursor *c)
+{
+	return cursor_take(c, sizeof(struct udphdr));
+}
+
+/* More fragments to come, or an offset: not a whole datagram (RFC 791). */
+static __always_inline bool ipv4_is_fragment(const struct iphdr *ip)
+{
+	return ip->frag_off & bpf_htons(0x3fff);
+}
+
+/* What a TCP packet says about its connection's life. */
+enum tcp_flags {
+	TCP_OPENS = 1,	   /* SYN without ACK: a new connection */
+	TCP_FINISHES = 2,  /* FIN or RST: the connection ends */
+	TCP_CONTINUES = 4, /* ACK without SYN: both sides have spoken */
+};
+
+static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
+{
+	__u8 flags = 0;
+
+	if (tcp->syn && !tcp->ack)
+		flags |= TCP_OPENS;
+	if (tcp->fin || tcp->rst)
+		flags |= TCP_FINISHES;
+	if (tcp->ack && !tcp->syn)
+		flags |= TCP_CONTINUES;
+	return flags;
+}
+
+/* Who speaks to whom. The key of every flow table; no hole, no padding that is
+ * not named, so that it hashes as it is.
+ */
+struct tuple {
+	struct addr src;
+	struct addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 zero[3];
+};
+
+/* A TCP or UDP packet, read once. */
+struct packet {
+	struct tuple t;
+	__u16 len;	/* of the IP packet, host order */
+	__u8 flags;	/* enum tcp_flags, 0 for UDP */
+	__u8 ttl;	/* or hop limit */
+	__u8 tos;	/* or traffic class */
+	bool malformed; /* lengths inside do not fit: to be dropped if it is ours */
+};
+
+/* Reads ports and flags; the transport's own length must fit into room bytes. */
+static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 room)
+{
+	if (p->t.proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = parse_tcp(c);
+
+		if (!tcp)
+			return false;
+		p->t.sport = tcp->source;
+		p->t.dport = tcp->dest;
+		p->flags = tcp_flags_of(tcp);
+		p->malformed |= tcp->doff < 5 || tcp->doff * 4 > room;
+		return true;
+	}
+	if (p->t.proto == IPPROTO_UDP) {
+		struct udphdr *udp = parse_udp(c);
+
+		if (!udp)
+			return false;
+		p->t.sport = udp->source;
+		p->t.dport = udp->dest;
+		p->flags = 0;
+		p->malformed |= bpf_ntohs(udp->len) < sizeof(*udp) || bpf_ntohs(udp->len) > room;
+		return true;
+	}
+	return false;
+}
+
+/* Reads an IPv4 packet with no options: where ihl is not five it says false,
+ * as for fragments and for other protocols than TCP and UDP.
+ */
+static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
+{
+	__u64 left = c->end - c->pos;
+	struct iphdr *ip = parse_ipv4(c);
+
+	if (!ip || ip->ihl != 5 || ipv4_is_fragment(ip))
+		return false;
+	__builtin_memset(p, 0, sizeof(*p));
+	addr_from_v4(&p->t.src, ip->saddr);
+	addr_from_v4(&p->t.dst, ip->daddr);
+	p->t.proto = ip->protocol;
+	p->len = bpf_ntohs(ip->tot_len);
+	p->ttl = ip->ttl;
+	p->tos = ip->tos;
+	p->malformed = p->len > left || p->len < sizeof(*ip) + sizeof(struct udphdr);
+	return parse_l4(c, p, p->len - sizeof(*ip));
+}
+
+/* The same for IPv6 with no extension header. */
+static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p)
+{
+	__u64 left = c->end - c->pos;
+	struct ipv6hdr *ip = parse_ipv6(c);
+	__u32 payload;
+
+	if (!ip)
+		return false;
+	__builtin_memset(p, 0, sizeof(*p));
+	addr_from_v6(&p->t.src, &ip->saddr);
+	addr_from_v6(&p->t.dst, &ip->daddr);
+	p->t.proto = ip->nexthdr;
+	payload = bpf_ntohs(ip->payload_len);
+	p->len = payload + sizeof(*ip);
+	p->ttl = ip->hop_limit;
+	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
+	p->malformed = payload + sizeof(*ip) > left || payload + sizeof(*ip) > 0xffff ||
+		       payload < sizeof(struct udphdr);
+	return parse_l4(c, p, payload);
+}
+
+static __always_inline bool parse_packet(struct cursor *c, struct packet *p, bool v6)
+{
+	return v6 ? parse_packet_v6(c, p) : parse_packet_v4(c, p);
+}
+
+#endif

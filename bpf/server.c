@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The server half of direct return, at tc on the node of the real servers. A
+ * server knows nothing of its VIP:
+ *
+ *                 uplink                         veth of a pod
+ *   balancer ───► to_host ───► kernel ──────────► to_server ───► server
+ *   client  ◄──── from_host ◄─ kernel   ◄──────── from_server ◄─ server
+ *      ▲                                               │
+ *      └─────────────── straight out ◄─────────────────┘
+ *
+ * A server in a pod has to_server where packets leave toward it and
+ * from_server where they come from it; to_host and from_host do the same for a
+ * server on the node itself. With direct-nat to_host also hands packets straight
+ * to the device of a pod, past the node's firewall, as the answers go past it.
+ * What is not ours goes on untouched, also to other
+ * programs at the same hook: the verdict is TC_ACT_UNSPEC, "I have no opinion".
+ */
+#include <linux/pkt_cls.h>
+
+#include "server/back.h"
+#include "server/maps.h"
+#include "server/toward.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+SEC("tc")
+int to_server(struct __sk_buff *skb)
+{
+	return toward(skb, SERVER_PLACE_POD);
+}
+
+SEC("tc")
+int from_server(struct __sk_buff *skb)
+{
+	return back(skb, SERVER_PLACE_POD);
+}
+
+SEC("tc")
+int to_host(struct __sk_buff *skb)
+{
+	return toward(skb, SERVER_PLACE_HOST);
+}
+
+SEC("tc")
+int from_host(struct __sk_buff *skb)
+{
+	return back(skb, SERVER_PLACE_HOST);
+}

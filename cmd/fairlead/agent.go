@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/serverhalf"
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
+	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/source/manifest"
+	"github.com/fairlead/fairlead/status"
+)
+
+func newAgentCommand() *cobra.Command {
+	c := config.DefaultAgent()
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run a balancer, or the servers' half of direct return",
+		Long: `Agent reads Services and EndpointSlices from a folder, probes the servers, holds
+the healthy ones in the kernel (XDP), and announces the VIPs by BGP.
+
+With --role server it is the other half of the tunnel and direct-nat methods: on
+the node of the real servers it takes packets out of the tunnel and gives answers
+the VIP as their source. --role balancer,server does both.
+
+The kernel goes on forwarding while the agent is away: an agent that starts finds
+what its predecessor left and changes only what must change. When it is told to
+end (SIGTERM) it withdraws its routes first.`,
+		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
+  fairlead agent --services /etc/fairlead/services --role server`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runAgent(cmd.Context(), c)
+		},
+	}
+	agentFlags(cmd, &c)
+	return cmd
+}
+
+func agentFlags(cmd *cobra.Command, c *config.Agent) {
+	f := cmd.Flags()
+	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
+	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server or both")
+	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
+	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
+	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
+	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
+	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
+	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
+	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; none announces nothing")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
+	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
+	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
+	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
+	for flag, values := range map[string][]string{"xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+func runAgent(ctx context.Context, c config.Agent) (err error) {
+	r, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	a := &agent{config: r, started: time.Now()}
+	defer func() { err = errors.Join(err, a.close()) }()
+	if err := a.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	// Whoever ends first, by ctx or by failing, ends the others.
+	group.Go(func() error { defer cancel(); return a.loop.Run(ctx) })
+	group.Go(func() error { defer cancel(); return a.prober.Run(ctx) })
+	group.Go(func() error { defer cancel(); return status.Serve(ctx, r.Socket, a.status) })
+	return group.Wait()
+}
+
+// agent is the parts of a running agent; those that its roles do not need are
+// nil.
+type agent struct {
+	config  *config.Resolved
+	started time.Time
+	speaker *bgp.Speaker
+	plane   *xdp.DataPlane
+	half    *serverhalf.Half
+	prober  *probe.Prober
+	loop    *control.Loop
+}
+
+// open makes the parts. The speaker is first: its sessions come up while the
+// data plane loads.
+func (a *agent) open() (err error) {
+	r, log := a.config, slog.Default()
+	a.prober = probe.New(log)
+	loop := control.Config{
+		Source: manifest.New(r.Services, log), Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
+		Linger: r.Linger, Resync: r.Resync, Log: log,
+	}
+	if r.Balancer {
+		loop.Prober = a.prober
+		if len(r.Peers) > 0 {
+			if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
+				return err
+			}
+			loop.Announcer = a.speaker
+		}
+		a.plane, err = xdp.Open(xdp.Config{
+			Interfaces: r.Interfaces, Mode: r.Mode, PinDir: filepath.Join(r.BPFFS, "fairlead", "balancer"),
+			SourceV4: r.Source4, SourceV6: r.Source6,
+		})
+		if err != nil {
+			return err
+		}
+		loop.DataPlane = a.plane
+	}
+	if r.Server {
+		a.half, err = serverhalf.Open(serverhalf.Config{PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), Log: log})
+		if err != nil {
+			return err
+		}
+		loop.ServerHalf = serverHalf{a.half}
+	}
+	a.loop = control.New(loop)
+	return nil
+}
+
+func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
+	c := bgp.SpeakerConfig{AS: r.AS, RouterID: r.RouterID, Log: slog.Default()}
+	for _, p := range r.Peers {
+		c.Peers = append(c.Peers, peerConfig(p, r.Password, r.BFD))
+	}
+	return c
+}
+
+// serverHalf speaks to the server half in the loop's terms.
+type serverHalf struct{ *serverhalf.Half }
+
+func (h serverHalf) Set(frontends []dataplane.Frontend) error {
+	var entries []serverhalf.Entry
+	for _, f := range frontends {
+		entries = append(entries, serverhalf.Entries(f)...)
+	}
+	return h.Half.Set(entries)
+}
+
+// close lets go of everything; the kernel goes on forwarding.
+func (a *agent) close() error {
+	var errs []error
+	if a.speaker != nil {
+		errs = append(errs, a.speaker.Close())
+	}
+	if a.plane != nil {
+		errs = append(errs, a.plane.Close())
+	}
+	if a.half != nil {
+		errs = append(errs, a.half.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (a *agent) status() status.Status {
+	s := status.Agent{
+		Version: version.String(), Kernel: kernel(), Node: a.config.Node, Role: fmt.Sprint(a.config.Roles),
+		Started: a.started, View: a.loop.View,
+		Probed: func(t health.Target) (time.Time, string) {
+			r := a.prober.Result(t)
+			return r.Since, r.LastError
+		},
+	}
+	if a.plane != nil {
+		s.DataPlane = a.plane
+	}
+	if a.speaker != nil {
+		s.Announcer = announce.Announcer(a.speaker)
+	}
+	return s.Gather(time.Now())
+}
+
+// kernel gives the kernel's release.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/manifest"
+)
+
+const root = "../.."
+
+// pages gives every page for people, by its path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	paths := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".md" {
+			rel, err := filepath.Rel(root, path)
+			paths = append(paths, rel)
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := map[string]string{}
+	for _, p := range paths {
+		b, err := os.ReadFile(filepath.Join(root, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[p] = string(b)
+	}
+	return text
+}
+
+// snippet is a fenced block of a page.
+type snippet struct {
+	language, text string
+	line           int // where its text begins
+}
+
+func snippets(page string) []snippet {
+	var all []snippet
+	var open *snippet
+	for i, line := range strings.Split(page, "\n") {
+		language, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && open == nil:
+			open = &snippet{language: language, line: i + 2}
+		case fence:
+			all, open = append(all, *open), nil
+		case open != nil:
+			open.text += line + "\n"
+		}
+	}
+	return all
+}
+
+// TestCommandsInThePagesAreRight: what a page tells people to type must be
+// something that make or fairlead takes.
+func TestCommandsInThePagesAreRight(t *testing.T) {
+	checked := 0
+	for page, text := range pages(t) {
+		for _, s := range snippets(text) {
+			switch s.language {
+			case "sh", "console":
+			case "yaml", "text", "go":
+				continue
+			default:
+				t.Errorf("%s:%d: a fence of %q: use sh, yaml, go or text, so that it can be checked", page, s.line-1, s.language)
+				continue
+			}
+			for i, line := range strings.Split(strings.TrimSpace(s.text), "\n") {
+				checked++
+				if err := checkLine(line); err != nil {
+					t.Errorf("%s:%d: %s: %v", page, s.line+i, line, err)
+				}
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no page has a command")
+	}
+}
+
+// TestExamplesInTheHelpAreRight: every command has examples, and takes them.
+func TestExamplesInTheHelpAreRight(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Runnable() && cmd.Example == "" {
+			t.Errorf("%s has no examples", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if err := checkLine(strings.TrimSpace(line)); err != nil {
+				t.Errorf("%s: %s: %v", cmd.CommandPath(), strings.TrimSpace(line), err)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand())
+}
+
+// TestWrongCommandsAreFound keeps the checks above honest.
+func TestWrongCommandsAreFound(t *testing.T) {
+	for _, line := range []string{
+		"make tset", "fairlead satus", "fairlead status --nosuch", "fairlead status extra", "fairlead services -o xml",
+		"fairlead completion tcsh", "fairlead", "ip route", "fairlead status --watch 1s", `make demo ARGS="--method`,
+	} {
+		if checkLine(line) == nil {
+			t.Errorf("%s passes", line)
+		}
+	}
+}
+
+// TestLinksInThePagesLead to files that are there.
+func TestLinksInThePagesLead(t *testing.T) {
+	for page, text := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+// TestArchitectureNamesEveryFolder: the map has a line for each.
+func TestArchitectureNamesEveryFolder(t *testing.T) {
+	page := pages(t)["ARCHITECTURE.md"]
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := []string{"bin", "out", ".git", "LICENSES"}
+	for _, e := range entries {
+		if e.IsDir() && !slices.Contains(built, e.Name()) && !strings.Contains(page, "`"+e.Name()+"/") {
+			t.Errorf("ARCHITECTURE.md has no line for %s/", e.Name())
+		}
+	}
+}
+
+// checkLine says what is wrong with a command line, up to a pipe or a
+// redirection.
+func checkLine(line string) error {
+	if line == "" || strings.HasPrefix(line, "#") {
+		return nil
+	}
+	words, err := split(line)
+	if err != nil {
+		return err
+	}
+	if words[0] == "sudo" {
+		words = words[1:]
+	}
+	switch words[0] {
+	case "make":
+		return checkMake(words[1:])
+	case "fairlead", "bin/fairlead":
+		return checkFairlead(words[1:])
+	}
+	return fmt.Errorf("%s: neither make nor fairlead: nothing checks it", words[0])
+}
+
+// split gives a line's words as a shell would, for the little that pages use.
+func split(line string) ([]string, error) {
+	if cut := regexp.MustCompile(`\s[|>]`).FindStringIndex(line); cut != nil {
+		line = line[:cut[0]]
+	}
+	var words []string
+	for _, w := range regexp.MustCompile(`[^\s"']*("[^"]*"|'[^']*')|\S+`).FindAllString(line, -1) {
+		if strings.Count(w, `"`)%2 == 1 || strings.Count(w, "'")%2 == 1 {
+			return nil, fmt.Errorf("a quote that does not end")
+		}
+		words = append(words, strings.NewReplacer(`"`, "", "'", "").Replace(w))
+	}
+	return words, nil
+}
+
+func checkMake(words []string) error {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		return err
+	}
+	for _, w := range words {
+		if args, ok := strings.CutPrefix(w, "ARGS="); ok && slices.Contains(words, "demo") {
+			if err := checkFairlead(append([]string{"demo"}, strings.Fields(args)...)); err != nil {
+				return err
+			}
+		} else if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(w) + `:`).Match(makefile) {
+			return fmt.Errorf("make has no target %s", w)
+		}
+	}
+	return nil
+}
+
+// coming are commands that the pages tell of before they are there.
+var coming = []string{"agent", "reflector", "router", "demo"}
+
+// checkFairlead parses as fairlead does, but runs nothing.
+func checkFairlead(args []string) error {
+	top := newRootCommand()
+	has := func(name string) bool {
+		return slices.ContainsFunc(top.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
+	}
+	if len(args) > 0 && slices.Contains(coming, args[0]) && !has(args[0]) {
+		return nil
+	}
+	cmd, rest, err := top.Find(args)
+	if err != nil {
+		return err
+	}
+	if !cmd.Runnable() {
+		return fmt.Errorf("%s does nothing by itself", cmd.CommandPath())
+	}
+	cmd.SetOut(io.Discard)
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
+// TestManifestsInThePagesAreRight: what a page shows as a manifest is taken
+// without a word, and is a Service with servers.
+func TestManifestsInThePagesAreRight(t *testing.T) {
+	checked := 0
+	for page, text := range pages(t) {
+		for _, s := range snippets(text) {
+			if s.language != "yaml" {
+				continue
+			}
+			checked++
+			if err := checkManifest(t, s.text); err != nil {
+				t.Errorf("%s:%d: %v", page, s.line, err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no page shows a manifest")
+	}
+	if checkManifest(t, "apiVersion: v1\nkind: Servcie\n") == nil {
+		t.Error("a wrong manifest passes")
+	}
+}
+
+// checkManifest reads a manifest as an agent does.
+func checkManifest(t *testing.T, text string) error {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "page.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got source.Snapshot
+	err := manifest.New(dir, slog.New(slog.DiscardHandler)).Run(ctx, func(s source.Snapshot) { got = s; cancel() })
+	switch {
+	case err != nil:
+		return err
+	case len(got.Problems) > 0:
+		return fmt.Errorf("%s", got.Problems[0])
+	case len(got.Services) == 0:
+		return fmt.Errorf("no Service in it")
+	}
+	for _, svc := range got.Services {
+		for _, f := range svc.Frontends {
+			if len(f.Backends) == 0 {
+				return fmt.Errorf("%s %s has no servers", svc.ID, f.Key)
+			}
+		}
+	}
+	return nil
+}

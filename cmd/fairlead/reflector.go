@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/config"
+)
+
+func newReflectorCommand() *cobra.Command {
+	c := config.Reflector{AS: config.DefaultAS, BFD: true}
+	cmd := &cobra.Command{
+		Use:   "reflector",
+		Short: "Run the BGP route reflector between balancers and router",
+		Long: `Reflector takes BGP sessions from balancers of any address within the clients'
+prefixes, and passes all of their routes on to the routers (add-path), so that a
+router needs to know the reflector alone. Run two of them for redundancy.`,
+		Example: `  fairlead reflector --router-id 10.0.0.109 --clients 172.16.0.0/16 --router 10.0.0.110`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runReflector(cmd.Context(), c)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`, and that of all neighbours")
+	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
+	f.StringVar(&c.ClusterID, "cluster-id", "", "cluster ID, an IPv4 `address` (default: the router ID)")
+	f.StringSliceVar(&c.Listen, "listen", nil, "`address`es to take sessions on (default: all)")
+	f.StringSliceVar(&c.Clients, "clients", nil, "`prefix`es from which balancers dial")
+	f.StringSliceVar(&c.Routers, "router", nil, "`address`es or prefixes from which routers dial")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
+	return cmd
+}
+
+func runReflector(ctx context.Context, c config.Reflector) error {
+	r, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	session := bgp.NeighborGroup{AS: r.AS, Password: r.Password, BFD: r.BFD}
+	clients, routers := session, session
+	clients.Name, clients.Prefixes = "clients", r.Clients
+	routers.Name, routers.Prefixes, routers.SendMax = "routers", r.Routers, bgp.DefaultSendMax
+	reflector, err := bgp.NewReflector(bgp.ReflectorConfig{
+		AS: r.AS, RouterID: r.RouterID, ClusterID: r.ClusterID, Listen: r.Listen,
+		Groups: []bgp.NeighborGroup{clients, routers}, Log: slog.Default(),
+	})
+	if err != nil {
+		return err
+	}
+	slog.Info("reflecting", "as", r.AS, "clients", r.Clients, "routers", r.Routers)
+	<-ctx.Done()
+	return reflector.Close()
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fib"
+)
+
+func newRouterCommand() *cobra.Command {
+	c := config.Router{AS: config.DefaultAS, BFD: true, Metric: 20}
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "router",
+		Short: "Run an upstream router: learn all paths, spread packets over them",
+		Long: `Router learns the balancers' routes from reflectors (or from balancers that dial
+it) and puts them into this machine's kernel: for each prefix a resilient next-hop
+group, so that a balancer that goes takes only its own flows along.
+
+It sets the sysctls that hashing by addresses and ports needs, and puts them back
+when it ends. Its routes stay, for the next start to find, unless --remove says
+otherwise.`,
+		Example: `  fairlead router --router-id 10.0.0.110 --peer 10.0.0.109`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runRouter(cmd.Context(), c, remove)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
+	f.StringVar(&c.RouterID, "router-id", "", "our router ID, an IPv4 `address` of this machine")
+	f.StringSliceVar(&c.Peers, "peer", nil, "reflectors to dial: `address[:port][@AS]`")
+	f.StringSliceVar(&c.Balancers, "balancers", nil, "`prefix`es from which balancers dial us directly")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
+	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
+	f.IntVar(&c.Metric, "metric", c.Metric, "metric of the routes")
+	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
+	f.BoolVar(&remove, "remove", false, "take the routes away when ending")
+	return cmd
+}
+
+func runRouter(ctx context.Context, c config.Router, remove bool) error {
+	r, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	restore, err := fib.Sysctls(slog.Default())
+	if err != nil {
+		return err
+	}
+	defer restore()
+	table, err := fib.New(fib.Config{Metric: c.Metric, Table: c.Table, Log: slog.Default()})
+	if err != nil {
+		return err
+	}
+	router, err := bgp.NewRouter(routerConfig(r), func(routes []announce.RouteSet) {
+		if err := table.Set(routes); err != nil {
+			slog.Error("cannot write the routes; the next change tries again", "error", err)
+		}
+	})
+	if err != nil {
+		return errors.Join(err, table.Close())
+	}
+	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
+	<-ctx.Done()
+	err = router.Close()
+	if remove {
+		err = errors.Join(err, table.Set(nil))
+	}
+	return errors.Join(err, table.Close())
+}
+
+func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {
+	c := bgp.RouterConfig{AS: r.AS, RouterID: r.RouterID, Log: slog.Default()}
+	for _, p := range r.Peers {
+		c.Peers = append(c.Peers, peerConfig(p, r.Password, r.BFD))
+	}
+	if len(r.Balancers) > 0 {
+		c.Groups = []bgp.NeighborGroup{{
+			Name: "balancers", Prefixes: r.Balancers, AS: r.AS, Password: r.Password, BFD: r.BFD,
+		}}
+	}
+	return c
+}
+
+func peerConfig(p config.Peer, password string, bfd bool) bgp.PeerConfig {
+	return bgp.PeerConfig{Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: password, BFD: bfd}
+}

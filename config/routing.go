@@ -1,0 +1,162 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Reflector is the configuration of fairlead reflector.
+type Reflector struct {
+	AS        uint32
+	RouterID  string
+	ClusterID string
+	// Listen are the addresses to take sessions on; none for all.
+	Listen []string
+	// Clients are the prefixes that balancers dial from, Routers the
+	// addresses or prefixes that routers do.
+	Clients, Routers []string
+	PasswordFile     string
+	BFD              bool
+}
+
+// ResolvedReflector is a valid Reflector, parsed.
+type ResolvedReflector struct {
+	AS                  uint32
+	RouterID, ClusterID netip.Addr
+	Listen              []netip.Addr
+	Clients, Routers    []netip.Prefix
+	Password            string
+	BFD                 bool
+}
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c Reflector) Resolve() (*ResolvedReflector, error) {
+	p := parser{}
+	r := &ResolvedReflector{
+		AS: c.AS, BFD: c.BFD,
+		RouterID:  p.addr("router-id", c.RouterID),
+		ClusterID: p.addr("cluster-id", c.ClusterID),
+		Clients:   p.prefixes("clients", c.Clients),
+		Routers:   p.prefixes("router", c.Routers),
+		Password:  p.password(c.PasswordFile),
+	}
+	for _, text := range c.Listen {
+		r.Listen = append(r.Listen, p.addr("listen", text))
+	}
+	if len(c.Clients) == 0 {
+		p.refuse("clients", "name the prefix that balancers dial from, as in 172.16.0.0/16")
+	}
+	if len(c.Routers) == 0 {
+		p.refuse("router", "name the address of the router that is to learn the routes")
+	}
+	return r, p.err()
+}
+
+// Router is the configuration of fairlead router.
+type Router struct {
+	AS       uint32
+	RouterID string
+	// Peers are the reflectors, dialled: as in Agent.
+	Peers []string
+	// Balancers are prefixes from which balancers dial the router directly.
+	Balancers    []string
+	PasswordFile string
+	BFD          bool
+	Metric       int
+	Table        int
+}
+
+// ResolvedRouter is a valid Router, parsed.
+type ResolvedRouter struct {
+	Router
+	RouterID  netip.Addr
+	Peers     []Peer
+	Balancers []netip.Prefix
+	Password  string
+}
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c Router) Resolve() (*ResolvedRouter, error) {
+	p := parser{}
+	r := &ResolvedRouter{
+		Router: c, RouterID: p.addr("router-id", c.RouterID), Peers: p.peers(c.Peers, c.AS),
+		Balancers: p.prefixes("balancers", c.Balancers), Password: p.password(c.PasswordFile),
+	}
+	if len(c.Peers)+len(c.Balancers) == 0 {
+		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from")
+	}
+	if c.Metric < 0 {
+		p.refuse("metric", "%d is negative", c.Metric)
+	}
+	return r, p.err()
+}
+
+// parser parses texts and gathers what is wrong with them.
+type parser struct{ errs []error }
+
+func (p *parser) refuse(flag, format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+}
+
+func (p *parser) err() error {
+	if len(p.errs) == 0 {
+		return nil
+	}
+	return invalid{errors.Join(p.errs...)}
+}
+
+// addr parses an address; an empty text is the zero Addr.
+func (p *parser) addr(flag, text string) netip.Addr {
+	if text == "" {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		p.refuse(flag, "%q is not an IP address", text)
+	}
+	return a
+}
+
+// prefixes parses prefixes; an address alone is one of its full length.
+func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		} else if prefix, err := netip.ParsePrefix(text); err != nil {
+			p.refuse(flag, "%q is neither an address nor a prefix", text)
+		} else if prefix != prefix.Masked() {
+			p.refuse(flag, "%s has bits set behind its length: did you mean %s?", prefix, prefix.Masked())
+		} else {
+			all = append(all, prefix)
+		}
+	}
+	return all
+}
+
+// peers parses neighbours; as is the AS of those that name none.
+func (p *parser) peers(texts []string, as uint32) []Peer {
+	var all []Peer
+	for _, text := range texts {
+		peer, err := ParsePeer(text, as)
+		if err != nil {
+			p.refuse("peer", "%v", err)
+			continue
+		}
+		all = append(all, peer)
+	}
+	return all
+}
+
+// password reads a password file; no file is no password.
+func (p *parser) password(file string) string {
+	if file == "" {
+		return ""
+	}
+	password, err := ReadPassword(file)
+	if err != nil {
+		p.refuse("password-file", "%v", err)
+	}
+	return password
+}

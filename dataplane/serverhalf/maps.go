@@ -1,0 +1,202 @@
+package serverhalf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+)
+
+// load opens the pins, loads the programs against the pinned maps, and puts
+// them in place of a predecessor's.
+func (h *Half) load(newHook newHookFunc) error {
+	dir, err := bpffs.Open(h.cfg.PinDir)
+	if err != nil {
+		return err
+	}
+	h.dir = dir
+	spec, err := loadServer()
+	if err != nil {
+		return err
+	}
+	if err := h.fitMaps(spec); err != nil {
+		return err
+	}
+	if err := spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS); err != nil {
+		return err
+	}
+	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.cfg.PinDir}}
+	if err := spec.LoadAndAssign(&h.obj, opts); err != nil {
+		return explain(err)
+	}
+	if h.routes, err = newRoutes(); err != nil {
+		return err
+	}
+	h.hook, err = newHook(h.dir, h.obj.serverPrograms)
+	return err
+}
+
+// explain adds the mend to an error of the loader.
+func explain(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.Is(err, ebpf.ErrMapIncompatible):
+		return fmt.Errorf("a pinned map is of another version of Fairlead: detach that one first, which ends its flows: %w", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("load the programs: needs root (CAP_BPF, CAP_NET_ADMIN): %w", err)
+	case errors.As(err, &verifier):
+		return fmt.Errorf("load the programs: this kernel refuses one; Fairlead needs Linux 6.1 or later: %+v", verifier)
+	}
+	return fmt.Errorf("load the programs: %w", err)
+}
+
+// fitMaps sets every map to be pinned and to the size it is to have. A table
+// of flows keeps the size that it is pinned with; counters of another version
+// start anew.
+func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
+	for _, name := range []string{serverMapLocalVips, serverMapServerFlows, serverMapServerCounters} {
+		m := spec.Maps[name]
+		m.Pinning = ebpf.PinByName
+		if name == serverMapServerFlows {
+			m.MaxEntries = h.cfg.MaxFlows
+		}
+		old, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pinned map %s: %w", name, err)
+		}
+		size := old.MaxEntries()
+		old.Close()
+		switch {
+		case name == serverMapServerCounters && size != m.MaxEntries:
+			if err := h.dir.Remove(name); err != nil {
+				return err
+			}
+		case name == serverMapServerFlows && size != m.MaxEntries:
+			h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+				"flows", size, "asked", m.MaxEntries)
+			m.MaxEntries = size
+		}
+	}
+	return nil
+}
+
+// release closes what is open. What is pinned stays.
+func (h *Half) release() error {
+	var errs []error
+	if h.hook != nil {
+		errs = append(errs, h.hook.close())
+	}
+	if h.routes != nil {
+		h.routes.close()
+	}
+	errs = append(errs, h.obj.Close())
+	if h.dir != nil {
+		errs = append(errs, h.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// rows gives all that local_vips holds.
+func (h *Half) rows() (map[serverLocalVipKey]serverLocalVip, error) {
+	rows := map[serverLocalVipKey]serverLocalVip{}
+	var key serverLocalVipKey
+	var row serverLocalVip
+	it := h.obj.LocalVips.Iterate()
+	for it.Next(&key, &row) {
+		rows[key] = row
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("list the entries: %w", err)
+	}
+	return rows, nil
+}
+
+// upsert writes a row.
+func (h *Half) upsert(key serverLocalVipKey, row serverLocalVip) error {
+	if err := h.obj.LocalVips.Put(key, row); err != nil {
+		return fmt.Errorf("write %s: %w", entryOf(key, row), err)
+	}
+	return nil
+}
+
+// delete takes a row away; one that is absent is no error.
+func (h *Half) delete(key serverLocalVipKey) error {
+	if err := h.obj.LocalVips.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete an entry: %w", err)
+	}
+	return nil
+}
+
+// change makes the map hold the wanted rows. What is held and no longer wanted
+// is marked as left: it serves on until sweep takes it.
+func (h *Half) change(held, wanted map[serverLocalVipKey]serverLocalVip) error {
+	var errs []error
+	for key, row := range wanted {
+		if held[key] != row {
+			errs = append(errs, h.upsert(key, row))
+		}
+	}
+	for key, row := range held {
+		if _, keep := wanted[key]; !keep && row.Left == 0 {
+			row.Left = uint64(monotonic())
+			errs = append(errs, h.upsert(key, row))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep deletes what left so long ago that no flow of it was seen since.
+func (h *Half) sweep(held map[serverLocalVipKey]serverLocalVip) error {
+	before := uint64(max(0, monotonic()-h.cfg.Linger))
+	old := maps.Clone(held)
+	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
+		return row.Left == 0 || row.Left > before
+	})
+	if len(old) == 0 {
+		return nil
+	}
+	flows, err := h.flows()
+	if err != nil {
+		return err
+	}
+	used := map[netip.AddrPort]bool{}
+	for _, f := range flows {
+		if f.Idle < h.cfg.Linger {
+			used[f.Server] = true
+		}
+	}
+	var errs []error
+	for key, row := range old {
+		if !used[delivered(key, row)] {
+			errs = append(errs, h.delete(key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// delivered is the server as its flows know it.
+func delivered(key serverLocalVipKey, row serverLocalVip) netip.AddrPort {
+	if isTarget(key) {
+		return netip.AddrPortFrom(key.Server.netip(), bePort(key.ServerPort))
+	}
+	return netip.AddrPortFrom(row.Deliver.netip(), bePort(row.Port))
+}
+
+// monotonic is CLOCK_MONOTONIC, the programs' clock.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err) // the kernel always has this clock
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,220 @@
+package serverhalf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// The wire of the packet tests: what a test needs to say, and defaults for the
+// rest.
+type wire struct {
+	client, dst netip.AddrPort
+	udp         bool
+	flags       string // of TCP: letters of SAFR, "A" if empty
+	mss         uint16 // an option of a SYN
+	ttl         uint8  // 63 if 0
+	tos         uint8
+	payload     string
+	noSum       bool           // UDP without a checksum
+	option      netip.AddrPort // the Fairlead option, of the only header or the inner
+	fragment    bool           // the first of several
+
+	tunnel       netip.Addr // the outer destination
+	tunnelOption netip.AddrPort
+	tunnelTTL    uint8 // 64 if 0
+	tunnelTOS    uint8
+}
+
+var (
+	macs        = [2]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+	balancer4   = netip.MustParseAddr("172.16.9.9")
+	balancer6   = netip.MustParseAddr("2001:db8:16:9::9")
+	tcpSequence = uint32(1000)
+)
+
+// bytes builds the frame, with every checksum right.
+func (w wire) bytes(t *testing.T) []byte {
+	t.Helper()
+	ip, proto := w.ip(t)
+	if w.tunnel.IsValid() {
+		ip, proto = w.outer(ip, proto)
+	}
+	return append(ethernet(proto), ip...)
+}
+
+func ethernet(proto uint16) []byte {
+	b := append(append([]byte{}, macs[1]...), macs[0]...)
+	return binary.BigEndian.AppendUint16(b, proto)
+}
+
+func serialize(t *testing.T, ls ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buf := gopacket.NewSerializeBuffer()
+	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, opts, ls...); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// ip builds the (inner) IP packet; the second result is its Ethernet type.
+func (w wire) ip(t *testing.T) ([]byte, uint16) {
+	t.Helper()
+	l4 := w.l4(t)
+	proto := byte(6)
+	if w.udp {
+		proto = 17
+	}
+	head := ipHead{src: w.client.Addr(), dst: w.dst.Addr(), ttl: w.ttl, tos: w.tos, proto: proto, option: w.option, fragment: w.fragment}
+	if head.ttl == 0 {
+		head.ttl = 63
+	}
+	return head.before(l4)
+}
+
+// l4 builds the TCP segment or UDP datagram.
+func (w wire) l4(t *testing.T) []byte {
+	t.Helper()
+	var network gopacket.NetworkLayer = &layers.IPv4{SrcIP: w.client.Addr().AsSlice(), DstIP: w.dst.Addr().AsSlice(), Protocol: layers.IPProtocolTCP}
+	if w.udp {
+		network.(*layers.IPv4).Protocol = layers.IPProtocolUDP
+	}
+	if w.client.Addr().Is6() {
+		network = &layers.IPv6{SrcIP: w.client.Addr().AsSlice(), DstIP: w.dst.Addr().AsSlice(), NextHeader: network.(*layers.IPv4).Protocol}
+	}
+	if w.udp {
+		udp := &layers.UDP{SrcPort: layers.UDPPort(w.client.Port()), DstPort: layers.UDPPort(w.dst.Port())}
+		udp.SetNetworkLayerForChecksum(network)
+		b := serialize(t, udp, gopacket.Payload(w.payload))
+		if w.noSum {
+			b[6], b[7] = 0, 0
+		}
+		return b
+	}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(w.client.Port()), DstPort: layers.TCPPort(w.dst.Port()), Seq: tcpSequence, Window: 502}
+	for _, f := range w.flags {
+		switch f {
+		case 'S':
+			tcp.SYN = true
+		case 'A':
+			tcp.ACK = true
+		case 'F':
+			tcp.FIN = true
+		case 'R':
+			tcp.RST = true
+		}
+	}
+	tcp.ACK = tcp.ACK || w.flags == ""
+	if w.mss > 0 {
+		tcp.Options = []layers.TCPOption{
+			{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: binary.BigEndian.AppendUint16(nil, w.mss)},
+			{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2},
+		}
+	}
+	tcp.SetNetworkLayerForChecksum(network)
+	return serialize(t, tcp, gopacket.Payload(w.payload))
+}
+
+func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
+	head := ipHead{src: balancer4, dst: w.tunnel, ttl: w.tunnelTTL, tos: w.tunnelTOS, proto: 4, option: w.tunnelOption}
+	if head.ttl == 0 {
+		head.ttl = 64
+	}
+	if w.tunnel.Is6() {
+		head.src = balancer6
+	}
+	if ethertype == 0x86dd {
+		head.proto = 41
+	}
+	return head.before(inner)
+}
+
+// ipHead is an IP header with or without the Fairlead option, written by hand:
+// the bytes are the contract of balancer and server half.
+type ipHead struct {
+	src, dst netip.Addr
+	ttl, tos uint8
+	proto    byte
+	option   netip.AddrPort
+	fragment bool
+}
+
+func (h ipHead) before(payload []byte) ([]byte, uint16) {
+	if h.dst.Is6() {
+		return h.before6(payload), 0x86dd
+	}
+	return h.before4(payload), 0x0800
+}
+
+func (h ipHead) before4(payload []byte) []byte {
+	b := make([]byte, 20)
+	if h.option.IsValid() {
+		a := h.option.Addr().As4()
+		b = append(b, 0x9e, 8, a[0], a[1], a[2], a[3])
+		b = binary.BigEndian.AppendUint16(b, h.option.Port())
+	}
+	b[0] = 0x40 | byte(len(b)/4)
+	b[1] = h.tos
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)+len(payload)))
+	binary.BigEndian.PutUint16(b[4:], 0x1234)
+	b[6] = 0x40
+	if h.fragment {
+		b[6] = 0x20
+	}
+	b[8], b[9] = h.ttl, h.proto
+	copy(b[12:], h.src.AsSlice())
+	copy(b[16:], h.dst.AsSlice())
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
+	return append(b, payload...)
+}
+
+func (h ipHead) before6(payload []byte) []byte {
+	b := make([]byte, 40)
+	b[6] = h.proto
+	if h.option.IsValid() {
+		b[6] = 60
+		b = append(b, h.proto, 2, 0x1e, 20)
+		b = append(b, h.option.Addr().AsSlice()...)
+		b = append(binary.BigEndian.AppendUint16(b, h.option.Port()), 0, 0)
+	}
+	if h.fragment {
+		next := b[6]
+		b[6] = 44
+		b = append(b, next, 0, 0, 1, 0, 0, 0, 9)
+	}
+	b[0], b[1] = 0x60|h.tos>>4, h.tos<<4
+	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-40+len(payload)))
+	b[7] = h.ttl
+	copy(b[8:], h.src.AsSlice())
+	copy(b[24:], h.dst.AsSlice())
+	return append(b, payload...)
+}
+
+// wantFrame compares byte for byte and tells the difference layer by layer.
+func wantFrame(t *testing.T, got, want []byte) {
+	t.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	t.Errorf("frame differs (-want +got):\n%s", cmp.Diff(decode(want), decode(got)))
+}
+
+func decode(frame []byte) string {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+	return fmt.Sprintf("%s\n%s", p.String(), p.Dump())
+}

@@ -1,0 +1,459 @@
+package serverhalf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/service"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// The tests' addresses, as in the notes on the packet's way; each has its IPv6
+// twin.
+var (
+	vip, vip6       = ap("10.1.1.1:80"), ap("[2001:db8:1::1]:80")
+	pod, pod6       = ap("172.16.1.2:8080"), ap("[2001:db8:16:1::2]:8080")
+	second, second6 = ap("172.16.2.2:8081"), ap("[2001:db8:16:2::2]:8081")
+	client, client6 = ap("192.168.0.7:40000"), ap("[2001:db8:c::7]:40000")
+)
+
+func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+// The verdicts of programs.
+const (
+	untouched = -1 // TC_ACT_UNSPEC
+	dropped   = 2  // TC_ACT_SHOT
+	sent      = 7  // TC_ACT_REDIRECT
+)
+
+// node is a namespace with an uplink and a pod's device, both with someone at
+// the other end's address; the half is open but at no device.
+type node struct {
+	ns          *netns.NS
+	half        *Half
+	uplink, pod int
+}
+
+// newNode makes
+//
+//	192.168.0.0/24 ── 10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{ns: testkit.NetNS(t)}
+	testkit.Do(t, n.ns, func() error {
+		if err := errors.Join(
+			netns.WriteSysctl("net.ipv4.ip_forward", "1"),
+			netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"),
+			netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0"),
+		); err != nil {
+			return err
+		}
+		var err error
+		if n.uplink, err = addVeth("up0", "up1", "10.0.0.105/16", "2001:db8:0::105/64"); err != nil {
+			return err
+		}
+		if n.pod, err = addVeth("pod0", "pod1"); err != nil {
+			return err
+		}
+		return errors.Join(
+			addRoute(n.uplink, "0.0.0.0/0", "10.0.0.110"), addRoute(n.uplink, "::/0", "2001:db8::110"),
+			addRoute(n.pod, "172.16.1.2/32", ""), addRoute(n.pod, "2001:db8:16:1::2/128", ""),
+		)
+	})
+	n.half = openHalf(t, n.ns, Config{}, newHook)
+	return n
+}
+
+// openHalf opens a half in a namespace, on pins of the test's own, and detaches
+// it at the end.
+func openHalf(t *testing.T, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
+	t.Helper()
+	if cfg.PinDir == "" {
+		cfg.PinDir = pinDir(t, ns)
+	}
+	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	var h *Half
+	testkit.Do(t, ns, func() (err error) {
+		h, err = open(cfg, hook)
+		return err
+	})
+	t.Cleanup(func() {
+		if err := h.Detach(); err != nil && !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func pinDir(t *testing.T, ns *netns.NS) string {
+	return filepath.Join("/sys/fs/bpf", ns.Name())
+}
+
+// addVeth makes a pair in this namespace, both ends up.
+func addVeth(name, peer string, addrs ...string) (int, error) {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return 0, err
+	}
+	for _, end := range []string{name, peer} {
+		l, err := netlink.LinkByName(end)
+		if err != nil {
+			return 0, err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return 0, err
+		}
+	}
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range addrs {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return 0, err
+		}
+		if err := netlink.AddrAdd(l, addr); err != nil {
+			return 0, err
+		}
+	}
+	return l.Attrs().Index, nil
+}
+
+func addRoute(link int, dst, gw string) error {
+	_, prefix, err := net.ParseCIDR(dst)
+	if err != nil {
+		return err
+	}
+	r := &netlink.Route{LinkIndex: link, Dst: prefix, Gw: net.ParseIP(gw)}
+	if gw == "" {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := netlink.RouteAdd(r); err != nil {
+		return fmt.Errorf("route %s: %w", dst, err)
+	}
+	return nil
+}
+
+func (n *node) set(t *testing.T, entries ...Entry) {
+	t.Helper()
+	if err := n.half.Set(entries); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run gives a frame to a program as if it passed a device.
+func (n *node) run(t *testing.T, prog *ebpf.Program, ifindex int, frame []byte) (int, []byte) {
+	t.Helper()
+	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
+	var context [48]uint32
+	context[contextIfindex] = uint32(ifindex)
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: context[:]}
+	var verdict uint32
+	testkit.Do(t, n.ns, func() (err error) {
+		verdict, err = prog.Run(&opts)
+		return err
+	})
+	return int(int32(verdict)), opts.DataOut
+}
+
+func entry(method service.Method, vip, server netip.AddrPort, proto service.Protocol) Entry {
+	return Entry{Key: service.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: proto}, Method: method, Server: server}
+}
+
+func (n *node) count(t *testing.T, name string) uint64 {
+	t.Helper()
+	counters, err := n.half.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := counters[name]; !ok {
+		t.Fatalf("no counter %s among %v", name, counters)
+	}
+	return counters[name]
+}
+
+// family runs a test for IPv4 and for IPv6.
+func families(t *testing.T, f func(t *testing.T, v, p, s, c netip.AddrPort)) {
+	t.Run("IPv4", func(t *testing.T) { f(t, vip, pod, second, client) })
+	t.Run("IPv6", func(t *testing.T) { f(t, vip6, pod6, second6, client6) })
+}
+
+// step is one packet: in, verdict, out.
+type step struct {
+	name    string
+	prog    string // to_server if empty
+	in, out wire   // out is in where the packet is untouched
+	verdict int
+	same    bool
+	counter string // the one that must have grown by one
+}
+
+func (n *node) steps(t *testing.T, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		if s.prog == "" {
+			s.prog = serverProgToServer
+		}
+		if s.same {
+			s.out = s.in
+		}
+		before := uint64(0)
+		if s.counter != "" {
+			before = n.count(t, s.counter)
+		}
+		verdict, out := n.run(t, n.half.obj.named(s.prog), n.pod, s.in.bytes(t))
+		if verdict != s.verdict {
+			t.Errorf("%s: verdict %d, want %d", s.name, verdict, s.verdict)
+		}
+		if want := s.out.bytes(t); !bytes.Equal(out, want) {
+			t.Errorf("%s:", s.name)
+			wantFrame(t, out, want)
+		}
+		if s.counter != "" && n.count(t, s.counter) != before+1 {
+			t.Errorf("%s: counter %s grew by %d, want 1", s.name, s.counter, n.count(t, s.counter)-before)
+		}
+	}
+}
+
+func TestTunnel(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP))
+		c2, c3 := netip.AddrPortFrom(c.Addr(), 40002), netip.AddrPortFrom(c.Addr(), 40003)
+		in := func(w wire) wire { w.dst, w.tunnel = v, p.Addr(); return w }
+		out := func(w wire) wire { w.dst = p; return w }
+		syn := wire{client: c, flags: "S", mss: 1460}
+		data := wire{client: c, payload: "GET / HTTP/1.1\r\n"}
+		stranger := wire{client: c2, payload: "of an older server"}
+		withOption := func(w wire) wire { w = in(w); w.tunnelOption = s; return w }
+		forwarded := in(stranger)
+		forwarded.tunnel = s.Addr()
+		udp, udpNoSum := wire{client: c, udp: true, payload: "question"}, wire{client: c, udp: true, payload: "odd", noSum: true}
+		congested := in(wire{client: c, payload: "x", tos: 2})
+		congested.tunnelTOS = 3
+		n.steps(t, []step{
+			{name: "SYN", in: in(syn), out: out(syn), verdict: untouched, counter: "flow-made"},
+			{name: "data", in: in(data), out: out(data), verdict: untouched, counter: "tunnel-delivered"},
+			{name: "known, with a second chance", in: withOption(data), out: out(data), verdict: untouched, counter: "tunnel-delivered"},
+			{name: "unknown, with a second chance", in: withOption(stranger), out: forwarded, verdict: sent, counter: "second-chance"},
+			{name: "unknown, no second chance", in: in(stranger), out: out(stranger), verdict: untouched, counter: "flow-made"},
+			{name: "SYN with a second chance", in: withOption(wire{client: c3, flags: "S"}), out: out(wire{client: c3, flags: "S"}),
+				verdict: untouched, counter: "flow-made"},
+			{name: "UDP", in: in(udp), out: out(udp), verdict: untouched, counter: "flow-made"},
+			{name: "UDP without a checksum", in: in(udpNoSum), out: out(udpNoSum), verdict: untouched, counter: "tunnel-delivered"},
+			{name: "congestion met in the tunnel", in: congested, out: out(wire{client: c, payload: "x", tos: 3}), verdict: untouched},
+		})
+	})
+}
+
+func TestTunnelOfTheOtherFamily(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		v, p, outer, c   netip.AddrPort
+		second, noAnswer netip.AddrPort
+	}{
+		{name: "4in6", v: vip, p: pod, outer: pod6, c: client, second: second6},
+		{name: "6in4", v: vip6, p: pod6, outer: pod, c: client6, second: second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNode(t)
+			e := entry(service.Tunnel, tc.v, tc.outer, service.TCP)
+			e.Deliver = tc.p.Addr()
+			n.set(t, e)
+			syn := wire{client: tc.c, dst: tc.v, flags: "S", mss: 1400, tunnel: tc.outer.Addr(), payload: "early"}
+			plain := wire{client: tc.c, dst: tc.p, flags: "S", mss: 1400, payload: "early"}
+			withOption := syn
+			withOption.tunnelOption = tc.second
+			n.steps(t, []step{
+				{name: "SYN", in: syn, out: plain, verdict: untouched, counter: "tunnel-delivered"},
+				{name: "SYN with a second chance", in: withOption, out: plain, verdict: untouched, counter: "tunnel-delivered"},
+			})
+		})
+	}
+}
+
+func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		base := wire{client: c, dst: v, tunnel: p.Addr(), payload: "x"}
+		with := func(f func(*wire)) wire { w := base; f(&w); return w }
+		n.steps(t, []step{
+			{name: "another VIP", in: with(func(w *wire) { w.dst = s }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
+			{name: "another port", in: with(func(w *wire) { w.dst = netip.AddrPortFrom(v.Addr(), 81) }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
+			{name: "another server", in: with(func(w *wire) { w.tunnel = s.Addr() }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
+			{name: "another protocol", in: with(func(w *wire) { w.udp = true }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
+			{name: "a fragment inside", in: with(func(w *wire) { w.fragment = true }), same: true, verdict: untouched, counter: "passed-fragment"},
+			{name: "our option inside", in: with(func(w *wire) { w.option = v }), same: true, verdict: untouched},
+			{name: "a pod's, where it comes in", prog: serverProgToHost, in: base, same: true, verdict: untouched},
+		})
+		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
+			t.Errorf("flows %v, %v; want none", flows, err)
+		}
+	})
+}
+
+func TestDirectNAT(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.DirectNAT, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		c2, c3 := netip.AddrPortFrom(c.Addr(), 40002), netip.AddrPortFrom(c.Addr(), 40003)
+		plain := wire{client: c, dst: p}
+		with := func(f func(*wire)) wire { w := plain; f(&w); return w }
+		n.steps(t, []step{
+			{name: "SYN", in: with(func(w *wire) { w.flags, w.option, w.mss = "S", v, 1460 }),
+				out: with(func(w *wire) { w.flags, w.mss = "S", 1460 }), verdict: untouched, counter: "flow-made"},
+			{name: "data", in: plain, same: true, verdict: untouched},
+			{name: "known, with a second chance", in: with(func(w *wire) { w.option, w.payload = s, "data" }),
+				out: with(func(w *wire) { w.payload = "data" }), verdict: untouched, counter: "direct-nat-delivered"},
+			{name: "unknown, with a second chance", in: with(func(w *wire) { w.client, w.option, w.payload = c2, s, "odd" }),
+				out: wire{client: c2, dst: s, option: v, payload: "odd"}, verdict: sent, counter: "second-chance"},
+			{name: "unknown here too, the VIP told", in: wire{client: c3, dst: p, option: v, payload: "odd"},
+				out: wire{client: c3, dst: p, payload: "odd"}, verdict: untouched, counter: "flow-made"},
+			{name: "UDP", in: with(func(w *wire) { w.udp, w.option, w.payload = true, v, "q" }),
+				out: with(func(w *wire) { w.udp, w.payload = true, "q" }), verdict: untouched, counter: "flow-made"},
+			{name: "UDP without a checksum", in: with(func(w *wire) { w.udp, w.option, w.noSum = true, v, true }),
+				out: with(func(w *wire) { w.udp, w.noSum = true, true }), verdict: untouched, counter: "direct-nat-delivered"},
+			{name: "a SYN that claims another VIP", in: with(func(w *wire) { w.flags, w.option = "S", s }), same: true, verdict: untouched,
+				counter: "passed-foreign-option"},
+			{name: "UDP that claims another VIP", in: with(func(w *wire) { w.udp, w.option = true, s }), same: true, verdict: untouched,
+				counter: "passed-foreign-option"},
+			{name: "a second chance for no server of ours", in: with(func(w *wire) { w.dst, w.option = netip.AddrPortFrom(p.Addr(), 22), s }),
+				same: true, verdict: untouched, counter: "passed-foreign-option"},
+			{name: "a SYN where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", v }),
+				out: with(func(w *wire) { w.flags, w.option, w.ttl = "S", v, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "a second chance where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.option = s }),
+				out: with(func(w *wire) { w.option, w.ttl = s, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "data where it comes in", prog: serverProgToHost, in: plain,
+				out: with(func(w *wire) { w.ttl = 62 }), verdict: sent, counter: "shortcut"},
+			{name: "data where it comes in, at its last hop", prog: serverProgToHost, in: with(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched},
+			{name: "data of no flow where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.client = netip.AddrPortFrom(c.Addr(), 1) }),
+				same: true, verdict: untouched},
+		})
+	})
+}
+
+func TestSecondChanceOfATargetWithTwoVIPs(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		other := netip.AddrPortFrom(v.Addr().Next(), v.Port())
+		n.set(t, entry(service.DirectNAT, v, p, service.TCP), entry(service.DirectNAT, other, p, service.TCP))
+		n.steps(t, []step{{name: "which VIP is not known", in: wire{client: c, dst: p, option: s, payload: "x"},
+			out: wire{client: c, dst: s, payload: "x"}, verdict: sent, counter: "second-chance"}})
+	})
+}
+
+func TestFromServer(t *testing.T) {
+	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP))
+		overhead := uint16(20 + 8)
+		if v.Addr().Is6() {
+			overhead = 40 + 24
+		}
+		for _, udp := range []bool{false, true} {
+			n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
+		}
+		back := func(f func(*wire)) wire { w := wire{client: p, dst: c, ttl: 64}; f(&w); return w }
+		out := func(f func(*wire)) wire { w := wire{client: v, dst: c, ttl: 63}; f(&w); return w }
+		n.steps(t, []step{
+			{name: "SYN-ACK", prog: serverProgFromServer, in: back(func(w *wire) { w.flags, w.mss = "SA", 1460 }),
+				out: out(func(w *wire) { w.flags, w.mss = "SA", 1460-overhead }), verdict: sent, counter: "restored-straight"},
+			{name: "data", prog: serverProgFromServer, in: back(func(w *wire) { w.payload = "odd" }),
+				out: out(func(w *wire) { w.payload = "odd" }), verdict: sent, counter: "restored-straight"},
+			{name: "reset", prog: serverProgFromServer, in: back(func(w *wire) { w.flags = "RA" }),
+				out: out(func(w *wire) { w.flags = "RA" }), verdict: sent},
+			{name: "UDP", prog: serverProgFromServer, in: back(func(w *wire) { w.udp, w.payload = true, "a" }),
+				out: out(func(w *wire) { w.udp, w.payload = true, "a" }), verdict: sent},
+			{name: "the last hop", prog: serverProgFromServer, in: back(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched, counter: "passed-ttl"},
+			{name: "a fragment", prog: serverProgFromServer, in: back(func(w *wire) { w.fragment = true }), same: true, verdict: untouched, counter: "passed-fragment"},
+			{name: "another client", prog: serverProgFromServer, in: back(func(w *wire) { w.dst = netip.AddrPortFrom(c.Addr(), 1) }), same: true, verdict: untouched},
+			{name: "another port of the server", prog: serverProgFromServer, in: back(func(w *wire) { w.client = netip.AddrPortFrom(p.Addr(), 22) }), same: true, verdict: untouched},
+			{name: "the node's own answer", prog: serverProgFromHost, in: back(func(w *wire) { w.payload = "x" }),
+				out: out(func(w *wire) { w.payload, w.ttl = "x", 64 }), verdict: untouched, counter: "restored-straight"},
+		})
+	})
+}
+
+func TestFromServerWithoutARoute(t *testing.T) {
+	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP))
+		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
+		testkit.Do(t, n.ns, func() error {
+			l, err := netlink.LinkByIndex(n.uplink)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetDown(l)
+		})
+		n.steps(t, []step{{name: "left to the kernel", prog: serverProgFromServer, in: wire{client: p, dst: c}, out: wire{client: v, dst: c},
+			verdict: untouched, counter: "restored-passed"}})
+	})
+}
+
+func TestDirectConnectionForgetsTheFlow(t *testing.T) {
+	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP))
+		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
+		n.steps(t, []step{
+			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S"}, same: true, verdict: untouched, counter: "flow-forgotten"},
+			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", mss: 1460}, same: true, verdict: untouched},
+		})
+	})
+}
+
+func TestMSSIsKeptWhereAsked(t *testing.T) {
+	n := newNode(t)
+	if err := n.half.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.half = openHalf(t, n.ns, Config{KeepMSS: true}, newHook)
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	n.steps(t, []step{{name: "SYN-ACK", prog: serverProgFromServer, in: wire{client: pod, dst: client, flags: "SA", mss: 1460},
+		out: wire{client: vip, dst: client, flags: "SA", mss: 1460, ttl: 62}, verdict: sent}})
+}
+
+// TestCutFrames gives every program every shorter piece of a good frame.
+func TestCutFrames(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, p, service.UDP))
+		shortest := 14 + 20 // the kernel gives programs no less to test with
+		if v.Addr().Is6() {
+			shortest = 14 + 40
+		}
+		for _, w := range []wire{
+			{client: c, dst: v, flags: "S", mss: 1460, tunnel: p.Addr(), tunnelOption: s, payload: "data"},
+			{client: c, dst: p, udp: true, option: v, payload: "data"},
+		} {
+			whole := w.bytes(t)
+			for cut := shortest; cut < len(whole); cut++ {
+				for _, prog := range []*ebpf.Program{n.half.obj.ToServer, n.half.obj.FromServer, n.half.obj.ToHost, n.half.obj.FromHost} {
+					verdict, out := n.run(t, prog, n.pod, whole[:cut])
+					if verdict != untouched || !bytes.Equal(out, whole[:cut]) {
+						t.Fatalf("cut to %d of %d bytes: verdict %d\n%s", cut, len(whole), verdict, decode(out))
+					}
+				}
+			}
+		}
+		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
+			t.Errorf("flows %v, %v; want none", flows, err)
+		}
+	})
+}

@@ -1,0 +1,258 @@
+// Package serverhalf is the half of direct return that runs on the node of the
+// real servers: it loads bpf/server.c, tells it which servers are here, and
+// keeps it attached where the kernel's routes lead to them. Servers stay as
+// they are: they hold no VIP and need no tunnel device.
+//
+// Nothing here decides which servers there are (that is plan's), and nothing
+// here sends a packet to a server from a balancer (that is dataplane/xdp's).
+package serverhalf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+)
+
+// Defaults of what a Config leaves open.
+const (
+	// DefaultMaxFlows takes about 40 MB of kernel memory.
+	DefaultMaxFlows = 262144
+	// DefaultLinger is as long as IPVS keeps an idle TCP connection.
+	DefaultLinger = 15 * time.Minute
+)
+
+// Config says how a server half is set up.
+type Config struct {
+	// PinDir is a folder on a BPF file system that nobody else uses. What is
+	// pinned there goes on working without this process and is found again.
+	PinDir string
+	// MaxFlows is how many flows are remembered, the least recently used
+	// giving way; 0 for DefaultMaxFlows. A table that is pinned already keeps
+	// its size, for the sake of its flows.
+	MaxFlows uint32
+	// Uplinks names the devices by which the node meets the network. Empty: a
+	// device that carries a default route, and a veth that carries any route
+	// with a gateway.
+	Uplinks []string
+	// Linger is how long a server that is gone from Set still serves its
+	// established flows after their last packet; 0 for DefaultLinger.
+	Linger time.Duration
+	// KeepMSS leaves the servers' TCP segment size alone. Otherwise clients
+	// are told one that leaves room for what the balancer adds, as long
+	// packets would not fit the way to the server.
+	KeepMSS bool
+	// Log is told what changes; nil for slog's default.
+	Log *slog.Logger
+}
+
+// ErrClosed is what a Half answers after Close or Detach.
+var ErrClosed = errors.New("the server half is closed")
+
+// Half is a server half in the network namespace where Open was called. Its
+// methods may be called from any goroutine.
+type Half struct {
+	cfg   Config
+	log   *slog.Logger
+	calls chan func()
+	done  chan struct{} // closed when the worker has ended
+
+	// What follows belongs to the worker.
+	dir     *bpffs.Dir
+	obj     serverObjects
+	routes  *routes
+	hook    hook
+	desired *desired // nil until the first Set: nothing is pruned before
+	notes   []string
+	quit    bool
+}
+
+// Open loads the programs, takes over what a predecessor left pinned in
+// PinDir and replaces its programs; traffic goes on meanwhile. Entries that it
+// left stay in force until the first Set.
+func Open(cfg Config) (*Half, error) {
+	return open(cfg, newHook)
+}
+
+func open(cfg Config, newHook newHookFunc) (*Half, error) {
+	if cfg.PinDir == "" {
+		return nil, errors.New("server half: PinDir is empty: name a folder on a BPF file system")
+	}
+	if cfg.MaxFlows == 0 {
+		cfg.MaxFlows = DefaultMaxFlows
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = DefaultLinger
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	ns, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("server half: %w", err)
+	}
+	defer ns.Close()
+	h := &Half{
+		cfg: cfg, log: cfg.Log, calls: make(chan func()), done: make(chan struct{}),
+	}
+	opened := make(chan error)
+	go h.work(ns, newHook, opened)
+	if err := <-opened; err != nil {
+		return nil, fmt.Errorf("server half: %w", err)
+	}
+	return h, nil
+}
+
+// work runs on a thread of its own in the half's network namespace, which ends
+// with it: whatever asks the kernel about devices must be there.
+func (h *Half) work(ns netns.NsHandle, newHook newHookFunc, opened chan<- error) {
+	runtime.LockOSThread()
+	defer close(h.done)
+	if err := netns.Set(ns); err != nil {
+		opened <- err
+		return
+	}
+	if err := h.load(newHook); err != nil {
+		h.release()
+		opened <- err
+		return
+	}
+	watch, err := watchRoutes()
+	if err != nil {
+		h.release()
+		opened <- err
+		return
+	}
+	defer watch.close()
+	opened <- nil
+	h.loop(watch.changed)
+}
+
+// Pauses of the worker: changes of routes come in bursts, and what was missed
+// is found by looking again.
+const (
+	settle = 20 * time.Millisecond
+	relook = 30 * time.Second
+)
+
+func (h *Half) loop(changed <-chan struct{}) {
+	every := min(relook, max(h.cfg.Linger/2, settle))
+	again, soon := time.NewTicker(every), time.NewTimer(settle)
+	defer again.Stop()
+	defer soon.Stop()
+	for waiting := true; !h.quit; {
+		select {
+		case call := <-h.calls:
+			call()
+			continue
+		case <-changed:
+			if !waiting {
+				waiting = true
+				soon.Reset(settle)
+			}
+			continue
+		case <-soon.C:
+			waiting = false
+		case <-again.C:
+		}
+		if err := h.reconcile(); err != nil {
+			h.log.Error("server half: attach or write", "error", err)
+		}
+	}
+}
+
+// do has the worker run f.
+func (h *Half) do(f func() error) error {
+	answer := make(chan error, 1)
+	select {
+	case h.calls <- func() { answer <- f() }:
+		return <-answer
+	case <-h.done:
+		return ErrClosed
+	}
+}
+
+// Set makes the half serve exactly these entries, the ones whose servers are
+// not on this node left out: they are taken up when a route makes them local.
+// Entries that are not valid are refused by name, one error each, and the
+// others hold. It may be called again with the same entries.
+//
+// A server that is left out goes on serving the flows that it has.
+func (h *Half) Set(entries []Entry) error {
+	d, refused := newDesired(entries)
+	return errors.Join(refused, h.do(func() error {
+		h.desired = d
+		return h.reconcile()
+	}))
+}
+
+// List gives the entries that the kernel holds, sorted, also by a predecessor;
+// without those that only linger.
+func (h *Half) List() (entries []Entry, err error) {
+	err = h.do(func() error {
+		rows, err := h.rows()
+		entries = entriesOf(rows)
+		return err
+	})
+	return entries, err
+}
+
+// Local tells whether a server is on this node: behind a veth, bridge or tap
+// of it, or the node itself.
+func (h *Half) Local(server netip.Addr) (local bool, err error) {
+	err = h.do(func() error {
+		view, err := h.routes.look(h.cfg.Uplinks)
+		if err != nil {
+			return err
+		}
+		w, err := h.routes.locate(view, server)
+		local = w.place != elsewhere
+		return err
+	})
+	return local, err
+}
+
+// Describe tells where the half is attached and what it dropped.
+func (h *Half) Describe() dataplane.Description {
+	d := dataplane.Description{Kind: "server-half"}
+	err := h.do(func() error {
+		d.Attached = append(h.hook.describe(), h.notes...)
+		counters, err := h.counters()
+		d.Drops = onlyDropped(counters)
+		return err
+	})
+	if err != nil {
+		d.Attached = append(d.Attached, err.Error())
+	}
+	return d
+}
+
+// Close lets go of the half; what it holds goes on working.
+func (h *Half) Close() error {
+	err := h.do(func() error {
+		h.quit = true
+		return h.release()
+	})
+	<-h.done
+	return err
+}
+
+// Detach takes the half out of the kernel, with all its entries and flows, and
+// closes it.
+func (h *Half) Detach() error {
+	err := h.do(func() error {
+		h.quit = true
+		err := errors.Join(h.hook.keep(nil), h.dir.RemoveAll())
+		h.dir = nil
+		return errors.Join(err, h.release())
+	})
+	<-h.done
+	return err
+}

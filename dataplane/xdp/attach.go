@@ -1,0 +1,218 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrOccupied is what Open answers, wrapped, where an interface has another
+// XDP program.
+var ErrOccupied = errors.New("interface has another XDP program")
+
+// linkPrefix begins the names of pinned links.
+const linkPrefix = "link_"
+
+// linkPin is the name of an interface's pinned link; the BPF file system takes
+// no dots, interfaces no slashes.
+func linkPin(name string) string { return linkPrefix + strings.ReplaceAll(name, ".", ":") }
+
+// attach attaches the program to every interface, by replacing a
+// predecessor's where there is one, and detaches it from all others.
+func (d *DataPlane) attach() error {
+	if err := d.detachOthers(); err != nil {
+		return err
+	}
+	var lines []string
+	for _, name := range d.config.Interfaces {
+		line, err := d.attachOne(name)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, line)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attached = lines
+	return nil
+}
+
+// attachOne gives a line for Describe.
+func (d *DataPlane) attachOne(name string) (string, error) {
+	nic, err := netlink.LinkByName(name)
+	if err != nil {
+		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
+	}
+	taken, err := d.takeOver(nic)
+	if err != nil {
+		return "", err
+	}
+	reason := "as a predecessor left it"
+	if !taken {
+		if err := refuseOccupied(name); err != nil {
+			return "", err
+		}
+		if reason, err = d.attachNew(nic); err != nil {
+			return "", err
+		}
+	}
+	index := uint32(nic.Attrs().Index)
+	if err := d.kernel.TxPorts.Put(index, index); err != nil {
+		return "", fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+	}
+	return describeAttached(name, reason)
+}
+
+// takeOver replaces the program in a link that a predecessor pinned. A link
+// whose interface is gone, or in another mode than is asked for, is removed.
+func (d *DataPlane) takeOver(nic netlink.Link) (bool, error) {
+	name := nic.Attrs().Name
+	pin := linkPin(name)
+	pins, err := d.pins.Names(pin)
+	if err != nil || !slices.Contains(pins, pin) {
+		return false, err
+	}
+	l, err := link.LoadPinnedLink(d.pins.Path(pin), nil)
+	if err != nil {
+		return false, fmt.Errorf("xdp: interface %s: pinned link: %w", name, err)
+	}
+	info, err := l.Info()
+	if err != nil {
+		return false, errors.Join(fmt.Errorf("xdp: interface %s: pinned link: %w", name, err), l.Close())
+	}
+	if info.XDP().Ifindex != uint32(nic.Attrs().Index) || !d.modeFits(nic) {
+		return false, endLink(l)
+	}
+	if err := l.Update(d.kernel.Balancer); err != nil {
+		return false, errors.Join(fmt.Errorf("xdp: interface %s: replace the program: %w", name, err), l.Close())
+	}
+	d.links[name] = l
+	return true, nil
+}
+
+func (d *DataPlane) modeFits(nic netlink.Link) bool {
+	generic := isGeneric(nic)
+	return d.config.Mode == Auto || generic == (d.config.Mode == Generic)
+}
+
+// isGeneric tells how a program is attached (IFLA_XDP_ATTACHED, linux/if_link.h).
+func isGeneric(nic netlink.Link) bool {
+	const attachedSKB = 2
+	x := nic.Attrs().Xdp
+	return x != nil && x.AttachMode == attachedSKB
+}
+
+// endLink ends a pinned link for good, at once.
+func endLink(l link.Link) error {
+	detached := l.Detach()
+	if errors.Is(detached, unix.ENOLINK) {
+		detached = nil // its interface is gone
+	}
+	return errors.Join(detached, l.Unpin(), l.Close())
+}
+
+// refuseOccupied names a program that is somebody else's.
+func refuseOccupied(name string) error {
+	nic, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("xdp: interface %s: %w", name, err)
+	}
+	x := nic.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return nil
+	}
+	program := "?"
+	if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(x.ProgId)); err == nil {
+		if info, err := p.Info(); err == nil {
+			program = info.Name
+		}
+		p.Close()
+	}
+	return fmt.Errorf("xdp: interface %s: %w: %q (id %d): end the agent that put it there, or detach it (ip link set dev %[1]s xdp off)",
+		name, ErrOccupied, program, x.ProgId)
+}
+
+// attachNew attaches and pins; it gives the reason for a fall-back.
+func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
+	name := nic.Attrs().Name
+	l, err := d.attachAs(nic, d.config.Mode == Generic)
+	if err != nil && d.config.Mode == Auto {
+		reason = fmt.Sprintf("native refused: %v", err)
+		l, err = d.attachAs(nic, true)
+	}
+	if err != nil {
+		return "", fmt.Errorf("xdp: interface %s: attach: %w", name, err)
+	}
+	if err := l.Pin(d.pins.Path(linkPin(name))); err != nil {
+		return "", errors.Join(fmt.Errorf("xdp: interface %s: pin link: %w", name, err), l.Close())
+	}
+	d.links[name] = l
+	return reason, nil
+}
+
+func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) {
+	flags := link.XDPDriverMode
+	if generic {
+		flags = link.XDPGenericMode
+		if err := disableGRO(nic.Attrs().Name); err != nil {
+			return nil, err
+		}
+	}
+	return link.AttachXDP(link.XDPOptions{Program: d.kernel.Balancer, Interface: nic.Attrs().Index, Flags: flags})
+}
+
+// describeAttached asks the kernel how the program is attached now.
+func describeAttached(name, reason string) (string, error) {
+	nic, err := netlink.LinkByName(name)
+	if err != nil {
+		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
+	}
+	if !isGeneric(nic) {
+		return name + ": native", nil
+	}
+	if reason == "" {
+		return name + ": generic", nil
+	}
+	return name + ": generic: " + reason, nil
+}
+
+// detachOthers detaches a predecessor's program from interfaces that are no
+// longer asked for.
+func (d *DataPlane) detachOthers() error {
+	pins, err := d.pins.Names(linkPrefix)
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	wanted := map[string]bool{}
+	for _, name := range d.config.Interfaces {
+		wanted[linkPin(name)] = true
+	}
+	for _, pin := range pins {
+		if wanted[pin] {
+			continue
+		}
+		if err := d.detachOne(pin); err != nil {
+			return fmt.Errorf("xdp: detach %s: %w", strings.TrimPrefix(pin, linkPrefix), err)
+		}
+	}
+	return nil
+}
+
+func (d *DataPlane) detachOne(pin string) error {
+	l, err := link.LoadPinnedLink(d.pins.Path(pin), nil)
+	if err != nil {
+		return err
+	}
+	if info, err := l.Info(); err == nil && info.XDP().Ifindex != 0 {
+		if err := d.kernel.TxPorts.Delete(info.XDP().Ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return errors.Join(err, l.Close())
+		}
+	}
+	return endLink(l)
+}

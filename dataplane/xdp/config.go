@@ -1,0 +1,139 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Mode is how a program is attached to an interface.
+type Mode string
+
+// The modes.
+const (
+	Auto    Mode = "auto"    // native where the driver has it, else generic
+	Native  Mode = "native"  // in the driver
+	Generic Mode = "generic" // in the kernel's receive path: works everywhere, slower
+)
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct {
+	First, Last uint16
+}
+
+// Defaults of Config.
+const (
+	DefaultPinDir       = "/sys/fs/bpf/fairlead"
+	DefaultMaxFrontends = 4096
+	DefaultMaxBackends  = 16384
+	DefaultMaxFlows     = 131072
+)
+
+// DefaultPorts lies below Linux's own ephemeral ports, which begin at 32768.
+var DefaultPorts = PortRange{1024, 32767}
+
+// Config says where the balancer works and how much it can hold. A zero value
+// stands for the default.
+//
+// Kernel memory, about: 100 bytes a frontend held; 8 bytes a slot of each ring
+// (131 KB for 16381); 40 bytes a backend and 24 more a CPU, whether used or
+// not; 170 bytes a flow, whether used or not, for the fullnat method (two
+// entries a connection) and the rr scheduler. The defaults come to 23 MB and
+// 0.5 MB a CPU.
+type Config struct {
+	// Interfaces are where clients' packets and, for fullnat, servers'
+	// answers come in, and where they may leave without passing the kernel.
+	Interfaces []string
+	// PinDir is a folder for the pins on a BPF file system, which is mounted
+	// where there is none.
+	PinDir string
+	// SourceV4 and SourceV6 are this balancer's own addresses, the sources
+	// of tunnels and of fullnat; without one, these methods are refused to
+	// servers of that family.
+	SourceV4, SourceV6 netip.Addr
+	// Ports are fullnat's source ports; they must not overlap the kernel's
+	// own (net.ipv4.ip_local_port_range).
+	Ports PortRange
+	// MaxFrontends, MaxBackends (of all frontends together) and MaxFlows can
+	// only be changed with a fresh PinDir.
+	MaxFrontends, MaxBackends, MaxFlows int
+	Mode                                Mode
+}
+
+func (c Config) withDefaults() Config {
+	if c.PinDir == "" {
+		c.PinDir = DefaultPinDir
+	}
+	if c.Ports == (PortRange{}) {
+		c.Ports = DefaultPorts
+	}
+	for _, d := range []struct {
+		have *int
+		want int
+	}{
+		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends}, {&c.MaxFlows, DefaultMaxFlows},
+	} {
+		if *d.have == 0 {
+			*d.have = d.want
+		}
+	}
+	if c.Mode == "" {
+		c.Mode = Auto
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if len(c.Interfaces) == 0 {
+		return errors.New("xdp: Interfaces: none given: name at least one")
+	}
+	for field, n := range map[string]int{"MaxFrontends": c.MaxFrontends, "MaxBackends": c.MaxBackends, "MaxFlows": c.MaxFlows} {
+		if n < 1 || n > math.MaxInt32 {
+			return fmt.Errorf("xdp: %s: %d is not between 1 and %d", field, n, math.MaxInt32)
+		}
+	}
+	switch c.Mode {
+	case Auto, Native, Generic:
+	default:
+		return fmt.Errorf("xdp: Mode: %q is none of %s, %s, %s", c.Mode, Auto, Native, Generic)
+	}
+	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
+		return fmt.Errorf("xdp: Ports: %d-%d is no range: give a first port above 0 and a last one not below it", c.Ports.First, c.Ports.Last)
+	}
+	return validateSources(c.SourceV4, c.SourceV6)
+}
+
+func validateSources(v4, v6 netip.Addr) error {
+	if v4.IsValid() && !v4.Unmap().Is4() {
+		return fmt.Errorf("xdp: SourceV4: %s is not an IPv4 address", v4)
+	}
+	if v6.IsValid() && (!v6.Is6() || v6.Is4In6()) {
+		return fmt.Errorf("xdp: SourceV6: %s is not an IPv6 address", v6)
+	}
+	return nil
+}
+
+const localPorts = "/proc/sys/net/ipv4/ip_local_port_range"
+
+// checkPorts refuses ports that the kernel gives to sockets of its own.
+func checkPorts(ports PortRange) error {
+	text, err := os.ReadFile(localPorts)
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	var ends [2]int
+	for i, field := range strings.Fields(string(text)) {
+		if ends[min(i, 1)], err = strconv.Atoi(field); err != nil {
+			return fmt.Errorf("xdp: %s: %w", localPorts, err)
+		}
+	}
+	if int(ports.Last) >= ends[0] && int(ports.First) <= ends[1] {
+		return fmt.Errorf("xdp: Ports: %d-%d overlaps net.ipv4.ip_local_port_range (%d-%d): change one of them",
+			ports.First, ports.Last, ends[0], ends[1])
+	}
+	return nil
+}

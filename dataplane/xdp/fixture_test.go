@@ -1,0 +1,211 @@
+package xdp
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/service"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// The network of all tests:
+//
+//	namespace outside            namespace balancer
+//	  net0 ───────────────────── eth0  172.16.0.2/24, fd00::2/64, MTU 1500
+//	                                   gateway 172.16.0.1, fd00::1 (for everything)
+//	                                   neighbour 172.16.0.9, fd00::9 not known
+//	                                   172.31.0.0/16, fd31::/16 unreachable
+//	  net1 ───────────────────── eth1  172.17.0.2/24, fd01::2/64, MTU 1400
+//	                                   neighbours 172.17.0.3, fd01::3
+var (
+	own4, own6 = netip.MustParseAddr("172.16.0.2"), netip.MustParseAddr("fd00::2")
+
+	macGateway = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	macEth0    = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	macEth1    = net.HardwareAddr{2, 0, 0, 0, 1, 2}
+	macServer1 = net.HardwareAddr{2, 0, 0, 0, 1, 3}
+)
+
+type testNet struct {
+	balancer, outside *netns.NS
+	eth0, eth1        uint32
+	current           *DataPlane // the one to detach at the end
+}
+
+func newNet(t testing.TB) *testNet {
+	t.Helper()
+	n := &testNet{balancer: testkit.NetNS(t), outside: testkit.NetNS(t)}
+	testkit.Do(t, n.balancer, func() error {
+		n.eth0 = n.wire(t, "eth0", "net0", macEth0, 1500, "172.16.0.2/24", "fd00::2/64")
+		n.eth1 = n.wire(t, "eth1", "net1", macEth1, 1400, "172.17.0.2/24", "fd01::2/64")
+		for _, a := range []string{"172.16.0.1", "fd00::1"} {
+			neighbour(t, n.eth0, a, macGateway)
+			route(t, netlink.Route{LinkIndex: int(n.eth0), Gw: net.ParseIP(a)})
+		}
+		for _, a := range []string{"172.17.0.3", "fd01::3"} {
+			neighbour(t, n.eth1, a, macServer1)
+		}
+		for _, p := range []string{"172.31.0.0/16", "fd31::/16"} {
+			_, dst, _ := net.ParseCIDR(p)
+			route(t, netlink.Route{Dst: dst, Type: 7 /* RTN_UNREACHABLE */})
+		}
+		return nil
+	})
+	return n
+}
+
+// wire makes one veth pair and gives the index of its end here.
+func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mtu int, addrs ...string) uint32 {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = name, mac, mtu
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(n.outside.FD())}))
+	nic, err := netlink.LinkByName(name)
+	must(t, err)
+	for _, a := range addrs {
+		addr, err := netlink.ParseAddr(a)
+		must(t, err)
+		addr.Flags = 2 // IFA_F_NODAD
+		must(t, netlink.AddrAdd(nic, addr))
+	}
+	must(t, netlink.LinkSetUp(nic))
+	testkit.Do(t, n.outside, func() error {
+		far, err := netlink.LinkByName(peer)
+		must(t, err)
+		receiveXDP(t, far)
+		return netlink.LinkSetUp(far)
+	})
+	return uint32(nic.Attrs().Index)
+}
+
+// receiveXDP lets a veth end take what its peer sends by XDP: GRO is what
+// XDP_REDIRECT asks for, a program of its own what XDP_TX does
+// (drivers/net/veth.c, veth_xdp_xmit and veth_xdp_flush).
+func receiveXDP(t testing.TB, nic netlink.Link) {
+	t.Helper()
+	must(t, setOffload(nic.Attrs().Name, unix.ETHTOOL_SGRO, 1))
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "pass", Type: ebpf.XDP, License: "GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(pass)), asm.Return()},
+	})
+	must(t, err)
+	defer p.Close()
+	must(t, netlink.LinkSetXdpFdWithFlags(nic, p.FD(), unix.XDP_FLAGS_DRV_MODE))
+}
+
+func neighbour(t testing.TB, nic uint32, ip string, mac net.HardwareAddr) {
+	t.Helper()
+	must(t, netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: int(nic), IP: net.ParseIP(ip), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
+	}))
+}
+
+func route(t testing.TB, r netlink.Route) {
+	t.Helper()
+	must(t, netlink.RouteAdd(&r))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// config is small, with room for little.
+func config() Config {
+	return Config{
+		Interfaces: []string{"eth0"}, PinDir: "/sys/fs/bpf/test", SourceV4: own4, SourceV6: own6,
+		MaxFrontends: 64, MaxBackends: 512, MaxFlows: 8192,
+	}
+}
+
+// open opens the data plane in the balancer's namespace, until the test ends
+// or opens it again.
+func (n *testNet) open(t testing.TB, c Config) *DataPlane {
+	t.Helper()
+	var d *DataPlane
+	testkit.Do(t, n.balancer, func() (err error) {
+		d, err = Open(c)
+		return err
+	})
+	n.current = d
+	t.Cleanup(func() {
+		if n.current != d {
+			return
+		}
+		if err := d.Detach(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// verdict is what the program returns.
+type verdict uint32
+
+const (
+	drop     verdict = 1
+	pass     verdict = 2
+	tx       verdict = 3
+	redirect verdict = 4
+)
+
+func (v verdict) String() string {
+	return [...]string{"aborted", "drop", "pass", "tx", "redirect"}[v]
+}
+
+// xdpMD is struct xdp_md (linux/bpf.h), the program's context.
+type xdpMD struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}
+
+// run runs the real program on a frame that came in by eth0.
+func (n *testNet) run(t testing.TB, d *DataPlane, frame []byte) (v verdict, out []byte) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() (err error) {
+		v, out, err = n.runHere(d, frame)
+		return err
+	})
+	return v, out
+}
+
+// runHere is run for who is in the balancer's namespace already.
+func (n *testNet) runHere(d *DataPlane, frame []byte) (verdict, []byte, error) {
+	opts := ebpf.RunOptions{
+		Data: frame, DataOut: make([]byte, len(frame)+256),
+		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: n.eth0},
+	}
+	v, err := d.kernel.Balancer.Run(&opts)
+	return verdict(v), opts.DataOut, err
+}
+
+// upsert holds a frontend or ends the test.
+func upsert(t testing.TB, d *DataPlane, f dataplane.Frontend) {
+	t.Helper()
+	must(t, d.Upsert(f))
+}
+
+// frontend gives one of the family of vip.
+func frontend(method service.Method, vip string, protocol service.Protocol, servers ...string) dataplane.Frontend {
+	v := netip.MustParseAddrPort(vip)
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: v.Addr(), Port: v.Port(), Protocol: protocol},
+		Method: method, Scheduler: service.Maglev, RingSize: 251,
+	}
+	for _, s := range servers {
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort(s), Weight: 1})
+	}
+	f.Backends = service.SortBackends(f.Backends)
+	return f
+}

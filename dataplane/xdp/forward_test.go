@@ -1,0 +1,425 @@
+package xdp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/schedule"
+	"github.com/fairlead/fairlead/service"
+)
+
+// row is one packet through the real program.
+type row struct {
+	name    string
+	in      packet
+	verdict verdict
+	// out changes what came in to what must go out; nil for nothing.
+	out func(*packet)
+	// drop is the reason counted.
+	drop string
+}
+
+func (r row) check(t *testing.T, n *testNet, d *DataPlane) {
+	t.Helper()
+	before := d.Describe().Drops
+	in := r.in.bytes(t)
+	got, out := n.run(t, d, in)
+	if got != r.verdict {
+		t.Errorf("%s: verdict %v, want %v", r.name, got, r.verdict)
+	}
+	for name, count := range d.Describe().Drops {
+		if added := count - before[name]; added != 0 != (name == r.drop) {
+			t.Errorf("%s: drop reason %q counted %d, want %q", r.name, name, added, r.drop)
+		}
+	}
+	if r.verdict == drop {
+		return
+	}
+	want := r.in
+	if r.out != nil {
+		r.out(&want)
+	}
+	if wantBytes := want.bytes(t); !bytes.Equal(out, wantBytes) {
+		t.Errorf("%s:\n got %s\nwant %s", r.name, hex.Dump(out), hex.Dump(wantBytes))
+	}
+}
+
+// sent says that a packet left toward the gateway.
+func sent(p *packet) {
+	p.from, p.to = macEth0, macGateway
+	switch {
+	case p.outer != nil:
+		p.outer.ttl--
+	case p.ttl == 0:
+		p.ttl = 63
+	default:
+		p.ttl--
+	}
+}
+
+// label is the flow label of a tunnel: the flow's hash.
+func label(in packet) uint32 {
+	protocol := service.TCP
+	if in.udp {
+		protocol = service.UDP
+	}
+	dst := netip.MustParseAddrPort(in.dst)
+	return schedule.Hash(schedule.Flow{
+		Client: netip.MustParseAddrPort(in.src),
+		Key:    service.Key{VIP: dst.Addr(), Port: dst.Port(), Protocol: protocol},
+	}) & 0xfffff
+}
+
+// The address plan of the rows, by family.
+var (
+	clients = map[bool]string{false: "192.168.0.2:40000", true: "[2001:db8::2]:40000"}
+	vips    = map[bool]string{false: "10.1.1.1:80", true: "[2001:db8:1::1]:80"}
+	servers = map[bool]string{false: "172.16.5.1:8080", true: "[fd05::1]:8080"}
+	owns    = map[bool]string{false: "172.16.0.2", true: "fd00::2"}
+)
+
+func addrOf(endpoint string) string { return netip.MustParseAddrPort(endpoint).Addr().String() }
+
+// inKinds are the packets that every method is tried with.
+func inKinds(v6 bool) map[string]packet {
+	base := packet{src: clients[v6], dst: vips[v6]}
+	with := func(change func(*packet)) packet {
+		p := base
+		change(&p)
+		return p
+	}
+	kinds := map[string]packet{
+		"SYN":         with(func(p *packet) { p.flags = "S" }),
+		"ACK":         with(func(p *packet) { p.flags, p.payload = "A", 101 }),
+		"FIN":         with(func(p *packet) { p.flags = "FA" }),
+		"RST":         with(func(p *packet) { p.flags = "R" }),
+		"marked":      with(func(p *packet) { p.flags, p.tos = "S", 0xb9 }),
+		"TTL 2":       with(func(p *packet) { p.flags, p.ttl = "S", 2 }),
+		"UDP":         with(func(p *packet) { p.udp, p.payload = true, 33 }),
+		"UDP, empty":  with(func(p *packet) { p.udp = true }),
+		"UDP, TTL 99": with(func(p *packet) { p.udp, p.ttl, p.payload = true, 99, 1000 }),
+	}
+	if !v6 {
+		kinds["UDP, no checksum"] = with(func(p *packet) { p.udp, p.noCheck, p.payload = true, true, 20 })
+	}
+	return kinds
+}
+
+func both(t *testing.T, d *DataPlane, f dataplane.Frontend) {
+	t.Helper()
+	for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP} {
+		upsert(t, d, f)
+	}
+}
+
+func TestTunnel(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, inner6 := range []bool{false, true} {
+		for _, outer6 := range []bool{false, true} {
+			both(t, d, frontend(service.Tunnel, vips[inner6], 0, servers[outer6]))
+			for name, in := range inKinds(inner6) {
+				row{name: fmt.Sprintf("%s, inner v6 %v, outer v6 %v", name, inner6, outer6), in: in, verdict: tx, out: func(p *packet) {
+					p.outer = &outer{src: owns[outer6], dst: addrOf(servers[outer6]), ttl: 64, label: label(in)}
+					sent(p)
+				}}.check(t, n, d)
+			}
+		}
+	}
+}
+
+func TestDirectNAT(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, v6 := range []bool{false, true} {
+		both(t, d, frontend(service.DirectNAT, vips[v6], 0, servers[v6]))
+		for name, in := range inKinds(v6) {
+			row{name: fmt.Sprintf("%s, v6 %v", name, v6), in: in, verdict: tx, out: func(p *packet) {
+				p.dst = servers[v6]
+				if in.udp || in.flags == "S" {
+					p.option = vips[v6]
+				}
+				sent(p)
+			}}.check(t, n, d)
+		}
+	}
+}
+
+// pickFlow gives a client whose slot is as asked for.
+func pickFlow(t *testing.T, d *DataPlane, f dataplane.Frontend, want func(ring.Slot) bool) string {
+	t.Helper()
+	slots, err := d.readRing(d.held[f.Key])
+	must(t, err)
+	client := netip.MustParseAddrPort(clients[f.VIP.Is6()]).Addr()
+	for port := uint16(1024); port < 60000; port++ {
+		c := netip.AddrPortFrom(client, port)
+		if want(schedule.Maglev(slots, schedule.Flow{Client: c, Key: f.Key})) {
+			return c.String()
+		}
+	}
+	t.Fatal("no flow has such a slot")
+	return ""
+}
+
+func TestSecondChance(t *testing.T) {
+	second := map[bool]string{false: "172.16.5.2:8081", true: "[fd05::2]:8081"}
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, v6 := range []bool{false, true} {
+		for _, far6 := range []bool{false, true} {
+			f := frontend(service.Tunnel, vips[v6], service.TCP, servers[far6], second[far6])
+			upsert(t, d, f)
+			f.Backends[1].Weight = 0
+			upsert(t, d, f)
+			older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
+			tunnelled := outer{src: owns[far6], dst: addrOf(servers[far6]), ttl: 64, label: label(older)}
+			row{name: "tunnel, older flow", in: older, verdict: tx, out: func(p *packet) {
+				p.outer = &tunnelled
+				p.outer.option = second[far6]
+				sent(p)
+			}}.check(t, n, d)
+			fresh := older
+			fresh.flags = "S"
+			row{name: "tunnel, new flow", in: fresh, verdict: tx, out: func(p *packet) {
+				p.outer = &outer{src: owns[far6], dst: addrOf(servers[far6]), ttl: 64, label: label(older)}
+				sent(p)
+			}}.check(t, n, d)
+		}
+		f := frontend(service.DirectNAT, vips[v6], service.TCP, servers[v6], second[v6])
+		f.Backends[1].Weight = 0
+		upsert(t, d, f)
+		older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
+		row{name: "direct-nat, older flow", in: older, verdict: tx, out: func(p *packet) {
+			p.dst, p.option = servers[v6], second[v6]
+			sent(p)
+		}}.check(t, n, d)
+		fresh := older
+		fresh.flags = "S"
+		row{name: "direct-nat, new flow", in: fresh, verdict: tx, out: func(p *packet) {
+			p.dst, p.option = servers[v6], vips[v6]
+			sent(p)
+		}}.check(t, n, d)
+		f.Backends[0].Weight = 0
+		upsert(t, d, f)
+		row{name: "all drain, new flow", in: fresh, verdict: drop, drop: "no-backend"}.check(t, n, d)
+		row{name: "all drain, older flow", in: older, verdict: tx, out: func(p *packet) {
+			slots, _ := d.readRing(d.held[f.Key])
+			id := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key}).Second
+			for addr, s := range d.held[f.Key].servers {
+				if s.id == id {
+					p.dst = addr.String()
+				}
+			}
+			sent(p)
+		}}.check(t, n, d)
+	}
+}
+
+// The packets of one UDP flow all go to first, whoever drains.
+func TestUDPHasNoSecondChance(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.Tunnel, vips[false], service.UDP, "172.16.5.1:53", "172.16.5.2:53")
+	f.Backends[1].Weight = 0
+	upsert(t, d, f)
+	in := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[false], udp: true}
+	row{name: "UDP", in: in, verdict: tx, out: func(p *packet) {
+		p.outer = &outer{src: owns[false], dst: "172.16.5.1", ttl: 64}
+		sent(p)
+	}}.check(t, n, d)
+}
+
+func TestMTU(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	const tcp4, udp4, tcp6 = 40, 28, 60 // headers
+	both(t, d, frontend(service.Tunnel, vips[false], 0, servers[false]))
+	both(t, d, frontend(service.DirectNAT, "10.1.1.1:81", 0, servers[false]))
+	both(t, d, frontend(service.FullNAT, "10.1.1.1:82", 0, servers[false]))
+	both(t, d, frontend(service.Tunnel, vips[true], 0, servers[true]))
+	direct := func(p *packet) { p.dst = servers[false]; sent(p) }
+	for _, r := range []row{
+		{name: "tunnel, just fits", in: packet{src: clients[false], dst: vips[false], payload: 1480 - tcp4}, verdict: tx, out: func(p *packet) {
+			p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+			sent(p)
+		}},
+		{name: "tunnel, a byte too many", in: packet{src: clients[false], dst: vips[false], payload: 1481 - tcp4}, verdict: drop, drop: "too-big"},
+		{name: "tunnel, IPv6, a byte too many", in: packet{src: clients[true], dst: vips[true], payload: 1461 - tcp6}, verdict: drop, drop: "too-big"},
+		{name: "direct-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: tx, out: direct},
+		{name: "direct-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}, verdict: drop, drop: "too-big"},
+		{name: "direct-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: tx, out: func(p *packet) {
+			p.option = "10.1.1.1:81"
+			direct(p)
+		}},
+		{name: "direct-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: tx, out: direct},
+		{name: "direct-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}, verdict: drop, drop: "too-big"},
+		{name: "fullnat, too big", in: packet{src: clients[false], dst: "10.1.1.1:82", payload: 1501 - tcp4}, verdict: drop, drop: "too-big"},
+	} {
+		r.check(t, n, d)
+	}
+}
+
+// Where the next hop is not eth0's gateway.
+func TestWays(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for port, server := range map[string]string{
+		"80": "172.16.0.9:80", "81": "172.17.0.3:80", "82": "172.31.0.1:80", "83": "172.16.0.2:80",
+	} {
+		upsert(t, d, frontend(service.Tunnel, "10.1.1.1:"+port, service.TCP, server))
+	}
+	upsert(t, d, frontend(service.DirectNAT, "10.1.1.1:84", service.TCP, "172.16.0.9:8080"))
+	upsert(t, d, frontend(service.DirectNAT, "[2001:db8:1::1]:84", service.TCP, "[fd00::9]:8080"))
+	in := func(port string) packet { return packet{src: clients[false], dst: "10.1.1.1:" + port} }
+	to := func(server string) func(*packet) {
+		return func(p *packet) { p.outer = &outer{src: owns[false], dst: server, ttl: 64} }
+	}
+	rows := []row{
+		{name: "the kernel asks for the neighbour", in: in("80"), verdict: pass, out: to("172.16.0.9")},
+		{name: "an interface that is not ours", in: in("81"), verdict: pass, out: to("172.17.0.3")},
+		{name: "unreachable", in: in("82"), verdict: drop, drop: "no-route"},
+		{name: "a server on this host", in: in("83"), verdict: pass, out: to("172.16.0.2")},
+		{name: "direct-nat up the kernel", in: in("84"), verdict: pass, out: func(p *packet) { p.dst = "172.16.0.9:8080" }},
+		{name: "direct-nat up the kernel, IPv6", in: packet{src: clients[true], dst: "[2001:db8:1::1]:84"}, verdict: pass,
+			out: func(p *packet) { p.dst = "[fd00::9]:8080" }},
+	}
+	for _, r := range rows {
+		r.check(t, n, d)
+	}
+	must(t, d.Close())
+	c := config()
+	c.Interfaces = append(c.Interfaces, "eth1")
+	d = n.open(t, c)
+	rows[1] = row{name: "an interface of ours", in: in("81"), verdict: redirect, out: func(p *packet) {
+		to("172.17.0.3")(p)
+		sent(p)
+		p.from, p.to = macEth1, macServer1
+	}}
+	for _, r := range rows {
+		r.check(t, n, d)
+	}
+}
+
+// What is not served goes up the kernel as it came.
+func TestUntouched(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, v6 := range []bool{false, true} {
+		both(t, d, frontend(service.DirectNAT, vips[v6], 0, servers[v6]))
+	}
+	four := packet{src: clients[false], dst: vips[false], flags: "S", payload: 40}.bytes(t)
+	six := packet{src: clients[true], dst: vips[true], flags: "S", payload: 40}.bytes(t)
+	edit := func(frame []byte, at int, b ...byte) []byte {
+		frame = slices.Clone(frame)
+		copy(frame[at:], b)
+		return frame
+	}
+	for name, frame := range map[string][]byte{
+		"another port":             packet{src: clients[false], dst: "10.1.1.1:81"}.bytes(t),
+		"another address":          packet{src: clients[false], dst: "10.1.1.2:80"}.bytes(t),
+		"own address":              packet{src: clients[false], dst: "172.16.0.2:80"}.bytes(t),
+		"own address, IPv6":        packet{src: clients[true], dst: "[fd00::2]:80"}.bytes(t),
+		"TTL 1":                    packet{src: clients[false], dst: vips[false], ttl: 1}.bytes(t),
+		"hop limit 1":              packet{src: clients[true], dst: vips[true], ttl: 1}.bytes(t),
+		"an option of a client's":  packet{src: clients[false], dst: vips[false], option: "10.9.9.9:9"}.bytes(t),
+		"a header of a client's":   packet{src: clients[true], dst: vips[true], option: "[fd09::9]:9"}.bytes(t),
+		"VLAN":                     append(append(slices.Clone(four[:12]), 0x81, 0, 0, 5), four[12:]...),
+		"broadcast":                edit(four, 0, 255, 255, 255, 255, 255, 255),
+		"ARP":                      edit(four, 12, 8, 6),
+		"first fragment":           edit(four, 20, 0x20, 0),
+		"later fragment":           edit(four, 20, 0, 100),
+		"ICMP":                     edit(four, 23, 1),
+		"ICMPv6":                   edit(six, 20, 58),
+		"IPv6 fragment":            edit(six, 20, 44),
+		"IPv6 hop-by-hop":          edit(six, 20, 0),
+		"SCTP":                     edit(four, 23, 132),
+		"version 6 in IPv4":        edit(four, 14, 0x65),
+		"version 4 in IPv6":        edit(six, 14, 0x45),
+		"header length 4":          edit(four, 14, 0x44),
+		"cut in the TCP header":    four[:14+20+19],
+		"cut in the IPv4 header":   four[:14+19],
+		"cut in the IPv6 header":   six[:14+39],
+		"cut in the Ethernet type": edit(four[:14], 0, 2),
+	} {
+		v, out := n.run(t, d, frame)
+		if v != pass || !bytes.Equal(out, frame) {
+			t.Errorf("%s: %v\n got %s\nwant %s", name, v, hex.Dump(out), hex.Dump(frame))
+		}
+	}
+	for name, count := range d.Describe().Drops {
+		if count != 0 {
+			t.Errorf("%s counted %d", name, count)
+		}
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	tcp4 := packet{src: clients[false], dst: vips[false], payload: 20}.bytes(t)
+	udp4 := packet{src: clients[false], dst: vips[false], udp: true, payload: 20}.bytes(t)
+	tcp6 := packet{src: clients[true], dst: vips[true], payload: 20}.bytes(t)
+	edit := func(frame []byte, at int, b ...byte) []byte {
+		frame = slices.Clone(frame)
+		copy(frame[at:], b)
+		return frame
+	}
+	frames := map[string][]byte{
+		"IPv4 total length beyond the frame":   edit(tcp4, 16, 0, 61),
+		"IPv4 total length below the headers":  edit(tcp4, 16, 0, 27),
+		"IPv4 total length zero":               edit(tcp4, 16, 0, 0),
+		"IPv6 payload length beyond the frame": edit(tcp6, 18, 0, 41),
+		"IPv6 payload length zero":             edit(tcp6, 18, 0, 0),
+		"TCP offset below five":                edit(tcp4, 14+20+12, 0x40),
+		"TCP offset beyond the packet":         edit(tcp4, 14+20+12, 0xb0),
+		"TCP offset beyond the packet, IPv6":   edit(tcp6, 14+40+12, 0xf0),
+		"UDP length beyond the packet":         edit(udp4, 14+20+4, 0, 29),
+		"UDP length below eight":               edit(udp4, 14+20+4, 0, 7),
+		"cut in the payload":                   tcp4[:len(tcp4)-1],
+	}
+	for _, method := range service.Methods {
+		for _, v6 := range []bool{false, true} {
+			both(t, d, frontend(method, vips[v6], 0, servers[v6]))
+		}
+		for name, frame := range frames {
+			before := d.Describe().Drops["malformed"]
+			v, _ := n.run(t, d, frame)
+			if counted := d.Describe().Drops["malformed"] - before; v != drop || counted != 1 {
+				t.Errorf("%s: %s: %v, counted %d", method, name, v, counted)
+			}
+		}
+	}
+}
+
+// A frame shorter than Ethernet's least comes padded; the padding is none of
+// the packet's.
+func TestPadding(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
+	in := packet{src: clients[false], dst: vips[false]}
+	v, out := n.run(t, d, append(in.bytes(t), make([]byte, 6)...))
+	in.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+	sent(&in)
+	want := in.bytes(t)
+	if v != tx || len(out) < len(want) || !bytes.Equal(out[:len(want)], want) {
+		t.Errorf("%v\n got %s\nwant %s", v, hex.Dump(out), hex.Dump(want))
+	}
+}
+
+func TestNoSource(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, servers[false]))
+	upsert(t, d, frontend(service.FullNAT, "10.1.1.1:81", service.TCP, servers[false]))
+	must(t, d.SetSources(netip.Addr{}, own6))
+	for _, port := range []string{"80", "81"} {
+		row{name: port, in: packet{src: clients[false], dst: "10.1.1.1:" + port}, verdict: drop, drop: "no-source"}.check(t, n, d)
+	}
+}

@@ -1,0 +1,113 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+)
+
+// ErrLayout is what Open answers, wrapped, where PinDir holds maps that this
+// version, or this configuration, cannot take over.
+var ErrLayout = errors.New("pinned maps of another layout")
+
+// pinPrefix begins the name of the folder of pins; the layout's number ends it.
+const pinPrefix = "balancer-v"
+
+// openPins takes hold of the folder of pins and says whether it is empty.
+func (d *DataPlane) openPins() (fresh bool, err error) {
+	if err := bpffs.Mount(d.config.PinDir); err != nil {
+		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	own := fmt.Sprint(pinPrefix, uint32(balancerLayoutLAYOUT))
+	folders, err := os.ReadDir(d.config.PinDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	for _, f := range folders {
+		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own {
+			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
+				"remove that folder (which stops its forwarding) and start again",
+				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), own)
+		}
+	}
+	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, own))
+	if errors.Is(err, bpffs.ErrInUse) {
+		return false, fmt.Errorf("xdp: PinDir: %w: end the other agent, or give this one another PinDir", err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	names, err := d.pins.Names("")
+	if err != nil {
+		return false, errors.Join(fmt.Errorf("xdp: PinDir: %w", err), d.pins.Close())
+	}
+	return len(names) == 0, nil
+}
+
+// spec gives the program and its maps as configured.
+func (c Config) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := loadBalancer()
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range map[string]int{
+		balancerMapFrontends:      c.MaxFrontends,
+		balancerMapFrontendCounts: c.MaxFrontends,
+		balancerMapRings:          c.MaxFrontends + 1, // a new ring stands beside the old until it is complete
+		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
+		balancerMapServerCounts:   c.MaxBackends + 1,
+		balancerMapFlows:          c.MaxFlows,
+	} {
+		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	for _, m := range spec.Maps {
+		m.Pinning = ebpf.PinByName
+	}
+	return spec, nil
+}
+
+// load loads the program onto the pinned maps, which it makes where they are
+// missing.
+func (d *DataPlane) load() error {
+	spec, err := d.config.spec()
+	if err != nil {
+		return err
+	}
+	if d.reasons, err = dropReasons(spec); err != nil {
+		return err
+	}
+	d.ring = spec.Maps[balancerMapRings].InnerMap.Copy()
+	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
+	})
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return fmt.Errorf("xdp: %w: %w: keep MaxFrontends, MaxBackends and MaxFlows as they were, "+
+			"or remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+	}
+	if err != nil {
+		return fmt.Errorf("xdp: load the balancer: %w", err)
+	}
+	return nil
+}
+
+// dropReasons gives their names from the C enum: DROP_TOO_BIG is "too-big".
+func dropReasons(spec *ebpf.CollectionSpec) ([]string, error) {
+	var enum *btf.Enum
+	if err := spec.Types.TypeByName("drop_reason", &enum); err != nil {
+		return nil, fmt.Errorf("xdp: the object does not say its drop reasons: %w", err)
+	}
+	names := make([]string, balancerDropReasonDROP_REASONS)
+	for _, v := range enum.Values {
+		if v.Value < uint64(len(names)) {
+			names[v.Value] = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v.Name, "DROP_")), "_", "-")
+		}
+	}
+	return names, nil
+}

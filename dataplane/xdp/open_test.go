@@ -1,0 +1,291 @@
+package xdp
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/testkit"
+)
+
+// refused tries to open and wants an error of that kind that says all these.
+func (n *testNet) refused(t *testing.T, c Config, kind error, says ...string) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() error {
+		d, err := Open(c)
+		if err == nil {
+			t.Error("was opened")
+			return d.Detach()
+		}
+		if kind != nil && !errors.Is(err, kind) {
+			t.Errorf("%v: is no %v", err, kind)
+		}
+		for _, s := range says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%v: does not say %q", err, s)
+			}
+		}
+		return nil
+	})
+}
+
+// attachedProgram gives the id of an interface's program, 0 for none.
+func (n *testNet) attachedProgram(t *testing.T, name string) (id uint32) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() error {
+		nic, err := netlink.LinkByName(name)
+		if err == nil && nic.Attrs().Xdp != nil {
+			id = nic.Attrs().Xdp.ProgId
+		}
+		return err
+	})
+	return id
+}
+
+func TestOpenRefusesBadConfig(t *testing.T) {
+	n := newNet(t)
+	for field, change := range map[string]func(*Config){
+		"Interfaces":   func(c *Config) { c.Interfaces = nil },
+		"eth9":         func(c *Config) { c.Interfaces = []string{"eth9"} },
+		"MaxFrontends": func(c *Config) { c.MaxFrontends = -1 },
+		"MaxBackends":  func(c *Config) { c.MaxBackends = -1 },
+		"MaxFlows":     func(c *Config) { c.MaxFlows = -1 },
+		"Mode":         func(c *Config) { c.Mode = "offload" },
+		"Ports: 5-4":   func(c *Config) { c.Ports = PortRange{5, 4} },
+		"SourceV4":     func(c *Config) { c.SourceV4 = own6 },
+		"SourceV6":     func(c *Config) { c.SourceV6 = own4 },
+		"Ports: 40000-50000 overlaps net.ipv4.ip_local_port_range": func(c *Config) { c.Ports = PortRange{40000, 50000} },
+	} {
+		c := config()
+		change(&c)
+		n.refused(t, c, nil, field)
+	}
+	if names, _ := os.ReadDir(config().PinDir); len(names) != 0 {
+		t.Errorf("left behind: %v", names)
+	}
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	id := n.attachedProgram(t, "eth0")
+	n.refused(t, config(), bpffs.ErrInUse, "PinDir", config().PinDir, "end the other agent")
+	other := config()
+	other.PinDir += "2"
+	n.refused(t, other, ErrOccupied, "eth0", `"balancer"`, "end the agent")
+	if now := n.attachedProgram(t, "eth0"); now != id {
+		t.Errorf("program %d became %d", id, now)
+	}
+	if names, _ := os.ReadDir(other.PinDir); len(names) != 0 {
+		t.Errorf("the refused one left %v", names)
+	}
+	must(t, d.Close())
+	n.open(t, config())
+}
+
+func TestForeignProgramIsLeftAlone(t *testing.T) {
+	n := newNet(t)
+	foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "somebodys", Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(pass)), asm.Return()},
+	})
+	must(t, err)
+	defer foreign.Close()
+	var l link.Link
+	testkit.Do(t, n.balancer, func() (err error) {
+		l, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: int(n.eth1)})
+		return err
+	})
+	defer l.Close()
+	c := config()
+	c.Interfaces = []string{"eth0", "eth1"}
+	n.refused(t, c, ErrOccupied, "eth1", "somebodys", "ip link set dev eth1 xdp off")
+	if n.attachedProgram(t, "eth1") == 0 || n.attachedProgram(t, "eth0") != 0 {
+		t.Error("the refusal changed what is attached")
+	}
+}
+
+func TestLayoutMismatch(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	must(t, d.Close())
+	c := config()
+	c.MaxBackends++
+	n.refused(t, c, ErrLayout, "MaxEntries", "remove "+config().PinDir)
+	n.open(t, config())
+
+	c = config()
+	c.PinDir += "3"
+	older := filepath.Join(c.PinDir, "balancer-v999")
+	must(t, os.MkdirAll(older, 0o700))
+	defer os.RemoveAll(c.PinDir)
+	n.refused(t, c, ErrLayout, older, "remove that folder")
+}
+
+func TestGenericFallback(t *testing.T) {
+	n := newNet(t)
+	testkit.Do(t, n.balancer, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "bridge0" // whose driver has no XDP
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	})
+	c := config()
+	c.Interfaces = []string{"eth0", "bridge0"}
+	c.Mode = Native
+	n.refused(t, c, nil, "bridge0")
+	if n.attachedProgram(t, "eth0") != 0 {
+		t.Error("a failed Open left a program on eth0")
+	}
+	c.Mode = Auto
+	d := n.open(t, c)
+	lines := d.Describe().Attached
+	if lines[0] != "eth0: native" || !strings.HasPrefix(lines[1], "bridge0: generic: native refused: ") {
+		t.Errorf("attached %q", lines)
+	}
+	// Another mode is another attachment.
+	must(t, d.Close())
+	c.Mode = Generic
+	d = n.open(t, c)
+	if lines := d.Describe().Attached; lines[0] != "eth0: generic" {
+		t.Errorf("attached %q", lines)
+	}
+	must(t, d.Close())
+	c.Mode, c.Interfaces = Native, []string{"eth0"}
+	d = n.open(t, c)
+	if lines := d.Describe().Attached; len(lines) != 1 || lines[0] != "eth0: native" || n.attachedProgram(t, "bridge0") != 0 {
+		t.Errorf("attached %q, and on bridge0 program %d", lines, n.attachedProgram(t, "bridge0"))
+	}
+}
+
+func TestInterfaceComesAndGoes(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.Interfaces = []string{"eth0", "eth1"}
+	d := n.open(t, c)
+	must(t, d.Close())
+	testkit.Do(t, n.balancer, func() error {
+		nic, err := netlink.LinkByName("eth1")
+		must(t, err)
+		must(t, netlink.LinkDel(nic))
+		n.eth1 = n.wire(t, "eth1", "net1", macEth1, 1400)
+		return nil
+	})
+	d = n.open(t, c)
+	if n.attachedProgram(t, "eth1") == 0 {
+		t.Error("the new eth1 has no program")
+	}
+	must(t, d.Close())
+	c.Interfaces = []string{"eth0"}
+	d = n.open(t, c)
+	if n.attachedProgram(t, "eth1") != 0 || n.attachedProgram(t, "eth0") == 0 {
+		t.Error("eth1 still has its program, or eth0 has lost its own")
+	}
+	var value uint32
+	if err := d.kernel.TxPorts.Lookup(n.eth1, &value); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("packets may still leave by eth1: %v", err)
+	}
+}
+
+func TestDetachLeavesNothing(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	must(t, d.Detach())
+	n.current = nil
+	if n.attachedProgram(t, "eth0") != 0 {
+		t.Error("the program is still attached")
+	}
+	if names, _ := os.ReadDir(config().PinDir); len(names) != 0 {
+		t.Errorf("pins left: %v", names)
+	}
+}
+
+func TestSysctlsAreSet(t *testing.T) {
+	n := newNet(t)
+	n.open(t, config())
+	testkit.Do(t, n.balancer, func() error {
+		for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "ipv4/conf/eth0/accept_local"} {
+			if b, err := os.ReadFile("/proc/sys/net/" + path); err != nil || strings.TrimSpace(string(b)) != "1" {
+				t.Errorf("%s is %q (%v)", path, b, err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestReadOnlySysctl(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(root, "on"), []byte("1\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(root, "off"), []byte("0\n"), 0o600))
+	must(t, unix.Mount(root, root, "", unix.MS_BIND, ""))
+	defer unix.Unmount(root, unix.MNT_DETACH)
+	must(t, unix.Mount("", root, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	if err := (sysctl{"on", "1", "it must"}).set(root); err != nil {
+		t.Errorf("one that is right already: %v", err)
+	}
+	err := sysctl{"off", "1", "it must"}.set(root)
+	if !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "net.off is 0") || !strings.Contains(err.Error(), "because it must") {
+		t.Errorf("one that is not: %v", err)
+	}
+	if err := (sysctl{"ipv6/conf/all/forwarding", "1", "it must"}).set(root); err != nil {
+		t.Errorf("no IPv6: %v", err)
+	}
+	if err := (sysctl{"ipv4/conf/eth9/accept_local", "1", "it must"}).set(root); err == nil {
+		t.Error("no such interface: no error")
+	}
+}
+
+func TestDropReasonsHaveNames(t *testing.T) {
+	spec, err := config().spec()
+	must(t, err)
+	names, err := dropReasons(spec)
+	must(t, err)
+	if len(names) != int(balancerDropReasonDROP_REASONS) || slices.Contains(names, "") || names[balancerDropReasonDROP_TOO_BIG] != "too-big" {
+		t.Errorf("reasons are %q", names)
+	}
+}
+
+func TestAddressesThereAndBack(t *testing.T) {
+	for _, s := range []string{"10.1.2.3", "2001:db8::1", "::1", "0.0.0.0"} {
+		a := netip.MustParseAddr(s)
+		if got := fromAddr(toAddr(a)); got != a {
+			t.Errorf("%s became %s", a, got)
+		}
+	}
+	if got := fromAddr(toAddr(netip.MustParseAddr("::ffff:10.1.2.3"))); got != netip.MustParseAddr("10.1.2.3") {
+		t.Errorf("a mapped address became %s", got)
+	}
+}
+
+// The verifier's work and the size of the code, for the record.
+func TestVerifierStatistics(t *testing.T) {
+	spec, err := config().withDefaults().spec()
+	must(t, err)
+	for _, m := range spec.Maps {
+		m.Pinning = ebpf.PinNone
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+	must(t, err)
+	defer coll.Close()
+	p := coll.Programs[balancerProgBalancer]
+	info, err := p.Info()
+	must(t, err)
+	xlated, err := info.Instructions()
+	must(t, err)
+	jited, ok := info.JitedSize()
+	t.Logf("verifier: %s", strings.TrimSpace(p.VerifierLog))
+	t.Logf("xlated %d instructions, jited %d bytes (%v)", xlated.Size()/asm.InstructionSize, jited, ok)
+	if n, ok := info.VerifiedInstructions(); !ok || n > 200_000 {
+		t.Errorf("the verifier looked at %d instructions: an older kernel may give up", n)
+	}
+}

@@ -1,0 +1,161 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// packet is a frame in words. bytes writes it out with another library's
+// encoders and checksums, so that what the program makes can be compared byte
+// for byte with what it should have made.
+type packet struct {
+	from, to net.HardwareAddr // Ethernet; nil for gateway to eth0
+	src, dst string           // address:port
+	udp      bool
+	flags    string // TCP: of S A F R P; none is A
+	ttl      uint8  // 0 is 64
+	tos      uint8
+	payload  int  // bytes
+	noCheck  bool // UDP: checksum zero
+	option   string
+	outer    *outer
+}
+
+// outer is a tunnel's header.
+type outer struct {
+	src, dst string
+	ttl      uint8
+	option   string
+	label    uint32
+}
+
+var serialize = gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+
+func (p packet) bytes(t testing.TB) []byte {
+	t.Helper()
+	src, dst := netip.MustParseAddrPort(p.src), netip.MustParseAddrPort(p.dst)
+	inner := p.ip(t, src, dst)
+	v6 := src.Addr().Is6()
+	if p.outer != nil {
+		inner = p.outer.wrap(t, inner, v6, p.tos)
+		v6 = netip.MustParseAddr(p.outer.src).Is6()
+	}
+	// By hand: the library would pad to 60 bytes.
+	eth := append(append([]byte(nil), macEth0...), macGateway...)
+	if p.from != nil {
+		eth = append(append([]byte(nil), p.to...), p.from...)
+	}
+	ethertype := layers.EthernetTypeIPv4
+	if v6 {
+		ethertype = layers.EthernetTypeIPv6
+	}
+	return append(binary.BigEndian.AppendUint16(eth, uint16(ethertype)), inner...)
+}
+
+// ip gives the IP packet.
+func (p packet) ip(t testing.TB, src, dst netip.AddrPort) []byte {
+	ttl := p.ttl
+	if ttl == 0 {
+		ttl = 64
+	}
+	proto := layers.IPProtocolTCP
+	if p.udp {
+		proto = layers.IPProtocolUDP
+	}
+	if src.Addr().Is6() {
+		ip := &layers.IPv6{
+			Version: 6, TrafficClass: p.tos, FlowLabel: 0xabcde, NextHeader: proto, HopLimit: ttl,
+			SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice(),
+		}
+		body := p.transport(t, ip, src.Port(), dst.Port())
+		if p.option != "" {
+			body = append(option6(p.option, proto), body...)
+			ip.NextHeader = layers.IPProtocolIPv6Destination
+		}
+		return encode(t, ip, gopacket.Payload(body))
+	}
+	ip := &layers.IPv4{
+		Version: 4, TOS: p.tos, Id: 0x1234, Flags: layers.IPv4DontFragment, TTL: ttl, Protocol: proto,
+		SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice(), Options: option4(p.option),
+	}
+	return encode(t, ip, gopacket.Payload(p.transport(t, ip, src.Port(), dst.Port())))
+}
+
+func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport uint16) []byte {
+	payload := make([]byte, p.payload)
+	for i := range payload {
+		payload[i] = byte(i * 7)
+	}
+	if p.udp {
+		udp := &layers.UDP{SrcPort: layers.UDPPort(sport), DstPort: layers.UDPPort(dport)}
+		must(t, udp.SetNetworkLayerForChecksum(ip))
+		b := encode(t, udp, gopacket.Payload(payload))
+		if p.noCheck {
+			b[6], b[7] = 0, 0
+		}
+		return b
+	}
+	has := func(flag string) bool { return strings.Contains(p.flags, flag) }
+	tcp := &layers.TCP{
+		SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: 7, Ack: 9, Window: 1000,
+		SYN: has("S"), ACK: has("A") || p.flags == "", FIN: has("F"), RST: has("R"), PSH: has("P"),
+	}
+	must(t, tcp.SetNetworkLayerForChecksum(ip))
+	return encode(t, tcp, gopacket.Payload(payload))
+}
+
+// wrap puts the outer header before a packet.
+func (o *outer) wrap(t testing.TB, inner []byte, inner6 bool, tos uint8) []byte {
+	src, dst := netip.MustParseAddr(o.src), netip.MustParseAddr(o.dst)
+	proto := layers.IPProtocolIPv4
+	if inner6 {
+		proto = layers.IPProtocolIPv6
+	}
+	if src.Is4() {
+		return encode(t, &layers.IPv4{
+			Version: 4, TOS: tos, Flags: layers.IPv4DontFragment, TTL: o.ttl, Protocol: proto,
+			SrcIP: src.AsSlice(), DstIP: dst.AsSlice(), Options: option4(o.option),
+		}, gopacket.Payload(inner))
+	}
+	ip := &layers.IPv6{
+		Version: 6, TrafficClass: tos, FlowLabel: o.label, NextHeader: proto, HopLimit: o.ttl,
+		SrcIP: src.AsSlice(), DstIP: dst.AsSlice(),
+	}
+	if o.option != "" {
+		inner = append(option6(o.option, proto), inner...)
+		ip.NextHeader = layers.IPProtocolIPv6Destination
+	}
+	return encode(t, ip, gopacket.Payload(inner))
+}
+
+// option4 is the Fairlead option of IPv4, written anew rather than by the
+// program's own header.
+func option4(endpoint string) []layers.IPv4Option {
+	if endpoint == "" {
+		return nil
+	}
+	e := netip.MustParseAddrPort(endpoint)
+	return []layers.IPv4Option{{
+		OptionType: 0x9e, OptionLength: 8,
+		OptionData: binary.BigEndian.AppendUint16(e.Addr().AsSlice(), e.Port()),
+	}}
+}
+
+func option6(endpoint string, next layers.IPProtocol) []byte {
+	e := netip.MustParseAddrPort(endpoint)
+	b := append([]byte{byte(next), 2, 0x1e, 20}, e.Addr().AsSlice()...)
+	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
+}
+
+func encode(t testing.TB, all ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buf := gopacket.NewSerializeBuffer()
+	must(t, gopacket.SerializeLayers(buf, serialize, all...))
+	return append([]byte(nil), buf.Bytes()...)
+}

@@ -1,0 +1,255 @@
+package xdp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// sum16 is the Internet checksum over parts (RFC 1071), each of even length
+// but the last; 0 over what carries its own right checksum.
+func sum16(parts ...[]byte) uint16 {
+	var sum uint32
+	for _, b := range parts {
+		for i := 0; i+1 < len(b); i += 2 {
+			sum += uint32(b[i])<<8 | uint32(b[i+1])
+		}
+		if len(b)%2 == 1 {
+			sum += uint32(b[len(b)-1]) << 8
+		}
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// anatomy is what a reader that trusts nothing finds in an IP packet.
+type anatomy struct {
+	length   int  // of the IP packet, at most what is there
+	whole    bool // every length fits
+	headerOK bool // IPv4's checksum
+	l4OK     bool // the transport's checksum is right or absent; for tunnels the inner packet's
+	ttl      byte
+	src, dst netip.Addr
+	proto    byte
+	depth    int
+}
+
+// dissect reads an IP packet of any kind that the program takes or makes.
+func dissect(b []byte) (a anatomy) {
+	if len(b) < 20 {
+		return a
+	}
+	var pseudo, body []byte
+	switch b[0] >> 4 {
+	case 4:
+		header := int(b[0]&15) * 4
+		a.length = int(binary.BigEndian.Uint16(b[2:]))
+		if header < 20 || a.length < header || a.length > len(b) {
+			return a
+		}
+		a.headerOK, a.ttl, a.proto = sum16(b[:header]) == 0, b[8], b[9]
+		a.src, a.dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+		pseudo, body = bytes.Clone(b[12:20]), b[header:a.length]
+	case 6:
+		if len(b) < 40 {
+			return a
+		}
+		a.length = 40 + int(binary.BigEndian.Uint16(b[4:]))
+		if a.length > len(b) {
+			return a
+		}
+		a.headerOK, a.ttl, a.proto = true, b[7], b[6]
+		a.src, a.dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+		pseudo, body = bytes.Clone(b[8:40]), b[40:a.length]
+		if a.proto == 60 && len(body) >= 24 && body[1] == 2 {
+			a.proto, body = body[0], body[24:]
+		}
+	default:
+		return a
+	}
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
+	pseudo = append(pseudo, 0, 0, 0, a.proto)
+	a.transport(pseudo, body)
+	return a
+}
+
+func (a *anatomy) transport(pseudo, body []byte) {
+	switch {
+	case a.proto == 6 && len(body) >= 20:
+		offset := int(body[12]>>4) * 4
+		a.whole = offset >= 20 && offset <= len(body)
+		a.l4OK = sum16(pseudo, body) == 0
+	case a.proto == 17 && len(body) >= 8:
+		// Summed over the IP packet's payload, as the program keeps it, even
+		// where UDP's own length says less.
+		length := int(binary.BigEndian.Uint16(body[4:]))
+		a.whole = length >= 8 && length <= len(body)
+		a.l4OK = sum16(pseudo, body) == 0 || body[6] == 0 && body[7] == 0
+	case a.proto == 4 || a.proto == 41:
+		inner := dissect(body)
+		a.whole, a.l4OK, a.depth = inner.whole && inner.length == len(body), inner.l4OK && inner.headerOK, inner.depth+1
+	}
+}
+
+// wrongOut says what is wrong with a frame that the program has changed.
+func wrongOut(in, out []byte, v verdict, reachable map[netip.Addr]bool) error {
+	was, is := dissect(in[14:]), dissect(out[14:])
+	switch {
+	case !was.whole:
+		return fmt.Errorf("a malformed packet was sent on")
+	case !is.whole:
+		return fmt.Errorf("a malformed packet was made")
+	case is.length > 1500 || is.length+14 > len(out):
+		return fmt.Errorf("%d bytes of IP in a frame of %d", is.length, len(out))
+	case is.depth > 0 && !is.headerOK && was.headerOK, is.depth == 0 && is.headerOK != was.headerOK:
+		return fmt.Errorf("IPv4 checksum: right before %v, after %v", was.headerOK, is.headerOK)
+	case is.depth > 0 && is.l4OK != (was.l4OK && was.headerOK), is.depth == 0 && is.l4OK != was.l4OK:
+		return fmt.Errorf("checksum: right before %v, after %v", was.l4OK, is.l4OK)
+	case is.ttl == 0 || v == tx && is.depth == 0 && is.ttl != was.ttl-1:
+		return fmt.Errorf("TTL %d became %d", was.ttl, is.ttl)
+	case !reachable[is.dst]:
+		return fmt.Errorf("sent to %s", is.dst)
+	case v == tx && (!bytes.Equal(out[:6], macGateway) || !bytes.Equal(out[6:12], macEth0)):
+		return fmt.Errorf("sent with MAC addresses %x", out[:12])
+	}
+	return nil
+}
+
+// mutate damages a frame in a few places, most in its headers.
+func mutate(rng *rand.Rand, frame []byte) []byte {
+	for range rng.IntN(4) {
+		at := rng.IntN(len(frame))
+		if rng.IntN(4) > 0 {
+			at = rng.IntN(min(len(frame), 14+60))
+		}
+		switch rng.IntN(3) {
+		case 0:
+			frame[at] ^= 1 << rng.IntN(8)
+		case 1:
+			frame[at] = byte(rng.Uint32())
+		case 2:
+			frame[at] = []byte{0, 1, 0xff, 0x45, 0x60, 6, 17, 60, 4, 41}[rng.IntN(10)]
+		}
+	}
+	switch rng.IntN(12) {
+	case 0:
+		return frame[:max(14, rng.IntN(len(frame)+1))]
+	case 1:
+		return append(frame, make([]byte, rng.IntN(64))...)
+	}
+	return frame
+}
+
+// randomFrames are whole packets to the frontends, answers among them.
+func randomFrames(t *testing.T, rng *rand.Rand, n *testNet, d *DataPlane) (frames [][]byte) {
+	for i := range 400 {
+		v6 := i%2 == 0
+		vip := netip.MustParseAddrPort(vips[v6])
+		p := packet{
+			src:   netip.AddrPortFrom(netip.MustParseAddr(addrOf(clients[v6])), uint16(1024+rng.IntN(9))).String(),
+			dst:   netip.AddrPortFrom(vip.Addr(), uint16(80+rng.IntN(6))).String(),
+			udp:   rng.IntN(2) == 0,
+			flags: []string{"S", "A", "FA", "R", "SA", "PA"}[rng.IntN(6)], ttl: uint8(1 + rng.IntN(255)), tos: uint8(rng.Uint32()),
+			payload: []int{0, 1, rng.IntN(100), rng.IntN(1460)}[rng.IntN(4)], noCheck: !v6 && rng.IntN(4) == 0,
+		}
+		frame := p.bytes(t)
+		frames = append(frames, frame)
+		_, out := n.run(t, d, frame)
+		if p.dst == netip.AddrPortFrom(vip.Addr(), 82).String() && len(out) == len(frame) { // fullnat: its answer
+			answer := p
+			sport := 14 + 20
+			if v6 {
+				sport += 20
+			}
+			answer.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(servers[v6])), 8082).String()
+			answer.dst = netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), binary.BigEndian.Uint16(out[sport:])).String()
+			frames = append(frames, answer.bytes(t))
+		}
+	}
+	return frames
+}
+
+// Whatever comes in, the program makes no malformed packet, breaks no checksum
+// and sends nothing where nothing belongs.
+func TestRandomPackets(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	rng := rand.New(rand.NewPCG(11, 12))
+	reachable := map[netip.Addr]bool{}
+	for _, v6 := range []bool{false, true} {
+		host := netip.MustParseAddr(addrOf(servers[v6]))
+		other := netip.MustParseAddr(addrOf(servers[!v6]))
+		reachable[host], reachable[host.Next()], reachable[netip.MustParseAddr(addrOf(clients[v6]))] = true, true, true
+		vip := netip.MustParseAddrPort(vips[v6]).Addr()
+		for i, method := range []service.Method{service.Tunnel, service.DirectNAT, service.FullNAT, service.Tunnel, service.DirectNAT, service.Tunnel} {
+			port := uint16(80 + i)
+			backends := []string{netip.AddrPortFrom(host, 8000+port).String(), netip.AddrPortFrom(host.Next(), 8000+port).String()}
+			if i == 2 {
+				backends = backends[:1]
+			}
+			if i == 3 {
+				backends = []string{netip.AddrPortFrom(other, 8083).String()}
+			}
+			f := frontend(method, netip.AddrPortFrom(vip, port).String(), 0, backends...)
+			if i > 3 {
+				f.Backends[1].Weight = 0 // second chances
+			}
+			if i == 5 {
+				f.Scheduler = service.RoundRobin
+			}
+			both(t, d, f)
+		}
+	}
+	base := randomFrames(t, rng, n, d)
+	verdicts := map[verdict]int{}
+	const packets = 300_000
+	deadline := time.Now().Add(20 * time.Second)
+	done := 0
+	opts := ebpf.RunOptions{}
+	out := make([]byte, 4096)
+	testkit.Do(t, n.balancer, func() error {
+		for ; done < packets && time.Now().Before(deadline); done++ {
+			in := mutate(rng, bytes.Clone(base[rng.IntN(len(base))]))
+			opts.Data, opts.DataOut = in, out
+			opts.Context = xdpMD{DataEnd: uint32(len(in)), IngressIfindex: n.eth0}
+			code, err := d.kernel.Balancer.Run(&opts)
+			if err != nil {
+				return fmt.Errorf("%w: %x", err, in)
+			}
+			v := verdict(code)
+			verdicts[v]++
+			if v == drop || v == pass && bytes.Equal(in, opts.DataOut) {
+				continue
+			}
+			if v != tx && v != pass {
+				t.Fatalf("verdict %v:\n%s", v, hex.Dump(in))
+			}
+			reachable[dissect(in[14:]).src] = true // its answers, though it be a damaged address
+			if err := wrongOut(in, opts.DataOut, v, reachable); err != nil {
+				t.Fatalf("packet %d, %v: %v\n in %s\nout %s", done, v, err, hex.Dump(in), hex.Dump(opts.DataOut))
+			}
+		}
+		return nil
+	})
+	t.Logf("%d packets: %v; %v", done, verdicts, d.Describe().Drops)
+	if done < packets/20 {
+		t.Errorf("only %d packets in 20 s", done)
+	}
+	for _, v := range []verdict{drop, pass, tx} {
+		if verdicts[v] < done/100 {
+			t.Errorf("%v only %d times", v, verdicts[v])
+		}
+	}
+}

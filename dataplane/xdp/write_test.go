@@ -1,0 +1,256 @@
+package xdp
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// state is what the kernel holds: as listed, and how many numbers are in use,
+// which shows what was left behind.
+func state(t *testing.T, d *DataPlane) string {
+	t.Helper()
+	list, err := d.List()
+	must(t, err)
+	servers, err := d.servers()
+	must(t, err)
+	rings := 0
+	for i := range d.kernel.Rings.MaxEntries() {
+		var id uint32
+		if d.kernel.Rings.Lookup(i, &id) == nil {
+			rings++
+		}
+	}
+	return fmt.Sprintf("%s servers %d rings %d", show(list...), len(servers), rings)
+}
+
+// show prints whole frontends, not only their keys, as fmt would by itself.
+func show(list ...dataplane.Frontend) string {
+	var all []string
+	for _, f := range list {
+		s := fmt.Sprintf("%s %s %s %d:", f.Key, f.Method, f.Scheduler, f.RingSize)
+		for _, b := range f.Backends {
+			s += fmt.Sprintf(" %s*%d", b.Addr, b.Weight)
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, "\n ")
+}
+
+// listed is show of what List gives.
+func listed(t *testing.T, d *DataPlane) string {
+	t.Helper()
+	list, err := d.List()
+	must(t, err)
+	return show(list...)
+}
+
+// where gives the servers that some flows go to.
+func where(t *testing.T, n *testNet, d *DataPlane) string {
+	t.Helper()
+	var all []string
+	for port := 1024; port < 1064; port++ {
+		in := packet{src: fmt.Sprintf("192.168.0.2:%d", port), dst: vips[false]}
+		v, out := n.run(t, d, in.bytes(t))
+		all = append(all, fmt.Sprintf("%v %x", v, out[30:34]))
+	}
+	return strings.Join(all, "\n")
+}
+
+var (
+	frontendBefore = frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80", "172.16.5.2:80", "172.16.5.3:80")
+	frontendAfter  = frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.2:80", "172.16.5.3:80", "172.16.5.4:80")
+	frontendOther  = frontend(service.DirectNAT, vips[false], service.TCP, "172.16.5.2:80", "172.16.5.9:80")
+)
+
+func init() { frontendOther.RingSize = 509 }
+
+func TestRefusalsLeaveTheOld(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxBackends, c.MaxFrontends = 4, 2
+	d := n.open(t, c)
+	upsert(t, d, frontendBefore)
+	held, went := state(t, d), where(t, n, d)
+	with := func(change func(*dataplane.Frontend)) dataplane.Frontend {
+		f := frontendAfter
+		change(&f)
+		return f
+	}
+	for says, f := range map[string]dataplane.Frontend{
+		"is not a prime":   with(func(f *dataplane.Frontend) { f.RingSize = 250 }),
+		"MaxBackends":      frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
+		"no backends":      with(func(f *dataplane.Frontend) { f.Backends = nil }),
+		"nat44":            with(func(f *dataplane.Frontend) { f.Method = "nat44" }),
+		"lc":               with(func(f *dataplane.Frontend) { f.Scheduler = "lc" }),
+		"protocol":         with(func(f *dataplane.Frontend) { f.Protocol = 132 }),
+		"another family":   frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
+		"of both families": frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
+		"ring size":        with(func(f *dataplane.Frontend) { f.RingSize = -1 }),
+	} {
+		err := d.Upsert(f)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: refused with %v", says, err)
+		}
+		if got := where(t, n, d); got != went {
+			t.Errorf("%s: traffic changed", says)
+		}
+		must(t, d.Delete(service.Key{VIP: own4, Port: 1, Protocol: service.TCP})) // heals
+		upsert(t, d, frontendBefore)
+		if got := state(t, d); got != held {
+			t.Errorf("%s: holds\n %s\nheld\n %s", says, got, held)
+		}
+	}
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.7:80", service.TCP, "172.16.6.1:1"))
+	if err := d.Upsert(frontend(service.Tunnel, "10.1.1.8:80", service.TCP, "172.16.6.1:1")); err == nil || !strings.Contains(err.Error(), "MaxFrontends") {
+		t.Errorf("a frontend too many: %v", err)
+	}
+}
+
+// mapsOf gives each map of the data plane, to be replaced by a closed one:
+// every call to it then fails.
+func mapsOf(d *DataPlane) map[string]**ebpf.Map {
+	out := map[string]**ebpf.Map{}
+	v := reflect.ValueOf(&d.kernel.balancerMaps).Elem()
+	for i := range v.NumField() {
+		out[v.Type().Field(i).Name] = v.Field(i).Addr().Interface().(**ebpf.Map)
+	}
+	return out
+}
+
+// Whichever map fails at a change, traffic sees the old or the new, and the
+// next call brings the new with nothing left over.
+func TestFaults(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	changes := map[string][2]dataplane.Frontend{
+		"ring": {frontendBefore, frontendAfter}, "all": {frontendBefore, frontendOther},
+	}
+	for kind, change := range changes {
+		for name, m := range mapsOf(d) {
+			upsert(t, d, change[1])
+			newState, newWhere := state(t, d), where(t, n, d)
+			upsert(t, d, change[0])
+			oldWhere := where(t, n, d)
+
+			whole := *m
+			closed, err := whole.Clone()
+			must(t, err)
+			must(t, closed.Close())
+			*m = closed
+			failed := d.Upsert(change[1])
+			*m = whole
+
+			// What may be second depends on the ring before, where it goes does not.
+			if got := where(t, n, d); got != oldWhere && got != newWhere {
+				t.Errorf("%s, %s broken (%v): traffic sees neither the old nor the new:\n%s", kind, name, failed, got)
+			}
+			upsert(t, d, change[1])
+			if got := state(t, d); got != newState {
+				t.Errorf("%s, %s broken (%v): holds then\n %s\nwant\n %s", kind, name, failed, got, newState)
+			}
+		}
+	}
+	for name, m := range mapsOf(d) {
+		upsert(t, d, frontendBefore)
+		whole := *m
+		closed, err := whole.Clone()
+		must(t, err)
+		must(t, closed.Close())
+		*m = closed
+		d.Delete(frontendBefore.Key) // may or may not fail
+		*m = whole
+		must(t, d.Delete(frontendBefore.Key))
+		if got := state(t, d); got != " servers 0 rings 0" {
+			t.Errorf("delete, %s broken: leaves %s", name, got)
+		}
+	}
+}
+
+// An agent that dies in the middle of a change: its successor finds the old or
+// the new, and clears the rest away.
+func TestDeathInTheMiddle(t *testing.T) {
+	for name, committed := range map[string]bool{"before": false, "after": true} {
+		for kind, next := range map[string]dataplane.Frontend{"ring": frontendAfter, "all": frontendOther} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				n := newNet(t)
+				d := n.open(t, config())
+				upsert(t, d, next)
+				newState, newWhere := state(t, d), where(t, n, d)
+				upsert(t, d, frontendBefore)
+				oldList, oldWhere := listed(t, d), where(t, n, d)
+
+				c, err := d.prepare(next)
+				must(t, err)
+				if committed {
+					must(t, d.commit(c))
+				}
+				must(t, d.Close())
+				d = n.open(t, config())
+				want := oldWhere
+				if committed {
+					want = newWhere
+				}
+				if got := where(t, n, d); got != want {
+					t.Error("traffic goes elsewhere")
+				}
+				if got := listed(t, d); !committed && got != oldList {
+					t.Errorf("lists %s, want %s", got, oldList)
+				} else if committed && got == show(next) {
+					t.Error("lists the new, though it is not settled")
+				}
+				upsert(t, d, next)
+				if got := state(t, d); got != newState {
+					t.Errorf("holds\n %s\nwant\n %s", got, newState)
+				}
+			})
+		}
+	}
+}
+
+// What somebody else removes from the kernel shows in List and heals by Upsert.
+func TestHealsWhatWasRemoved(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontendBefore)
+	held, went := state(t, d), where(t, n, d)
+	must(t, d.kernel.Frontends.Delete(toKey(frontendBefore.Key)))
+	if list, err := d.List(); err != nil || len(list) != 0 {
+		t.Errorf("lists %v, %v", list, err)
+	}
+	upsert(t, d, frontendBefore)
+	if got := state(t, d); got != held {
+		t.Errorf("holds\n %s\nheld\n %s", got, held)
+	}
+	must(t, d.kernel.Rings.Delete(d.held[frontendBefore.Key].value.Ring))
+	upsert(t, d, frontendBefore)
+	if got := where(t, n, d); got != went {
+		t.Error("the ring did not come back")
+	}
+}
+
+func TestNumbersAreGivenBack(t *testing.T) {
+	p := newPool("things", 1, 4)
+	take := func(want uint32) {
+		t.Helper()
+		if got, err := p.take(); err != nil || got != want {
+			t.Errorf("took %d, %v; want %d", got, err, want)
+		}
+	}
+	p.mark(2)
+	take(1)
+	take(3)
+	if _, err := p.take(); err == nil || !strings.Contains(err.Error(), "3 things") {
+		t.Errorf("a fourth: %v", err)
+	}
+	p.giveBack(1)
+	p.giveBack(2)
+	take(1)
+	take(2)
+}

@@ -1,0 +1,123 @@
+// Package xdp is the data plane in the kernel's driver path: it loads the
+// program of bpf/balancer.c, attaches it and writes its maps. Maps and links
+// are pinned, so that forwarding goes on while no agent runs and a new one
+// takes over without a packet lost. What the program does with a packet is
+// written in C only; which frontends there should be is decided elsewhere.
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/service"
+)
+
+// DataPlane is the XDP data plane. Counters and Describe may be called from
+// any goroutine, the other methods from one.
+type DataPlane struct {
+	config  Config
+	pins    *bpffs.Dir
+	kernel  balancerObjects
+	links   map[string]link.Link // by interface
+	reasons []string             // of drops, by number
+	ring    *ebpf.MapSpec        // of any size
+
+	mu       sync.Mutex
+	attached []string // for Describe
+	held     map[service.Key]*held
+	ids      ids
+	// stale says that a call has failed half-way: what is held is read from
+	// the kernel again before the next one.
+	stale bool
+}
+
+var _ dataplane.DataPlane = (*DataPlane)(nil)
+
+// Open loads the program, takes over what a predecessor left in PinDir, and
+// attaches to every interface. It works in the network namespace of the
+// calling thread. When it fails it leaves things as they were.
+func Open(c Config) (*DataPlane, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := checkPorts(c.Ports); err != nil {
+		return nil, err
+	}
+	if err := setSysctls(c.Interfaces); err != nil {
+		return nil, err
+	}
+	d := &DataPlane{config: c, links: map[string]link.Link{}}
+	fresh, err := d.openPins()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.open(); err != nil {
+		if fresh {
+			return nil, errors.Join(err, d.Detach())
+		}
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *DataPlane) open() error {
+	if err := d.load(); err != nil {
+		return err
+	}
+	if err := d.read(); err != nil {
+		return err
+	}
+	if err := d.SetSources(d.config.SourceV4, d.config.SourceV6); err != nil {
+		return err
+	}
+	return d.attach()
+}
+
+// SetSources changes the balancer's own addresses. Flows of fullnat that used
+// another one are lost.
+func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
+	if err := validateSources(v4, v6); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	set := balancerSettings{
+		Layout: balancerLayoutLAYOUT,
+		Own4:   toAddr(v4), Own6: toAddr(v6),
+		PortFirst: d.config.Ports.First, PortCount: d.config.Ports.Last - d.config.Ports.First + 1,
+	}
+	if err := d.kernel.Settings.Put(uint32(0), set); err != nil {
+		return fmt.Errorf("xdp: write settings: %w", err)
+	}
+	d.config.SourceV4, d.config.SourceV6 = v4, v6
+	return nil
+}
+
+// Close lets go of the data plane, which goes on forwarding.
+func (d *DataPlane) Close() error {
+	var errs []error
+	for _, l := range d.links {
+		errs = append(errs, l.Close())
+	}
+	errs = append(errs, d.kernel.Close(), d.pins.Close())
+	return errors.Join(errs...)
+}
+
+// Detach takes the data plane out of the kernel: the programs from the
+// interfaces, and everything that it held.
+func (d *DataPlane) Detach() error {
+	var errs []error
+	for _, l := range d.links {
+		errs = append(errs, endLink(l))
+	}
+	errs = append(errs, d.kernel.Close(), d.pins.RemoveAll())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,189 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits of what a Service may ask for.
+const (
+	// MinRingSize still gives three servers shares within 1 %.
+	MinRingSize = 251
+	// MaxWeight is LVS's.
+	MaxWeight = 65535
+	// MinInterval and MaxInterval bound the time between two probes.
+	MinInterval = 10 * time.Millisecond
+	MaxInterval = time.Hour
+	// MaxThreshold bounds Rise and Fall.
+	MaxThreshold = 1000
+)
+
+// FieldError says which field of a Service is wrong and what would be right.
+type FieldError struct {
+	// Field is the path in the model: "ringSize", "health.interval",
+	// "frontends[0].backends[2].weight".
+	Field   string
+	Message string
+}
+
+func (e FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// Validate gives everything that is wrong with s; nothing for a Service that
+// may be published.
+func (s *Service) Validate() []FieldError {
+	v := &validator{}
+	v.check(s.ID.Namespace != "", "id.namespace", "is empty; every Service has a namespace")
+	v.check(s.ID.Name != "", "id.name", "is empty; every Service has a name")
+	v.check(slices.Contains(Methods, s.Method), "method", "unknown method %q; want %s", s.Method, Alternatives(Methods))
+	v.check(slices.Contains(Schedulers, s.Scheduler), "scheduler", "unknown scheduler %q; want %s",
+		s.Scheduler, Alternatives(Schedulers))
+	v.ringSize(s.RingSize)
+	v.health(s.Health)
+	v.prefixes(s)
+	v.frontends(s)
+	return v.errs
+}
+
+// Alternatives writes valid values as a sentence does: "a, b or c".
+func Alternatives[T ~string](valid []T) string {
+	b := &strings.Builder{}
+	for i, x := range valid {
+		switch {
+		case i > 0 && i == len(valid)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(x))
+	}
+	return b.String()
+}
+
+type validator struct{ errs []FieldError }
+
+// check notes what is wrong unless ok.
+func (v *validator) check(ok bool, field, format string, args ...any) bool {
+	if !ok {
+		v.errs = append(v.errs, FieldError{field, fmt.Sprintf(format, args...)})
+	}
+	return ok
+}
+
+func (v *validator) ringSize(n int) {
+	if !v.check(n >= MinRingSize && n <= MaxRingSize, "ringSize", "%d is out of range; want a prime from %d to %d, such as %d",
+		n, MinRingSize, MaxRingSize, DefaultRingSize) || isPrime(n) {
+		return
+	}
+	// Both limits are primes, so there is always one on either side.
+	below, above := n-1, n+1
+	for !isPrime(below) {
+		below--
+	}
+	for !isPrime(above) {
+		above++
+	}
+	v.check(false, "ringSize", "%d is not a prime; the nearest are %d and %d", n, below, above)
+}
+
+func isPrime(n int) bool {
+	for d := 2; d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+func (v *validator) health(h HealthCheck) {
+	if !v.check(slices.Contains(Checks, h.Kind), "health.kind", "unknown health check %q; want %s", h.Kind, Alternatives(Checks)) ||
+		h.Kind == CheckNone {
+		return
+	}
+	v.check(h.Interval >= MinInterval && h.Interval <= MaxInterval, "health.interval",
+		"%s is out of range; want %s to %s", h.Interval, MinInterval, MaxInterval)
+	v.check(h.Timeout > 0, "health.timeout", "%s is out of range; want more than 0", h.Timeout)
+	v.check(h.Timeout <= h.Interval, "health.timeout",
+		"%s is longer than the interval of %s, so that probes would overtake one another", h.Timeout, h.Interval)
+	v.check(h.Rise >= 1 && h.Rise <= MaxThreshold, "health.rise", "%d is out of range; want 1 to %d", h.Rise, MaxThreshold)
+	v.check(h.Fall >= 1 && h.Fall <= MaxThreshold, "health.fall", "%d is out of range; want 1 to %d", h.Fall, MaxThreshold)
+	if h.Kind == CheckHTTP {
+		v.check(strings.HasPrefix(h.Path, "/") && printable(h.Path) && !strings.Contains(h.Path, "#"), "health.path",
+			"%q is not a path; want one like \"/healthz\"", h.Path)
+		v.check(printable(h.Host) && !strings.ContainsAny(h.Host, "/?#@"), "health.host",
+			"%q is not a host name; want one like \"www.example.org\"", h.Host)
+	}
+}
+
+// printable says that s has neither spaces nor control characters nor
+// anything beyond ASCII.
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func (v *validator) prefixes(s *Service) {
+	for i, p := range s.Prefixes {
+		field := fmt.Sprintf("prefixes[%d]", i)
+		if !v.check(p.IsValid(), field, "is not a prefix; want one like 10.1.1.0/24") ||
+			!v.check(p == p.Masked(), field, "%s has bits beyond its length; did you mean %s?", p, p.Masked()) ||
+			!v.check(p.Bits() > 0, field, "%s is everything; want a prefix around the VIPs", p) {
+			continue
+		}
+		v.check(!slices.Contains(s.Prefixes[:i], p), field, "%s is given twice", p)
+		v.check(slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return p.Contains(f.VIP) }), field,
+			"%s contains no VIP of this Service", p)
+	}
+}
+
+func (v *validator) frontends(s *Service) {
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		field := fmt.Sprintf("frontends[%d]", i)
+		v.check(i == 0 || s.Frontends[i-1].Key.Compare(f.Key) < 0, field, "%s is out of order or given twice", f.Key)
+		v.check(f.Protocol == TCP || f.Protocol == UDP, field+".protocol", "%s is not served; want TCP or UDP", f.Protocol)
+		v.check(f.Port != 0, field+".port", "0 is out of range; want 1 to 65535")
+		if err := CheckUnicast(f.VIP); err != nil {
+			v.check(false, field+".vip", "%s", err)
+			continue
+		}
+		for j, b := range f.Backends {
+			v.backend(s.Method, f, j, b, fmt.Sprintf("%s.backends[%d]", field, j))
+		}
+	}
+}
+
+func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field string) {
+	if err := CheckUnicast(b.Addr.Addr()); err != nil {
+		v.check(false, field+".addr", "%s", err)
+		return
+	}
+	v.check(i == 0 || f.Backends[i-1].Compare(b) < 0, field, "%s is out of order or given twice", b.Addr)
+	v.check(b.Addr.Port() != 0, field+".port", "0 is out of range; want 1 to 65535")
+	v.check(b.Weight <= MaxWeight, field+".weight", "%d is out of range; want 0 to %d", b.Weight, MaxWeight)
+	v.check(b.Addr.Addr() != f.VIP, field+".addr", "%s is the VIP itself", f.VIP)
+	v.check(b.Addr.Addr().Is4() == f.Backends[0].Addr.Addr().Is4(), field+".addr",
+		"%s is of another family than its sibling %s", b.Addr.Addr(), f.Backends[0].Addr.Addr())
+	v.check(m == Tunnel || b.Addr.Addr().Is4() == f.VIP.Is4(), field+".addr",
+		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
+}
+
+// CheckUnicast says why a cannot be a VIP's or a server's address, or nil. It
+// refuses what Kubernetes refuses for endpoints, and addresses that have two
+// spellings.
+func CheckUnicast(a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return fmt.Errorf("is not an IP address")
+	case a.Zone() != "":
+		return fmt.Errorf("%s has a zone; want an address that is valid everywhere", a)
+	case a.Is4In6():
+		return fmt.Errorf("%s is an IPv4 address in IPv6 clothes; write %s", a, a.Unmap())
+	case a.IsUnspecified(), a.IsLoopback(), a.IsMulticast(), a.IsLinkLocalUnicast(), a == broadcast:
+		return fmt.Errorf("%s is not a unicast address that can be routed to", a)
+	}
+	return nil
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

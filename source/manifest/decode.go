@@ -1,0 +1,398 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+)
+
+// located is a fault and its line in the file.
+type located struct {
+	fault
+	line int
+}
+
+// decoder turns a node tree into JSON for one of the API's own types. On the
+// way it finds what strict decoding would refuse, but with its line: unknown
+// and double fields, and values of the wrong type.
+type decoder struct {
+	// budget is what is left of what aliases may blow the text up to.
+	budget int
+	depth  int
+	faults []located
+	out    bytes.Buffer
+}
+
+// newDecoder makes a decoder for the objects of one text.
+func newDecoder(text []byte) *decoder { return &decoder{budget: 10*len(text) + 1000} }
+
+// decode reads an object strictly into one of the API's types.
+func (d *decoder) decode(n *yaml.Node, into any) []located {
+	d.out.Reset()
+	d.faults = nil
+	d.value(n, reflect.TypeOf(into).Elem(), "")
+	if len(d.faults) > 0 {
+		return d.faults
+	}
+	strict, err := kjson.UnmarshalStrict(d.out.Bytes(), into)
+	if err != nil {
+		strict = append(strict, err)
+	}
+	for _, err := range strict {
+		d.refuse(n, "", "%s", err)
+	}
+	return d.faults
+}
+
+func (d *decoder) refuse(n *yaml.Node, path, format string, args ...any) {
+	d.faults = append(d.faults, located{fault{path, fmt.Sprintf(format, args...)}, n.Line})
+}
+
+// spend counts what is written, so that aliases of aliases end, and gives the
+// node that an alias stands for.
+func (d *decoder) spend(n *yaml.Node, path string) (*yaml.Node, bool) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if d.budget < 0 {
+		return n, false // already told
+	}
+	if d.budget -= 1 + len(n.Value); d.budget < 0 || d.depth > maxDepth {
+		d.budget = -1
+		d.refuse(n, path, "the aliases of this text unfold without measure, or it nests deeper than %d", maxDepth)
+		return n, false
+	}
+	return n, true
+}
+
+// value writes n as JSON for type t.
+func (d *decoder) value(n *yaml.Node, t reflect.Type, path string) {
+	n, ok := d.spend(n, path)
+	if !ok {
+		return
+	}
+	d.depth++
+	defer func() { d.depth-- }()
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		d.out.WriteString("null")
+	case reflect.PointerTo(t).Implements(unmarshaler):
+		d.custom(n, t, path)
+	case t.Kind() == reflect.Struct:
+		d.object(n, t, path)
+	case t.Kind() == reflect.Map:
+		d.entries(n, t.Elem(), path)
+	case t.Kind() == reflect.Slice:
+		d.list(n, t.Elem(), path)
+	case t.Kind() == reflect.Interface:
+		d.anything(n, path)
+	default:
+		d.scalar(n, t, path)
+	}
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// custom writes a value of a type that reads itself: times, int-or-string,
+// managed fields.
+func (d *decoder) custom(n *yaml.Node, t reflect.Type, path string) {
+	start := d.out.Len()
+	d.anything(n, path)
+	if len(d.faults) > 0 {
+		return
+	}
+	err := json.Unmarshal(d.out.Bytes()[start:], reflect.New(t).Interface())
+	switch {
+	case err == nil:
+	case t == reflect.TypeFor[metav1.Time](), t == reflect.TypeFor[metav1.MicroTime]():
+		d.refuse(n, path, "want a time like \"2026-01-02T15:04:05Z\", got %s", got(n))
+	default:
+		d.refuse(n, path, "is not a %s: %s", t.Name(), err)
+	}
+}
+
+func (d *decoder) object(n *yaml.Node, t reflect.Type, path string) {
+	if n.Kind != yaml.MappingNode {
+		d.refuse(n, path, "want fields, got %s", got(n))
+		return
+	}
+	fields := fieldsOf(t)
+	d.out.WriteByte('{')
+	field := func(name string) string { return join(path, name) }
+	d.pairs(n, path, field, func(key, value *yaml.Node) {
+		at := field(key.Value)
+		ft, ok := fields.types[key.Value]
+		if !ok {
+			d.refuse(key, at, "unknown field%s", fields.mend(key.Value))
+			return
+		}
+		d.key(key.Value)
+		d.value(value, ft, at)
+	})
+	d.out.WriteByte('}')
+}
+
+func (d *decoder) entries(n *yaml.Node, elem reflect.Type, path string) {
+	if n.Kind != yaml.MappingNode {
+		d.refuse(n, path, "want key: value, got %s", got(n))
+		return
+	}
+	d.out.WriteByte('{')
+	entry := func(name string) string { return path + "[" + name + "]" }
+	d.pairs(n, path, entry, func(key, value *yaml.Node) {
+		d.key(key.Value)
+		d.value(value, elem, entry(key.Value))
+	})
+	d.out.WriteByte('}')
+}
+
+// pairs calls each for the pairs of a mapping and of what is merged into it
+// ("<<"), but the mapping's own win. A key that stands twice is refused; at
+// gives the path of a key.
+func (d *decoder) pairs(n *yaml.Node, path string, at func(string) string, each func(key, value *yaml.Node)) {
+	seen := map[string]int{}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		switch line, twice := seen[key.Value]; {
+		case key.Kind != yaml.ScalarNode:
+			d.refuse(key, path, "want a field's name, got %s", got(key))
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, value)
+		case twice:
+			d.refuse(key, at(key.Value), "is given twice, first in line %d", line)
+		default:
+			seen[key.Value] = key.Line
+			each(key, value)
+		}
+	}
+	for _, m := range merged {
+		d.merge(m, path, at, seen, each)
+	}
+}
+
+// merge calls each for the pairs of a merged mapping, or of a list of them,
+// whose keys have not been seen.
+func (d *decoder) merge(
+	m *yaml.Node, path string, at func(string) string, seen map[string]int, each func(key, value *yaml.Node),
+) {
+	d.depth++
+	defer func() { d.depth-- }()
+	m, ok := d.spend(m, path)
+	if !ok {
+		return
+	}
+	if m.Kind == yaml.SequenceNode {
+		for _, one := range m.Content {
+			d.merge(one, path, at, seen, each)
+		}
+		return
+	}
+	if m.Kind != yaml.MappingNode {
+		d.refuse(m, path, "want fields to merge, got %s", got(m))
+		return
+	}
+	d.budget -= len(m.Content) // also for pairs that are not used
+	d.pairs(m, path, at, func(key, value *yaml.Node) {
+		if _, already := seen[key.Value]; !already {
+			seen[key.Value] = key.Line
+			each(key, value)
+		}
+	})
+}
+
+func (d *decoder) list(n *yaml.Node, elem reflect.Type, path string) {
+	if n.Kind != yaml.SequenceNode {
+		d.refuse(n, path, "want a list, got %s", got(n))
+		return
+	}
+	d.out.WriteByte('[')
+	for i, item := range n.Content {
+		d.comma()
+		d.value(item, elem, fmt.Sprintf("%s[%d]", path, i))
+	}
+	d.out.WriteByte(']')
+}
+
+// anything writes a value of no given type.
+func (d *decoder) anything(n *yaml.Node, path string) {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		d.entries(n, reflect.TypeFor[any](), path)
+	case n.Kind == yaml.SequenceNode:
+		d.list(n, reflect.TypeFor[any](), path)
+	case n.ShortTag() == "!!bool":
+		d.scalar(n, reflect.TypeFor[bool](), path)
+	case n.ShortTag() == "!!int":
+		d.scalar(n, reflect.TypeFor[int64](), path)
+	default:
+		d.text(n.Value)
+	}
+}
+
+// scalar writes text, a boolean or a whole number; the API's types that are
+// read here have no others.
+func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
+	tag := n.ShortTag()
+	word, isWord := yaml11[strings.ToLower(n.Value)]
+	isWord = isWord && n.Style == 0 && tag == "!!str"
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		d.refuse(n, path, "want %s, got %s", kindName(t), got(n))
+	case t.Kind() == reflect.String && isWord:
+		d.refuse(n, path, "is a boolean to Kubernetes; write %q in quotes", n.Value)
+	case t.Kind() == reflect.String && (tag == "!!str" || tag == "!!timestamp"):
+		d.text(n.Value)
+	case t.Kind() == reflect.String && (tag == "!!int" || tag == "!!float" || tag == "!!bool"):
+		d.refuse(n, path, "want text, got %s; write %q in quotes", got(n), n.Value)
+	case t.Kind() == reflect.Bool && tag == "!!bool":
+		fmt.Fprint(&d.out, strings.ToLower(n.Value))
+	case t.Kind() == reflect.Bool && isWord:
+		fmt.Fprint(&d.out, word)
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64 && tag == "!!int":
+		d.integer(n, t, path)
+	default:
+		d.refuse(n, path, "want %s, got %s", kindName(t), got(n))
+	}
+}
+
+// yaml11 are the words that Kubernetes' YAML, 1.1, takes for booleans beyond
+// true and false. They are read as it reads them, so that one file means the
+// same to both.
+var yaml11 = map[string]bool{"yes": true, "no": false, "on": true, "off": false, "y": true, "n": false}
+
+func (d *decoder) integer(n *yaml.Node, t reflect.Type, path string) {
+	i, ok := new(big.Int).SetString(n.Value, 0)
+	if !ok {
+		d.refuse(n, path, "want a whole number, got %s", got(n))
+		return
+	}
+	limit := new(big.Int).Lsh(big.NewInt(1), uint(t.Bits()-1))
+	if i.Cmp(limit) >= 0 || i.Cmp(limit.Neg(limit)) < 0 {
+		d.refuse(n, path, "%s is out of range", n.Value)
+		return
+	}
+	d.out.WriteString(i.String())
+}
+
+func (d *decoder) key(name string) {
+	d.comma()
+	d.text(name)
+	d.out.WriteByte(':')
+}
+
+func (d *decoder) comma() {
+	if last := d.out.Bytes()[d.out.Len()-1]; last != '{' && last != '[' {
+		d.out.WriteByte(',')
+	}
+}
+
+func (d *decoder) text(s string) {
+	b, _ := json.Marshal(s) // of a string cannot fail
+	d.out.Write(b)
+}
+
+// got says what a node is.
+func got(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	value := n.Value
+	if len(value) > 40 {
+		value = strings.ToValidUTF8(value[:40], "") + "..."
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!int", "!!float":
+		return "the number " + value
+	case "!!bool":
+		return "the boolean " + value
+	case "!!str", "!!timestamp":
+		return fmt.Sprintf("the text %q", value)
+	case "!!null":
+		return "nothing"
+	default:
+		return fmt.Sprintf("a value tagged %q", tag)
+	}
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	}
+	return "a whole number"
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// fieldSet are the fields of one of the API's structs by their JSON names.
+type fieldSet struct {
+	types map[string]reflect.Type
+	names []string // sorted
+}
+
+var fieldSets sync.Map // of reflect.Type to *fieldSet
+
+func fieldsOf(t reflect.Type) *fieldSet {
+	if known, ok := fieldSets.Load(t); ok {
+		return known.(*fieldSet)
+	}
+	fs := &fieldSet{types: map[string]reflect.Type{}}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-", !f.IsExported():
+		case name == "" && f.Anonymous:
+			for inner, it := range fieldsOf(f.Type).types {
+				fs.types[inner] = it
+			}
+		case name == "":
+			fs.types[f.Name] = f.Type
+		default:
+			fs.types[name] = f.Type
+		}
+	}
+	for name := range fs.types {
+		fs.names = append(fs.names, name)
+	}
+	slices.Sort(fs.names)
+	fieldSets.Store(t, fs)
+	return fs
+}
+
+// mend says which field may have been meant, or which there are.
+func (fs *fieldSet) mend(name string) string {
+	if s := didYouMean(name, fs.names); s != "" {
+		return s
+	}
+	if len(fs.names) <= 10 {
+		return "; there are " + strings.Join(fs.names, ", ")
+	}
+	return ""
+}

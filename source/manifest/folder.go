@@ -1,0 +1,292 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+const (
+	// settle is how long a change that may be half of one must stay as it is
+	// before it counts.
+	settle = 200 * time.Millisecond
+	// goneAfter is how long a file must be missing, and nothing else in its
+	// folder change, before its objects go. Editors, "rm -r" and "git
+	// checkout" take files away for a moment.
+	goneAfter = time.Second
+	// racy is how fresh a file may be whose size and time say that it is the
+	// same, before its text is read all the same.
+	racy = 2 * time.Second
+	// maxText is the largest file that is read, in bytes.
+	maxText = 256 << 20
+)
+
+// folder is what a folder of manifests held when it was last looked at, file
+// by file, and what of it is in force.
+type folder struct {
+	dir    string
+	files  map[string]*file
+	joiner joiner
+	// loaded says that the folder has been read once.
+	loaded bool
+	// gone is why the folder cannot be read now.
+	gone string
+	// changed is when anything was last seen to change.
+	changed time.Time
+}
+
+func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]*file{}} }
+
+// file is one file: its objects in force and the problems of its present text.
+type file struct {
+	objects  []*object
+	problems []source.Problem
+
+	sum    [sha256.Size]byte // of the text that was taken
+	taken  os.FileInfo       // the file that it was taken from; nil for none
+	seen   os.FileInfo       // the file at the last look
+	seenAt time.Time
+
+	// waiting is a text that was seen but not yet taken.
+	waiting    *parsed
+	waitingSum [sha256.Size]byte
+	since      time.Time
+	// missing is since when the file is not there.
+	missing time.Time
+	// unread is why the file cannot be read, if so.
+	unread string
+}
+
+// look reads what is new. It says whether anything that counts has changed,
+// and when to look again at the latest; 0 for no reason to.
+func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
+	names, err := d.list()
+	if err != nil {
+		why := "cannot be read: " + err.Error()
+		if errors.Is(err, fs.ErrNotExist) {
+			why = "is gone"
+		}
+		changed = d.gone != why
+		d.gone = why
+		return changed, settle
+	}
+	if changed = d.gone != "" || !d.loaded; changed {
+		d.gone, d.changed = "", now
+	}
+	for name := range names {
+		f := d.files[name]
+		if f == nil {
+			f = &file{}
+			d.files[name] = f
+			d.changed = now
+		}
+		f.missing = time.Time{}
+		c, wait := f.look(filepath.Join(d.dir, name), name, now, !d.loaded)
+		if c || wait > 0 {
+			d.changed = now
+		}
+		changed = changed || c
+		again = sooner(again, wait)
+	}
+	d.loaded = true
+	c, wait := d.drop(names, now)
+	return changed || c, sooner(again, wait)
+}
+
+// list gives the names of the manifests in the folder. A name that cannot be
+// looked behind counts.
+func (d *folder) list() (map[string]bool, error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, e := range entries {
+		if !isManifest(e.Name()) || e.IsDir() {
+			continue
+		}
+		if e.Type()&fs.ModeSymlink != 0 {
+			info, err := os.Stat(filepath.Join(d.dir, e.Name()))
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+				continue // leads nowhere, or to a folder
+			}
+		}
+		names[e.Name()] = true
+	}
+	return names, nil
+}
+
+func isManifest(name string) bool {
+	ext := filepath.Ext(name)
+	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
+}
+
+// drop lets files go that are missing for good.
+func (d *folder) drop(names map[string]bool, now time.Time) (changed bool, again time.Duration) {
+	for name, f := range d.files {
+		if names[name] {
+			continue
+		}
+		if f.missing.IsZero() {
+			f.missing, d.changed = now, now
+		}
+	}
+	for name, f := range d.files {
+		if names[name] {
+			continue
+		}
+		// A folder that never comes to rest must not keep its files for ever.
+		quiet := now.Sub(d.changed) >= goneAfter || now.Sub(f.missing) >= 10*goneAfter
+		if !quiet && len(f.objects) > 0 {
+			again = sooner(again, goneAfter-now.Sub(d.changed))
+			continue
+		}
+		delete(d.files, name)
+		changed = true
+	}
+	return changed, again
+}
+
+// sooner gives the shorter of two waits, where 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// look reads a file if it may have changed. Its text is taken at once if the
+// file replaced the former one whole and loses nothing; else once it has
+// stayed the same for a while, because it may be half written.
+func (f *file) look(path, name string, now time.Time, first bool) (changed bool, again time.Duration) {
+	text, info, err := f.read(path, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, settle // went meanwhile; the next look sees it missing
+	}
+	if err != nil {
+		changed = f.unread != err.Error()
+		f.unread = err.Error()
+		return changed, 0
+	}
+	if changed = f.unread != ""; changed {
+		f.unread = ""
+	}
+	if info == nil {
+		return changed, 0
+	}
+	f.seen, f.seenAt = info, now
+	sum := sha256.Sum256(text)
+	if f.taken != nil && sum == f.sum {
+		f.taken, f.waiting = info, nil
+		return changed, 0
+	}
+	if f.waiting == nil || sum != f.waitingSum {
+		f.waiting, f.waitingSum, f.since = parseFile(name, text), sum, now
+	}
+	whole := f.taken == nil || !os.SameFile(f.taken, info)
+	if !first && !(whole && f.harmless(f.waiting)) && now.Sub(f.since) < settle {
+		return changed, settle - now.Sub(f.since)
+	}
+	f.take(f.waiting)
+	f.sum, f.taken, f.waiting = sum, info, nil
+	return true, 0
+}
+
+// read gives the text of a file; no info if it is surely the same as before.
+func (f *file) read(path string, now time.Time) ([]byte, os.FileInfo, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular():
+		return nil, nil, fmt.Errorf("is not a file but %s", info.Mode().Type())
+	case info.Size() > maxText:
+		return nil, nil, fmt.Errorf("has %d bytes; no more than %d are read", info.Size(), maxText)
+	}
+	same := f.seen != nil && f.unread == "" && f.waiting == nil && os.SameFile(f.seen, info) &&
+		f.seen.Size() == info.Size() && f.seen.ModTime().Equal(info.ModTime())
+	if same && f.seenAt.Sub(info.ModTime()) > racy {
+		return nil, nil, nil
+	}
+	text, err := os.ReadFile(path)
+	return text, info, err
+}
+
+// harmless says that taking p would refuse nothing and lose nothing.
+func (f *file) harmless(p *parsed) bool {
+	return !p.broken && len(p.problems) == 0 && len(f.absent(p)) == 0
+}
+
+// absent gives the objects in force that p does not have.
+func (f *file) absent(p *parsed) (out []*object) {
+	has := map[key]bool{}
+	for _, o := range p.objects {
+		has[o.key] = true
+	}
+	for _, o := range f.objects {
+		if !has[o.key] {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// take puts the text p in force: what it holds in place of what was there,
+// but whatever it has refused stays as it was. It is pure.
+func (f *file) take(p *parsed) {
+	f.problems = slices.Clone(p.problems)
+	if p.broken {
+		return
+	}
+	former := map[key]*object{}
+	for _, o := range f.objects {
+		former[o.key] = o
+	}
+	var objects []*object
+	for _, o := range p.objects {
+		if was := former[o.key]; was != nil && o.slice != nil && was.slice.ipv6 != o.slice.ipv6 {
+			f.problems = append(f.problems, o.problem(o.slice.typeLine, "addressType",
+				"cannot change from %s to %s, as in Kubernetes; give the new EndpointSlice another name",
+				family(was.slice.ipv6), family(o.slice.ipv6)))
+			o = was
+		}
+		objects = append(objects, o)
+	}
+	for _, o := range f.absent(p) {
+		if slices.ContainsFunc(p.refused, func(k key) bool { return k.couldBe(o.key) }) {
+			objects = append(objects, o)
+		}
+	}
+	f.objects = objects
+}
+
+// snapshot puts all files together.
+func (d *folder) snapshot() source.Snapshot {
+	var objects []*object
+	var problems []source.Problem
+	if d.gone != "" {
+		problems = append(problems, source.Problem{
+			Where: d.dir, Message: "the folder " + d.gone + "; its last state is served on",
+		})
+	}
+	for _, name := range sortedKeys(d.files) {
+		f := d.files[name]
+		objects = append(objects, f.objects...)
+		if f.unread != "" {
+			problems = append(problems, source.Problem{Where: name, Message: "cannot be read: " + f.unread})
+		}
+		problems = append(problems, f.problems...)
+	}
+	services, more := d.joiner.join(objects)
+	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
+	return source.Snapshot{Services: services, Problems: append(problems, more...)}
+}

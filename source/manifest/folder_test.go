@@ -1,0 +1,271 @@
+package manifest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/source"
+)
+
+// svc gives the text of a Service with one VIP.
+func svc(name, vip string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s}
+spec: {externalIPs: [%s], ports: [{port: 80}]}
+---
+`, name, vip)
+}
+
+// vips writes who has which VIPs: "a=10.1.1.1 b=10.1.1.2".
+func vips(s source.Snapshot) string {
+	var words []string
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			words = append(words, svc.ID.Name+"="+f.VIP.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func wantVIPs(t *testing.T, s source.Snapshot, want string) {
+	t.Helper()
+	if got := vips(s); got != want {
+		t.Errorf("got %s, want %s; problems: %s", got, want, texts(s.Problems))
+	}
+}
+
+func wantProblems(t *testing.T, s source.Snapshot, want ...string) {
+	t.Helper()
+	if len(s.Problems) != len(want) {
+		t.Errorf("got %d problems, want %d:\n%s", len(s.Problems), len(want), texts(s.Problems))
+		return
+	}
+	for i, p := range s.Problems {
+		if !strings.Contains(p.String(), want[i]) {
+			t.Errorf("got %s, want %s", p, want[i])
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that is replaced whole counts at once; one that is written into only
+// when it has come to rest, however it looked meanwhile.
+func TestHalfWritten(t *testing.T) {
+	l := newLooker(t)
+	l.write("a.yaml", svc("a", "10.1.1.1")+svc("b", "10.1.1.2"))
+	wantVIPs(t, l.look(0), "a=10.1.1.1 b=10.1.1.2")
+
+	l.write("a.yaml", svc("a", "10.1.1.3")+svc("b", "10.1.1.2"))
+	wantVIPs(t, l.look(time.Millisecond), "a=10.1.1.3 b=10.1.1.2")
+
+	whole := svc("a", "10.1.1.4") + svc("b", "10.1.1.5")
+	for n := 0; n < len(whole); n += 7 {
+		l.edit("a.yaml", whole[:n])
+		s := l.look(settle / 2)
+		wantVIPs(t, s, "a=10.1.1.3 b=10.1.1.2")
+		wantProblems(t, s)
+	}
+	l.edit("a.yaml", whole)
+	wantVIPs(t, l.look(settle/2), "a=10.1.1.3 b=10.1.1.2")
+	wantVIPs(t, l.look(settle), "a=10.1.1.4 b=10.1.1.5")
+}
+
+// What stays half written says so, and holds what it held.
+func TestLeftHalfWritten(t *testing.T) {
+	l := newLooker(t)
+	l.write("a.yaml", svc("a", "10.1.1.1")+svc("b", "10.1.1.2"))
+	l.rest()
+	l.edit("a.yaml", "")
+	s := l.rest()
+	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
+	wantProblems(t, s, "a.yaml:1: the file is empty (half-written?)")
+	l.edit("a.yaml", strings.TrimSuffix(svc("a", "10.1.1.3"), "}]}\n---\n"))
+	s = l.rest()
+	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
+	wantProblems(t, s, "a.yaml:4: not valid YAML")
+	l.edit("a.yaml", svc("a", "10.1.1.3"))
+	s = l.rest()
+	wantVIPs(t, s, "a=10.1.1.3") // b was taken out
+	wantProblems(t, s)
+}
+
+// A file that goes and comes again within a moment was never gone.
+func TestFileGoes(t *testing.T) {
+	l := newLooker(t)
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.write("b.yaml", svc("b", "10.1.1.2"))
+	before := l.rest()
+	must(t, os.Rename(filepath.Join(l.dir, "a.yaml"), filepath.Join(l.dir, "a.yaml~")))
+	wantVIPs(t, l.look(0), "a=10.1.1.1 b=10.1.1.2")
+	wantVIPs(t, l.look(goneAfter/2), "a=10.1.1.1 b=10.1.1.2")
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	after := l.rest()
+	if !same(before, after) {
+		t.Errorf("got %+v, want what was before, the same pointers", after)
+	}
+	must(t, os.Remove(filepath.Join(l.dir, "a.yaml")))
+	wantVIPs(t, l.look(0), "a=10.1.1.1 b=10.1.1.2")
+	wantVIPs(t, l.look(goneAfter), "b=10.1.1.2")
+}
+
+// A folder where things always change loses its files too in the end.
+func TestFileGoesFromBusyFolder(t *testing.T) {
+	l := newLooker(t)
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.rest()
+	must(t, os.Remove(filepath.Join(l.dir, "a.yaml")))
+	for i := range 21 {
+		l.write("b.yaml", svc("b", fmt.Sprintf("10.1.2.%d", i+1)))
+		s := l.look(goneAfter / 2)
+		if i == 0 {
+			wantVIPs(t, s, "a=10.1.1.1 b=10.1.2.1")
+		}
+	}
+	wantVIPs(t, l.d.snapshot(), "b=10.1.2.21")
+}
+
+func TestFolderGoes(t *testing.T) {
+	l := newLooker(t)
+	dir := filepath.Join(l.dir, "manifests")
+	must(t, os.Mkdir(dir, 0o700))
+	outside := l.dir
+	l.dir, l.d = dir, newFolder(dir)
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.write("b.yaml", svc("b", "10.1.1.2"))
+	before := l.rest()
+
+	must(t, os.RemoveAll(dir))
+	for range 100 {
+		s := l.look(time.Minute)
+		wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
+		wantProblems(t, s, dir+": the folder is gone; its last state is served on")
+	}
+	// It comes back, first with nothing in it, then with all.
+	must(t, os.Mkdir(dir, 0o700))
+	wantVIPs(t, l.look(0), "a=10.1.1.1 b=10.1.1.2")
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	wantVIPs(t, l.look(goneAfter*3/4), "a=10.1.1.1 b=10.1.1.2")
+	l.write("b.yaml", svc("b", "10.1.1.2"))
+	if after := l.rest(); !same(before, after) {
+		t.Errorf("got %+v, want what was before", after)
+	}
+	// A folder that stays empty means it.
+	must(t, os.RemoveAll(dir))
+	l.look(time.Minute)
+	must(t, os.Mkdir(dir, 0o700))
+	wantVIPs(t, l.rest(), "")
+	// A file in its place is no folder.
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.rest()
+	must(t, os.Rename(dir, dir+"2"))
+	must(t, os.WriteFile(filepath.Join(outside, "manifests"), nil, 0o600))
+	s := l.look(time.Minute)
+	wantVIPs(t, s, "a=10.1.1.1")
+	wantProblems(t, s, "the folder cannot be read: ")
+}
+
+func TestFolderNeverThere(t *testing.T) {
+	d := newFolder(filepath.Join(t.TempDir(), "nowhere"))
+	if _, again := d.look(time.Now()); d.loaded || again == 0 {
+		t.Errorf("loaded %v, again %v; a folder that was never there has not loaded and is looked for", d.loaded, again)
+	}
+}
+
+// configMap lays a folder out as the kubelet does: the files are links through
+// "..data", which is swapped as one step.
+func configMap(t *testing.T, dir, version string, files map[string]string) {
+	t.Helper()
+	data := "..2026_" + version
+	must(t, os.Mkdir(filepath.Join(dir, data), 0o700))
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, data, name), []byte(text), 0o600))
+	}
+	old, _ := os.Readlink(filepath.Join(dir, "..data"))
+	must(t, os.Symlink(data, filepath.Join(dir, "..data_tmp")))
+	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	for name := range files {
+		link := filepath.Join(dir, name)
+		if _, err := os.Lstat(link); err != nil {
+			must(t, os.Symlink(filepath.Join("..data", name), link))
+		}
+	}
+	if old != "" {
+		must(t, os.RemoveAll(filepath.Join(dir, old)))
+	}
+}
+
+func TestConfigMap(t *testing.T) {
+	l := newLooker(t)
+	configMap(t, l.dir, "1", map[string]string{"a.yaml": svc("a", "10.1.1.1"), "b.yaml": svc("b", "10.1.1.2")})
+	first := l.look(0)
+	wantVIPs(t, first, "a=10.1.1.1 b=10.1.1.2")
+	configMap(t, l.dir, "2", map[string]string{"a.yaml": svc("a", "10.1.1.3"), "b.yaml": svc("b", "10.1.1.2")})
+	second := l.look(0) // at once
+	wantVIPs(t, second, "a=10.1.1.3 b=10.1.1.2")
+	if first.Services[1] != second.Services[1] {
+		t.Error("b did not change but is another pointer")
+	}
+	// A key that is taken out of the ConfigMap leaves a link to nowhere until
+	// the kubelet removes it.
+	configMap(t, l.dir, "3", map[string]string{"a.yaml": svc("a", "10.1.1.3")})
+	wantVIPs(t, l.rest(), "a=10.1.1.3")
+}
+
+// Names that are not manifests, and things that are not files.
+func TestOddFiles(t *testing.T) {
+	l := newLooker(t)
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.write("b.yml", svc("b", "10.1.1.2"))
+	l.write(".hidden.yaml", svc("hidden", "10.1.1.3"))
+	l.write("backup.yaml~", svc("backup", "10.1.1.4"))
+	l.write("README.md", "no YAML: at: all")
+	must(t, os.Mkdir(filepath.Join(l.dir, "dir.yaml"), 0o700))
+	must(t, os.Symlink("nowhere", filepath.Join(l.dir, "dangling.yaml")))
+	must(t, os.Symlink("loop.yaml", filepath.Join(l.dir, "loop.yaml")))
+	must(t, os.Symlink("/dev/zero", filepath.Join(l.dir, "zero.yaml")))
+	s := l.rest()
+	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
+	wantProblems(t, s, "loop.yaml: cannot be read: ", "zero.yaml: cannot be read: is not a file")
+	// A file that becomes unreadable keeps what it held.
+	must(t, os.Remove(filepath.Join(l.dir, "loop.yaml")))
+	must(t, os.Remove(filepath.Join(l.dir, "zero.yaml")))
+	must(t, os.Remove(filepath.Join(l.dir, "a.yaml")))
+	must(t, os.Symlink("/dev/zero", filepath.Join(l.dir, "a.yaml")))
+	s = l.rest()
+	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
+	wantProblems(t, s, "a.yaml: cannot be read: is not a file")
+	l.write("a.yaml", svc("a", "10.1.1.5"))
+	wantVIPs(t, l.rest(), "a=10.1.1.5 b=10.1.1.2")
+}
+
+// A Service keeps its pointer while it and its slices say the same, whatever
+// happens to others and to the layout of its own text.
+func TestPointers(t *testing.T) {
+	l := newLooker(t)
+	l.write("web.yaml", base)
+	before := l.rest()
+	l.write("other.yaml", svc("a", "10.1.1.9"))
+	l.write("web.yaml", strings.ReplaceAll(base, "[172.16.1.3]", `["172.16.1.3"] # quoted`))
+	after := l.rest()
+	if after.Services[1] != before.Services[0] {
+		t.Error("web did not change but is another pointer")
+	}
+	l.write("web.yaml", strings.ReplaceAll(base, "172.16.1.3", "172.16.1.4"))
+	if changed := l.rest(); changed.Services[1] == before.Services[0] || changed.Services[0] != after.Services[0] {
+		t.Error("web changed and a did not, but their pointers say otherwise")
+	}
+	if got := before.Services[0].Frontends[0].Backends[1].Addr.String(); got != "172.16.1.3:8080" {
+		t.Errorf("a published Service was changed: %s", got)
+	}
+}

@@ -1,0 +1,144 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// FuzzFile writes any text over the base. Whatever it is, nothing panics,
+// nothing that was refused loses its former self, and what is served is valid.
+func FuzzFile(f *testing.F) {
+	f.Add(false, []byte(base))
+	f.Add(false, []byte(base[:len(base)/2]))
+	f.Add(false, []byte("a: &a [*a]\n"))
+	f.Add(false, []byte("a: &a {<<: *a}\nkind: Service\napiVersion: v1\n"))
+	f.Add(false, []byte("a: &a x\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nkind: List\napiVersion: v1\nitems: *c\n"))
+	f.Add(false, []byte("? [a]\n: b\nkind: Service\napiVersion: v1\n"))
+	f.Add(false, []byte("!!binary kind: !foo Service\napiVersion: !!str 1\n"))
+	f.Add(true, []byte(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}`))
+	f.Add(true, []byte(strings.Repeat("[", 1000)))
+	f.Add(true, []byte(`{"a":{"b":[1,2e3,null,true,"\ud800"`))
+	stories, _ := filepath.Glob("testdata/*.txtar")
+	for _, path := range stories {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			if !strings.HasSuffix(file.Name, "want") {
+				f.Add(strings.HasSuffix(file.Name, ".json"), file.Data)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, isJSON bool, text []byte) {
+		name := map[bool]string{true: "web.json", false: "web.yaml"}[isJSON]
+		was := &file{}
+		was.take(parseFile("web.yaml", []byte(base)))
+		now := &file{objects: was.objects}
+		p := parseFile(name, text)
+		now.take(p)
+		checkKept(t, was, now, p)
+		for _, problem := range now.problems {
+			_, line, _ := strings.Cut(problem.Where, ":")
+			if n, err := strconv.Atoi(line); err != nil || n < 1 || n > lines(text) || problem.Message == "" {
+				t.Errorf("%+v: want a line from 1 to %d and a message", problem, lines(text))
+			}
+		}
+		services, _ := new(joiner).join(now.objects)
+		for _, s := range services {
+			if errs := s.Validate(); len(errs) > 0 {
+				t.Errorf("an invalid Service is served: %v", errs)
+			}
+		}
+	})
+}
+
+// checkKept checks that the objects that were there are there, unless a text
+// that was wholly understood has them no more.
+func checkKept(t *testing.T, was, now *file, p *parsed) {
+	t.Helper()
+	if p.broken && !slices.Equal(was.objects, now.objects) {
+		t.Error("a broken text changed the objects")
+	}
+	has := map[key]bool{}
+	for _, o := range now.objects {
+		if has[o.key] {
+			t.Errorf("%s is there twice", o.key)
+		}
+		has[o.key] = true
+	}
+	for _, o := range was.objects {
+		refused := slices.ContainsFunc(p.refused, func(k key) bool { return k == o.key || k == key{} })
+		if refused && !has[o.key] {
+			t.Errorf("%s was refused and is lost", o.key)
+		}
+	}
+	if len(p.refused) > 0 && len(p.problems) == 0 {
+		t.Errorf("%v were refused without a word", p.refused)
+	}
+}
+
+// Aliases of aliases must cost no more than the text is worth.
+func TestBillionLaughs(t *testing.T) {
+	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  managedFields:\n  - fieldsV1:\n      a: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 20 {
+		n := strconv.Itoa(i)
+		text += "      b" + n + ": &a" + strconv.Itoa(i+1) + " [" + strings.Repeat("*a"+n+", ", 9) + "*a" + n + "]\n"
+	}
+	start := time.Now()
+	p := parseFile("web.yaml", []byte(text))
+	if len(p.problems) != 1 || !strings.Contains(p.problems[0].Message, "unfold without measure") {
+		t.Errorf("got %v", p.problems)
+	}
+	if took := time.Since(start); took > patience {
+		t.Errorf("took %s", took)
+	}
+}
+
+// BenchmarkParse reads ten thousand Services with a slice each.
+func BenchmarkParse(b *testing.B) {
+	var text strings.Builder
+	for i := range 10000 {
+		text.WriteString(strings.ReplaceAll(base, "web", "web"+strconv.Itoa(i)) + "---\n")
+	}
+	for b.Loop() {
+		if p := parseFile("web.yaml", []byte(text.String())); len(p.objects) != 20000 {
+			b.Fatal(p.problems)
+		}
+	}
+	b.SetBytes(int64(text.Len()))
+}
+
+// BenchmarkChange changes one Service among ten thousand, in its own file.
+func BenchmarkChange(b *testing.B) {
+	dir := b.TempDir()
+	d := newFolder(dir)
+	for i := range 10000 {
+		n := strconv.Itoa(i)
+		text := strings.ReplaceAll(strings.ReplaceAll(base, "web", "web"+n), "service-name: web", "service-name: web"+n)
+		if err := os.WriteFile(filepath.Join(dir, "web"+n+".yaml"), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	now := time.Now().Add(time.Hour)
+	d.look(now)
+	d.snapshot()
+	i := 0
+	for b.Loop() {
+		i++
+		text := strings.ReplaceAll(base, "172.16.1.3", "172.16.2."+strconv.Itoa(i%250+1))
+		if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		d.look(now.Add(time.Duration(i) * time.Minute))
+		d.look(now.Add(time.Duration(i)*time.Minute + settle))
+		d.snapshot()
+	}
+}

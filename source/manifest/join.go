@@ -1,0 +1,266 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// joiner puts Services and their EndpointSlices together. It remembers what
+// came out, so that what did not change is the same pointer again and costs
+// nothing. Apart from that memory it is pure.
+type joiner struct {
+	made map[key]*joined
+}
+
+// joined is a Service with its servers, and what it was made of.
+type joined struct {
+	service  *object
+	slices   []*object
+	result   *service.Service
+	problems []source.Problem
+}
+
+// join makes Services of objects. Objects that stand first win over later
+// ones with the same key, unless those are older.
+func (j *joiner) join(objects []*object) ([]*service.Service, []source.Problem) {
+	objects, problems := unique(objects)
+	bySvc := map[key][]*object{}
+	known := map[key]bool{}
+	for _, o := range objects {
+		known[o.key] = true
+		if o.slice != nil {
+			k := key{kindService, o.key.namespace, o.slice.serviceName}
+			bySvc[k] = append(bySvc[k], o)
+		}
+	}
+	var services []*service.Service
+	made := make(map[key]*joined, len(j.made))
+	for _, o := range objects {
+		switch {
+		case o.service != nil && o.service.ours:
+			m := j.one(o, bySvc[o.key])
+			made[o.key] = m
+			services = append(services, m.result)
+			problems = append(problems, m.problems...)
+		case o.slice != nil && !known[key{kindService, o.key.namespace, o.slice.serviceName}]:
+			problems = append(problems, o.problem(o.line, "",
+				"belongs to Service %s/%s, which is not in this folder; harmless, but it serves nothing",
+				o.key.namespace, o.slice.serviceName))
+		}
+	}
+	j.made = made
+	return services, problems
+}
+
+// unique sorts objects by key and leaves one of each.
+func unique(objects []*object) (out []*object, problems []source.Problem) {
+	objects = slices.Clone(objects)
+	slices.SortStableFunc(objects, func(a, b *object) int { return a.key.compare(b.key) })
+	for _, o := range objects {
+		last := len(out) - 1
+		switch {
+		case last < 0 || out[last].key != o.key:
+			out = append(out, o)
+		case newer(out[last], o):
+			problems = append(problems, twice(o, out[last]))
+		default:
+			problems = append(problems, twice(out[last], o))
+			out[last] = o
+		}
+	}
+	return out, problems
+}
+
+// one joins one Service.
+func (j *joiner) one(o *object, its []*object) *joined {
+	old := j.made[o.key]
+	if old != nil && old.service == o && slices.Equal(old.slices, its) {
+		return old
+	}
+	m := &joined{service: o, slices: its}
+	m.build()
+	if old != nil && reflect.DeepEqual(old.result, m.result) {
+		m.result = old.result
+	}
+	return m
+}
+
+// build gives each frontend its backends.
+func (m *joined) build() {
+	l := m.service.service
+	s := l.template
+	s.Origin = m.service.where()
+	s.Frontends = slices.Clone(s.Frontends)
+	used := map[*object]bool{}
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		its := m.ofFamily(f.VIP, s.Method)
+		for _, o := range its {
+			used[o] = true
+		}
+		f.Backends = m.backends(f, its)
+	}
+	m.result = &s
+	m.tellFamilies(used)
+	m.tellPorts()
+	m.tellWeights(used)
+}
+
+// ofFamily gives the slices whose servers a VIP can have: those of its own
+// family, or, where there are none with any endpoint and the method is tunnel,
+// those of the other.
+func (m *joined) ofFamily(vip netip.Addr, method service.Method) []*object {
+	var same, other []*object
+	for _, o := range m.slices {
+		switch {
+		case len(o.slice.endpoints) == 0:
+		case o.slice.ipv6 == vip.Is6():
+			same = append(same, o)
+		default:
+			other = append(other, o)
+		}
+	}
+	if len(same) == 0 && method == service.Tunnel {
+		return other
+	}
+	return same
+}
+
+// backends gives the servers of one frontend: those that are ready, and with
+// weight 0 those that are leaving. Where none is ready those that are leaving
+// serve on.
+func (m *joined) backends(f *service.Frontend, its []*object) []service.Backend {
+	var up, going []service.Backend
+	for _, o := range its {
+		i := slices.IndexFunc(o.slice.ports, func(p slicePort) bool {
+			return p.name == f.PortName && p.protocol == f.Protocol
+		})
+		if i < 0 {
+			continue
+		}
+		for _, e := range o.slice.endpoints {
+			b := service.Backend{
+				Addr:   netip.AddrPortFrom(e.addr, o.slice.ports[i].number),
+				Weight: m.weight(o, e.addr), Name: e.name, Node: e.node,
+			}
+			switch {
+			case e.addr == f.VIP:
+				m.tell(o, o.line, "endpoints", "%s is a VIP of Service %s/%s and cannot be its own server; it is left out",
+					e.addr, o.key.namespace, o.slice.serviceName)
+			case e.use == ready:
+				up = append(up, b)
+			case e.use == leaving:
+				going = append(going, b)
+			}
+		}
+	}
+	if len(up) == 0 {
+		return service.SortBackends(going)
+	}
+	for i := range going {
+		going[i].Weight = 0
+	}
+	// An address that is both, in two slices, is ready: the first counts.
+	return service.SortBackends(append(up, going...))
+}
+
+// weight gives an endpoint's weight: the slice's word, else the Service's,
+// else 1.
+func (m *joined) weight(o *object, a netip.Addr) uint32 {
+	if w, ok := o.slice.weights[a]; ok {
+		return w
+	}
+	if w, ok := m.service.service.weights[a]; ok {
+		return w
+	}
+	return 1
+}
+
+// tell notes a problem, once.
+func (m *joined) tell(o *object, line int, field, format string, args ...any) {
+	p := o.problem(line, field, format, args...)
+	if !slices.Contains(m.problems, p) {
+		m.problems = append(m.problems, p)
+	}
+}
+
+// tellFamilies names slices that no VIP can use because of their family.
+func (m *joined) tellFamilies(used map[*object]bool) {
+	for _, o := range m.slices {
+		if used[o] || len(o.slice.endpoints) == 0 {
+			continue
+		}
+		mend := fmt.Sprintf("give the Service an %s address, or its servers %s ones", family(o.slice.ipv6), family(!o.slice.ipv6))
+		if m.service.service.template.Method == service.Tunnel {
+			mend = fmt.Sprintf("its %s endpoints are used", family(!o.slice.ipv6))
+		}
+		m.tell(o, o.slice.typeLine, "addressType", "%s is the family of no VIP of %s (%s); %s",
+			family(o.slice.ipv6), m.service.key, m.service.service.vipList(), mend)
+	}
+}
+
+func (l *listener) vipList() string {
+	var words []string
+	for _, a := range l.vips {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellPorts names ports of the Service that no slice with endpoints has.
+func (m *joined) tellPorts() {
+	for _, p := range m.service.service.ports {
+		var has []string
+		found := false
+		for _, o := range m.slices {
+			if len(o.slice.endpoints) == 0 {
+				found = true // it may yet get ports
+				continue
+			}
+			for _, sp := range o.slice.ports {
+				has = append(has, fmt.Sprintf("%s %q", sp.protocol, sp.name))
+				found = found || sp.name == p.name && sp.protocol == p.protocol
+			}
+		}
+		if !found && len(m.slices) > 0 {
+			slices.Sort(has)
+			m.tell(m.service, p.line, p.field+".name", "no EndpointSlice of the Service has a %s port named %q; they have %s",
+				p.protocol, p.name, cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
+		}
+	}
+}
+
+// tellWeights names weights of addresses that are no endpoint.
+func (m *joined) tellWeights(used map[*object]bool) {
+	all := map[netip.Addr]bool{}
+	for _, o := range m.slices {
+		own := map[netip.Addr]bool{}
+		for _, e := range o.slice.endpoints {
+			own[e.addr], all[e.addr] = true, true
+		}
+		m.tellStrangers(o, o.slice.weightsLine, o.slice.weights, own)
+	}
+	if len(used) > 0 {
+		m.tellStrangers(m.service, m.service.service.weightsLine, m.service.service.weights, all)
+	}
+}
+
+func (m *joined) tellStrangers(o *object, line int, weights map[netip.Addr]uint32, endpoints map[netip.Addr]bool) {
+	var strangers []string
+	for a := range weights {
+		if !endpoints[a] {
+			strangers = append(strangers, a.String())
+		}
+	}
+	slices.Sort(strangers)
+	for _, a := range strangers {
+		m.tell(o, line, annotation(AnnotationWeights), "%s is none of its endpoints; that weight does nothing", a)
+	}
+}

@@ -1,0 +1,116 @@
+package manifest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+var update = flag.Bool("update", false, "write what comes out into the stories of testdata")
+
+func equalServices(a, b *service.Service) bool { return reflect.DeepEqual(a, b) }
+
+// A story is a txtar archive of steps: "1/web.yaml" is written (or removed, if
+// it holds only "(removed)"), and when the folder has come to rest it must
+// hold "1/want", Services and Problems as text.
+func TestStories(t *testing.T) {
+	stories, _ := filepath.Glob("testdata/*.txtar")
+	if len(stories) == 0 {
+		t.Fatal("no stories")
+	}
+	for _, path := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { story(t, path) })
+	}
+}
+
+func story(t *testing.T, path string) {
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLooker(t)
+	wants := 0
+	for i, f := range archive.Files {
+		step, name, _ := strings.Cut(f.Name, "/")
+		switch text := string(f.Data); {
+		case name == "want":
+			wants++
+			got := show(l.rest())
+			if got != text && !*update {
+				t.Errorf("step %s: got:\n%s\nwant:\n%s", step, got, text)
+			}
+			archive.Files[i].Data = []byte(got)
+		case text == "(removed)\n":
+			if err := os.Remove(filepath.Join(l.dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			l.write(name, text)
+		}
+	}
+	if wants == 0 {
+		t.Error("the story wants nothing")
+	}
+	if *update {
+		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// show writes a snapshot as text, a line a thing.
+func show(s source.Snapshot) string {
+	var b strings.Builder
+	for _, svc := range s.Services {
+		fmt.Fprintf(&b, "%s %s/%s/%d %s", svc.ID, svc.Method, svc.Scheduler, svc.RingSize, check(svc.Health))
+		if !svc.Panic {
+			b.WriteString(" no-panic")
+		}
+		if len(svc.Prefixes) > 0 {
+			fmt.Fprintf(&b, " prefixes %v", svc.Prefixes)
+		}
+		if !svc.Created.IsZero() {
+			fmt.Fprintf(&b, " of %s", svc.Created.Format("2006-01-02"))
+		}
+		fmt.Fprintf(&b, " (%s)\n", svc.Origin)
+		for _, f := range svc.Frontends {
+			fmt.Fprintf(&b, "  %s %q\n", f.Key, f.PortName)
+			for _, be := range f.Backends {
+				fmt.Fprintf(&b, "    %s weight %d %s\n", be.Addr, be.Weight, strings.TrimSpace(be.Name+" "+be.Node))
+			}
+		}
+		for _, e := range svc.Validate() {
+			fmt.Fprintf(&b, "  INVALID %s\n", e)
+		}
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(&b, "! %s\n", p)
+	}
+	return strings.ReplaceAll(b.String(), " \n", "\n")
+}
+
+func check(h service.HealthCheck) string {
+	switch {
+	case h == service.DefaultHealthCheck:
+		return "tcp"
+	case h.Kind == service.CheckNone:
+		return "none"
+	}
+	s := fmt.Sprintf("%s %s/%s %d/%d", h.Kind, h.Interval, h.Timeout, h.Rise, h.Fall)
+	if h.Port != 0 {
+		s += fmt.Sprintf(" port %d", h.Port)
+	}
+	if h.Kind == service.CheckHTTP {
+		s += " " + h.Host + h.Path
+	}
+	return s
+}

@@ -1,0 +1,63 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// WriteFile writes Services and EndpointSlices to a file of a folder of
+// manifests as one step: a reader sees the whole former text or the whole new
+// one. Their kind and apiVersion are filled in.
+func WriteFile(dir, name string, objs ...runtime.Object) error {
+	var text bytes.Buffer
+	for _, o := range objs {
+		o, err := typed(o)
+		if err != nil {
+			return err
+		}
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			return err
+		}
+		text.WriteString("---\n")
+		text.Write(b)
+	}
+	temp, err := os.CreateTemp(dir, "."+name+".*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(text.Bytes())
+	for _, step := range []func() error{func() error { return temp.Chmod(0o644) }, temp.Close, func() error {
+		return os.Rename(temp.Name(), filepath.Join(dir, name))
+	}} {
+		if err == nil {
+			err = step()
+		}
+	}
+	if err != nil {
+		temp.Close()
+		os.Remove(temp.Name())
+	}
+	return err
+}
+
+// typed gives a copy of an object that says what it is.
+func typed(o runtime.Object) (runtime.Object, error) {
+	switch o := o.DeepCopyObject().(type) {
+	case *corev1.Service:
+		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[kindService], Kind: kindService}
+		return o, nil
+	case *discoveryv1.EndpointSlice:
+		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[kindSlice], Kind: kindSlice}
+		return o, nil
+	}
+	return nil, fmt.Errorf("%T is not read from manifests; want *v1.Service or *v1.EndpointSlice", o)
+}
