@@ -98,6 +98,7 @@ func startEngine(s setup) (*engine, error) {
 		return nil, err
 	}
 	for _, d := range s.dials {
+		e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
 		e.wg.Add(1)
 		go e.dialLoop(d)
 	}
@@ -113,8 +114,8 @@ func (e *engine) configure() error {
 	}
 	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{
 		OnPeerUpdate: func(ev *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
-			if ev.Peer.State.SessionState == pkt.BGP_FSM_IDLE {
-				go e.bury(ev.Peer.State.NeighborAddress)
+			if s := ev.Peer.State.SessionState; s == pkt.BGP_FSM_IDLE || s == pkt.BGP_FSM_ACTIVE {
+				go e.bury(ev.Peer.State.NeighborAddress, nil)
 			}
 		},
 	}, server.WatchPeer())

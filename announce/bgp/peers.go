@@ -98,13 +98,6 @@ func (e *engine) refuse(a netip.Addr, reason string) {
 	e.forget()
 }
 
-func (e *engine) isEstablished(a netip.Addr) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p := e.peers[a]
-	return p != nil && p.tap != nil && p.State == stateEstablished
-}
-
 func (e *engine) taps() []*tap {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -58,9 +58,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
-		if e.isEstablished(from) {
-			// RFC 4271, section 6.8: an established session is not given up
-			// for a new connection. If its other end is gone, BFD tells.
+		if !e.makeRoom(from) {
 			c.Close()
 			continue
 		}
@@ -70,6 +68,26 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			e.hand(newTap(c, from, g, e.as, e.onTap))
 		}()
 	}
+}
+
+// makeRoom says whether a neighbour may have a new connection. An established
+// session is not given up for it (RFC 4271, section 6.8); if its other end is
+// gone, BFD tells. One that is not getting anywhere is.
+func (e *engine) makeRoom(from netip.Addr) bool {
+	e.mu.Lock()
+	p := e.peers[from]
+	if p == nil || p.tap == nil {
+		e.mu.Unlock()
+		return true
+	}
+	t := p.tap
+	e.mu.Unlock()
+	if state, since, _, _, _ := t.status(); state == stateEstablished || time.Since(since) < connectTimeout {
+		return false
+	}
+	t.end("the peer connected anew")
+	t.Close()
+	return true
 }
 
 // groupOf gives the group with the longest prefix around an address.
@@ -150,7 +168,7 @@ func (e *engine) sleep(d time.Duration) bool {
 func (e *engine) hand(t *tap) {
 	e.track(t)
 	deadline := time.Now().Add(time.Second)
-	for !e.bury(t.peer) {
+	for !e.bury(t.peer, t) {
 		if time.Now().After(deadline) || e.ctx.Err() != nil {
 			t.Close()
 			return
@@ -164,19 +182,26 @@ func (e *engine) hand(t *tap) {
 	}
 }
 
-// bury removes a neighbour whose session failed before it was up; gobgp would
-// keep it, refusing its connections for five seconds. It says whether no
+// bury removes a neighbour whose session failed before it was up: gobgp would
+// keep it for ever, and now and then refuse its connections. Only next, a
+// connection that is not yet handed over, may be there. It says whether no
 // neighbour with this address is left.
-func (e *engine) bury(addr netip.Addr) bool {
+func (e *engine) bury(addr netip.Addr, next *tap) bool {
 	e.sweep.Lock()
 	defer e.sweep.Unlock()
+	e.mu.Lock()
+	p := e.peers[addr]
+	alive := p != nil && p.tap != nil && p.tap != next
+	e.mu.Unlock()
+	if alive {
+		return false
+	}
 	left := false
 	err := e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {
-		if p.GetState().GetSessionState() != api.PeerState_SESSION_STATE_IDLE {
-			left = true
-			return
-		}
-		if err := e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}); err != nil {
+		switch p.GetState().GetSessionState() {
+		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_ACTIVE:
+			left = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: addr.String()}) != nil
+		default: // its connection is closed; gobgp is about to see it
 			left = true
 		}
 	})
@@ -216,6 +241,10 @@ func (e *engine) onTap(t *tap) {
 		e.log.Info("BGP session established", "peer", t.peer, "as", as)
 		if t.group.bfd {
 			e.watch(t)
+		}
+		if !t.group.silent {
+			e.wg.Add(1)
+			go e.auditLoop(t)
 		}
 	}
 }

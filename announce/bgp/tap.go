@@ -30,7 +30,15 @@ type tap struct {
 	heard  bool
 	reason string
 	closed bool
-	sent   map[netip.Prefix]netip.Addr
+	sent   map[path]netip.Addr
+	// addPath says in which families path identifiers go out.
+	addPath map[pkt.Family]pkt.BGPAddPathMode
+}
+
+// path names a route on the wire: id is 0 without add-path (RFC 7911).
+type path struct {
+	prefix netip.Prefix
+	id     uint32
 }
 
 // Names of states (RFC 4271, section 8.2.2).
@@ -45,7 +53,7 @@ const (
 
 func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
 	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}),
-		state: stateOpenSent, since: time.Now(), sent: map[netip.Prefix]netip.Addr{}}
+		state: stateOpenSent, since: time.Now(), sent: map[path]netip.Addr{}}
 	t.in.message, t.out.message = t.received, t.wrote
 	t.out.updates = true
 	return t
@@ -133,7 +141,7 @@ func (t *tap) holds(routes map[netip.Prefix]netip.Addr) bool {
 		return false
 	}
 	for p, nh := range routes {
-		if t.sent[p] != nh {
+		if t.sent[path{prefix: p}] != nh {
 			return false
 		}
 	}
@@ -154,9 +162,11 @@ func (t *tap) received(typ uint8, body []byte) {
 	t.mu.Unlock()
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
-		as := openAS(body)
 		t.mu.Lock()
-		t.peerAS = as
+		t.peerAS, t.addPath = readOpen(body)
+		if t.group.sendMax == 0 {
+			t.addPath = nil
+		}
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
 	case pkt.BGP_MSG_KEEPALIVE:
@@ -177,64 +187,80 @@ func (t *tap) wrote(typ uint8, body []byte) {
 	}
 }
 
-// noteSent reads an UPDATE of ours; only sessions without add-path are looked
-// at, for a balancer has one next hop a prefix.
+// noteSent reads an UPDATE of ours.
 func (t *tap) noteSent(body []byte) {
-	if t.group.sendMax > 0 {
-		return
+	t.mu.Lock()
+	// To read what we send as add-path is to receive it.
+	read := map[pkt.Family]pkt.BGPAddPathMode{}
+	for f := range t.addPath {
+		read[f] = pkt.BGP_ADD_PATH_RECEIVE
 	}
+	t.mu.Unlock()
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_UPDATE, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
-	m, err := pkt.ParseBGPBody(h, body)
+	m, err := pkt.ParseBGPBody(h, body, &pkt.MarshallingOption{AddPath: read})
 	if err != nil {
 		return
 	}
 	u := m.Body.(*pkt.BGPUpdate)
 	t.mu.Lock()
-	for _, w := range u.WithdrawnRoutes {
-		delete(t.sent, nlriPrefix(w.NLRI))
-	}
+	t.withdrew(u.WithdrawnRoutes)
 	var nextHop netip.Addr
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *pkt.PathAttributeNextHop:
 			nextHop = a.Value
 		case *pkt.PathAttributeMpReachNLRI:
-			for _, n := range a.Value {
-				t.sent[nlriPrefix(n.NLRI)] = a.Nexthop
-			}
+			t.announced(a.Value, a.Nexthop)
 		case *pkt.PathAttributeMpUnreachNLRI:
-			for _, n := range a.Value {
-				delete(t.sent, nlriPrefix(n.NLRI))
-			}
+			t.withdrew(a.Value)
 		}
 	}
-	for _, n := range u.NLRI {
-		t.sent[nlriPrefix(n.NLRI)] = nextHop
-	}
+	t.announced(u.NLRI, nextHop)
 	t.mu.Unlock()
 	t.change(t)
 }
 
-// openAS reads the AS of an OPEN message, the four octet one if it is there
-// (RFC 6793).
-func openAS(body []byte) uint32 {
+func (t *tap) announced(list []pkt.PathNLRI, nextHop netip.Addr) {
+	for _, n := range list {
+		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = nextHop
+	}
+}
+
+func (t *tap) withdrew(list []pkt.PathNLRI) {
+	for _, n := range list {
+		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
+	}
+}
+
+// readOpen reads an OPEN message: the AS, the four octet one if it is there
+// (RFC 6793), and the families in which the peer takes several paths.
+func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0
+		return 0, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
-	as := uint32(open.MyAS)
+	as, addPath = uint32(open.MyAS), map[pkt.Family]pkt.BGPAddPathMode{}
 	for _, p := range open.OptParams {
-		if caps, ok := p.(*pkt.OptionParameterCapability); ok {
-			for _, c := range caps.Capability {
-				if four, ok := c.(*pkt.CapFourOctetASNumber); ok {
-					as = four.CapValue
+		caps, ok := p.(*pkt.OptionParameterCapability)
+		if !ok {
+			continue
+		}
+		for _, c := range caps.Capability {
+			switch c := c.(type) {
+			case *pkt.CapFourOctetASNumber:
+				as = c.CapValue
+			case *pkt.CapAddPath:
+				for _, f := range c.Tuples {
+					if f.Mode&pkt.BGP_ADD_PATH_RECEIVE != 0 {
+						addPath[f.Family] = pkt.BGP_ADD_PATH_SEND
+					}
 				}
 			}
 		}
 	}
-	return as
+	return as, addPath
 }
 
 // scanner cuts a stream into BGP messages, however it was chopped. Bodies of

@@ -11,14 +11,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectTimeout is how long a dial may take. The kernel repeats a lost SYN
-// after one second, which is as good as dialling again.
-const connectTimeout = time.Second
+// The kernel repeats a lost SYN only after a second, and a peer with a password
+// answers nothing while it is away: its kernel's resets are not signed. So a
+// dial sends several SYNs, one after the other.
+const (
+	connectTimeout = time.Second
+	connectStagger = 200 * time.Millisecond
+)
 
 // dialTCP connects from a local address, signed where there is a password.
 func dialTCP(ctx context.Context, local netip.Addr, to netip.AddrPort, password string) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	type result struct {
+		c   *net.TCPConn
+		err error
+	}
+	results := make(chan result)
+	attempt := func() {
+		c, err := dialOnce(ctx, local, to, password)
+		select {
+		case results <- result{c, err}:
+		case <-ctx.Done(): // another one was first, or it is too late
+			if err == nil {
+				c.Close()
+			}
+		}
+	}
+	again := time.NewTicker(connectStagger)
+	defer again.Stop()
+	go attempt()
+	for {
+		select {
+		case r := <-results:
+			return r.c, r.err
+		case <-again.C:
+			go attempt()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func dialOnce(ctx context.Context, local netip.Addr, to netip.AddrPort, password string) (*net.TCPConn, error) {
 	d := net.Dialer{
-		Timeout:   connectTimeout,
 		KeepAlive: -1, // BGP has its own
 		Control: func(_, _ string, c syscall.RawConn) error {
 			if password == "" {

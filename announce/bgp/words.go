@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,9 @@ const subBFDDown = 10
 
 func isTimeout(err error) bool {
 	var ne net.Error
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
 	return errors.As(err, &ne) && ne.Timeout() && !errors.Is(err, unix.ETIMEDOUT)
 }
 

@@ -1,0 +1,160 @@
+package bgp
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// gobgp sends a new peer its table, and only a moment later counts the peer
+// among those that hear of changes. A route that comes or goes in between is
+// never told: the router would miss a balancer, or keep a dead one. So each
+// session's bytes are compared with the table, soon after it came up and now
+// and then, and what is amiss is mended.
+var auditAfter = []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second}
+
+const auditEvery = 10 * time.Second
+
+// difference is what a peer was not sent but should, and the other way round.
+type difference struct {
+	missing int
+	stale   map[path]bool
+}
+
+func (e *engine) auditLoop(t *tap) {
+	defer e.wg.Done()
+	if !e.awaitEstablishedInside(t) {
+		return
+	}
+	var before difference
+	for i := 0; ; i++ {
+		pause := auditEvery
+		if i < len(auditAfter) {
+			pause = auditAfter[i]
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-t.done:
+			timer.Stop()
+			return
+		case <-e.ctx.Done():
+			timer.Stop()
+			return
+		}
+		before = e.audit(t, before)
+	}
+}
+
+// awaitEstablishedInside waits until gobgp itself calls the session
+// established: it does so a little after the bytes show it.
+func (e *engine) awaitEstablishedInside(t *tap) bool {
+	for up := false; !up; {
+		_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
+			up = p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+		})
+		select {
+		case <-t.done:
+			return false
+		case <-e.ctx.Done():
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
+
+// audit mends what is amiss. To send something twice does no harm; a path that
+// is too much may just be on its way out, so it must have been so before.
+func (e *engine) audit(t *tap, before difference) difference {
+	now, err := e.compare(t)
+	if err != nil {
+		return before
+	}
+	if now.missing > 0 {
+		_ = e.server.ResetPeer(e.ctx, &api.ResetPeerRequest{Address: t.peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT})
+	}
+	for p := range now.stale {
+		if !before.stale[p] {
+			continue
+		}
+		e.log.Warn("a peer was not told of a withdrawal; told now", "peer", t.peer, "prefix", p.prefix)
+		if err := t.withdraw(p); err != nil {
+			t.fail("a withdrawal could not be repeated: " + err.Error())
+			return now
+		}
+		delete(now.stale, p)
+	}
+	return now
+}
+
+func (e *engine) compare(t *tap) (difference, error) {
+	t.mu.Lock()
+	sent := make(map[path]netip.Addr, len(t.sent))
+	for p, nh := range t.sent {
+		sent[p] = nh
+	}
+	addPath := t.addPath
+	t.mu.Unlock()
+	d := difference{stale: map[path]bool{}}
+	for _, family := range []pkt.Family{pkt.RF_IPv4_UC, pkt.RF_IPv6_UC} {
+		req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
+		err := e.server.ListPath(req, func(nlri pkt.NLRI, paths []*apiutil.Path) {
+			prefix := nlriPrefix(nlri)
+			several := addPath[family] != 0
+			if !several {
+				paths = paths[:min(1, len(paths))] // the best one
+			}
+			for i, p := range paths {
+				if p.PeerAddress == t.peer || several && i >= int(t.group.sendMax) {
+					continue
+				}
+				key := path{prefix: prefix}
+				if several {
+					key.id = p.LocalID
+				}
+				if sent[key] != nextHop(p.Attrs) {
+					d.missing++
+				}
+				delete(sent, key)
+			}
+		})
+		if err != nil {
+			return d, err
+		}
+	}
+	for p := range sent {
+		d.stale[p] = true
+	}
+	return d, nil
+}
+
+// withdraw writes a withdrawal past gobgp. Each of its messages is one write,
+// so that ours comes between two of them.
+func (t *tap) withdraw(p path) error {
+	nlri, err := pkt.NewIPAddrPrefix(p.prefix)
+	if err != nil {
+		return err
+	}
+	list := []pkt.PathNLRI{{NLRI: nlri, ID: p.id}}
+	msg := pkt.NewBGPUpdateMessage(list, nil, nil)
+	if p.prefix.Addr().Is6() {
+		gone, err := pkt.NewPathAttributeMpUnreachNLRI(pkt.RF_IPv6_UC, list)
+		if err != nil {
+			return err
+		}
+		msg = pkt.NewBGPUpdateMessage(nil, []pkt.PathAttributeInterface{gone}, nil)
+	}
+	t.mu.Lock()
+	options := &pkt.MarshallingOption{AddPath: t.addPath}
+	t.mu.Unlock()
+	b, err := msg.Serialize(options)
+	if err != nil {
+		return err
+	}
+	_, err = t.Write(b)
+	return err
+}

@@ -1,0 +1,269 @@
+// Package foreign runs other people's routing daemons, FRR and BIRD, as the
+// upstream router in a network namespace: to show that Fairlead's reflector
+// speaks BGP as others do. It writes their configuration into a folder of its
+// own, starts Debian's binaries and leaves nothing behind. It makes no
+// namespaces and looks at no routes.
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// Kind is whose daemon it is.
+type Kind string
+
+// The kinds.
+const (
+	FRR  Kind = "frr"
+	BIRD Kind = "bird"
+)
+
+// Config is a router that learns routes from reflectors.
+type Config struct {
+	AS           uint32
+	RouterID     netip.Addr // IPv4
+	LocalAddress netip.Addr
+	Peers        []Peer
+	// MaxPaths is how many next hops a route may have; 0 means 16.
+	MaxPaths int
+	// Metric of the kernel routes; 0 means 20. FRR has 20 and no choice.
+	Metric int
+	// BFD watches the sessions, 3 times 300 ms.
+	BFD bool
+}
+
+// Peer is a reflector.
+type Peer struct {
+	Address  netip.Addr
+	AS       uint32
+	Port     uint16 // 0 means 179
+	Password string
+}
+
+// readyWithin is how long a daemon may take to open its control socket.
+const readyWithin = 20 * time.Second
+
+// Daemon is a router that runs.
+type Daemon struct {
+	dir       string
+	processes []*process
+}
+
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// program is a daemon to start: it is up when its socket takes connections.
+type program struct {
+	name   string
+	paths  []string // where Debian puts it
+	args   []string
+	socket string
+}
+
+// Start runs a router in a namespace and returns when it takes commands; its
+// sessions come up after that.
+func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	dir, err := os.MkdirTemp("", "fairlead-"+string(kind)+"-")
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{dir: dir}
+	programs, files, debian := c.frr(dir)
+	switch kind {
+	case FRR:
+	case BIRD:
+		programs, files, debian = c.bird(dir)
+	default:
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("router %q is not known; known are %s and %s", kind, FRR, BIRD)
+	}
+	err = d.start(ns, programs, files)
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fmt.Errorf("%w; install Debian's package %s", err, debian)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", kind, err), d.Stop())
+	}
+	return d, nil
+}
+
+// validate also fills in defaults.
+func (c *Config) validate() error {
+	if c.MaxPaths == 0 {
+		c.MaxPaths = 16
+	}
+	if c.Metric == 0 {
+		c.Metric = 20
+	}
+	if !c.RouterID.Is4() {
+		return errors.New("routerID: want an IPv4 address")
+	}
+	if len(c.Peers) == 0 {
+		return errors.New("peers: none given")
+	}
+	c.Peers = slices.Clone(c.Peers)
+	for i, p := range c.Peers {
+		if strings.ContainsAny(p.Password, " \t\n\"\\;{}!#") {
+			return fmt.Errorf("peers[%d].password: has characters that a configuration file takes for its own", i)
+		}
+		if p.AS == 0 {
+			c.Peers[i].AS = c.AS
+		}
+		if p.Port == 0 {
+			c.Peers[i].Port = 179
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) start(ns *netns.NS, programs []program, files map[string]string) error {
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := d.own(); err != nil {
+		return err
+	}
+	for _, p := range programs {
+		if err := d.launch(ns, p); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// own gives the folder to the user that FRR's daemons become, if there is one.
+func (d *Daemon) own() error {
+	u, err := user.Lookup(frrUser)
+	if err != nil {
+		return nil
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(d.dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chown(path, uid, gid)
+	})
+}
+
+func (d *Daemon) launch(ns *netns.NS, p program) error {
+	path, err := find(p)
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(d.logFile(p.name))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(path, p.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = d.dir, log, log
+	if err := ns.Do(cmd.Start); err != nil {
+		return err
+	}
+	run := &process{name: p.name, cmd: cmd, done: make(chan struct{})}
+	d.processes = append(d.processes, run)
+	go func() {
+		_ = cmd.Wait()
+		close(run.done)
+	}()
+	for deadline := time.Now().Add(readyWithin); ; {
+		c, err := net.Dial("unix", p.socket)
+		if err == nil {
+			c.Close()
+			return nil
+		}
+		select {
+		case <-run.done:
+			return fmt.Errorf("ended at once (%s): %s", cmd.ProcessState, d.tail(p.name))
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("does not take commands after %s: %s", readyWithin, d.tail(p.name))
+		}
+	}
+}
+
+func find(p program) (string, error) {
+	for _, path := range p.paths {
+		if i, err := os.Stat(path); err == nil && i.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w at %s", exec.ErrNotFound, strings.Join(p.paths, " or "))
+}
+
+func (d *Daemon) logFile(name string) string { return filepath.Join(d.dir, name+".log") }
+
+// tail is the end of a daemon's log.
+func (d *Daemon) tail(name string) string {
+	b, _ := os.ReadFile(d.logFile(name))
+	return strings.TrimSpace(string(b[max(0, len(b)-2000):]))
+}
+
+// Log gives what the daemons have written so far.
+func (d *Daemon) Log() string {
+	var all strings.Builder
+	for _, p := range d.processes {
+		b, _ := os.ReadFile(d.logFile(p.name))
+		fmt.Fprintf(&all, "== %s\n%s", p.name, b)
+	}
+	return all.String()
+}
+
+// PIDs are the daemons' process ids.
+func (d *Daemon) PIDs() []int {
+	var ids []int
+	for _, p := range d.processes {
+		ids = append(ids, p.cmd.Process.Pid)
+	}
+	return ids
+}
+
+// Stop ends the daemons, the last first; they take their routes out of the
+// kernel. Their files are removed. A second Stop does nothing.
+func (d *Daemon) Stop() error {
+	for i := len(d.processes) - 1; i >= 0; i-- {
+		p := d.processes[i]
+		_ = p.cmd.Process.Signal(unix.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(5 * time.Second):
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+	}
+	d.processes = nil
+	return os.RemoveAll(d.dir)
+}
