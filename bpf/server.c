@@ -10,7 +10,9 @@
  *
  * A server in a pod has to_server where packets leave toward it and
  * from_server where they come from it; to_host and from_host do the same for a
- * server on the node itself. What is not ours goes on untouched, also to other
+ * server on the node itself. With direct-nat to_host also hands packets straight
+ * to the device of a pod, past the node's firewall, as the answers go past it.
+ * What is not ours goes on untouched, also to other
  * programs at the same hook: the verdict is TC_ACT_UNSPEC, "I have no opinion".
  */
 #include <linux/pkt_cls.h>

@@ -183,13 +183,14 @@ func (h *Host) close() error {
 	h.killAll()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var errs []error
 	for _, ln := range h.listeners {
 		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
+			errs = append(errs, err)
 		}
 	}
 	if h.link != nil {
 		h.link.Close()
 	}
-	return h.ns.Close()
+	return errors.Join(append(errs, h.ns.Close())...)
 }

@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // Lab is a Topology that stands. Its methods may be called from any goroutine.
@@ -200,17 +198,6 @@ func (l *Lab) names() map[string]bool {
 		names[s.spec.Name] = true
 	}
 	return names
-}
-
-// namespaceOf gives the namespace of a host or switch.
-func (l *Lab) namespaceOf(name string) *netns.NS {
-	if h := l.find(name); h != nil {
-		return h.ns
-	}
-	if s := l.findSwitch(name); s != nil {
-		return s.ns
-	}
-	return nil
 }
 
 func (l *Lab) findSwitch(name string) *ethernetSwitch {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -18,8 +17,17 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
+
+// helper in the environment makes this test binary a program with a lab.
+const helper = "LAB_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helper) != "" {
+		os.Exit(runHelper())
+	}
+	testkit.Main(m)
+}
 
 // long is far more than anything here takes.
 const long = 30 * time.Second
@@ -81,19 +89,9 @@ func build(t *testing.T, topology lab.Topology) *lab.Lab {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		noLeftovers(t)
+		testkit.NoLeftovers(t)
 	})
 	return l
-}
-
-func noLeftovers(t *testing.T) {
-	t.Helper()
-	testkit.Eventually(t, long, func() error {
-		if left := sandbox.Leftovers(); len(left) > 0 {
-			return fmt.Errorf("left over: %v", left)
-		}
-		return nil
-	})
 }
 
 // whoami serves, on a host, each caller's own address.
@@ -297,16 +295,24 @@ func TestBuildRefusesByName(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}
-	noLeftovers(t)
+	testkit.NoLeftovers(t)
 }
 
-func TestBuildHonoursContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := lab.Build(ctx, smallNetwork()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Build gives %v", err)
+func TestBuildInterruptedLeavesNothing(t *testing.T) {
+	for i := range 15 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*2*time.Millisecond)
+		l, err := lab.Build(ctx, smallNetwork())
+		cancel()
+		if err == nil {
+			err = l.Close()
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
+		if err != nil {
+			t.Errorf("interrupted after %d ms: %v", i*2, err)
+		}
+		testkit.NoLeftovers(t)
 	}
-	noLeftovers(t)
 }
 
 func TestProcesses(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
-
 func TestOffloadsAreAsDrawn(t *testing.T) {
 	l, err := Build(t.Context(), Topology{
 		Hosts: []HostSpec{{Name: "a"}, {Name: "b"}, {Name: "c"}},

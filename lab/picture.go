@@ -22,7 +22,7 @@ func (t Topology) String() string {
 	for _, h := range t.Hosts {
 		if !p.seen[h.Name] {
 			p.span(h.Name)
-			p.draw(h.Name, "", "", nil)
+			p.draw(h.Name, "", "", nil, nil)
 		}
 	}
 	return p.text()
@@ -59,8 +59,13 @@ func (p *picture) span(root string) {
 // branches are how a neighbour hangs on a host or, true, on a switch.
 var branches = map[bool]string{false: "─ ", true: "═ "}
 
-func (p *picture) draw(name, lead, indent string, from *Link) {
-	is, addrs, isSwitch := p.describe(name, from)
+// draw adds a host's row and those below it; from is the link by which it
+// hangs, above the one before that.
+func (p *picture) draw(name, lead, indent string, from, above *Link) {
+	is, addrs, isSwitch := p.describe(name)
+	if from.mtu() != above.mtu() {
+		is = strings.TrimSpace(fmt.Sprintf("%s (MTU %d)", is, from.mtu()))
+	}
 	p.rows = append(p.rows, [3]string{lead + name, is, addrs})
 	for i, l := range p.below[name] {
 		corner, under := "├", "│  "
@@ -68,7 +73,7 @@ func (p *picture) draw(name, lead, indent string, from *Link) {
 			corner, under = "└", "   "
 		}
 		child := l.other(name).Host
-		p.draw(child, indent+corner+branches[isSwitch || p.isSwitch(child)], indent+under, l)
+		p.draw(child, indent+corner+branches[isSwitch || p.isSwitch(child)], indent+under, l, from)
 	}
 }
 
@@ -77,10 +82,10 @@ func (p *picture) isSwitch(name string) bool {
 }
 
 // describe tells what a host or switch is, and its addresses.
-func (p *picture) describe(name string, from *Link) (is, addrs string, isSwitch bool) {
+func (p *picture) describe(name string) (is, addrs string, isSwitch bool) {
 	for _, s := range p.topology.Switches {
 		if s.Name == name {
-			return s.Is + mtu(from), "", true
+			return s.Is, "", true
 		}
 	}
 	var own []string
@@ -96,18 +101,15 @@ func (p *picture) describe(name string, from *Link) (is, addrs string, isSwitch 
 			}
 		}
 	}
-	if from != nil && !p.isSwitch(from.other(name).Host) {
-		is += mtu(from)
-	}
 	return is, strings.Join(distinct(own), "  "), false
 }
 
-// mtu is told where it is not the usual one.
-func mtu(l *Link) string {
-	if l == nil || l.MTU == 0 || l.MTU == defaultMTU {
-		return ""
+// mtu of a link; of none, the usual one.
+func (l *Link) mtu() int {
+	if l == nil || l.MTU == 0 {
+		return defaultMTU
 	}
-	return fmt.Sprintf(" (MTU %d)", l.MTU)
+	return l.MTU
 }
 
 func distinct(all []string) []string {

@@ -15,9 +15,9 @@ outside          client                   192.168.0.2/24  fd92::2/64
 └─ router        router                   192.168.0.1/24  fd92::1/64  10.0.0.1/16  fd10::1/64
    └═ lan        node network (MTU 1600)
       ├═ a       host                     10.0.0.2/16  fd10::2/64
-      │  └─ c
+      │  └─ c    (MTU 1500)
       └═ b       node                     10.0.0.3/16  fd10::3/64  172.16.1.1/32  fd16::1/128
-         └─ pod  pod (MTU 1600)           172.16.1.9/32  fd16::9/128
+         └─ pod  pod                      172.16.1.9/32  fd16::9/128
 also: pod eth9 ─ c eth0
 `
 	topology := smallNetwork()

@@ -70,7 +70,7 @@ type End struct {
 	// XDP loses the note that a checksum is still to be filled in.
 	TxChecksumOff bool
 	// GRO turns on generic receive offload, and with it the NAPI that a veth
-	// must have to take what its peer sends by XDP_TX or XDP_REDIRECT.
+	// must have to take what its peer sends by XDP_REDIRECT.
 	GRO bool
 	// Shape limits what leaves here.
 	Shape Shape
@@ -122,8 +122,9 @@ func (e End) Via(gateway string, prefixes ...string) End {
 	return e
 }
 
-// ForXDP makes this end a fit peer for an interface whose XDP program sends
-// packets back or on.
+// ForXDP makes this end a fit peer for an interface whose XDP program redirects
+// packets back or on. (XDP_TX would need an XDP program here too: see
+// veth_xdp_flush in Linux' drivers/net/veth.c.)
 func (e End) ForXDP() End {
 	e.TxChecksumOff, e.GRO = true, true
 	return e

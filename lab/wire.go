@@ -126,9 +126,7 @@ type side struct {
 
 // addLink makes a link; what it leaves behind on failure goes with removeLink.
 func (l *Lab) addLink(spec Link) error {
-	if spec.MTU == 0 {
-		spec.MTU = defaultMTU
-	}
+	spec.MTU = spec.mtu()
 	k := &link{spec: spec}
 	l.links = append(l.links, k)
 	a, b := l.sideOf(spec.A), l.sideOf(spec.B)
@@ -201,25 +199,30 @@ func addVeth(a, b side, mtu int) error {
 	if err := a.link.LinkAdd(veth); err != nil {
 		return fmt.Errorf("veth: %w", err)
 	}
-	for _, s := range []side{a, b} {
-		if err := s.setUp(); err != nil {
-			return fmt.Errorf("%s: %w", s.end.Dev, err)
+	// Whether a veth may be redirected to is found out when its peer opens,
+	// from what is asked of it then: so all of that comes first.
+	for _, step := range []func(side, netlink.Link) error{side.configure, side.open} {
+		for _, s := range []side{a, b} {
+			dev, err := s.link.LinkByName(s.end.Dev)
+			if err == nil {
+				err = step(s, dev)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.end.Dev, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (s side) setUp() error {
-	dev, err := s.link.LinkByName(s.end.Dev)
-	if err != nil {
-		return err
-	}
+func (s side) configure(dev netlink.Link) error {
 	if err := setOffloads(s.ns, s.end); err != nil {
 		return err
 	}
-	if err := addAddresses(s.link, dev, s.end.Addrs); err != nil {
-		return err
-	}
+	return addAddresses(s.link, dev, s.end.Addrs)
+}
+
+func (s side) open(dev netlink.Link) error {
 	if err := s.link.LinkSetUp(dev); err != nil {
 		return err
 	}

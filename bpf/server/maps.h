@@ -72,6 +72,7 @@ enum server_counter {
 	SERVER_COUNTER_RESTORED_STRAIGHT, /* sent out by the program */
 	SERVER_COUNTER_RESTORED_PASSED,	  /* left to the kernel's forwarding */
 	SERVER_COUNTER_SECOND_CHANCE,	  /* sent on to the second server */
+	SERVER_COUNTER_SHORTCUT,	  /* handed to a pod's device */
 	SERVER_COUNTER_FLOW_MADE,
 	SERVER_COUNTER_FLOW_FORGOTTEN, /* a direct connection took its ports */
 	SERVER_COUNTER_PASSED_FOREIGN_TUNNEL,

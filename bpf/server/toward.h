@@ -57,14 +57,53 @@ static __always_inline void remember_flow(const struct tuple *flow, const struct
 		count(SERVER_COUNTER_FLOW_MADE);
 }
 
-/* A plain SYN that reaches a server opens a direct connection: with the same
- * ports as an older flow through the VIP it must not be answered as the VIP.
+/* Hands a direct-nat packet from the network to its pod's device, past the
+ * node's firewall: its connection tracking never sees the answers, which go
+ * straight out, and would call what follows the SYN invalid. What has no way
+ * there is left to the kernel.
  */
-static __always_inline int direct(const struct view *v)
+static __noinline int shortcut(struct __sk_buff *skb, struct view *v)
 {
-	if (v->p.flags & TCP_OPENS && !bpf_map_delete_elem(&server_flows, &v->p.t))
-		count(SERVER_COUNTER_FLOW_FORGOTTEN);
+	struct way way = {};
+
+	if (v->p.ttl <= 1 || find_way(skb, v, &v->p.t.src, &v->p.t.dst, &way))
+		return TC_ACT_UNSPEC;
+	if (rewrite_ttl(skb, v)) {
+		count(SERVER_COUNTER_DROPPED_REWRITE);
+		return TC_ACT_SHOT;
+	}
+	count(SERVER_COUNTER_SHORTCUT);
+	return take_way(&way);
+}
+
+/* A packet as the server itself is addressed. A SYN opens a direct connection:
+ * with the same ports as an older flow through the VIP it must not be answered
+ * as the VIP. What follows in a direct-nat flow looks the same.
+ */
+static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
+{
+	struct server_flow *f;
+
+	if (v->p.flags & TCP_OPENS) {
+		if (!bpf_map_delete_elem(&server_flows, &v->p.t))
+			count(SERVER_COUNTER_FLOW_FORGOTTEN);
+		return TC_ACT_UNSPEC;
+	}
+	f = bpf_map_lookup_elem(&server_flows, &v->p.t);
+	if (!f || f->method != SERVER_METHOD_DIRECT_NAT)
+		return TC_ACT_UNSPEC;
+	if (place == SERVER_PLACE_HOST)
+		return shortcut(skb, v);
+	touch_flow(f);
 	return TC_ACT_UNSPEC;
+}
+
+/* A packet for a server that other programs look after: at the node's way in
+ * that is one for a pod.
+ */
+static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum server_place place)
+{
+	return place == SERVER_PLACE_HOST ? shortcut(skb, v) : TC_ACT_UNSPEC;
 }
 
 static __always_inline int pass(enum server_counter why)
@@ -171,7 +210,7 @@ static __noinline int direct_nat(struct __sk_buff *skb, struct view *v, enum ser
 
 	if (e) {
 		if (e->place != place)
-			return TC_ACT_UNSPEC;
+			return not_here(skb, v, place);
 		f = find_flow(&v->p.t, &key.vip, key.vip_port);
 		if (f)
 			touch_flow(f);
@@ -187,7 +226,7 @@ static __noinline int direct_nat(struct __sk_buff *skb, struct view *v, enum ser
 		if (!e)
 			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
 		if (e->place != place)
-			return TC_ACT_UNSPEC;
+			return not_here(skb, v, place);
 		f = bpf_map_lookup_elem(&server_flows, &v->p.t);
 		if (!f)
 			return second_by_nat(skb, v, e, place == SERVER_PLACE_HOST);
@@ -208,7 +247,8 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 	read_begin(skb, &c);
 	kind = read_outer(skb, &c, &outer);
 	if (kind == KIND_TRANSPORT)
-		return outer.has_option ? direct_nat(skb, &outer, place) : direct(&outer);
+		return outer.has_option ? direct_nat(skb, &outer, place)
+					: plain(skb, &outer, place);
 	if (kind == KIND_TUNNEL4 || kind == KIND_TUNNEL6) {
 		kind = read_inner(skb, &c, outer.l4, kind == KIND_TUNNEL6, &inner);
 		if (kind == KIND_TRANSPORT && !inner.has_option)

@@ -203,10 +203,10 @@ func (t *tcx) close() error {
 	return errors.Join(errs...)
 }
 
-// describePoints gives "veth1: pods behind it (tcx)".
+// describePoints gives "veth1: tcx: servers behind it".
 func describePoints(points map[point]bool, how string) []string {
 	serves := map[string]string{
-		serverProgToServer: "servers behind it", serverProgToHost: "servers on this node",
+		serverProgToServer: "servers behind it", serverProgToHost: "packets that come in",
 	}
 	var lines []string
 	for p := range points {

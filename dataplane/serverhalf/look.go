@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -103,8 +104,8 @@ func (h *Half) counters() (map[string]uint64, error) {
 	return counters, nil
 }
 
-// counterNames reads the names of enum server_counter from the object.
-func counterNames() ([]string, error) {
+// counterNames reads the names of enum server_counter from the object, once.
+var counterNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := loadServer()
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func counterNames() ([]string, error) {
 		names = append(names, strings.ReplaceAll(strings.ToLower(name), "_", "-"))
 	}
 	return names, nil
-}
+})
 
 // onlyDropped picks the counters of packets that ended here, without the prefix.
 func onlyDropped(counters map[string]uint64) map[string]uint64 {

@@ -298,7 +298,7 @@ func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 			{name: "another protocol", in: with(func(w *wire) { w.udp = true }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "a fragment inside", in: with(func(w *wire) { w.fragment = true }), same: true, verdict: untouched, counter: "passed-fragment"},
 			{name: "our option inside", in: with(func(w *wire) { w.option = v }), same: true, verdict: untouched},
-			{name: "a server of the node itself, at a pod's device", prog: serverProgToHost, in: base, same: true, verdict: untouched},
+			{name: "a pod's, where it comes in", prog: serverProgToHost, in: base, same: true, verdict: untouched},
 		})
 		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
 			t.Errorf("flows %v, %v; want none", flows, err)
@@ -333,7 +333,15 @@ func TestDirectNAT(t *testing.T) {
 				counter: "passed-foreign-option"},
 			{name: "a second chance for no server of ours", in: with(func(w *wire) { w.dst, w.option = netip.AddrPortFrom(p.Addr(), 22), s }),
 				same: true, verdict: untouched, counter: "passed-foreign-option"},
-			{name: "at the node's own programs", prog: serverProgToHost, in: with(func(w *wire) { w.option = s }), same: true, verdict: untouched},
+			{name: "a SYN where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", v }),
+				out: with(func(w *wire) { w.flags, w.option, w.ttl = "S", v, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "a second chance where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.option = s }),
+				out: with(func(w *wire) { w.option, w.ttl = s, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "data where it comes in", prog: serverProgToHost, in: plain,
+				out: with(func(w *wire) { w.ttl = 62 }), verdict: sent, counter: "shortcut"},
+			{name: "data where it comes in, at its last hop", prog: serverProgToHost, in: with(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched},
+			{name: "data of no flow where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.client = netip.AddrPortFrom(c.Addr(), 1) }),
+				same: true, verdict: untouched},
 		})
 	})
 }

@@ -19,7 +19,11 @@ func (h *Half) reconcile() error {
 	if err != nil {
 		return err
 	}
-	found, notes, err := h.locate(held)
+	view, err := h.routes.look(h.cfg.Uplinks)
+	if err != nil {
+		return err
+	}
+	found, notes, err := h.locate(view, held)
 	if err != nil {
 		return err
 	}
@@ -33,16 +37,29 @@ func (h *Half) reconcile() error {
 			}
 		}
 	}
-	return errors.Join(h.change(held, wanted), h.hook.keep(points(found)), h.sweep(held))
+	at := points(found)
+	if shortcuts(wanted) || shortcuts(held) {
+		for _, d := range view.entrances() {
+			at[point{ifindex: d, prog: serverProgToHost, ingress: true}] = true
+		}
+	}
+	return errors.Join(h.change(held, wanted), h.hook.keep(at), h.sweep(held))
+}
+
+// shortcuts tells whether there are servers in pods whose packets to_host hands
+// to their devices.
+func shortcuts(rows map[serverLocalVipKey]serverLocalVip) bool {
+	for _, row := range rows {
+		if row.Method == methodDirectNAT && row.Place == inPod {
+			return true
+		}
+	}
+	return false
 }
 
 // locate says where each server is that is desired or still held, with a note
 // for every one desired that is not here.
-func (h *Half) locate(held map[serverLocalVipKey]serverLocalVip) (map[netip.Addr]where, []string, error) {
-	view, err := h.routes.look(h.cfg.Uplinks)
-	if err != nil {
-		return nil, nil, err
-	}
+func (h *Half) locate(view *view, held map[serverLocalVipKey]serverLocalVip) (map[netip.Addr]where, []string, error) {
 	found := map[netip.Addr]where{}
 	for server := range h.desired.servers {
 		found[server] = where{}

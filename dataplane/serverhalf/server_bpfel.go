@@ -47,17 +47,18 @@ const (
 	serverServerCounterSERVER_COUNTER_RESTORED_STRAIGHT        serverServerCounter = 2
 	serverServerCounterSERVER_COUNTER_RESTORED_PASSED          serverServerCounter = 3
 	serverServerCounterSERVER_COUNTER_SECOND_CHANCE            serverServerCounter = 4
-	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 5
-	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 6
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 7
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 8
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 9
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 10
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 11
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 12
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 13
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 14
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 15
+	serverServerCounterSERVER_COUNTER_SHORTCUT                 serverServerCounter = 5
+	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 6
+	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 7
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 8
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 9
+	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 10
+	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 11
+	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 12
+	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 13
+	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 14
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 15
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 16
 )
 
 type serverServerFlow struct {

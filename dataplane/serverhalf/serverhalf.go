@@ -143,25 +143,27 @@ const (
 )
 
 func (h *Half) loop(changed <-chan struct{}) {
-	look := time.NewTimer(relook)
-	defer look.Stop()
-	due := time.Now().Add(relook)
-	for !h.quit {
+	every := min(relook, max(h.cfg.Linger/2, settle))
+	again, soon := time.NewTicker(every), time.NewTimer(settle)
+	defer again.Stop()
+	defer soon.Stop()
+	for waiting := true; !h.quit; {
 		select {
 		case call := <-h.calls:
 			call()
+			continue
 		case <-changed:
-			if soon := time.Now().Add(settle); soon.Before(due) {
-				due = soon
-				look.Reset(settle)
+			if !waiting {
+				waiting = true
+				soon.Reset(settle)
 			}
-		case <-look.C:
-			if err := h.reconcile(); err != nil {
-				h.log.Error("server half: attach or write", "error", err)
-			}
-			pause := min(relook, max(h.cfg.Linger/2, settle))
-			due = time.Now().Add(pause)
-			look.Reset(pause)
+			continue
+		case <-soon.C:
+			waiting = false
+		case <-again.C:
+		}
+		if err := h.reconcile(); err != nil {
+			h.log.Error("server half: attach or write", "error", err)
 		}
 	}
 }

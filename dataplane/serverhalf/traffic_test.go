@@ -11,9 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -53,6 +57,67 @@ func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 	w.do(w.nodeA, func() error { return ethtool("pod0", unix.ETHTOOL_STXCSUM, 0) })
 	w.do(w.nodeB, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	w.traffic(t)
+}
+
+// TestTrafficBehindABridge has the balancer and a server on one bridge: what
+// goes between them never reaches the node's own routing.
+func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, newHook, true).traffic(t) }
+
+// TestTrafficPastAFirewall has nodes that drop what their connection tracking
+// calls invalid, as kube-proxy has them do: it sees one direction at most.
+func TestTrafficPastAFirewall(t *testing.T) {
+	w := newWorld(t, newHook)
+	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
+		if err := dropInvalid(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.traffic(t)
+}
+
+func dropInvalid(ns *netns.NS) error {
+	const invalid = 1 // NF_CT_STATE_INVALID_BIT
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "firewall"})
+	for name, hook := range map[string]*nftables.ChainHook{
+		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
+	} {
+		chain := c.AddChain(&nftables.Chain{
+			Table: table, Name: name, Hooknum: hook, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityFilter,
+		})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(invalid), Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}})
+	}
+	return c.Flush()
+}
+
+// TestTrafficByTheOtherFamily has the tunnel run over IPv6 for IPv4 and the
+// other way round.
+func TestTrafficByTheOtherFamily(t *testing.T) {
+	w := newWorld(t, newHook)
+	for _, tc := range []struct{ v, outer, inner netip.AddrPort }{
+		{vip, w.serverA6, w.serverA}, {vip6, w.serverA, w.serverA6},
+	} {
+		t.Run(tc.v.Addr().String(), func(t *testing.T) {
+			w.t = t
+			entries := both(service.Tunnel, tc.v, tc.outer)
+			for i := range entries {
+				entries[i].Deliver = tc.inner.Addr()
+			}
+			w.set(w.halfA, entries)
+			w.balancer.choose(tc.v, choice{method: service.Tunnel, first: tc.outer})
+			w.wantName(w.browser(), tc.v, "A")
+			w.wantBodies(w.browser(), tc.v)
+			w.wantDatagram(tc.v, "A")
+		})
+	}
 }
 
 func (w *world) traffic(t *testing.T) {

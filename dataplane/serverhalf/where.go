@@ -57,8 +57,19 @@ func newRoutes() (*routes, error) {
 
 func (r *routes) close() { r.nl.Close() }
 
-// look reads the view from the kernel.
-func (r *routes) look(uplinks []string) (*view, error) {
+// look reads the view from the kernel. A list that changes while it is read
+// is read again.
+func (r *routes) look(uplinks []string) (v *view, err error) {
+	for range 10 {
+		v, err = r.lookOnce(uplinks)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return v, err
+}
+
+func (r *routes) lookOnce(uplinks []string) (*view, error) {
 	v := &view{
 		devices: map[int]device{}, defaults: map[int]bool{}, gateways: map[int]bool{},
 		holders: map[netip.Addr]int{}, uplinks: uplinks,
@@ -186,23 +197,30 @@ func (v *view) ports(bridge device) []int {
 	return ports
 }
 
-// host is a server on the node itself: packets for it come in where the node
-// has routes to others, which may be pods (a balancer), and at the device with
-// its address.
-func (v *view) host(server netip.Addr) where {
-	found := maps.Clone(v.gateways)
+// entrances are where packets come into the node: devices with routes to
+// others, which may also be pods (a balancer).
+func (v *view) entrances() []int {
+	found := map[int]bool{}
+	maps.Copy(found, v.gateways)
 	maps.Copy(found, v.defaults)
-	if index, ok := v.holders[server]; ok {
-		found[index] = true
-	}
 	for _, d := range v.devices {
 		if slices.Contains(v.uplinks, d.name) {
 			found[d.index] = true
 		}
 	}
 	maps.DeleteFunc(found, func(index int, _ bool) bool { return !v.devices[index].ethernet })
-	if len(found) == 0 {
+	return slices.Sorted(maps.Keys(found))
+}
+
+// host is a server on the node itself: at the entrances and at the device with
+// its address.
+func (v *view) host(server netip.Addr) where {
+	devices := v.entrances()
+	if index, ok := v.holders[server]; ok && v.devices[index].ethernet && !slices.Contains(devices, index) {
+		devices = append(devices, index)
+	}
+	if len(devices) == 0 {
 		return where{why: "it is this node, which has no Ethernet device to the network"}
 	}
-	return where{place: onHost, devices: slices.Sorted(maps.Keys(found))}
+	return where{place: onHost, devices: devices}
 }

@@ -48,6 +48,12 @@ type world struct {
 const bigBody = 1 << 20
 
 func newWorld(t *testing.T, hook newHookFunc) *world {
+	return buildWorld(t, hook, false)
+}
+
+// buildWorld makes the world; bridged has podA and the balancer behind one
+// bridge of nodeA, as pods of its.
+func buildWorld(t *testing.T, hook newHookFunc, bridged bool) *world {
 	t.Helper()
 	w := &world{
 		t: t, hook: hook,
@@ -61,7 +67,7 @@ func newWorld(t *testing.T, hook newHookFunc) *world {
 		// before (ndisc_solicit in net/ipv6/ndisc.c).
 		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
 	}
-	w.wire()
+	w.wire(bridged)
 	w.serve(w.podA, w.serverA, "A")
 	w.serve(w.podA, w.serverA6, "A")
 	w.serve(w.podB, w.serverB, "B")
@@ -75,21 +81,24 @@ func newWorld(t *testing.T, hook newHookFunc) *world {
 }
 
 // wire makes the links, addresses and routes.
-func (w *world) wire() {
-	w.do(w.router, func() error {
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "lan"}}
-		if err := netlink.LinkAdd(bridge); err != nil {
-			return err
-		}
-		return address("lan", "10.0.0.110/16", "2001:db8::110/64")
-	})
+func (w *world) wire(bridged bool) {
+	w.bridge(w.router, "lan", "10.0.0.110/16", "2001:db8::110/64")
 	w.lan(w.lb, "10.0.0.120/16", "2001:db8::120/64")
 	w.lan(w.nodeA, "10.0.0.105/16", "2001:db8::105/64")
 	w.lan(w.nodeB, "10.0.0.106/16", "2001:db8::106/64")
 	w.pair(w.router, "cli", w.client, "eth0")
 	w.do(w.router, func() error { return address("cli", "192.168.0.1/24", "2001:db8:c::1/64") })
 	w.do(w.client, func() error { return address("eth0", "192.168.0.7/24", "2001:db8:c::7/64") })
-	w.pod(w.nodeA, w.podA, "172.16.1", "2001:db8:16:1:")
+	if bridged {
+		w.bridge(w.nodeA, "cni0", "172.16.1.1/24", "2001:db8:16:1::1/64")
+		w.port(w.nodeA, "cni0", "port0", w.podA, "eth0")
+		w.port(w.nodeA, "cni0", "port1", w.lb, "eth1")
+		w.do(w.podA, func() error { return address("eth0", "172.16.1.2/24", "2001:db8:16:1::2/64") })
+		w.do(w.lb, func() error { return address("eth1", "172.16.1.9/24", "2001:db8:16:1::9/64") })
+		w.routes(w.podA, "0.0.0.0/0 172.16.1.1", "::/0 2001:db8:16:1::1")
+	} else {
+		w.pod(w.nodeA, w.podA, "172.16.1", "2001:db8:16:1:")
+	}
 	w.pod(w.nodeB, w.podB, "172.16.2", "2001:db8:16:2:")
 	for _, ns := range []*netns.NS{w.router, w.nodeA, w.nodeB} {
 		w.do(ns, func() error {
@@ -97,13 +106,19 @@ func (w *world) wire() {
 		})
 	}
 	w.routes(w.client, "0.0.0.0/0 192.168.0.1", "::/0 2001:db8:c::1")
-	w.routes(w.router, "10.1.1.0/24 10.0.0.120", "2001:db8:1::/64 2001:db8::120")
 	toA := []string{"172.16.1.0/24 10.0.0.105", "2001:db8:16:1::/64 2001:db8::105"}
 	toB := []string{"172.16.2.0/24 10.0.0.106", "2001:db8:16:2::/64 2001:db8::106"}
 	out := []string{"0.0.0.0/0 10.0.0.110", "::/0 2001:db8::110"}
 	w.routes(w.nodeA, append(toB, out...)...)
 	w.routes(w.nodeB, append(toA, out...)...)
-	w.routes(w.lb, append(append(toA, toB...), out...)...)
+	if bridged {
+		w.routes(w.lb, append(toB, out...)...)
+		w.routes(w.router, "10.1.1.0/24 10.0.0.105", "2001:db8:1::/64 2001:db8::105")
+		w.routes(w.nodeA, "10.1.1.0/24 172.16.1.9", "2001:db8:1::/64 2001:db8:16:1::9")
+	} else {
+		w.routes(w.lb, append(append(toA, toB...), out...)...)
+		w.routes(w.router, "10.1.1.0/24 10.0.0.120", "2001:db8:1::/64 2001:db8::120")
+	}
 	// A balancer of this test's kind sees single packets with whole checksums.
 	w.do(w.client, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
@@ -129,20 +144,36 @@ func (w *world) pair(a *netns.NS, nameA string, b *netns.NS, nameB string) {
 func (w *world) lan(ns *netns.NS, addrs ...string) {
 	w.t.Helper()
 	port := "p" + addrs[0][len("10.0.0."):len("10.0.0.1xx")]
-	w.pair(w.router, port, ns, "eth0")
-	w.do(w.router, func() error {
+	w.port(w.router, "lan", port, ns, "eth0")
+	w.do(ns, func() error { return address("eth0", addrs...) })
+}
+
+func (w *world) bridge(ns *netns.NS, name string, addrs ...string) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+			return err
+		}
+		return address(name, addrs...)
+	})
+}
+
+// port connects a namespace to another's bridge.
+func (w *world) port(ns *netns.NS, bridge, port string, peer *netns.NS, device string) {
+	w.t.Helper()
+	w.pair(ns, port, peer, device)
+	w.do(ns, func() error {
 		l, err := netlink.LinkByName(port)
 		if err != nil {
 			return err
 		}
-		bridge, err := netlink.LinkByName("lan")
+		b, err := netlink.LinkByName(bridge)
 		if err != nil {
 			return err
 		}
 		// With TSO at this end the other end would not put packets together.
-		return errors.Join(netlink.LinkSetMaster(l, bridge), netlink.LinkSetUp(l), ethtool(port, unix.ETHTOOL_STXCSUM, 0))
+		return errors.Join(netlink.LinkSetMaster(l, b), netlink.LinkSetUp(l), ethtool(port, unix.ETHTOOL_STXCSUM, 0))
 	})
-	w.do(ns, func() error { return address("eth0", addrs...) })
 }
 
 // pod connects a pod to its node, with a gateway at .1 and the pod at .2.
@@ -393,12 +424,4 @@ func (w *world) state() string {
 	}
 	fmt.Fprintf(&b, "balancer: %s", w.balancer.errors())
 	return b.String()
-}
-
-// entriesGone waits until a path is gone.
-func gonePath(path string) error {
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		return fmt.Errorf("%s is still there", path)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -310,7 +311,10 @@ func TestManyTargets(t *testing.T) {
 	l := listen(t, "0.0.0.0:0")
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			conn.Close()
+			go func() {
+				_, _ = conn.Read(make([]byte, 1)) // let the prober close first
+				conn.Close()
+			}()
 		}
 	}()
 	port := addrOf(l).Port()
@@ -331,7 +335,7 @@ func TestManyTargets(t *testing.T) {
 			}
 		}
 		if up == len(targets) {
-			return
+			break
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d are up", up, len(targets))
@@ -340,6 +344,21 @@ func TestManyTargets(t *testing.T) {
 		case <-p.Changed():
 		case <-time.After(time.Second):
 		}
+	}
+	// Probes of one second must not stay in the kernel for the next sixty.
+	sockets, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const timeWait = "06"
+	left := 0
+	for line := range strings.Lines(string(sockets)) {
+		if f := strings.Fields(line); strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) && f[3] == timeWait {
+			left++
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d sockets are left in TIME_WAIT", left)
 	}
 }
 

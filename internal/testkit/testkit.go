@@ -97,3 +97,15 @@ func Eventually(t testing.TB, within time.Duration, cond func() error) {
 		pause = min(2*pause, 50*time.Millisecond)
 	}
 }
+
+// NoLeftovers ends the test where what sandbox.Leftovers lists does not go
+// away: call it when everything should have been cleaned up.
+func NoLeftovers(t testing.TB) {
+	t.Helper()
+	Eventually(t, 30*time.Second, func() error {
+		if left := sandbox.Leftovers(); len(left) > 0 {
+			return fmt.Errorf("left over: %v", left)
+		}
+		return nil
+	})
+}

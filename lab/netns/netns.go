@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,35 +60,20 @@ func unshareOnto(path string) error {
 	return nil
 }
 
-// Current is the namespace this process started in.
-func Current() (*NS, error) {
-	file, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	return &NS{file: file}, nil
-}
-
 // Name is the name the namespace was made with.
 func (n *NS) Name() string { return n.name }
 
 // FD is a file descriptor of the namespace, valid until Close.
 func (n *NS) FD() int { return int(n.file.Fd()) }
 
-// Path is where others can open the namespace.
-func (n *NS) Path() string {
-	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(n.FD())
-}
+// Path is where others can open the namespace, for as long as it has its name.
+func (n *NS) Path() string { return filepath.Join(Dir, n.name) }
 
 // Close takes the name away. The namespace itself lives on for as long as a
 // process or a socket is in it.
 func (n *NS) Close() error {
 	err := n.file.Close()
-	if n.name == "" {
-		return err
-	}
-	path := filepath.Join(Dir, n.name)
-	return errors.Join(err, unix.Unmount(path, unix.MNT_DETACH), os.Remove(path))
+	return errors.Join(err, unix.Unmount(n.Path(), unix.MNT_DETACH), os.Remove(n.Path()))
 }
 
 // Do runs f in the namespace and returns its error. Sockets that f opens and

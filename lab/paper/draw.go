@@ -102,10 +102,13 @@ func (n *Net) reflectorLink() lab.Link {
 	return lab.Link{A: n.overlay(e, nil), B: lab.Port(segment), MTU: overlayMTU}
 }
 
-// nodeLink leads to a port that is ready for a balancer on the node itself.
 func (n *Net) nodeLink(node *Node) lab.Link {
+	port := lab.Port(segment)
+	if n.onNodes {
+		port = port.ForXDP()
+	}
 	e := n.byRouter(n.onSegment(node.Name, Dev, node.Addr, node.Addr6))
-	return lab.Link{A: n.overlay(e, node), B: lab.Port(segment).ForXDP(), MTU: overlayMTU}
+	return lab.Link{A: n.overlay(e, node), B: port, MTU: overlayMTU}
 }
 
 func (n *Net) byRouter(e lab.End) lab.End {
@@ -147,7 +150,7 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 	is := "server of " + s.Name
 	if p.Balancer {
 		is = "balancer of " + s.Name
-		node = node.Via(p.Addr.String(), s.Prefix.String())
+		node = node.ForXDP().Via(p.Addr.String(), s.Prefix.String())
 		if n.ipv6 {
 			node = node.Via(p.Addr6.String(), s.Prefix6.String())
 		}
@@ -155,7 +158,7 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 	pod.GRO = true // a balancer on the node may redirect to it
 	return lab.Topology{
 		Hosts: []lab.HostSpec{{Name: p.Name, Is: is}},
-		Links: []lab.Link{{A: node.ForXDP(), B: pod, MTU: overlayMTU, Cuttable: p.Balancer}},
+		Links: []lab.Link{{A: node, B: pod, MTU: overlayMTU, Cuttable: p.Balancer}},
 	}
 }
 

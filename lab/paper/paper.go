@@ -58,6 +58,9 @@ type Options struct {
 	IPv6 bool
 	// ClientAddrs is how many addresses the client has; 0 for 16.
 	ClientAddrs int
+	// OnNodes makes the nodes' links fit for balancers that run on the nodes
+	// themselves.
+	OnNodes bool
 	// Seed decides the pods' addresses.
 	Seed uint64
 }
@@ -120,7 +123,8 @@ type Net struct {
 	// ClientAddrs and ClientAddrs6 are the client's own.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
-	ipv6   bool
+	ipv6, onNodes bool
+
 	random *rand.Rand
 }
 
@@ -166,7 +170,7 @@ func New(o Options) (*Net, error) {
 	case o.ClientAddrs > 200:
 		return nil, fmt.Errorf("paper: %d client addresses: want at most 200", o.ClientAddrs)
 	}
-	n := &Net{ipv6: o.IPv6, random: rand.New(rand.NewPCG(o.Seed, 0))}
+	n := &Net{ipv6: o.IPv6, onNodes: o.OnNodes, random: rand.New(rand.NewPCG(o.Seed, 0))}
 	n.addClient(o.ClientAddrs)
 	for i := range o.Nodes {
 		n.Nodes = append(n.Nodes, n.newNode(i))

@@ -18,7 +18,6 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/paper"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens")
@@ -113,12 +112,7 @@ func network(t *testing.T) (*paper.Net, *lab.Lab) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		testkit.Eventually(t, long, func() error {
-			if left := sandbox.Leftovers(); len(left) > 0 {
-				return fmt.Errorf("left over: %v", left)
-			}
-			return nil
-		})
+		testkit.NoLeftovers(t)
 	})
 	for _, h := range topology.Hosts {
 		whoami(t, l.Host(h.Name))

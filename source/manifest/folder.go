@@ -114,9 +114,11 @@ func (d *folder) list() (map[string]bool, error) {
 		if !isManifest(e.Name()) || e.IsDir() {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(d.dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
-			continue // went meanwhile, or leads nowhere
+		if e.Type()&fs.ModeSymlink != 0 {
+			info, err := os.Stat(filepath.Join(d.dir, e.Name()))
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+				continue // leads nowhere, or to a folder
+			}
 		}
 		names[e.Name()] = true
 	}
@@ -167,6 +169,9 @@ func sooner(a, b time.Duration) time.Duration {
 // stayed the same for a while, because it may be half written.
 func (f *file) look(path, name string, now time.Time, first bool) (changed bool, again time.Duration) {
 	text, info, err := f.read(path, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, settle // went meanwhile; the next look sees it missing
+	}
 	if err != nil {
 		changed = f.unread != err.Error()
 		f.unread = err.Error()
