@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/service"
 )
@@ -18,8 +20,8 @@ import (
 // The routers that can be upstream.
 const (
 	RouterFairlead = "fairlead"
-	RouterFRR      = "frr"
-	RouterBIRD     = "bird"
+	RouterFRR      = string(foreign.FRR)
+	RouterBIRD     = string(foreign.BIRD)
 )
 
 // Routers lists them.
@@ -100,6 +102,10 @@ func (o Options) stateless() bool {
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
+	}
+	// Temporary files of whatever we start go with the sandbox too.
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
 	}
 	r := &runner{Options: o, result: &Result{
 		Version: o.Version, Kernel: kernel(), Report: o.Report,
