@@ -96,6 +96,9 @@ func (o Options) stateless() bool {
 	return o.Method != string(service.FullNAT) && o.Scheduler == string(service.Maglev)
 }
 
+// ErrInterrupted is Run's answer where ctx ended it.
+var ErrInterrupted = errors.New("interrupted; everything was taken away again")
+
 // Run runs the demo. It needs the sandbox. What it could measure is in the
 // Result also where it ends with an error; ctx ends it early, with everything
 // taken away.
@@ -117,7 +120,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r.result.Leftovers = append(r.result.Leftovers, sandbox.Leftovers()...)
 	r.result.judge(o.stateless())
-	if err == nil && ctx.Err() == nil {
+	if ctx.Err() != nil && !r.complete {
+		r.result.Passed = false
+		return r.result, ErrInterrupted
+	}
+	if err == nil {
 		err = r.report()
 	}
 	return r.result, err
