@@ -72,10 +72,6 @@ type End struct {
 	// GRO turns on generic receive offload, and with it the NAPI that a veth
 	// must have to take what its peer sends by XDP_REDIRECT.
 	GRO bool
-	// XDPPass attaches an XDP program that passes everything: without one a
-	// veth leaves what its peer sends by XDP_TX lying in its ring
-	// (veth_xdp_flush in drivers/net/veth.c).
-	XDPPass bool
 	// Shape limits what leaves here.
 	Shape Shape
 }
@@ -126,10 +122,11 @@ func (e End) Via(gateway string, prefixes ...string) End {
 	return e
 }
 
-// ForXDP makes this end a fit peer for an interface whose XDP program sends
-// packets back or on.
+// ForXDP makes this end a fit peer for an interface whose XDP program redirects
+// packets back or on. (XDP_TX would need an XDP program here too: see
+// veth_xdp_flush in Linux' drivers/net/veth.c.)
 func (e End) ForXDP() End {
-	e.TxChecksumOff, e.GRO, e.XDPPass = true, true, true
+	e.TxChecksumOff, e.GRO = true, true
 	return e
 }
 

@@ -174,7 +174,7 @@ func (l *Lab) addCuttable(k *link, a, b side) error {
 		return err
 	}
 	for s, opposite := range map[*side]End{&a: b.end, &b: a.end} {
-		port := End{Dev: name("a"), GRO: opposite.GRO, XDPPass: opposite.XDPPass, TxChecksumOff: opposite.TxChecksumOff}
+		port := End{Dev: name("a"), GRO: opposite.GRO, TxChecksumOff: opposite.TxChecksumOff}
 		if s == &b {
 			port.Dev = name("b")
 		}
@@ -223,11 +223,6 @@ func (s side) configure(dev netlink.Link) error {
 }
 
 func (s side) open(dev netlink.Link) error {
-	if s.end.XDPPass {
-		if err := attachXDP(s.ns, dev, passProgram); err != nil {
-			return err
-		}
-	}
 	if err := s.link.LinkSetUp(dev); err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, 
 		ipv4_decrement_ttl((struct iphdr *)(eth + 1));
 	__builtin_memcpy(eth->h_source, d->fib.smac, ETH_ALEN);
 	__builtin_memcpy(eth->h_dest, d->fib.dmac, ETH_ALEN);
-	if (way == WAY_BACK)
+	if (way == WAY_BACK && !back_by_redirect)
 		return XDP_TX;
 	return bpf_redirect_map(&tx_ports, d->fib.ifindex, XDP_DROP);
 }

@@ -198,4 +198,10 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
+/* Set before loading where an interface of ours is a veth. On a veth XDP_TX
+ * wakes the other end only where that has an XDP program too (veth_xdp_flush
+ * in Linux' drivers/net/veth.c); a redirect needs no more than its NAPI.
+ */
+volatile const bool back_by_redirect = false;
+
 #endif

@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
@@ -126,7 +125,7 @@ func (a *agent) open() (err error) {
 			loop.Announcer = a.speaker
 		}
 		a.plane, err = xdp.Open(xdp.Config{
-			Interfaces: r.Interfaces, Mode: r.Mode, PinDir: filepath.Join(r.BPFFS, "fairlead", "balancer"),
+			Interfaces: r.Interfaces, Mode: xdp.Mode(r.Mode), PinDir: filepath.Join(r.BPFFS, "fairlead", "balancer"),
 			SourceV4: r.Source4, SourceV6: r.Source6,
 		})
 		if err != nil {
@@ -181,11 +180,10 @@ func (a *agent) close() error {
 
 func (a *agent) status() status.Status {
 	s := status.Agent{
-		Version: version.String(), Kernel: kernel(), Node: a.config.Node, Role: fmt.Sprint(a.config.Roles),
+		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
 		Started: a.started, View: a.loop.View,
 		Probed: func(t health.Target) (time.Time, string) {
-			r := a.prober.Result(t)
-			return r.Since, r.LastError
+			return time.Time{}, a.prober.Result(t).Error
 		},
 	}
 	if a.plane != nil {
@@ -195,13 +193,4 @@ func (a *agent) status() status.Status {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
 	return s.Gather(time.Now())
-}
-
-// kernel gives the kernel's release.
-func kernel() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +34,9 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	var level slog.LevelVar
+	root.PersistentFlags().TextVar(&level, "log-level", &level, "least `level` of log lines: DEBUG, INFO, WARN or ERROR")
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
 	root.AddCommand(newAgentCommand())
 	root.AddCommand(newReflectorCommand())

@@ -46,17 +46,17 @@ otherwise.`,
 	return cmd
 }
 
-func runRouter(ctx context.Context, c config.Router, remove bool) error {
+func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	r, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	restore, err := fib.Sysctls(slog.Default())
+	restore, err := fib.Sysctls(fib.RouterSysctls())
 	if err != nil {
 		return err
 	}
-	defer restore()
-	table, err := fib.New(fib.Config{Metric: c.Metric, Table: c.Table, Log: slog.Default()})
+	defer func() { err = errors.Join(err, restore()) }()
+	table, err := fib.New(fib.Config{Metric: uint32(c.Metric), Table: uint32(c.Table), Log: slog.Default()})
 	if err != nil {
 		return err
 	}
@@ -66,15 +66,11 @@ func runRouter(ctx context.Context, c config.Router, remove bool) error {
 		}
 	})
 	if err != nil {
-		return errors.Join(err, table.Close())
+		return errors.Join(err, table.Close(remove))
 	}
 	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
-	<-ctx.Done()
-	err = router.Close()
-	if remove {
-		err = errors.Join(err, table.Set(nil))
-	}
-	return errors.Join(err, table.Close())
+	err = table.Keep(ctx)
+	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
 func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {

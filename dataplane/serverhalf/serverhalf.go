@@ -3,6 +3,11 @@
 // keeps it attached where the kernel's routes lead to them. Servers stay as
 // they are: they hold no VIP and need no tunnel device.
 //
+// What it cannot do: restore the source of fragments (an answer over UDP that is
+// longer than the path goes out as the server's own), or translate ICMP errors.
+// A firewall on the node must let the tunnel's packets (IP protocols 4 and 41)
+// through to pods.
+//
 // Nothing here decides which servers there are (that is plan's), and nothing
 // here sends a packet to a server from a balancer (that is dataplane/xdp's).
 package serverhalf
@@ -31,8 +36,9 @@ const (
 
 // Config says how a server half is set up.
 type Config struct {
-	// PinDir is a folder on a BPF file system that nobody else uses. What is
-	// pinned there goes on working without this process and is found again.
+	// PinDir is a folder on a BPF file system that nobody else uses, one for a
+	// network namespace. What is pinned there goes on working without this
+	// process and is found again.
 	PinDir string
 	// MaxFlows is how many flows are remembered, the least recently used
 	// giving way; 0 for DefaultMaxFlows. A table that is pinned already keeps

@@ -141,8 +141,11 @@ func refuseOccupied(name string) error {
 // attachNew attaches and pins; it gives the reason for a fall-back.
 func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 	name := nic.Attrs().Name
-	l, err := d.attachAs(nic, d.config.Mode == Generic)
-	if err != nil && d.config.Mode == Auto {
+	if d.config.Mode == Auto {
+		reason = losesNative(nic)
+	}
+	l, err := d.attachAs(nic, d.config.Mode == Generic || reason != "")
+	if err != nil && d.config.Mode == Auto && reason == "" {
 		reason = fmt.Sprintf("native refused: %v", err)
 		l, err = d.attachAs(nic, true)
 	}

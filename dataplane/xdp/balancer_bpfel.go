@@ -150,6 +150,7 @@ const (
 	balancerMapSettings       = "settings"
 	balancerMapTxPorts        = "tx_ports"
 	balancerProgBalancer      = "balancer"
+	balancerVarBackByRedirect = "back_by_redirect"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -216,6 +217,7 @@ type balancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
+	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -267,6 +269,7 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
+	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

@@ -15,7 +15,7 @@ type Mode string
 
 // The modes.
 const (
-	Auto    Mode = "auto"    // native where the driver has it, else generic
+	Auto    Mode = "auto"    // native where it works, else generic
 	Native  Mode = "native"  // in the driver
 	Generic Mode = "generic" // in the kernel's receive path: works everywhere, slower
 )

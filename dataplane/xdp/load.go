@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 )
@@ -67,8 +69,10 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
-	for _, m := range spec.Maps {
-		m.Pinning = ebpf.PinByName
+	for name, m := range spec.Maps {
+		if !strings.HasPrefix(name, ".") { // constants belong to their program
+			m.Pinning = ebpf.PinByName
+		}
 	}
 	return spec, nil
 }
@@ -83,6 +87,9 @@ func (d *DataPlane) load() error {
 	if d.reasons, err = dropReasons(spec); err != nil {
 		return err
 	}
+	if err := spec.Variables[balancerVarBackByRedirect].Set(d.config.anyVeth()); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
 	d.ring = spec.Maps[balancerMapRings].InnerMap.Copy()
 	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
@@ -95,6 +102,14 @@ func (d *DataPlane) load() error {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
 	return nil
+}
+
+// anyVeth says whether an interface is one end of a veth pair.
+func (c Config) anyVeth() bool {
+	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
+		link, err := netlink.LinkByName(name)
+		return err == nil && link.Type() == "veth"
+	})
 }
 
 // dropReasons gives their names from the C enum: DROP_TOO_BIG is "too-big".

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
 )
 
 // refused tries to open and wants an error of that kind that says all these.
@@ -166,6 +167,29 @@ func TestGenericFallback(t *testing.T) {
 	if lines := d.Describe().Attached; len(lines) != 1 || lines[0] != "eth0: native" || n.attachedProgram(t, "bridge0") != 0 {
 		t.Errorf("attached %q, and on bridge0 program %d", lines, n.attachedProgram(t, "bridge0"))
 	}
+}
+
+// A veth whose far end has no program would lose what a native one sends back:
+// there auto takes generic, and packets really come back.
+func TestVethWithPlainPeer(t *testing.T) {
+	n := newNet(t)
+	testkit.Do(t, n.outside, func() error {
+		nic, err := netlink.LinkByName("net0")
+		must(t, err)
+		must(t, netlink.LinkSetXdpFdWithFlags(nic, -1, unix.XDP_FLAGS_DRV_MODE))
+		return setOffload("net0", unix.ETHTOOL_SGRO, 0)
+	})
+	d := n.open(t, config())
+	const want = "eth0: generic: native would need an XDP program on the far end of this veth, too (net0)"
+	if lines := d.Describe().Attached; lines[0] != want {
+		t.Errorf("attached %q, want %q", lines[0], want)
+	}
+	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
+	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
+	out := in
+	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+	sent(&out)
+	must(t, n.wireEnd(t).exchange(in.bytes(t), out.bytes(t)))
 }
 
 func TestInterfaceComesAndGoes(t *testing.T) {

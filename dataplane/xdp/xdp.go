@@ -42,7 +42,7 @@ var _ dataplane.DataPlane = (*DataPlane)(nil)
 
 // Open loads the program, takes over what a predecessor left in PinDir, and
 // attaches to every interface. It works in the network namespace of the
-// calling thread. When it fails it leaves things as they were.
+// calling thread. When it fails it leaves things as they were, but for sysctls.
 func Open(c Config) (*DataPlane, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {

@@ -1,5 +1,124 @@
 // Package demo runs the whole system on one machine, with real traffic: the
-// drawing of lab.Paper, real agents, reflector and router in it, and changes
+// drawing of lab/paper, real agents, reflector and router in it, and changes
 // made under load, each measured. It is what fairlead demo does; the lab
 // itself, and the load, live in lab and lab/load.
 package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/foreign"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/service"
+)
+
+// The routers that can be upstream.
+const (
+	RouterFairlead = "fairlead"
+	RouterFRR      = string(foreign.FRR)
+	RouterBIRD     = string(foreign.BIRD)
+)
+
+// Routers lists them.
+var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
+
+// Options say what is run.
+type Options struct {
+	// Binary is the fairlead to run in the lab.
+	Binary  string
+	Version string
+	// Balancers and Servers are those of the first service at the start.
+	Balancers, Servers int
+	Method, Scheduler  string
+	// Duration is how long the load runs, with all events in it.
+	Duration time.Duration
+	Router   string
+	// Report is the file for the HTML report.
+	Report string
+	// Logs is the folder for the logs of all processes; empty for one that
+	// vanishes with the sandbox.
+	Logs string
+	// Keep waits before everything is taken away, until ctx ends.
+	Keep bool
+	// Out is for people; Live rewrites lines there, as a terminal can.
+	Out  io.Writer
+	Live bool
+}
+
+const (
+	// startLimit is how long anything may take to come up.
+	startLimit = 20 * time.Second
+	// secondBalancers and secondServers are those of the other service.
+	secondBalancers, secondServers = 2, 2
+)
+
+// Validate says which option is wrong.
+func (o Options) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Balancers < 1 || o.Balancers > 16 {
+		refuse("--balancers: %d is not between 1 and 16", o.Balancers)
+	}
+	if o.Servers < 2 || o.Servers > 64 {
+		refuse("--servers: %d is not between 2 and 64: one drains and one is killed", o.Servers)
+	}
+	if !contains(service.Methods, o.Method) {
+		refuse("--method: %q is none of %v", o.Method, service.Methods)
+	}
+	if !contains(service.Schedulers, o.Scheduler) {
+		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
+	}
+	if !contains(Routers, o.Router) {
+		refuse("--router: %q is none of %v", o.Router, Routers)
+	}
+	if o.Duration < 15*time.Second || o.Duration > time.Hour {
+		refuse("--duration: %s is not between 15s and 1h", o.Duration)
+	}
+	return errors.Join(errs...)
+}
+
+func contains[S ~string](values []S, s string) bool {
+	for _, v := range values {
+		if string(v) == s {
+			return true
+		}
+	}
+	return false
+}
+
+// stateless says whether the balancers remember no flows.
+func (o Options) stateless() bool {
+	return o.Method != string(service.FullNAT) && o.Scheduler == string(service.Maglev)
+}
+
+// Run runs the demo. It needs the sandbox. What it could measure is in the
+// Result also where it ends with an error; ctx ends it early, with everything
+// taken away.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if o.Logs == "" {
+		o.Logs = sandbox.WorkDir
+	}
+	// Temporary files of whatever we start go with the sandbox too.
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
+	}
+	r := &runner{Options: o, result: &Result{
+		Version: o.Version, Kernel: kernel(), Report: o.Report,
+		Events: []Event{}, Leftovers: []string{}, Reasons: []string{},
+	}}
+	err := r.run(ctx)
+	if r.cluster != nil {
+		err = errors.Join(err, r.cluster.close())
+	}
+	r.result.Leftovers = append(r.result.Leftovers, sandbox.Leftovers()...)
+	r.result.judge(o.stateless())
+	if err == nil && ctx.Err() == nil {
+		err = r.report()
+	}
+	return r.result, err
+}

@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -136,6 +137,15 @@ func (r *Result) judge(stateless bool) {
 		fail("left behind: %v", r.Leftovers)
 	}
 	r.Passed = len(r.Reasons) == 0
+}
+
+// Verdict is the run in one line.
+func (r *Result) Verdict() string {
+	if r.Passed {
+		return fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed; report in %s",
+			len(r.Events), r.Load.Requests, r.Load.Failed, r.Report)
+	}
+	return "FAILED: " + strings.Join(r.Reasons, "; ")
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -142,7 +142,10 @@ func (s *Server) Kill() error {
 		}
 	}
 	s.mu.Unlock()
-	return errors.Join(err, s.http.Close())
+	if e := s.http.Close(); !errors.Is(e, net.ErrClosed) { // of the listeners, above
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 func (s *Server) closeListeners() error {

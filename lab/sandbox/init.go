@@ -27,12 +27,13 @@ func runInit(o Options) int {
 		io.Copy(io.Discard, os.NewFile(lifelineFD, "lifeline"))
 		os.Exit(128 + int(unix.SIGKILL))
 	}()
+	outside, _ := os.Readlink("/proc/self") // still the /proc of outside: the pid that we have there
 	if err := prepare(o); err != nil {
 		fmt.Fprintf(os.Stderr, "sandbox %s: %v\n", o.Name, err)
 		return exitSetup
 	}
 	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   environment(o.Name),
+		Env:   append(environment(o.Name), outerPID+"="+outside),
 		Files: []uintptr{0, 1, 2},
 	})
 	if err != nil {

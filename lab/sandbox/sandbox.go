@@ -85,6 +85,13 @@ func Enter(o Options) error {
 	return nil
 }
 
+// outerPID is the environment variable with init's pid as it is outside.
+const outerPID = "FAIRLEAD_SANDBOX_PID"
+
+// OuterPID is the pid by which the sandbox is known outside: nsenter -t takes
+// it. Empty outside of one.
+func OuterPID() string { return os.Getenv(outerPID) }
+
 // Inside tells whether this process runs in the sandbox of that name.
 func Inside(name string) bool { return os.Getenv(marker) == name }
 

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/lab/demo"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/service"
+)
+
+func newDemoCommand() *cobra.Command {
+	o := demo.Options{
+		Version: version.String(), Balancers: 3, Servers: 4, Method: string(service.DefaultMethod),
+		Scheduler: string(service.DefaultScheduler), Duration: 30 * time.Second, Router: demo.RouterFairlead,
+		Report: filepath.Join("out", "demo.html"),
+	}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the whole system on this machine, with real traffic",
+		Long: `Demo builds the network of the paper out of network namespaces: a client, an
+upstream router, a route reflector, balancers in namespaces of their own, and web
+servers. Under load it adds, removes, kills and cuts off balancers, and adds, drains
+and kills servers, and says for each when the kernel's routes (or the balancers'
+data planes) had followed and what the clients lost.
+
+It needs root. Everything happens in namespaces that end with it: Ctrl-C at any
+moment leaves nothing behind.`,
+		Example: `  fairlead demo
+  fairlead demo --method fullnat --balancers 2
+  fairlead demo --router frr
+  fairlead demo --json | jq .passed`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		PreRunE: func(*cobra.Command, []string) error { return o.Validate() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd, o, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers of the first service at the start")
+	f.IntVar(&o.Servers, "servers", o.Servers, "servers of the first service at the start")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding method: fullnat, direct-nat or tunnel")
+	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler: maglev or rr")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "how long the load runs")
+	f.StringVar(&o.Router, "router", o.Router, "upstream router: fairlead, frr or bird")
+	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
+	f.BoolVar(&asJSON, "json", false, "print the result as one JSON object on stdout, all else on stderr")
+	for flag, values := range map[string][]string{
+		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "router": demo.Routers,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func texts[S ~string](values []S) []string {
+	var all []string
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}
+
+func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
+	if err := sandbox.Enter(sandbox.Options{Name: "demo", Net: true}); err != nil {
+		return err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	o.Out = cmd.OutOrStdout()
+	if asJSON {
+		o.Out = cmd.ErrOrStderr()
+	}
+	o.Live = isTerminal(o.Out)
+	for _, folder := range []string{filepath.Dir(o.Report), o.Logs} {
+		if err := os.MkdirAll(folder, 0o755); folder != "" && err != nil {
+			return err
+		}
+	}
+	result, err := demo.Run(cmd.Context(), o)
+	if asJSON {
+		err = errors.Join(err, printJSON(cmd.OutOrStdout(), result))
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(o.Out, result.Verdict())
+	if !result.Passed {
+		return errors.New("the demo did not pass")
+	}
+	return nil
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

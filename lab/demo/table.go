@@ -1,0 +1,110 @@
+package demo
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// table gives the service routes that the router's kernel holds, whoever put
+// them there.
+func (c *cluster) table() ([]fib.Route, error) {
+	router := c.lab.Host(paper.Router)
+	if c.opts.Router == RouterFairlead {
+		t, err := fib.New(fib.Config{NetNS: router.Namespace().FD()})
+		if err != nil {
+			return nil, err
+		}
+		defer t.Close(false)
+		return t.List()
+	}
+	routes, err := c.kernelRoutes(nil)
+	if err != nil {
+		return nil, err
+	}
+	var shown []fib.Route
+	for _, r := range routes {
+		if !c.isService(r) {
+			continue
+		}
+		prefix, _ := netip.ParsePrefix(r.Dst.String())
+		route := fib.Route{Prefix: prefix, Metric: uint32(r.Priority), Protocol: uint8(r.Protocol)}
+		for _, h := range hops(r) {
+			route.Hops = append(route.Hops, fib.Hop{Gateway: h, Device: "eth1", Weight: 1})
+		}
+		shown = append(shown, route)
+	}
+	return shown, nil
+}
+
+func (c *cluster) isService(r netlink.Route) bool {
+	return slices.ContainsFunc(c.net.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
+}
+
+// kernelRoutes gives those of the router's IPv4 routes that filter matches by
+// its destination; nil for all.
+func (c *cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
+	mask := uint64(0)
+	if dst != nil {
+		mask = netlink.RT_FILTER_DST
+	}
+	return c.lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+}
+
+// hops gives the gateways of a route, sorted.
+func hops(r netlink.Route) []netip.Addr {
+	var all []netip.Addr
+	add := func(ip []byte) {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			all = append(all, a.Unmap())
+		}
+	}
+	add(r.Gw)
+	for _, h := range r.MultiPath {
+		add(h.Gw)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// routerHas says whether the router's kernel sends a service to just these
+// next hops.
+func (c *cluster) routerHas(service int, want []string) bool {
+	p := c.net.Services[service].Prefix
+	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	routes, err := c.kernelRoutes(dst)
+	if err != nil {
+		return false
+	}
+	var have []string
+	for _, r := range routes {
+		for _, h := range hops(r) {
+			have = append(have, h.String())
+		}
+	}
+	slices.Sort(have)
+	return slices.Equal(have, want)
+}
+
+// await asks again and again, at the given pace, and gives the time at which
+// the answer was yes; false where it never was within the time given.
+func await(ctx context.Context, pace, within time.Duration, yes func() bool) (time.Time, bool) {
+	deadline := time.Now().Add(within)
+	for {
+		if yes() {
+			return time.Now(), true
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return time.Time{}, false
+		}
+		time.Sleep(pace)
+	}
+}

@@ -1,0 +1,185 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/status"
+)
+
+// watchPace is how often the balancers are asked what they did.
+const watchPace = 250 * time.Millisecond
+
+// watch follows the balancers' counters while the load runs, also those of
+// balancers that go, and shows the live view.
+type watch struct {
+	r    *runner
+	end  context.CancelFunc
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	last  map[string]counted
+	rates []rates
+	label string
+}
+
+// counted are a balancer's totals when it was last asked.
+type counted struct{ packets, flows uint64 }
+
+// rates are the packets a second of each balancer since the moment before.
+type rates struct {
+	at  time.Duration
+	per map[string]float64
+}
+
+func (r *runner) startWatch(ctx context.Context) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{r: r, end: cancel, last: map[string]counted{}, label: "steady"}
+	w.look(ctx)
+	w.done.Go(func() {
+		tick := time.NewTicker(watchPace)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			w.look(ctx)
+			if r.Live || n%4 == 3 {
+				w.show()
+			}
+		}
+	})
+	return w
+}
+
+func (w *watch) stop() {
+	w.end()
+	w.done.Wait()
+	if w.r.Live {
+		fmt.Fprint(w.r.Out, clearLine)
+	}
+}
+
+// look asks every balancer of the main service.
+func (w *watch) look(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := rates{at: time.Since(w.r.began), per: map[string]float64{}}
+	var since time.Duration = watchPace
+	if n := len(w.rates); n > 0 {
+		since = now.at - w.rates[n-1].at
+	}
+	for _, pod := range w.r.cluster.balancers(mainService) {
+		s, err := w.r.cluster.status(ctx, pod)
+		if err != nil {
+			continue // it is coming or going
+		}
+		c := sum(s)
+		if before, known := w.last[pod]; known && c.packets >= before.packets {
+			now.per[pod] = float64(c.packets-before.packets) / since.Seconds()
+		}
+		w.last[pod] = c
+	}
+	w.rates = append(w.rates, now)
+}
+
+func sum(s status.Status) (c counted) {
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			c.packets += f.Counts.Packets
+			c.flows += f.Counts.Flows
+		}
+	}
+	return c
+}
+
+// connections gives what each balancer opened in all.
+func (w *watch) connections() map[string]uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	per := map[string]uint64{}
+	for name, c := range w.last {
+		per[name] = c.flows
+	}
+	return per
+}
+
+const clearLine = "\r\x1b[K"
+
+// show writes one line: requests a second by server, packets by balancer.
+func (w *watch) show() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	bins := w.r.load.Series()
+	per, total := map[string]float64{}, 0.0
+	const recent = 10 // the last second, but for the bin that still grows
+	for _, b := range bins[max(0, len(bins)-1-recent):max(0, len(bins)-1)] {
+		for name, n := range b.PerServer {
+			per[name] += float64(n)
+			total += float64(n)
+		}
+	}
+	line := fmt.Sprintf("%6.1f s  %-15s %5.0f requests/s:%s | packets/s:%s", time.Since(w.r.began).Seconds(), w.label, total,
+		words(per), words(w.rates[len(w.rates)-1].per))
+	if w.r.Live {
+		fmt.Fprint(w.r.Out, clearLine, line)
+	} else {
+		fmt.Fprintln(w.r.Out, line)
+	}
+}
+
+func words(per map[string]float64) string {
+	var b strings.Builder
+	for _, name := range sortedKeys(per) {
+		fmt.Fprintf(&b, " %s %.0f", name, per[name])
+	}
+	return b.String()
+}
+
+// now names what goes on, for the live view.
+func (w *watch) now(label string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.label = label
+}
+
+// print writes lines that stay.
+func (w *watch) print(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.r.Live {
+		fmt.Fprint(w.r.Out, clearLine)
+	}
+	fmt.Fprintf(w.r.Out, format+"\n", args...)
+}
+
+// samples gives the time series of the whole run for the report.
+func (w *watch) samples(c *load.Client) []Sample {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	bins, i := c.Series(), 0
+	var all []Sample
+	for n := 0; n+2 < len(bins); n += 3 { // 300 ms, for calmer lines
+		s := Sample{At: time.Duration(n) * load.BinLength, PerServer: map[string]float64{}}
+		for _, b := range bins[n : n+3] {
+			s.Failed += uint64(b.Failed)
+			for name, k := range b.PerServer {
+				s.PerServer[name] += float64(k) / (3 * load.BinLength.Seconds())
+			}
+		}
+		for i+1 < len(w.rates) && w.rates[i].at < s.At {
+			i++
+		}
+		if i < len(w.rates) {
+			s.PerBalancer = w.rates[i].per
+		}
+		all = append(all, s)
+	}
+	return all
+}
