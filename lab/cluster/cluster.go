@@ -70,13 +70,13 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if c.Lab, err = lab.Build(ctx, plan.Topology()); err != nil {
 		return nil, err
 	}
-	if err := c.startAlways(ctx); err != nil {
+	if err := c.startAlways(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-func (c *Cluster) startAlways(ctx context.Context) error {
+func (c *Cluster) startAlways() error {
 	if err := os.MkdirAll(Manifests(all), 0o755); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *Cluster) startAlways(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.startRouter(ctx); err != nil {
+	if err := c.startRouter(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
@@ -179,6 +179,9 @@ func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper
 		return pod, err
 	}
 	_, ok := Await(ctx, time.Millisecond, StartLimit, func() bool { return c.RouterHas(service, c.NextHops(service)) })
+	if ctx.Err() != nil {
+		return pod, ctx.Err()
+	}
 	if !ok {
 		return pod, fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, LastLines(c.LogFile(pod.Name)))
 	}
