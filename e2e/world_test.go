@@ -268,5 +268,3 @@ func during(t *testing.T, all []traffic, what string, do func()) {
 		tr.unhurt(t, marks[i], what)
 	}
 }
-
-func contains(text, part string) bool { return strings.Contains(text, part) }

@@ -74,7 +74,8 @@ type Backend struct {
 // Route is a route to announce once what it leads to is held.
 type Route struct {
 	announce.Route
-	// Frontends are those that the route leads to, sorted.
+	// Frontends are those that the route leads to, sorted: also those that
+	// await their servers' health, whose packets it would bring too early.
 	Frontends []service.Key
 }
 

@@ -135,6 +135,17 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// TestRouteWaitsForAllItLeadsTo: one prefix for many, of which some are not
+// known yet.
+func TestRouteWaitsForAllItLeadsTo(t *testing.T) {
+	prefix := func(s *service.Service) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")} }
+	second := func(s *service.Service) { s.Frontends[0].Backends = s.Frontends[0].Backends[1:] }
+	p := build("?u", web("known", "10.1.1.1", 2, prefix, second), web("waits", "10.1.1.2", 2, prefix), web("none", "10.1.1.3", 0, prefix))
+	if len(p.Routes) != 1 || len(p.Routes[0].Frontends) != 2 {
+		t.Errorf("routes %v, want one that leads to the first two", p.Routes)
+	}
+}
+
 func TestTargetsAreProbedOnce(t *testing.T) {
 	otherPort := func(s *service.Service) { s.Health.Port = 9090 }
 	p := build("uu", web("one", "10.1.1.1", 2), web("two", "10.1.2.1", 2), web("three", "10.1.3.1", 1, otherPort))
