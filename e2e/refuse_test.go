@@ -267,6 +267,7 @@ func (p *pods) secondAgents(t *testing.T) {
 				_, stderr, code := p.fairlead(t, first.Name, "agent", "--node", "second", "--services", cluster.Manifests("web"),
 					"--next-hop", first.Node.Addr.String(), "--peer", paper.ReflectorAddr.String(), "--socket", c.socket, "--bpffs", c.bpffs)
 				if last := lastLine(stderr); code != c.code || !all(last, c.words) {
+					t.Log(stderr)
 					t.Errorf("it ends with %d and says %q, want %d and %q", code, last, c.code, c.words)
 				}
 			})
