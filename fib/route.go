@@ -17,11 +17,13 @@ const rtaNhID = 30
 
 // Route is a route of ours as the kernel holds it.
 type Route struct {
-	Prefix   netip.Prefix `json:"prefix"`
-	Group    uint32       `json:"group"`
-	Metric   uint32       `json:"metric"`
-	Protocol uint8        `json:"protocol"`
-	Hops     []Hop        `json:"hops"`
+	Prefix netip.Prefix `json:"prefix"`
+	// Group is the id of its next-hop group; 0 for a route without one, as
+	// others may put into a table.
+	Group    uint32 `json:"group"`
+	Metric   uint32 `json:"metric"`
+	Protocol uint8  `json:"protocol"`
+	Hops     []Hop  `json:"hops"`
 	// Resilient groups keep the other next hops' flows where they are when one
 	// leaves.
 	Resilient bool `json:"resilient"`
@@ -175,7 +177,10 @@ func Format(routes []Route) string {
 		} else if r.Prefix.Bits() == 0 {
 			name = "default"
 		}
-		fmt.Fprintf(&b, "%s nhid %d", name, r.Group)
+		b.WriteString(name)
+		if r.Group != 0 {
+			fmt.Fprintf(&b, " nhid %d", r.Group)
+		}
 		tail := fmt.Sprintf(" proto %s metric %d", proto, r.Metric)
 		if !r.Prefix.Addr().Is4() {
 			tail += " pref medium"

@@ -85,8 +85,8 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
 		o.Out = cmd.ErrOrStderr()
 	}
 	o.Live = isTerminal(o.Out)
-	for _, folder := range []string{filepath.Dir(o.Report), o.Logs} {
-		if err := os.MkdirAll(folder, 0o755); folder != "" && err != nil {
+	if o.Logs != "" {
+		if err := os.MkdirAll(o.Logs, 0o755); err != nil {
 			return err
 		}
 	}

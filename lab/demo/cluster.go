@@ -51,13 +51,13 @@ func newCluster(ctx context.Context, o Options) (*cluster, error) {
 	if c.lab, err = lab.Build(ctx, plan.Topology()); err != nil {
 		return nil, err
 	}
-	if err := c.startAlways(ctx); err != nil {
+	if err := c.startAlways(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
-func (c *cluster) startAlways(ctx context.Context) error {
+func (c *cluster) startAlways() error {
 	for i := range c.net.Services {
 		for _, pod := range c.pods(false, i) {
 			if err := c.serve(pod); err != nil {
@@ -73,7 +73,7 @@ func (c *cluster) startAlways(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.startRouter(ctx); err != nil {
+	if err := c.startRouter(); err != nil {
 		return err
 	}
 	for _, node := range c.net.Nodes {

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/service"
 )
@@ -18,8 +20,8 @@ import (
 // The routers that can be upstream.
 const (
 	RouterFairlead = "fairlead"
-	RouterFRR      = "frr"
-	RouterBIRD     = "bird"
+	RouterFRR      = string(foreign.FRR)
+	RouterBIRD     = string(foreign.BIRD)
 )
 
 // Routers lists them.
@@ -94,12 +96,19 @@ func (o Options) stateless() bool {
 	return o.Method != string(service.FullNAT) && o.Scheduler == string(service.Maglev)
 }
 
+// ErrInterrupted is Run's answer where ctx ended it.
+var ErrInterrupted = errors.New("interrupted; everything was taken away again")
+
 // Run runs the demo. It needs the sandbox. What it could measure is in the
 // Result also where it ends with an error; ctx ends it early, with everything
 // taken away.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
+	}
+	// Temporary files of whatever we start go with the sandbox too.
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
 	}
 	r := &runner{Options: o, result: &Result{
 		Version: o.Version, Kernel: kernel(), Report: o.Report,
@@ -111,7 +120,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r.result.Leftovers = append(r.result.Leftovers, sandbox.Leftovers()...)
 	r.result.judge(o.stateless())
-	if err == nil && ctx.Err() == nil {
+	if ctx.Err() != nil && !r.complete {
+		r.result.Passed = false
+		return r.result, ErrInterrupted
+	}
+	if err == nil {
 		err = r.report()
 	}
 	return r.result, err

@@ -88,6 +88,9 @@ func (c *cluster) oneMoreBalancer(ctx context.Context, service int) error {
 		return err
 	}
 	_, ok := await(ctx, time.Millisecond, startLimit, func() bool { return c.routerHas(service, c.nextHops(service)) })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if !ok {
 		return fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, lastLines(c.logFile(pod.Name)))
 	}

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"image/color"
 	"os"
+	"path/filepath"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -56,6 +57,9 @@ func (r *Result) WriteReport(file, topology string, tables []string) error {
 	}
 	var html bytes.Buffer
 	if err := reportTemplate.Execute(&html, page); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(file, html.Bytes(), 0o644)

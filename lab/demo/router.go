@@ -1,16 +1,23 @@
 package demo
 
 import (
-	"context"
-	"fmt"
-
+	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// startRouter starts what is upstream.
-func (c *cluster) startRouter(ctx context.Context) error {
+// startRouter starts what is upstream: our own router, or another's daemon
+// that peers with the reflector as ours does.
+func (c *cluster) startRouter() error {
 	if c.opts.Router == RouterFairlead {
 		return c.start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", paper.ReflectorAddr.String())
 	}
-	return fmt.Errorf("router %s: not yet", c.opts.Router)
+	d, err := foreign.Start(c.lab.Host(paper.Router).Namespace(), foreign.Kind(c.opts.Router), foreign.Config{
+		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: true,
+		Peers: []foreign.Peer{{Address: paper.ReflectorAddr, AS: paper.AS}},
+	})
+	if err != nil {
+		return err
+	}
+	c.foreign = d.Stop
+	return nil
 }

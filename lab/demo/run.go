@@ -23,6 +23,8 @@ type runner struct {
 	watch   *watch
 	tables  []string // as shown, for the report
 	drawing string
+	// complete says that everything was done and measured.
+	complete bool
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
@@ -40,10 +42,11 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	r.describe()
+	r.complete = true
 	if r.Keep {
 		r.keep(ctx)
 	}
-	return ctx.Err()
+	return nil
 }
 
 // bringUp starts the balancers as in Fig. 12: one, all of the first service,

@@ -49,12 +49,14 @@ func (c *cluster) isService(r netlink.Route) bool {
 	return slices.ContainsFunc(c.net.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
 }
 
-func (c *cluster) kernelRoutes(filter *netlink.Route) ([]netlink.Route, error) {
+// kernelRoutes gives those of the router's IPv4 routes that filter matches by
+// its destination; nil for all.
+func (c *cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	mask := uint64(0)
-	if filter != nil {
+	if dst != nil {
 		mask = netlink.RT_FILTER_DST
 	}
-	return c.lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, filter, mask)
+	return c.lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
 }
 
 // hops gives the gateways of a route, sorted.
@@ -78,7 +80,7 @@ func hops(r netlink.Route) []netip.Addr {
 func (c *cluster) routerHas(service int, want []string) bool {
 	p := c.net.Services[service].Prefix
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-	routes, err := c.kernelRoutes(&netlink.Route{Dst: dst})
+	routes, err := c.kernelRoutes(dst)
 	if err != nil {
 		return false
 	}
