@@ -90,7 +90,7 @@ func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (te
 		return "", err
 	}
 	if n := len(r.samples); n > 0 {
-		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds() * 1.15 // room for the legend
+		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // room for the legend
 	}
 	p.Y.Max = top * 1.1
 	return svg(p, 22, 8)
