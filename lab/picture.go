@@ -101,7 +101,16 @@ func (p *picture) describe(name string) (is, addrs string, isSwitch bool) {
 			}
 		}
 	}
-	return is, strings.Join(distinct(own), "  "), false
+	return is, strings.Join(few(distinct(own)), "  "), false
+}
+
+// few keeps a row short: the first addresses and how many more there are.
+func few(all []string) []string {
+	const most = 6
+	if len(all) <= most {
+		return all
+	}
+	return append(all[:2:2], fmt.Sprintf("and %d more", len(all)-2))
 }
 
 // mtu of a link; of none, the usual one.

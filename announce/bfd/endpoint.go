@@ -6,7 +6,7 @@
 //
 // gobgp has BFD too, but it starts a second late, takes the port for the whole
 // namespace, and can lock itself up when several sessions fail at once
-// (docs/decisions).
+// (docs/decisions/0007).
 package bfd
 
 import (

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,4 +179,51 @@ func TestReflectorRestart(t *testing.T) {
 	startReflector(t, port)
 	eventually(t, "route again", there)
 	t.Logf("reflector back to route at router: %s", time.Since(start))
+}
+
+// Balancers may peer with the router itself, and be in an AS of their own.
+func TestDirectlyAndAcrossASes(t *testing.T) {
+	const port, foreignAS = 20186, 65100
+	var got atomic.Pointer[[]announce.RouteSet]
+	r, err := NewRouter(RouterConfig{AS: testAS, RouterID: reflectorAddr, Log: testLog(t), Listen: []netip.Addr{reflectorAddr}, Port: port,
+		Groups: []NeighborGroup{
+			{Name: "balancers", Prefixes: []netip.Prefix{netip.MustParsePrefix("127.21.2.0/24")}, BFD: true},
+			{Name: "others", Prefixes: []netip.Prefix{speakers}, AS: foreignAS},
+		}}, func(rs []announce.RouteSet) { got.Store(&rs) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, local := range []string{"127.21.1.1", "127.21.1.2"} {
+		s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.AS, c.Peers[0].AS = foreignAS, testAS })
+		if err := s.Set([]announce.Route{route(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := startSpeaker(t, "127.21.2.1", port)
+	if err := inside.Set([]announce.Route{route(service6, "fd00::105")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "routes of all three", func() bool {
+		rs := got.Load()
+		return rs != nil && show(*rs) == "10.1.1.0/24 10.0.0.101 10.0.0.102; fd00:1:1::/64 fd00::105"
+	})
+}
+
+// A reflector passes on the routes of balancers in another AS, each with its
+// own next hop.
+func TestReflectAcrossASes(t *testing.T) {
+	const port, foreignAS = 20187, 65100
+	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].AS = foreignAS })
+	router, _ := startRouter(t, port)
+	for _, local := range []string{"127.21.1.1", "127.21.1.2"} {
+		s := startSpeaker(t, local, port, func(c *SpeakerConfig) { c.AS, c.Peers[0].AS = foreignAS, testAS })
+		if err := s.Set([]announce.Route{route(service, "10.0.0.10"+local[len(local)-1:])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "both next hops", func() bool {
+		rs, _ := router.Routes()
+		return show(rs) == "10.1.1.0/24 10.0.0.101 10.0.0.102"
+	})
 }

@@ -97,6 +97,10 @@ func startEngine(s setup) (*engine, error) {
 		e.close()
 		return nil, err
 	}
+	if len(s.listen) > 0 {
+		e.wg.Add(1)
+		go e.watchSignatures()
+	}
 	for _, d := range s.dials {
 		e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
 		e.wg.Add(1)

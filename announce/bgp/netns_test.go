@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +235,43 @@ func TestReflectorProcessRestart(t *testing.T) {
 	t.Logf("reflector started again to kernel route: %s", kernel.until(two, start))
 }
 
+// TestRouterRestart kills the router: the kernel's table outlives it, and the
+// next one takes it over without taking anything away in between. A balancer
+// that left meanwhile goes then.
+func TestRouterRestart(t *testing.T) {
+	l := paper(t)
+	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
+	first := enact(t, l.Host("router"), routerPart("10.0.0.109"))
+	a := enact(t, l.Host("pod-105"), speakerPart(5, "10.0.0.109"))
+	b := enact(t, l.Host("pod-106"), speakerPart(6, "10.0.0.109"))
+	kernel := watch(t, l)
+	kernel.until(two, time.Now())
+	first.p.Kill()
+	<-first.p.Done()
+	second := enact(t, l.Host("router"), routerPart("10.0.0.109"))
+	for second.ask().Calls == 0 {
+		if got := kernel.now(); got != two {
+			t.Fatalf("during the restart the kernel has %q, want %q", got, two)
+		}
+	}
+	if got := kernel.now(); got != two {
+		t.Errorf("after the restart the kernel has %q, want %q", got, two)
+	}
+	second.p.Kill()
+	<-second.p.Done()
+	b.close()
+	if got := kernel.now(); got != two {
+		t.Errorf("without a router the kernel has %q, want %q", got, two)
+	}
+	third := enact(t, l.Host("router"), routerPart("10.0.0.109"))
+	kernel.until(one, time.Now())
+	third.p.Kill()
+	<-third.p.Done()
+	a.close()
+	enact(t, l.Host("router"), routerPart("10.0.0.109"))
+	kernel.until("", time.Now()) // though there was nothing to hear of
+}
+
 func TestTwoReflectors(t *testing.T) {
 	l := paper(t)
 	both := []string{"10.0.0.108", "10.0.0.109"}
@@ -245,17 +284,16 @@ func TestTwoReflectors(t *testing.T) {
 	}
 	kernel := watch(t, l)
 	kernel.until(two, time.Now())
-	before := router.ask()
-	if got := show(before.Routes); got != two {
-		t.Errorf("router has %q, want %q", got, two)
-	}
+	var before, after report
+	eventually(t, "router says that it holds both", func() bool { before = router.ask(); return show(before.Routes) == two })
 	first.p.Kill()
 	eventually(t, "router sees the reflector go", func() bool {
 		return slices.ContainsFunc(router.ask().Peers, func(p announce.Peer) bool { return p.Address == "10.0.0.109" && p.State != stateEstablished })
 	})
 	b.tell(order{Set: []announce.Route{}})
 	kernel.until(one, time.Now())
-	if after := router.ask(); after.Calls != before.Calls+1 {
+	eventually(t, "router says that it holds one", func() bool { after = router.ask(); return show(after.Routes) == one })
+	if after.Calls != before.Calls+1 {
 		t.Errorf("routes changed %d times, want once: by the withdrawal, not by the reflector's death", after.Calls-before.Calls)
 	}
 }
@@ -281,4 +319,35 @@ func TestOverIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("silent cut of an IPv6 session: %s", kernel.until("fd00:1:1::/64 fd00::106", start))
+}
+
+// TestBusyMachine holds sessions with BFD while all processors are busy; it
+// runs only where FAIRLEAD_BUSY says for how long ("30s").
+func TestBusyMachine(t *testing.T) {
+	how, err := time.ParseDuration(os.Getenv("FAIRLEAD_BUSY"))
+	if err != nil {
+		t.Skip("FAIRLEAD_BUSY is not set to a duration")
+	}
+	l := paper(t)
+	reflector := enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
+	router := enact(t, l.Host("router"), routerPart("10.0.0.109"))
+	actors := []*actor{router}
+	for n := 5; n <= 7; n++ {
+		actors = append(actors, enact(t, l.Host(fmt.Sprintf("pod-10%d", n)), speakerPart(n, "10.0.0.109")))
+	}
+	for _, a := range actors {
+		a.untilUp()
+	}
+	for range 2 * runtime.NumCPU() {
+		enact(t, l.Host("node-105"), part{})
+	}
+	time.Sleep(how)
+	for _, p := range reflector.ask().Peers {
+		if p.BFD != "up" || p.State != stateEstablished || time.Since(p.Since) < how {
+			t.Errorf("not held: %+v", p)
+		}
+	}
+	if calls := router.ask().Calls; calls > 4 {
+		t.Errorf("routes changed %d times", calls)
+	}
 }

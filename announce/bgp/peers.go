@@ -110,6 +110,19 @@ func (e *engine) taps() []*tap {
 	return all
 }
 
+// established counts the dialled peers whose session is up.
+func (e *engine) established() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, d := range e.dials {
+		if p := e.peers[d.to.Addr()]; p != nil && p.State == stateEstablished {
+			n++
+		}
+	}
+	return n
+}
+
 // list gives all peers sorted by address, with what gobgp counted.
 func (e *engine) list() []announce.Peer {
 	e.mu.Lock()

@@ -20,6 +20,16 @@ import (
 // all routes of a balancer that went away.
 const coalesce = time.Millisecond
 
+// A router that starts must not act on the first route of many: what the
+// kernel holds from before its restart would be taken away and put back. It
+// waits until the sessions are up, settleLimit for the last of them once the
+// first is, and then until nothing was heard for settleQuiet. Balancers that
+// dial the router cannot be counted; they get settleLimit.
+const (
+	settleQuiet = 100 * time.Millisecond
+	settleLimit = 3 * time.Second
+)
+
 // Router hears of routes and says, whole, what should be in the kernel's
 // table.
 type Router struct {
@@ -29,8 +39,10 @@ type Router struct {
 }
 
 // NewRouter starts the sessions. change is called with the whole set of
-// routes, sorted by prefix, whenever it differs from the last one; the first
-// call is with what there is once something was heard. Calls do not overlap.
+// routes, sorted by prefix, once the sessions have settled after the start,
+// and then whenever the set differs from the last one. Calls do not overlap.
+// While no session has come up, it is not called: the kernel's table is better
+// than none.
 func NewRouter(c RouterConfig, change func([]announce.RouteSet)) (*Router, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
@@ -86,30 +98,58 @@ func routerEngine(c RouterConfig) (setup, error) {
 // another order than the changes, and tell of best paths only.
 func (r *Router) follow(change func([]announce.RouteSet)) {
 	defer r.wg.Done()
+	r.settle()
 	var last []announce.RouteSet
-	first := true
-	for {
-		select {
-		case <-r.kick:
-		case <-r.e.ctx.Done():
-			return
-		}
-		time.Sleep(coalesce)
-		select {
-		case <-r.kick:
-		default:
-		}
+	for first := true; r.e.ctx.Err() == nil; {
 		routes, err := r.e.routes()
-		if err != nil {
-			if r.e.ctx.Err() == nil {
-				r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
-			}
-			continue
-		}
-		if first || !sameRoutes(last, routes) {
+		switch {
+		case err == nil && (first || !sameRoutes(last, routes)):
 			first, last = false, routes
 			change(routes)
+		case err != nil && r.e.ctx.Err() == nil:
+			r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
 		}
+		if r.heard(0) {
+			time.Sleep(coalesce)
+			r.drain()
+		}
+	}
+}
+
+// heard waits for an event, at most limit; 0 means without limit.
+func (r *Router) heard(limit time.Duration) bool {
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-r.kick:
+		return true
+	case <-late:
+	case <-r.e.ctx.Done():
+	}
+	return false
+}
+
+func (r *Router) drain() {
+	select {
+	case <-r.kick:
+	default:
+	}
+}
+
+func (r *Router) settle() {
+	if len(r.e.dials) == 0 {
+		r.e.await(r.e.ctx, settleLimit, func() bool { return false })
+	} else {
+		for r.e.ctx.Err() == nil && !r.e.await(r.e.ctx, time.Minute, func() bool { return r.e.established() > 0 }) {
+			r.e.log.Warn("no BGP session yet; the kernel's routes stay as they are")
+		}
+		r.e.await(r.e.ctx, settleLimit, func() bool { return r.e.established() >= len(r.e.dials) })
+	}
+	for end := time.Now().Add(settleLimit); r.heard(settleQuiet) && time.Now().Before(end); {
 	}
 }
 

@@ -23,6 +23,8 @@ type tap struct {
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 
+	writing sync.Mutex
+
 	mu     sync.Mutex
 	state  string
 	since  time.Time
@@ -69,8 +71,11 @@ func (t *tap) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write overhears what goes out, once it has gone out.
+// Write overhears what goes out, once it has gone out. gobgp's senders and the
+// audit may write at the same time, each whole messages.
 func (t *tap) Write(b []byte) (int, error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
 	n, err := t.TCPConn.Write(b)
 	t.out.feed(b[:n])
 	if err != nil {

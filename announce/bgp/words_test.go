@@ -1,8 +1,10 @@
 package bgp
 
 import (
+	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,14 +50,32 @@ func TestWrongAS(t *testing.T) {
 
 func TestWrongPassword(t *testing.T) {
 	const port = 20182
-	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].Password = "right" })
+	var log strings.Builder
+	var mu sync.Mutex
+	startReflector(t, port, func(c *ReflectorConfig) {
+		c.Groups[0].Password = "right"
+		c.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return log.Write(b)
+		}), nil))
+	})
 	wrong := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Password = "wrong" })
 	none := startSpeaker(t, "127.21.1.2", port)
 	right := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) { c.Peers[0].Password = "right" })
 	eventually(t, "session with the right password", func() bool { return right.Peers()[0].State == stateEstablished })
 	wantError(t, wrong.Peers, "127.21.0.109", "no answer from 127.21.0.109:20182 within 1s: it is down or cut off, a filter drops BGP, or its password is not ours (a wrong TCP MD5 password looks the same from here)")
 	wantError(t, none.Peers, "127.21.0.109", "or it wants a password and we have none")
+	eventually(t, "the reflector's log names the signatures", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(log.String(), "segments were dropped for their TCP MD5 signature")
+	})
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func TestUnwelcome(t *testing.T) {
 	const port = 20183

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/demo"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/service"
@@ -20,7 +21,7 @@ import (
 func newDemoCommand() *cobra.Command {
 	o := demo.Options{
 		Version: version.String(), Balancers: 3, Servers: 4, Method: string(service.DefaultMethod),
-		Scheduler: string(service.DefaultScheduler), Duration: 30 * time.Second, Router: demo.RouterFairlead,
+		Scheduler: string(service.DefaultScheduler), Duration: 30 * time.Second, Router: cluster.RouterFairlead,
 		Report: filepath.Join("out", "demo.html"),
 	}
 	var asJSON bool
@@ -58,7 +59,7 @@ moment leaves nothing behind.`,
 	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
 	f.BoolVar(&asJSON, "json", false, "print the result as one JSON object on stdout, all else on stderr")
 	for flag, values := range map[string][]string{
-		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "router": demo.Routers,
+		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "router": cluster.Routers,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

@@ -50,7 +50,7 @@ func (c conformer) Forward(t *testing.T, flow schedule.Flow, syn bool, length in
 		return memory.Decision{}, memory.ErrNotOurs
 	case v == drop && c.current.Describe().Drops["no-backend"] == before+1:
 		return memory.Decision{}, memory.ErrNoServer
-	case v != tx:
+	case v != redirect:
 		return memory.Decision{}, fmt.Errorf("verdict %v", v)
 	}
 	return c.decide(t, flow, syn, out)

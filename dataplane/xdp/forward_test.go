@@ -125,7 +125,7 @@ func TestTunnel(t *testing.T) {
 		for _, outer6 := range []bool{false, true} {
 			both(t, d, frontend(service.Tunnel, vips[inner6], 0, servers[outer6]))
 			for name, in := range inKinds(inner6) {
-				row{name: fmt.Sprintf("%s, inner v6 %v, outer v6 %v", name, inner6, outer6), in: in, verdict: tx, out: func(p *packet) {
+				row{name: fmt.Sprintf("%s, inner v6 %v, outer v6 %v", name, inner6, outer6), in: in, verdict: redirect, out: func(p *packet) {
 					p.outer = &outer{src: owns[outer6], dst: addrOf(servers[outer6]), ttl: 64, label: label(in)}
 					sent(p)
 				}}.check(t, n, d)
@@ -140,7 +140,7 @@ func TestDirectNAT(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		both(t, d, frontend(service.DirectNAT, vips[v6], 0, servers[v6]))
 		for name, in := range inKinds(v6) {
-			row{name: fmt.Sprintf("%s, v6 %v", name, v6), in: in, verdict: tx, out: func(p *packet) {
+			row{name: fmt.Sprintf("%s, v6 %v", name, v6), in: in, verdict: redirect, out: func(p *packet) {
 				p.dst = servers[v6]
 				if in.udp || in.flags == "S" {
 					p.option = vips[v6]
@@ -179,14 +179,14 @@ func TestSecondChance(t *testing.T) {
 			upsert(t, d, f)
 			older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
 			tunnelled := outer{src: owns[far6], dst: addrOf(servers[far6]), ttl: 64, label: label(older)}
-			row{name: "tunnel, older flow", in: older, verdict: tx, out: func(p *packet) {
+			row{name: "tunnel, older flow", in: older, verdict: redirect, out: func(p *packet) {
 				p.outer = &tunnelled
 				p.outer.option = second[far6]
 				sent(p)
 			}}.check(t, n, d)
 			fresh := older
 			fresh.flags = "S"
-			row{name: "tunnel, new flow", in: fresh, verdict: tx, out: func(p *packet) {
+			row{name: "tunnel, new flow", in: fresh, verdict: redirect, out: func(p *packet) {
 				p.outer = &outer{src: owns[far6], dst: addrOf(servers[far6]), ttl: 64, label: label(older)}
 				sent(p)
 			}}.check(t, n, d)
@@ -195,20 +195,20 @@ func TestSecondChance(t *testing.T) {
 		f.Backends[1].Weight = 0
 		upsert(t, d, f)
 		older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
-		row{name: "direct-nat, older flow", in: older, verdict: tx, out: func(p *packet) {
+		row{name: "direct-nat, older flow", in: older, verdict: redirect, out: func(p *packet) {
 			p.dst, p.option = servers[v6], second[v6]
 			sent(p)
 		}}.check(t, n, d)
 		fresh := older
 		fresh.flags = "S"
-		row{name: "direct-nat, new flow", in: fresh, verdict: tx, out: func(p *packet) {
+		row{name: "direct-nat, new flow", in: fresh, verdict: redirect, out: func(p *packet) {
 			p.dst, p.option = servers[v6], vips[v6]
 			sent(p)
 		}}.check(t, n, d)
 		f.Backends[0].Weight = 0
 		upsert(t, d, f)
 		row{name: "all drain, new flow", in: fresh, verdict: drop, drop: "no-backend"}.check(t, n, d)
-		row{name: "all drain, older flow", in: older, verdict: tx, out: func(p *packet) {
+		row{name: "all drain, older flow", in: older, verdict: redirect, out: func(p *packet) {
 			slots, _ := d.readRing(d.held[f.Key])
 			id := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key}).Second
 			for addr, s := range d.held[f.Key].servers {
@@ -229,7 +229,7 @@ func TestUDPHasNoSecondChance(t *testing.T) {
 	f.Backends[1].Weight = 0
 	upsert(t, d, f)
 	in := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[false], udp: true}
-	row{name: "UDP", in: in, verdict: tx, out: func(p *packet) {
+	row{name: "UDP", in: in, verdict: redirect, out: func(p *packet) {
 		p.outer = &outer{src: owns[false], dst: "172.16.5.1", ttl: 64}
 		sent(p)
 	}}.check(t, n, d)
@@ -245,19 +245,19 @@ func TestMTU(t *testing.T) {
 	both(t, d, frontend(service.Tunnel, vips[true], 0, servers[true]))
 	direct := func(p *packet) { p.dst = servers[false]; sent(p) }
 	for _, r := range []row{
-		{name: "tunnel, just fits", in: packet{src: clients[false], dst: vips[false], payload: 1480 - tcp4}, verdict: tx, out: func(p *packet) {
+		{name: "tunnel, just fits", in: packet{src: clients[false], dst: vips[false], payload: 1480 - tcp4}, verdict: redirect, out: func(p *packet) {
 			p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
 			sent(p)
 		}},
 		{name: "tunnel, a byte too many", in: packet{src: clients[false], dst: vips[false], payload: 1481 - tcp4}, verdict: drop, drop: "too-big"},
 		{name: "tunnel, IPv6, a byte too many", in: packet{src: clients[true], dst: vips[true], payload: 1461 - tcp6}, verdict: drop, drop: "too-big"},
-		{name: "direct-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: tx, out: direct},
+		{name: "direct-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: redirect, out: direct},
 		{name: "direct-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}, verdict: drop, drop: "too-big"},
-		{name: "direct-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: tx, out: func(p *packet) {
+		{name: "direct-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: redirect, out: func(p *packet) {
 			p.option = "10.1.1.1:81"
 			direct(p)
 		}},
-		{name: "direct-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: tx, out: direct},
+		{name: "direct-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: redirect, out: direct},
 		{name: "direct-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}, verdict: drop, drop: "too-big"},
 		{name: "fullnat, too big", in: packet{src: clients[false], dst: "10.1.1.1:82", payload: 1501 - tcp4}, verdict: drop, drop: "too-big"},
 	} {
@@ -408,7 +408,7 @@ func TestPadding(t *testing.T) {
 	in.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
 	sent(&in)
 	want := in.bytes(t)
-	if v != tx || len(out) < len(want) || !bytes.Equal(out[:len(want)], want) {
+	if v != redirect || len(out) < len(want) || !bytes.Equal(out[:len(want)], want) {
 		t.Errorf("%v\n got %s\nwant %s", v, hex.Dump(out), hex.Dump(want))
 	}
 }

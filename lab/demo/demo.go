@@ -12,20 +12,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/fairlead/fairlead/lab/foreign"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/service"
 )
-
-// The routers that can be upstream.
-const (
-	RouterFairlead = "fairlead"
-	RouterFRR      = string(foreign.FRR)
-	RouterBIRD     = string(foreign.BIRD)
-)
-
-// Routers lists them.
-var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
 
 // Options say what is run.
 type Options struct {
@@ -50,12 +42,8 @@ type Options struct {
 	Live bool
 }
 
-const (
-	// startLimit is how long anything may take to come up.
-	startLimit = 20 * time.Second
-	// secondBalancers and secondServers are those of the other service.
-	secondBalancers, secondServers = 2, 2
-)
+// secondBalancers and secondServers are those of the other service.
+const secondBalancers, secondServers = 2, 2
 
 // Validate says which option is wrong.
 func (o Options) Validate() error {
@@ -73,8 +61,8 @@ func (o Options) Validate() error {
 	if !contains(service.Schedulers, o.Scheduler) {
 		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
 	}
-	if !contains(Routers, o.Router) {
-		refuse("--router: %q is none of %v", o.Router, Routers)
+	if !contains(cluster.Routers, o.Router) {
+		refuse("--router: %q is none of %v", o.Router, cluster.Routers)
 	}
 	if o.Duration < 15*time.Second || o.Duration > time.Hour {
 		refuse("--duration: %s is not between 15s and 1h", o.Duration)
@@ -116,7 +104,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}}
 	err := r.run(ctx)
 	if r.cluster != nil {
-		err = errors.Join(err, r.cluster.close())
+		err = errors.Join(err, r.cluster.Close())
 	}
 	r.result.Leftovers = append(r.result.Leftovers, sandbox.Leftovers()...)
 	r.result.judge(o.stateless())
@@ -128,4 +116,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		err = r.report()
 	}
 	return r.result, err
+}
+
+// kernel gives the kernel's release.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }

@@ -33,30 +33,31 @@ type change struct {
 const mainService = 0
 
 // changes are the events in their order.
-func (c *cluster) changes() []change {
+func (c *system) changes() []change {
 	const tablePace, statusPace = time.Millisecond, 10 * time.Millisecond
-	routed := func(context.Context, paper.Pod) bool { return c.routerHas(mainService, c.nextHops(mainService)) }
-	leave := func(pod paper.Pod) { c.forget(pod.Name) }
-	remove := func(pod paper.Pod) error { return c.removePod(pod.Name) }
+	routed := func(context.Context, paper.Pod) bool { return c.RouterHas(mainService, c.NextHops(mainService)) }
+	leave := func(pod paper.Pod) { c.Forget(pod.Name) }
+	remove := func(pod paper.Pod) error { return c.RemovePod(pod.Name) }
 	return []change{
 		{name: AddBalancer, pace: tablePace, converged: routed,
-			prepare: func(ctx context.Context) (paper.Pod, error) { return c.addBalancer(ctx, mainService) },
-			do:      c.startBalancer},
+			prepare: func(ctx context.Context) (paper.Pod, error) { return c.AddBalancer(ctx, mainService) },
+			do:      func(pod paper.Pod) error { return c.StartBalancer(pod) }},
 		{name: RemoveBalancer, pace: tablePace, converged: routed, prepare: c.oneOfTwo, expect: leave,
-			do: func(pod paper.Pod) error { return c.process(pod.Name).Signal(syscall.SIGTERM) },
+			do: func(pod paper.Pod) error { return c.Process(pod.Name).Signal(syscall.SIGTERM) },
 			after: func(pod paper.Pod) error {
-				<-c.process(pod.Name).Done()
+				<-c.Process(pod.Name).Done()
 				return remove(pod)
 			}},
 		// A killed container's network goes a little later, when its runtime
 		// notices.
 		{name: KillBalancer, pace: tablePace, converged: routed, prepare: c.oneOfTwo, expect: leave,
-			do:    func(pod paper.Pod) error { return c.process(pod.Name).Kill() },
+			do:    func(pod paper.Pod) error { return c.Process(pod.Name).Kill() },
 			after: remove},
 		{name: CutBalancer, pace: tablePace, converged: routed, prepare: c.oneOfTwo, expect: leave,
-			do:    func(pod paper.Pod) error { return c.lab.Cut(pod.Name, paper.Dev) },
+			do:    func(pod paper.Pod) error { return c.Lab.Cut(pod.Name, paper.Dev) },
 			after: remove},
-		{name: AddServer, pace: statusPace, prepare: c.newServer,
+		{name: AddServer, pace: statusPace,
+			prepare:   func(ctx context.Context) (paper.Pod, error) { return c.AddServer(ctx, mainService) },
 			do:        func(paper.Pod) error { return c.writeManifests(mainService) },
 			converged: c.serves},
 		{name: DrainServer, pace: statusPace, prepare: c.firstServer,
@@ -69,48 +70,18 @@ func (c *cluster) changes() []change {
 
 // oneOfTwo gives the balancer that came first, after a new one was started
 // where it is the only one, as whoever keeps their number would.
-func (c *cluster) oneOfTwo(ctx context.Context) (paper.Pod, error) {
-	for len(c.pods(true, mainService)) < 2 {
-		if err := c.oneMoreBalancer(ctx, mainService); err != nil {
+func (c *system) oneOfTwo(ctx context.Context) (paper.Pod, error) {
+	for len(c.Balancers(mainService)) < 2 {
+		if _, err := c.Route(ctx, mainService); err != nil {
 			return paper.Pod{}, err
 		}
 	}
-	return c.pods(true, mainService)[0], nil
-}
-
-// oneMoreBalancer starts one and waits until the router knows it.
-func (c *cluster) oneMoreBalancer(ctx context.Context, service int) error {
-	pod, err := c.addBalancer(ctx, service)
-	if err != nil {
-		return err
-	}
-	if err := c.startBalancer(pod); err != nil {
-		return err
-	}
-	_, ok := await(ctx, time.Millisecond, startLimit, func() bool { return c.routerHas(service, c.nextHops(service)) })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if !ok {
-		return fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, lastLines(c.logFile(pod.Name)))
-	}
-	return nil
-}
-
-// newServer starts a server that no balancer knows of yet.
-func (c *cluster) newServer(ctx context.Context) (paper.Pod, error) {
-	c.mu.Lock()
-	pod, part := c.net.AddServer(mainService)
-	c.mu.Unlock()
-	if err := c.lab.Add(ctx, part); err != nil {
-		return pod, err
-	}
-	return pod, c.serve(pod)
+	return c.Balancers(mainService)[0], nil
 }
 
 // firstServer gives the first server that does not drain.
-func (c *cluster) firstServer(context.Context) (paper.Pod, error) {
-	for _, pod := range c.pods(false, mainService) {
+func (c *system) firstServer(context.Context) (paper.Pod, error) {
+	for _, pod := range c.Servers(mainService) {
 		if !c.draining[pod.Name] {
 			return pod, nil
 		}
@@ -120,20 +91,20 @@ func (c *cluster) firstServer(context.Context) (paper.Pod, error) {
 
 // serves, drains and withdrew say whether every balancer's data plane gives a
 // server new flows, keeps only its old ones, or has let go of it.
-func (c *cluster) serves(ctx context.Context, pod paper.Pod) bool {
+func (c *system) serves(ctx context.Context, pod paper.Pod) bool {
 	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && !b.Draining })
 }
 
-func (c *cluster) drains(ctx context.Context, pod paper.Pod) bool {
+func (c *system) drains(ctx context.Context, pod paper.Pod) bool {
 	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && b.Draining })
 }
 
-func (c *cluster) withdrew(ctx context.Context, pod paper.Pod) bool {
+func (c *system) withdrew(ctx context.Context, pod paper.Pod) bool {
 	return c.inService(ctx, pod, func(b *status.Backend) bool { return b == nil || !b.InService })
 }
 
-func (c *cluster) inService(ctx context.Context, pod paper.Pod, good func(*status.Backend) bool) bool {
-	return c.everyBalancer(ctx, mainService, func(s status.Status) bool {
+func (c *system) inService(ctx context.Context, pod paper.Pod, good func(*status.Backend) bool) bool {
+	return c.EveryBalancer(ctx, mainService, func(s status.Status) bool {
 		var found *status.Backend
 		for _, svc := range s.Services {
 			for _, f := range svc.Frontends {

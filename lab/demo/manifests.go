@@ -2,8 +2,6 @@ package demo
 
 import (
 	_ "embed"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/template"
 
@@ -17,8 +15,8 @@ var manifestTemplate = template.Must(template.New("manifests").Parse(manifestTex
 
 // writeManifests writes a service and its servers as they are now, once for
 // its own balancers and once for the nodes, which care for all services.
-func (c *cluster) writeManifests(service int) error {
-	s := c.net.Services[service]
+func (c *system) writeManifests(service int) error {
+	s := c.Services[service]
 	type endpoint struct {
 		Addr, Name, Node string
 		Draining         bool
@@ -31,29 +29,12 @@ func (c *cluster) writeManifests(service int) error {
 		Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: paper.ServerPort,
 		Method: c.opts.Method, Scheduler: c.opts.Scheduler,
 	}
-	for _, pod := range c.pods(false, service) {
+	for _, pod := range c.Servers(service) {
 		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, c.draining[pod.Name]})
 	}
 	var text strings.Builder
 	if err := manifestTemplate.Execute(&text, data); err != nil {
 		return err
 	}
-	for _, folder := range []string{s.Name, "all"} {
-		if err := replaceFile(filepath.Join(manifests(folder), s.Name+".yaml"), text.String()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replaceFile gives a file a new content in one step.
-func replaceFile(file, text string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	next := filepath.Join(filepath.Dir(file), ".next")
-	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
+	return c.Write(service, s.Name+".yaml", text.String())
 }

@@ -85,12 +85,12 @@ func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (te
 		p.Add(line)
 		p.Legend.Add(name, line)
 	}
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Padding, p.Legend.TextStyle.Font.Size = true, vg.Points(4), vg.Points(9)
 	if err := r.markEvents(p, top); err != nil {
 		return "", err
 	}
 	if n := len(r.samples); n > 0 {
-		p.X.Max = r.samples[n-1].At.Seconds() * 1.15 // room for the legend
+		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // room for the legend
 	}
 	p.Y.Max = top * 1.1
 	return svg(p, 22, 8)
@@ -156,6 +156,8 @@ func bars(p *plot.Plot, names []string, values plotter.Values) (template.HTML, e
 	chart.Color = palette[0]
 	p.Add(chart)
 	p.NominalX(names...)
+	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4 // whole bars and their labels
+	p.Y.Max *= 1.1
 	var labels plotter.XYLabels
 	for i, v := range values {
 		labels.XYs = append(labels.XYs, plotter.XY{X: float64(i), Y: v})

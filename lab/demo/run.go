@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -17,7 +18,7 @@ import (
 type runner struct {
 	Options
 	result  *Result
-	cluster *cluster
+	cluster *system
 	load    *load.Client
 	began   time.Time // of the load
 	watch   *watch
@@ -29,15 +30,15 @@ type runner struct {
 
 func (r *runner) run(ctx context.Context) (err error) {
 	r.say("Building the network ...")
-	if r.cluster, err = newCluster(ctx, r.Options); err != nil {
+	if r.cluster, err = newSystem(ctx, r.Options); err != nil {
 		return err
 	}
-	r.drawing = r.cluster.lab.Topology().String()
+	r.drawing = r.cluster.Lab.Topology().String()
 	r.say("\n%s", r.drawing)
 	if err := r.bringUp(ctx); err != nil {
 		return err
 	}
-	r.drawing = r.cluster.lab.Topology().String()
+	r.drawing = r.cluster.Lab.Topology().String()
 	if err := r.underLoad(ctx); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 // then those of the second.
 func (r *runner) bringUp(ctx context.Context) error {
 	for i := range r.Balancers {
-		if err := r.cluster.oneMoreBalancer(ctx, mainService); err != nil {
+		if _, err := r.cluster.Route(ctx, mainService); err != nil {
 			return err
 		}
 		if i == 0 {
@@ -66,7 +67,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 		return err
 	}
 	for range secondBalancers {
-		if err := r.cluster.oneMoreBalancer(ctx, mainService+1); err != nil {
+		if _, err := r.cluster.Route(ctx, mainService+1); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 
 // showTable prints the router's kernel table.
 func (r *runner) showTable(title string) error {
-	routes, err := r.cluster.table()
+	routes, err := r.cluster.Table()
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 // some go over connections that stay open through all that happens.
 func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	return load.Start(ctx, load.Config{
-		Dial: r.cluster.lab.Host(paper.Client).Dial, Target: r.cluster.net.Services[mainService].VIP, Locals: r.cluster.net.ClientAddrs,
+		Dial: r.cluster.Lab.Host(paper.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
 		KeepAlive: 200, KeepAliveRate: 100, OneShotRate: 1000,
 	})
 }
@@ -132,7 +133,7 @@ func (r *runner) steady(ctx context.Context, long time.Duration) error {
 	for name, n := range window.PerServer {
 		r.result.Shares[name] = float64(n) / float64(window.Requests)
 	}
-	return r.cluster.failedProcess()
+	return r.cluster.FailedProcess()
 }
 
 // change makes one change and lets the load run on until the given time.
@@ -149,7 +150,7 @@ func (r *runner) change(ctx context.Context, c change, until time.Time) error {
 	e := Event{Name: c.name, Subject: pod.Name, StartedMs: ms(start.Sub(r.began)), ConvergedMs: -1}
 	done := make(chan error, 1)
 	go func() { done <- c.do(pod) }()
-	if at, ok := await(ctx, c.pace, startLimit, func() bool { return c.converged(ctx, pod) }); ok {
+	if at, ok := cluster.Await(ctx, c.pace, cluster.StartLimit, func() bool { return c.converged(ctx, pod) }); ok {
 		e.ConvergedMs = ms(at.Sub(start))
 	}
 	if err := <-done; err != nil {
@@ -164,7 +165,7 @@ func (r *runner) change(ctx context.Context, c change, until time.Time) error {
 	r.result.Events = append(r.result.Events, e)
 	r.watch.print("%-15s %-9s converged in %7.1f ms; %5d requests, %d failed, %d connections broken%s",
 		e.Name, e.Subject, e.ConvergedMs, e.Requests, e.Failed, e.BrokenConnections, reasons(lost.Reasons))
-	return errors.Join(err, r.cluster.failedProcess())
+	return errors.Join(err, r.cluster.FailedProcess())
 }
 
 // reasons tells what failures were, "" for none.
@@ -181,12 +182,12 @@ func reasons(count map[string]uint64) string {
 
 // describe fills in the services as they are at the end.
 func (r *runner) describe() {
-	for i, s := range r.cluster.net.Services {
+	for i, s := range r.cluster.Services {
 		d := Service{
 			Name: s.Name, VIP: s.VIP.Addr().String(), Port: s.VIP.Port(), Method: r.Method, Scheduler: r.Scheduler,
-			NextHops: r.cluster.nextHops(i),
+			NextHops: r.cluster.NextHops(i),
 		}
-		for _, pod := range r.cluster.pods(true, i) {
+		for _, pod := range r.cluster.Balancers(i) {
 			d.Balancers = append(d.Balancers, pod.Name)
 		}
 		r.result.Services = append(r.result.Services, d)
@@ -198,7 +199,7 @@ func (r *runner) keep(ctx context.Context) {
 	pid := sandbox.OuterPID()
 	r.say("\nEverything stays up until you press Ctrl-C. To look around, in another terminal:\n"+
 		"  nsenter -t %s -m -p ip netns exec %s ip route\n"+
-		"  nsenter -t %s -m -p %s services --socket %s", pid, paper.Router, pid, r.Binary, socket(r.cluster.pods(true, mainService)[0].Name))
+		"  nsenter -t %s -m -p %s services --socket %s", pid, paper.Router, pid, r.Binary, cluster.Socket(r.cluster.Balancers(mainService)[0].Name))
 	<-ctx.Done()
 }
 

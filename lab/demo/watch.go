@@ -75,16 +75,16 @@ func (w *watch) look(ctx context.Context) {
 	if n := len(w.rates); n > 0 {
 		since = now.at - w.rates[n-1].at
 	}
-	for _, pod := range w.r.cluster.balancers(mainService) {
-		s, err := w.r.cluster.status(ctx, pod)
+	for _, pod := range w.r.cluster.Balancers(mainService) {
+		s, err := w.r.cluster.Status(ctx, pod.Name)
 		if err != nil {
 			continue // it is coming or going
 		}
 		c := sum(s)
-		if before, known := w.last[pod]; known && c.packets >= before.packets {
-			now.per[pod] = float64(c.packets-before.packets) / since.Seconds()
+		if before, known := w.last[pod.Name]; known && c.packets >= before.packets {
+			now.per[pod.Name] = float64(c.packets-before.packets) / since.Seconds()
 		}
-		w.last[pod] = c
+		w.last[pod.Name] = c
 	}
 	w.rates = append(w.rates, now)
 }

@@ -1,4 +1,4 @@
-package demo
+package cluster
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
-// table gives the service routes that the router's kernel holds, whoever put
+// Table gives the service routes that the router's kernel holds, whoever put
 // them there.
-func (c *cluster) table() ([]fib.Route, error) {
-	router := c.lab.Host(paper.Router)
+func (c *Cluster) Table() ([]fib.Route, error) {
+	router := c.Lab.Host(paper.Router)
 	if c.opts.Router == RouterFairlead {
 		t, err := fib.New(fib.Config{NetNS: router.Namespace().FD()})
 		if err != nil {
@@ -45,18 +45,18 @@ func (c *cluster) table() ([]fib.Route, error) {
 	return shown, nil
 }
 
-func (c *cluster) isService(r netlink.Route) bool {
-	return slices.ContainsFunc(c.net.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
+func (c *Cluster) isService(r netlink.Route) bool {
+	return slices.ContainsFunc(c.Services, func(s *paper.Service) bool { return r.Dst != nil && r.Dst.String() == s.Prefix.String() })
 }
 
 // kernelRoutes gives those of the router's IPv4 routes that filter matches by
 // its destination; nil for all.
-func (c *cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
+func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	mask := uint64(0)
 	if dst != nil {
 		mask = netlink.RT_FILTER_DST
 	}
-	return c.lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
+	return c.Lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
 }
 
 // hops gives the gateways of a route, sorted.
@@ -75,10 +75,10 @@ func hops(r netlink.Route) []netip.Addr {
 	return all
 }
 
-// routerHas says whether the router's kernel sends a service to just these
+// RouterHas says whether the router's kernel sends a service to just these
 // next hops.
-func (c *cluster) routerHas(service int, want []string) bool {
-	p := c.net.Services[service].Prefix
+func (c *Cluster) RouterHas(service int, want []string) bool {
+	p := c.Services[service].Prefix
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 	routes, err := c.kernelRoutes(dst)
 	if err != nil {
@@ -94,9 +94,9 @@ func (c *cluster) routerHas(service int, want []string) bool {
 	return slices.Equal(have, want)
 }
 
-// await asks again and again, at the given pace, and gives the time at which
+// Await asks again and again, at the given pace, and gives the time at which
 // the answer was yes; false where it never was within the time given.
-func await(ctx context.Context, pace, within time.Duration, yes func() bool) (time.Time, bool) {
+func Await(ctx context.Context, pace, within time.Duration, yes func() bool) (time.Time, bool) {
 	deadline := time.Now().Add(within)
 	for {
 		if yes() {

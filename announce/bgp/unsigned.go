@@ -1,0 +1,54 @@
+package bgp
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// watchSignatures says in the log when segments are dropped because their TCP
+// MD5 signature is wrong or missing: whoever sent them only sees a timeout.
+// The kernel counts them for the whole network namespace.
+func (e *engine) watchSignatures() {
+	defer e.wg.Done()
+	before, err := badSignatures()
+	if err != nil {
+		return // no /proc: nothing to be said
+	}
+	tick := time.NewTicker(signatureEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-e.ctx.Done():
+			return
+		}
+		if now, err := badSignatures(); err == nil && now > before {
+			e.log.Warn("segments were dropped for their TCP MD5 signature: some neighbour has another password, or none, where one is set, or has one where none is", "dropped", now-before)
+			before = now
+		}
+	}
+}
+
+const signatureEvery = 5 * time.Second
+
+// badSignatures sums the TcpExt counters TCPMD5NotFound, TCPMD5Unexpected and
+// TCPMD5Failure (Linux' net/ipv4/proc.c).
+func badSignatures() (sum uint64, err error) {
+	b, err := os.ReadFile("/proc/thread-self/net/netstat")
+	if err != nil {
+		return 0, err
+	}
+	lines := strings.Split(string(b), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
+		for j := range min(len(names), len(values)) {
+			if strings.HasPrefix(names[j], "TCPMD5") {
+				n, _ := strconv.ParseUint(values[j], 10, 64)
+				sum += n
+			}
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,25 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// binary is the fairlead that the stories run, built once.
+var binary = filepath.Join(sandbox.WorkDir, "bin", "fairlead")
+
+func TestMain(m *testing.M) {
+	if sandbox.Inside("test") {
+		if out, err := exec.Command("go", "build", "-o", binary, "../cmd/fairlead").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building fairlead (the sandbox has no network: go mod download first): %v\n%s", err, out)
+			os.Exit(1)
+		}
+	}
+	testkit.Main(m)
+}

@@ -1,0 +1,353 @@
+// Package cluster runs Fairlead in the network of the papers: router, reflector
+// and the servers' half on every node from the start, balancers and web servers
+// in pods that come and go. What happens to them, and what comes of it, is the
+// business of those who use it: lab/demo and the end-to-end tests.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/status"
+)
+
+// StartLimit is how long anything may take to come up.
+const StartLimit = 20 * time.Second
+
+// Options say what is run.
+type Options struct {
+	// Binary is the fairlead to run, Router what is upstream: one of Routers.
+	Binary, Router string
+	// Logs is the folder for the logs of all processes.
+	Logs string
+	// Paper is the network; pods are made later.
+	Paper paper.Options
+}
+
+// Cluster is the network of the papers with everything that runs in it. Its
+// methods may be called from any goroutine.
+type Cluster struct {
+	Lab *lab.Lab
+	// Services are those that were drawn, Nodes the machines.
+	Services []*paper.Service
+	Nodes    []*paper.Node
+	// ClientAddrs and ClientAddrs6 are the client's.
+	ClientAddrs, ClientAddrs6 []netip.Addr
+
+	opts Options
+
+	mu        sync.Mutex
+	net       *paper.Net
+	processes map[string]*lab.Process // by name, agents and the like
+	servers   map[string]*load.Server // by pod
+	foreign   func() error            // stops a foreign router
+}
+
+// New builds the network and starts what is always there. It needs a sandbox.
+func New(ctx context.Context, o Options) (*Cluster, error) {
+	plan, err := paper.New(o.Paper)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Services: plan.Services, Nodes: plan.Nodes, ClientAddrs: plan.ClientAddrs, ClientAddrs6: plan.ClientAddrs6,
+		opts: o, net: plan, processes: map[string]*lab.Process{}, servers: map[string]*load.Server{},
+	}
+	if c.Lab, err = lab.Build(ctx, plan.Topology()); err != nil {
+		return nil, err
+	}
+	if err := c.startAlways(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) startAlways() error {
+	if err := os.MkdirAll(Manifests(all), 0o755); err != nil {
+		return err
+	}
+	clients := []string{paper.Overlay.String()}
+	for _, node := range c.Nodes {
+		clients = append(clients, node.Addr.String())
+	}
+	err := c.Start(paper.Reflector, paper.Reflector, "reflector", "--router-id", paper.ReflectorAddr.String(),
+		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String())
+	if err != nil {
+		return err
+	}
+	if err := c.startRouter(); err != nil {
+		return err
+	}
+	for _, node := range c.Nodes {
+		if err := c.StartNode(node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartNode starts a node's agent, which is the servers' half, with further
+// arguments.
+func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
+	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
+		"--services", Manifests(all), "--bpffs", bpffs(node.Name), "--socket", Socket(node.Name)}, args...)...)
+}
+
+// Start runs fairlead with args in a host, under a name.
+func (c *Cluster) Start(host, name string, args ...string) error {
+	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(c.opts.Binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p, err := c.Lab.Host(host).Start(cmd)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes[name] = p
+	return nil
+}
+
+// Process gives the running process of that name.
+func (c *Cluster) Process(name string) *lab.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.processes[name]
+}
+
+// Serve starts the web server of a pod.
+func (c *Cluster) Serve(pod paper.Pod) error {
+	ln, err := c.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", paper.ServerPort))
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.servers[pod.Name] = load.Serve(pod.Name, ln)
+	return nil
+}
+
+// AddBalancer makes the pod of one more balancer; its agent is still to start.
+func (c *Cluster) AddBalancer(ctx context.Context, service int) (paper.Pod, error) {
+	c.mu.Lock()
+	pod, part, err := c.net.AddBalancer(service)
+	c.mu.Unlock()
+	if err != nil {
+		return pod, err
+	}
+	return pod, c.Lab.Add(ctx, part)
+}
+
+// StartBalancer starts a balancer's agent in its pod, with further arguments.
+func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
+	hops := pod.Node.Addr.String()
+	if pod.Node.Addr6.IsValid() {
+		hops += "," + pod.Node.Addr6.String()
+	}
+	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
+		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
+		"--peer", paper.ReflectorAddr.String(), "--bpffs", bpffs(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
+}
+
+// Route makes a pod, starts a balancer in it, and waits until the router's
+// kernel sends it packets.
+func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper.Pod, error) {
+	pod, err := c.AddBalancer(ctx, service)
+	if err != nil {
+		return pod, err
+	}
+	if err := c.StartBalancer(pod, args...); err != nil {
+		return pod, err
+	}
+	_, ok := Await(ctx, time.Millisecond, StartLimit, func() bool { return c.RouterHas(service, c.NextHops(service)) })
+	if ctx.Err() != nil {
+		return pod, ctx.Err()
+	}
+	if !ok {
+		return pod, fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, LastLines(c.LogFile(pod.Name)))
+	}
+	return pod, nil
+}
+
+// AddServer makes the pod of one more server with its web server; no balancer
+// knows of it yet.
+func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error) {
+	c.mu.Lock()
+	pod, part := c.net.AddServer(service)
+	c.mu.Unlock()
+	if err := c.Lab.Add(ctx, part); err != nil {
+		return pod, err
+	}
+	return pod, c.Serve(pod)
+}
+
+// Balancers and Servers give the pods of a service that are there.
+func (c *Cluster) Balancers(service int) []paper.Pod { return c.pods(true, service) }
+
+// Servers gives the servers of a service.
+func (c *Cluster) Servers(service int) []paper.Pod { return c.pods(false, service) }
+
+// pods gives the balancers or the servers of a service.
+func (c *Cluster) pods(balancers bool, service int) []paper.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if balancers {
+		return c.net.Balancers(service)
+	}
+	return c.net.Servers(service)
+}
+
+// Forget plans without a pod from now on; it is still there.
+func (c *Cluster) Forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.net.Remove(name)
+}
+
+// RemovePod takes a pod away with all that runs in it.
+func (c *Cluster) RemovePod(name string) error {
+	c.Forget(name)
+	c.mu.Lock()
+	server := c.servers[name]
+	delete(c.servers, name)
+	delete(c.processes, name)
+	c.mu.Unlock()
+	if server != nil {
+		if err := server.Kill(); err != nil {
+			return err
+		}
+	}
+	return c.Lab.Remove(name)
+}
+
+// Status asks a balancer's agent.
+func (c *Cluster) Status(ctx context.Context, name string) (status.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return status.Fetch(ctx, Socket(name))
+}
+
+// EveryBalancer says whether the agents of all balancers of a service say yes.
+func (c *Cluster) EveryBalancer(ctx context.Context, service int, yes func(status.Status) bool) bool {
+	for _, pod := range c.pods(true, service) {
+		s, err := c.Status(ctx, pod.Name)
+		if err != nil || !yes(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// FailedProcess says which process ended though nobody told it to.
+func (c *Cluster) FailedProcess() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, p := range c.processes {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("%s ended by itself (%v): %s", name, p.Wait(), LastLines(c.LogFile(name)))
+		default:
+		}
+	}
+	return nil
+}
+
+// Close ends every process, the agents gently, and takes the network away.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	var stopping sync.WaitGroup
+	for _, p := range c.processes {
+		stopping.Go(func() { p.Stop(5 * time.Second) }) //nolint:errcheck // how it ended does not matter any more
+	}
+	var errs []error
+	for _, s := range c.servers {
+		errs = append(errs, s.Kill())
+	}
+	c.mu.Unlock()
+	stopping.Wait()
+	if c.foreign != nil {
+		errs = append(errs, c.foreign())
+	}
+	errs = append(errs, c.Lab.Close())
+	for _, dir := range []string{bpffs(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// all is the folder with the manifests of all services, for the nodes.
+const all = "all"
+
+// Manifests is the folder that a service's balancers read.
+func Manifests(service string) string { return filepath.Join(sandbox.WorkDir, "services", service) }
+
+// Socket is where the agent of that name answers.
+func Socket(name string) string { return filepath.Join(sandbox.WorkDir, "sockets", name) }
+
+func bpffs(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
+
+// Write gives a file of manifests, in one step, to a service's own balancers
+// and to the nodes.
+func (c *Cluster) Write(service int, file, text string) error {
+	for _, folder := range []string{c.Services[service].Name, all} {
+		if err := replaceFile(filepath.Join(Manifests(folder), file), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile gives a file a new content in one step.
+func replaceFile(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	next := filepath.Join(filepath.Dir(file), ".next")
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, file)
+}
+
+// LogFile is where a process's log goes.
+func (c *Cluster) LogFile(name string) string { return filepath.Join(c.opts.Logs, name+".log") }
+
+// LastLines gives the end of a log, for errors.
+func LastLines(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
+}
+
+// NextHops are those that the router ought to have for a service: the nodes of
+// its balancers.
+func (c *Cluster) NextHops(service int) []string {
+	var hops []string
+	for _, pod := range c.pods(true, service) {
+		hops = append(hops, pod.Node.Addr.String())
+	}
+	slices.Sort(hops)
+	return hops
+}
