@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ type Result struct {
 	Shares map[string]float64 `json:"shares"`
 
 	samples []Sample
+	// sampled is how many requests Shares rests on.
+	sampled uint64
 }
 
 // Service is one of the services of a run.
@@ -105,8 +108,15 @@ func lossless(event string, stateless bool) bool {
 	return false
 }
 
-// shareTolerance is how far a server's share may be from even.
-const shareTolerance = 0.10
+// shareTolerance is how far a server's share may be from even: 10 %, or four
+// standard deviations of chance where there are so many servers, or so few
+// requests, that chance alone goes further.
+func shareTolerance(requests uint64, servers int) float64 {
+	if requests == 0 {
+		return 0.10
+	}
+	return max(0.10, 4/math.Sqrt(float64(requests)/float64(servers)))
+}
 
 // judge fills in Passed and Reasons.
 func (r *Result) judge(stateless bool) {
@@ -125,8 +135,9 @@ func (r *Result) judge(stateless bool) {
 			fail("no request was answered during %s", e.Name)
 		}
 	}
+	tolerance := shareTolerance(r.sampled, len(r.Shares))
 	for _, name := range sortedKeys(r.Shares) {
-		if off := r.Shares[name]*float64(len(r.Shares)) - 1; off > shareTolerance || off < -shareTolerance {
+		if off := r.Shares[name]*float64(len(r.Shares)) - 1; math.Abs(off) > tolerance {
 			fail("server %s got %.1f %% of the requests: %+.1f %% off an even share", name, 100*r.Shares[name], 100*off)
 		}
 	}
