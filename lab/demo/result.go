@@ -92,7 +92,8 @@ type Sample struct {
 // bounds are the longest convergence times that pass, in milliseconds.
 var bounds = map[string]float64{
 	AddBalancer: 2000, RemoveBalancer: 100, KillBalancer: 100, CutBalancer: 1500,
-	AddServer: 2000, DrainServer: 2000, KillServer: 2000,
+	AddServer: 2000, DrainServer: 2000,
+	KillServer: 3000, // two probes, half a second apart, and their timeouts
 }
 
 // lossless says whether an event may cost the clients nothing. A balancer that
