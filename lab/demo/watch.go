@@ -125,7 +125,7 @@ func (w *watch) show() {
 			total += float64(n)
 		}
 	}
-	line := fmt.Sprintf("%6.1f s  %-15s %5.0f requests/s:%s | packets/s:%s", time.Since(w.r.began).Seconds(), w.label, total,
+	line := fmt.Sprintf("%6.1f s  %-15s %5.0f requests/s | servers%s | balancers, packets/s%s", time.Since(w.r.began).Seconds(), w.label, total,
 		words(per), words(w.rates[len(w.rates)-1].per))
 	if w.r.Width > 0 {
 		fmt.Fprint(w.r.Out, clearLine, line[:min(len(line), w.r.Width-1)])
@@ -134,10 +134,12 @@ func (w *watch) show() {
 	}
 }
 
+// words lists rates by name, without the service's own name before each.
 func words(per map[string]float64) string {
 	var b strings.Builder
 	for _, name := range sortedKeys(per) {
-		fmt.Fprintf(&b, " %s %.0f", name, per[name])
+		_, short, _ := strings.Cut(name, "-")
+		fmt.Fprintf(&b, " %s:%.0f", short, per[name])
 	}
 	return b.String()
 }
