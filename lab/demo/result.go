@@ -27,6 +27,8 @@ type Result struct {
 	Shares map[string]float64 `json:"shares"`
 
 	samples []Sample
+	// stateful says that the balancers remember flows.
+	stateful bool
 	// sampled is how many requests Shares rests on.
 	sampled uint64
 }
@@ -121,7 +123,7 @@ func shareTolerance(requests uint64, servers int) float64 {
 
 // judge fills in Passed and Reasons.
 func (r *Result) judge(stateless bool) {
-	r.Reasons = []string{}
+	r.Reasons, r.stateful = []string{}, !stateless
 	fail := func(format string, args ...any) { r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...)) }
 	for _, e := range r.Events {
 		if bound := bounds[e.Name]; e.ConvergedMs < 0 {
@@ -153,11 +155,28 @@ func (r *Result) judge(stateless bool) {
 
 // Verdict is the run in one line.
 func (r *Result) Verdict() string {
-	if r.Passed {
-		return fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed; report in %s",
-			len(r.Events), r.Load.Requests, r.Load.Failed, r.Report)
+	if !r.Passed {
+		return "FAILED: " + strings.Join(r.Reasons, "; ")
 	}
-	return "FAILED: " + strings.Join(r.Reasons, "; ")
+	text := fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed", len(r.Events), r.Load.Requests, r.Load.Failed)
+	if broken := r.brokenByBalancers(); r.stateful && broken > 0 {
+		text += fmt.Sprintf(", %d connections broken with the balancers that remembered them (tunnel and direct-nat with maglev remember none)", broken)
+	}
+	if r.Report != "" {
+		text += "; report in " + r.Report
+	}
+	return text
+}
+
+// brokenByBalancers counts the connections that the events about balancers
+// broke.
+func (r *Result) brokenByBalancers() (broken uint64) {
+	for _, e := range r.Events {
+		if strings.HasSuffix(e.Name, "-balancer") {
+			broken += e.BrokenConnections
+		}
+	}
+	return broken
 }
 
 func sortedKeys[V any](m map[string]V) []string {
