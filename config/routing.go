@@ -18,6 +18,7 @@ type Reflector struct {
 	Clients, Routers []string
 	PasswordFile     string
 	BFD              bool
+	Socket           string
 }
 
 // ResolvedReflector is a valid Reflector, parsed.
@@ -65,6 +66,7 @@ type Router struct {
 	BFD          bool
 	Metric       int
 	Table        int
+	Socket       string
 }
 
 // ResolvedRouter is a valid Router, parsed.

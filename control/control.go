@@ -73,6 +73,8 @@ type Loop struct {
 	// lingering are frontends to delete when their time has come.
 	lingering map[service.Key]time.Time
 	announced []announce.Route
+	// since is when each of them was announced.
+	since map[announce.Route]time.Time
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
 	retry   time.Duration
@@ -87,7 +89,7 @@ type refusal struct {
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
-		lingering: map[service.Key]time.Time{}, refused: map[service.Key]refusal{},
+		lingering: map[service.Key]time.Time{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
 	}
 	l.view.Store(&View{Plan: &plan.Plan{}})
 	return l
@@ -152,6 +154,7 @@ func (l *Loop) withdrawAll() {
 		return
 	}
 	l.announced = nil
+	clear(l.since)
 	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
 	time.Sleep(l.Linger)
 }

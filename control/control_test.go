@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -195,6 +196,40 @@ func TestOrder(t *testing.T) {
 		w.expect("delete 10.1.1.1")
 		w.stop()
 		w.expect("announce 0") // and the data plane goes on
+	})
+}
+
+// The view tells since when each route is announced, whatever else changes.
+func TestRoutesHaveTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		began := time.Now()
+		w.serve(web(1, 1))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		w.serve(web(1, 2), web(2, 1))
+		synctest.Wait()
+		times := map[string]time.Duration{}
+		for r, since := range w.loop.View().Announced {
+			times[r.Prefix.String()] = since.Sub(began)
+		}
+		if want := map[string]time.Duration{"10.1.1.1/32": 0, "10.1.2.1/32": time.Minute}; !maps.Equal(times, want) {
+			t.Errorf("announced since %v, want %v", times, want)
+		}
+		w.serve(web(2, 1))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		w.serve(web(1, 1), web(2, 1))
+		synctest.Wait()
+		for r, since := range w.loop.View().Announced {
+			if r.Prefix.String() == "10.1.1.1/32" && since.Sub(began) != 2*time.Minute {
+				t.Errorf("%s came back, but is told to be there since %s", r.Prefix, since.Sub(began))
+			}
+		}
+		w.stop()
+		if left := w.loop.View().Announced; len(left) > 0 {
+			t.Errorf("withdrawn, but shown: %v", left)
+		}
 	})
 }
 

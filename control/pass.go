@@ -86,11 +86,13 @@ func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
 	}
 	for _, r := range l.announced {
 		if !slices.Contains(routes, r) {
+			delete(l.since, r)
 			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
 		}
 	}
 	for _, r := range routes {
 		if !slices.Contains(l.announced, r) {
+			l.since[r] = time.Now()
 			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop)
 		}
 	}

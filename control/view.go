@@ -2,7 +2,7 @@ package control
 
 import (
 	"maps"
-	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
@@ -20,8 +20,8 @@ type View struct {
 	Held map[service.Key]dataplane.Frontend
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
-	// Announced are the routes that are announced.
-	Announced []announce.Route
+	// Announced are the routes that are announced, and since when.
+	Announced map[announce.Route]time.Time
 	// Failures are the calls that failed and will be tried again, by what
 	// they were for.
 	Failures map[string]error
@@ -35,7 +35,7 @@ func (l *Loop) View() *View { return l.view.Load() }
 func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[string]error) {
 	v := &View{
 		Plan: p, Problems: problems, Failures: failures, Loaded: true,
-		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: slices.Clone(l.announced),
+		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
 	}
 	for k, r := range l.refused {
 		v.Refused[k] = r.err.Error()

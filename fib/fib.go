@@ -71,6 +71,7 @@ type Table struct {
 
 	mu      sync.Mutex
 	desired []announce.RouteSet
+	failed  error  // of the last Set or Resync
 	plain   string // why groups are not resilient; empty where they are
 }
 
@@ -142,10 +143,23 @@ func (t *Table) Set(routes []announce.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.desired = routes
-	if err := t.apply(); err != nil {
-		return fmt.Errorf("fib: %w", err)
+	return t.try()
+}
+
+// try applies what is desired and keeps the error.
+func (t *Table) try() error {
+	t.failed = t.apply()
+	if t.failed != nil {
+		return fmt.Errorf("fib: %w", t.failed)
 	}
 	return nil
+}
+
+// Failed says why the kernel is not yet as the last Set asked; nil where it is.
+func (t *Table) Failed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed
 }
 
 // Resync does the last Set again: after links came and went, or now and then.
@@ -155,10 +169,7 @@ func (t *Table) Resync() error {
 	if t.desired == nil {
 		return nil
 	}
-	if err := t.apply(); err != nil {
-		return fmt.Errorf("fib: %w", err)
-	}
-	return nil
+	return t.try()
 }
 
 // List gives what the kernel holds of ours, sorted by prefix.

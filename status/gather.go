@@ -10,21 +10,24 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/control"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
 
-// Agent is where the Status of an agent is gathered from. DataPlane, Announcer
-// and Probed are nil where the agent has none.
+// Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
+// Announcer and Probed are nil where the agent has none.
 type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started   time.Time
 	View      func() *control.View
 	DataPlane dataplane.DataPlane
-	Announcer announce.Announcer
+	// ServerHalf tells what the server half holds.
+	ServerHalf func() (serverhalf.State, error)
+	Announcer  announce.Announcer
 	// Probed tells since when a target is in its state, and the last error of
 	// a probe of it; zero values for what is not known.
 	Probed func(health.Target) (since time.Time, lastError string)
@@ -44,6 +47,12 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, source.Problem{Object: "data plane", Message: "reading its counters: " + err.Error()})
 		}
 	}
+	if a.ServerHalf != nil {
+		var err error
+		if s.ServerHalf, err = g.serverHalf(); err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
+		}
+	}
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
 	}
@@ -57,6 +66,7 @@ type gatherer struct {
 	Agent
 	view   *control.View
 	counts map[service.Key]dataplane.FrontendCounters
+	half   half
 }
 
 func (g *gatherer) count() error {
@@ -91,11 +101,7 @@ func (g *gatherer) services() []Service {
 }
 
 func (g *gatherer) frontend(f *plan.Frontend) Frontend {
-	state, reason := g.state(f)
-	out := Frontend{
-		VIP: f.Key.VIP, Port: f.Key.Port, Protocol: f.Key.Protocol.String(), PortName: f.PortName,
-		State: state, Reason: reason,
-	}
+	out := Frontend{VIP: f.Key.VIP, Port: f.Key.Port, Protocol: f.Key.Protocol.String(), PortName: f.PortName}
 	var counts dataplane.FrontendCounters
 	if f.State != plan.Conflict { // the counters of the Key are its owner's
 		counts = g.counts[f.Key]
@@ -103,22 +109,32 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	out.Counts = counts.Total
 	for _, b := range f.Backends {
 		shown := g.backend(b)
-		shown.InService = f.State != plan.Conflict && holds(g.view.Held[f.Key], b)
 		shown.Counts = counts.Backends[b.Addr.String()]
+		if f.State != plan.Conflict {
+			shown.setHeld(g.view.Held[f.Key])
+			shown.Local = g.local(f, b)
+		}
 		out.Backends = append(out.Backends, shown)
 	}
+	out.State, out.Reason = g.state(f, out.Backends)
 	return out
 }
 
-// holds says whether a frontend is held with a backend.
-func holds(held dataplane.Frontend, b plan.Backend) bool {
-	return slices.ContainsFunc(held.Backends, func(h service.Backend) bool { return h.Addr == b.Addr })
+// setHeld tells of b what the data plane holds.
+func (b *Backend) setHeld(f dataplane.Frontend) {
+	i := slices.IndexFunc(f.Backends, func(h service.Backend) bool { return h.Addr == b.Address })
+	if i >= 0 {
+		b.InService, b.HeldWeight, b.Draining = true, f.Backends[i].Weight, f.Backends[i].Draining()
+	}
 }
 
 // state is the plan's, or what became of the plan's wish.
-func (g *gatherer) state(f *plan.Frontend) (plan.State, string) {
-	if f.Want == nil || g.DataPlane == nil {
+func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
+	if f.Want == nil {
 		return f.State, f.Reason
+	}
+	if g.DataPlane == nil {
+		return g.halfState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
 		return Refused, why
@@ -137,19 +153,23 @@ func (g *gatherer) backend(b plan.Backend) Backend {
 	out := Backend{
 		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
 	}
-	if b.Target.Check.Kind == service.CheckNone {
+	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
-	} else if g.Probed != nil {
+	} else {
 		out.Since, out.LastError = g.Probed(b.Target)
 	}
 	return out
 }
 
 func (g *gatherer) routes() []Route {
+	if g.DataPlane == nil {
+		return nil // none of its business
+	}
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: slices.Contains(g.view.Announced, r.Route)}
-		if !shown.Announced {
+		since, announced := g.view.Announced[r.Route]
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
+		if !announced {
 			shown.Reason = g.unannounced(r)
 		}
 		routes = append(routes, shown)
@@ -157,10 +177,14 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Refusals {
 		routes = append(routes, Route{Prefix: r.Prefix, Reason: r.Reason})
 	}
+	sortRoutes(routes)
+	return routes
+}
+
+func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return announce.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(announce.Route{Prefix: b.Prefix, NextHop: b.NextHop})
 	})
-	return routes
 }
 
 // unannounced says why a route of the plan is not announced.

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/control"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
@@ -76,11 +77,13 @@ func scene(t *testing.T) Agent {
 	late, odd := services[2].Frontends[0].Key, services[3].Frontends[0].Key
 	view := &control.View{
 		Plan: p, Loaded: true,
-		Problems:  []source.Problem{{Object: "Service default/bad", Message: "no"}},
-		Held:      held,
-		Refused:   map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
-		Announced: []announce.Route{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), NextHop: netip.MustParseAddr("10.0.0.105")}},
-		Failures:  map[string]error{late.String(): errors.New("no space left in map")},
+		Problems: []source.Problem{{Object: "Service default/bad", Message: "no"}},
+		Held:     held,
+		Refused:  map[service.Key]string{odd: "scheduler lc: not supported by this data plane"},
+		Announced: map[announce.Route]time.Time{
+			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), NextHop: netip.MustParseAddr("10.0.0.105")}: ago(90 * time.Second),
+		},
+		Failures: map[string]error{late.String(): errors.New("no space left in map")},
 	}
 	return Agent{
 		Version: "v1", Kernel: "Linux 6.1", Node: "node1", Role: "balancer", Started: eleven,
@@ -120,7 +123,7 @@ func TestEveryRouteHasItsReason(t *testing.T) {
 	for _, r := range scene(t).Gather(eleven).Routes {
 		got[r.Prefix.String()] = r
 	}
-	if r := got["10.1.1.1/32"]; !r.Announced || r.Reason != "" {
+	if r := got["10.1.1.1/32"]; !r.Announced || r.Reason != "" || !r.Since.Equal(ago(90*time.Second)) {
 		t.Errorf("the announced route: %+v", r)
 	}
 	for prefix, reason := range map[string]string{
@@ -179,22 +182,142 @@ func (brokenCounters) Counters() ([]dataplane.FrontendCounters, error) {
 	return nil, errors.New("counters unreadable")
 }
 
-// TestAgentWithoutBalancer: the server half alone shows the plan, and that it
-// announces nothing.
-func TestAgentWithoutBalancer(t *testing.T) {
+func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
+	a := scene(t)
+	a.Announcer = nil
+	view := *a.View()
+	view.Announced = nil
+	a.View = func() *control.View { return &view }
+	s := a.Gather(eleven)
+	if r := s.Routes[0]; r.Announced || !strings.Contains(r.Reason, "announces nothing") || len(s.Peers) != 0 {
+		t.Errorf("route %+v, peers %v", r, s.Peers)
+	}
+}
+
+// TestServiceIsToldFromWhatIsHeld, not from what is asked for.
+func TestServiceIsToldFromWhatIsHeld(t *testing.T) {
+	a := scene(t)
+	view := *a.View()
+	web := service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP}
+	held := view.Held[web]
+	for wished, c := range map[uint32]struct {
+		held     []service.Backend
+		in       bool
+		weight   uint32
+		draining bool
+	}{
+		0: {[]service.Backend{{Weight: 3}}, true, 3, false}, // to drain, but not yet written
+		1: {[]service.Backend{{Weight: 0}}, true, 0, true},
+		2: {nil, false, 0, false},
+	} {
+		for i := range c.held {
+			c.held[i].Addr = netip.MustParseAddrPort("172.16.1.1:80")
+		}
+		held.Backends = c.held
+		view.Held = map[service.Key]dataplane.Frontend{web: held}
+		for i := range view.Plan.Frontends {
+			if f := &view.Plan.Frontends[i]; f.Key == web {
+				f.Backends[0].Weight = wished
+			}
+		}
+		a.View = func() *control.View { return &view }
+		one, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := one.Services[0].Frontends[0].Backends[0]
+		if b.Weight != wished || b.InService != c.in || b.HeldWeight != c.weight || b.Draining != c.draining {
+			t.Errorf("asked for weight %d, held %v: %+v", wished, c.held, b)
+		}
+	}
+}
+
+// serverScene is a node with a server half alone.
+func serverScene(t *testing.T) Agent {
 	a := scene(t)
 	a.DataPlane, a.Announcer, a.Probed = nil, nil, nil
-	a.View = func() *control.View {
-		v := *scene(t).View()
-		v.Held, v.Announced = nil, nil
-		return &v
+	view := *scene(t).View()
+	view.Held, view.Announced, view.Refused, view.Failures = nil, nil, nil, nil
+	a.View = func() *control.View { return &view }
+	web := service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP}
+	a.ServerHalf = func() (serverhalf.State, error) {
+		return serverhalf.State{
+			Attached: []string{"veth1: tcx: servers behind it"},
+			Abroad: map[netip.Addr]string{
+				netip.MustParseAddr("172.16.1.2"): "its route leads by eth0 to another node",
+				netip.MustParseAddr("172.16.3.1"): "no route leads to it",
+			},
+			Entries: []serverhalf.Entry{{Key: web, Method: service.Tunnel, Server: netip.MustParseAddrPort("172.16.1.1:80")}},
+			Flows: []serverhalf.Flow{
+				{VIP: netip.MustParseAddrPort("10.1.1.1:80"), Server: netip.MustParseAddrPort("172.16.1.1:80"), Protocol: service.TCP},
+				{VIP: netip.MustParseAddrPort("10.1.9.9:80"), Server: netip.MustParseAddrPort("172.16.1.1:80"), Protocol: service.TCP},
+			},
+			Counters: map[string]uint64{"tunnel-delivered": 7, "passed-fragment": 0},
+		}, nil
 	}
-	s := a.Gather(eleven)
-	if s.DataPlane != nil || len(s.Peers) != 0 {
-		t.Errorf("data plane %v, peers %v; want none", s.DataPlane, s.Peers)
+	return a
+}
+
+func TestServerHalfTellsWhatItServes(t *testing.T) {
+	s := serverScene(t).Gather(eleven)
+	if s.DataPlane != nil || len(s.Peers) != 0 || len(s.Routes) != 0 {
+		t.Errorf("data plane %v, peers %v, routes %v; want none", s.DataPlane, s.Peers, s.Routes)
 	}
-	if r := s.Routes[0]; r.Announced || !strings.Contains(r.Reason, "announces nothing") {
-		t.Errorf("route %+v", r)
+	if h := s.ServerHalf; h == nil || h.Flows != 2 || len(h.Entries) != 1 || h.Entries[0].Flows != 1 {
+		t.Fatalf("server half %+v", h)
+	}
+	for id, want := range map[string]struct {
+		state  plan.State
+		reason string
+	}{
+		"default/web": {plan.Active, ""}, "default/late": {Idle, "none of its servers is on this node"},
+		"default/double": {plan.Conflict, "already has"}, "default/empty": {plan.NoEndpoints, "EndpointSlice"},
+	} {
+		one, err := s.Only(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := one.Services[0].Frontends[0]; f.State != want.state || !strings.Contains(f.Reason, want.reason) {
+			t.Errorf("%s: %s %q, want %s %q", id, f.State, f.Reason, want.state, want.reason)
+		}
+	}
+	one, err := s.Only("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backends := one.Services[0].Frontends[0].Backends
+	if l := backends[0].Local; l == nil || !l.Here || l.Flows != 1 {
+		t.Errorf("the server that is here: %+v", l)
+	}
+	if l := backends[1].Local; l == nil || l.Here || l.Reason != "its route leads by eth0 to another node" {
+		t.Errorf("the server that is elsewhere: %+v", l)
+	}
+	if b := backends[0]; b.Health != "unchecked" || b.InService {
+		t.Errorf("a server half neither probes nor balances: %+v", b)
+	}
+}
+
+func TestServerHalfTellsItsFailures(t *testing.T) {
+	a := serverScene(t)
+	state := a.ServerHalf
+	a.ServerHalf = func() (serverhalf.State, error) {
+		s, err := state()
+		s.Entries = nil
+		return s, err
+	}
+	view := *a.View()
+	view.Failures = map[string]error{"server half": errors.New("no room for it")}
+	a.View = func() *control.View { return &view }
+	one, err := a.Gather(eleven).Only("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := one.Services[0].Frontends[0]; f.State != Pending || f.Reason != "no room for it" {
+		t.Errorf("%s %q", f.State, f.Reason)
+	}
+	a.ServerHalf = func() (serverhalf.State, error) { return serverhalf.State{}, serverhalf.ErrClosed }
+	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[len(s.Problems)-2].String(), "server half") {
+		t.Errorf("server half %v, problems %v", s.ServerHalf, s.Problems)
 	}
 }
 

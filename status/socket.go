@@ -11,14 +11,20 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// DefaultSocket is where an agent answers unless it is told otherwise.
-const DefaultSocket = "/run/fairlead/agent.sock"
+// SocketDir is where agents, reflectors and routers answer unless they are told
+// otherwise, each on a socket of its role's name.
+const SocketDir = "/run/fairlead"
+
+// Socket is where a role answers unless it is told otherwise.
+func Socket(role string) string { return filepath.Join(SocketDir, role+".sock") }
 
 const statusPath = "/v1/status"
 
@@ -72,6 +78,27 @@ func Handler(get func() Status) http.Handler {
 		}
 	})
 	return mux
+}
+
+// Find gives the socket in a folder on which somebody answers. Where several
+// do it names them; where nobody does it gives the agent's, for the error to
+// come.
+func Find(ctx context.Context, dir string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	if err != nil {
+		return "", err
+	}
+	found = slices.DeleteFunc(found, func(path string) bool {
+		_, err := Fetch(ctx, path)
+		return errors.Is(err, ErrNoAgent)
+	})
+	switch len(found) {
+	case 0:
+		return filepath.Join(dir, "agent.sock"), nil
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("several answer here: pass --socket with one of %s", strings.Join(found, ", "))
 }
 
 // Fetch asks the agent at path for its Status.

@@ -70,6 +70,24 @@ func TestNoAgent(t *testing.T) {
 	check("stale file")
 }
 
+func TestFindGivesTheOneThatAnswers(t *testing.T) {
+	dir := t.TempDir()
+	if got, err := Find(t.Context(), dir); err != nil || got != filepath.Join(dir, "agent.sock") {
+		t.Errorf("nobody: %q, %v", got, err)
+	}
+	leaveStale(t, filepath.Join(dir, "agent.sock"))
+	router := filepath.Join(dir, "router.sock")
+	serve(t, router, "router1")
+	if got, err := Find(t.Context(), dir); err != nil || got != router {
+		t.Errorf("one: %q, %v; want %s", got, err, router)
+	}
+	reflector := filepath.Join(dir, "reflector.sock")
+	serve(t, reflector, "reflector1")
+	if _, err := Find(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "--socket with one of "+reflector+", "+router) {
+		t.Errorf("two: error %v does not name them", err)
+	}
+}
+
 // leaveStale makes a socket file on which nobody listens, as SIGKILL does.
 func leaveStale(t *testing.T, path string) {
 	t.Helper()

@@ -1,6 +1,6 @@
-// Package status is what an agent says of itself: one Status value, shown as
-// table, JSON or YAML, and the local socket on which it is asked for. Nothing
-// is decided here, and nothing here changes anything.
+// Package status is what an agent, a reflector or a router says of itself: one
+// Status value, shown as table, JSON or YAML, and the local socket on which it
+// is asked for. Nothing is decided here, and nothing here changes anything.
 package status
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -21,7 +22,7 @@ type Status struct {
 	// Kernel is as uname -sr says it.
 	Kernel string `json:"kernel"`
 	Node   string `json:"node"`
-	// Role is "balancer", "server", "balancer and server", "reflector" or
+	// Role is "balancer", "server", "balancer, server", "reflector" or
 	// "router".
 	Role    string    `json:"role"`
 	Started time.Time `json:"started"`
@@ -29,12 +30,17 @@ type Status struct {
 	Time time.Time `json:"time"`
 	// DataPlane is absent where the role has none.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
+	// ServerHalf is absent where the role has none.
+	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
 	// Services are sorted by ID.
 	Services []Service `json:"services"`
 	// Routes are sorted by prefix and next hop: on a balancer those it
-	// announces or would, on a router those in its kernel.
-	Routes []Route         `json:"routes"`
-	Peers  []announce.Peer `json:"peers"`
+	// announces or would, on a reflector those it heard, on a router those it
+	// heard or its kernel holds.
+	Routes []Route `json:"routes"`
+	// Table is a router's part of its kernel's table.
+	Table []fib.Route     `json:"table,omitempty"`
+	Peers []announce.Peer `json:"peers"`
 	// Problems are what was refused of the input, and what failed.
 	Problems []source.Problem `json:"problems"`
 }
@@ -48,6 +54,9 @@ func (s Status) complete() Status {
 			fs[j].Backends = append([]Backend{}, fs[j].Backends...)
 		}
 		s.Services[i].Frontends = fs
+	}
+	if s.ServerHalf != nil {
+		s.ServerHalf = s.ServerHalf.complete()
 	}
 	s.Routes = append([]Route{}, s.Routes...)
 	s.Peers = append([]announce.Peer{}, s.Peers...)
@@ -69,12 +78,15 @@ type Service struct {
 }
 
 // The states of a frontend beyond those that the plan knows: what became of
-// its wish. All states but plan.Active come with a reason in words.
+// its wish. All states but plan.Active come with a reason in words. Where there
+// is a server half alone, active means that a server of the frontend is here.
 const (
 	// Pending: wanted, but the data plane does not hold it yet.
 	Pending plan.State = "pending"
 	// Refused: the data plane cannot hold it as it is wanted.
 	Refused plan.State = "refused"
+	// Idle: a server half has nothing to do for it.
+	Idle plan.State = "idle"
 )
 
 // Frontend is one VIP and port.
@@ -100,19 +112,56 @@ type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	Name    string         `json:"name,omitempty"`
 	Node    string         `json:"node,omitempty"`
-	Weight  uint32         `json:"weight"`
+	// Weight is the one asked for.
+	Weight uint32 `json:"weight"`
 	// Health is "up", "down", "unknown" before the first probe, or
-	// "unchecked" where the Service asks for no checks.
+	// "unchecked" where the Service asks for no checks, or this role makes none.
 	Health string `json:"health"`
 	// Since is when Health last changed; zero where it never did.
 	Since time.Time `json:"since,omitzero"`
 	// LastError is why the last failed probe failed.
 	LastError string `json:"lastError,omitempty"`
-	// Draining: established flows stay, no new ones come.
-	Draining bool `json:"draining"`
-	// InService: the data plane holds it.
-	InService bool             `json:"inService"`
-	Counts    dataplane.Counts `json:"counts"`
+	// InService: the data plane really holds it, HeldWeight with which weight.
+	InService  bool   `json:"inService"`
+	HeldWeight uint32 `json:"heldWeight"`
+	// Draining: established flows stay, no new ones come. It is said of what
+	// is held, or where nothing is, of what is asked for.
+	Draining bool             `json:"draining"`
+	Counts   dataplane.Counts `json:"counts"`
+	// Local is absent where there is no server half, or none is needed.
+	Local *Local `json:"local,omitempty"`
+}
+
+// Local is what this node's server half does for a backend.
+type Local struct {
+	// Here: the server is on this node, and is served.
+	Here bool `json:"here"`
+	// Flows are the flows remembered.
+	Flows int `json:"flows"`
+	// Reason says why it is not Here.
+	Reason string `json:"reason,omitempty"`
+}
+
+// ServerHalf is the servers' half of direct return as the kernel holds it.
+type ServerHalf struct {
+	// Attached has one line a device.
+	Attached []string `json:"attached"`
+	// Entries are the frontends at servers of this node.
+	Entries []Entry `json:"entries"`
+	// Flows are all that are remembered.
+	Flows int `json:"flows"`
+	// Counters are packets, by what became of them.
+	Counters map[string]uint64 `json:"counters"`
+}
+
+// Entry is one frontend at one server of this node.
+type Entry struct {
+	VIP      netip.Addr     `json:"vip"`
+	Port     uint16         `json:"port"`
+	Protocol string         `json:"protocol"`
+	Method   service.Method `json:"method"`
+	Server   netip.AddrPort `json:"server"`
+	Flows    int            `json:"flows"`
 }
 
 // state sums a backend up in one word.
@@ -133,9 +182,10 @@ type Route struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// NextHop is empty where this node has none to announce.
 	NextHop netip.Addr `json:"nextHop"`
-	// Announced: peers have been told (on a router: the kernel holds it).
+	// Announced: peers have been told (on a reflector: a balancer has told us;
+	// on a router: the kernel holds it).
 	Announced bool `json:"announced"`
-	// Since is when Announced last changed; zero where it never did.
+	// Since is when a balancer announced it; zero where it did not.
 	Since time.Time `json:"since,omitzero"`
 	// Reason says why it is not announced.
 	Reason string `json:"reason,omitempty"`

@@ -3,9 +3,12 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/fib"
 )
 
 // View is one way to look at a Status: what JSON and YAML show, and the table
@@ -29,11 +32,16 @@ func (v overview) table(t *table) {
 		for _, a := range d.Attached {
 			t.fact("", a)
 		}
-		t.fact("drops", drops(d.Drops))
+		t.fact("drops", tally(nonzero(d.Drops)))
 	}
-	t.fact("services", number(len(v.Services)))
-	t.fact("frontends", v.frontendStates())
-	t.fact("backends", v.backendHealth())
+	if v.ServerHalf != nil {
+		v.half(t)
+	}
+	if !v.routing() {
+		t.fact("services", number(len(v.Services)))
+		t.fact("frontends", v.frontendStates())
+		t.fact("backends", v.backendHealth())
+	}
 	t.fact("routes", v.routeStates())
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
@@ -45,6 +53,23 @@ func (v overview) table(t *table) {
 		v.peers(t)
 	}
 }
+
+// half tells of the server half.
+func (v overview) half(t *table) {
+	h := v.ServerHalf
+	t.fact("server half", fmt.Sprintf("%d flows remembered", h.Flows))
+	for _, a := range h.Attached {
+		t.fact("", a)
+	}
+	t.fact("packets", tally(nonzero(h.Counters)))
+	t.fact("servers", number(len(h.Entries)))
+	for _, e := range h.Entries {
+		t.fact("", fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
+	}
+}
+
+// routing says that this is no agent.
+func (s Status) routing() bool { return s.Role == RoleReflector || s.Role == RoleRouter }
 
 func (v overview) frontendStates() string {
 	count := map[string]uint64{}
@@ -78,6 +103,12 @@ func (v overview) routeStates() string {
 			announced++
 		}
 	}
+	switch v.Role {
+	case RoleReflector:
+		return fmt.Sprintf("%d heard", len(v.Routes))
+	case RoleRouter:
+		return fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+	}
 	return fmt.Sprintf("%d of %d announced", announced, len(v.Routes))
 }
 
@@ -90,38 +121,73 @@ func (v overview) peerStates() string {
 }
 
 func (v overview) peers(t *table) {
-	t.row("PEER", "AS", "STATE", "SINCE", "RECEIVED", "SENT", "LAST ERROR")
+	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }
 
 // ServicesView looks at the services, a line a frontend.
-func (s Status) ServicesView() View { return services(s.complete().Services) }
+func (s Status) ServicesView() View { return services{list: s.complete().Services, status: s} }
 
-type services []Service
+type services struct {
+	list   []Service
+	status Status
+}
+
+// MarshalJSON shows the list alone.
+func (v services) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v services) table(t *table) {
-	t.row("SERVICE", "FRONTEND", "METHOD", "SCHEDULER", "STATE", "BACKENDS", "FLOWS", "PACKETS", "BYTES", "REASON")
-	for _, s := range v {
+	head := []string{"SERVICE", "FRONTEND", "METHOD", "SCHEDULER", "STATE"}
+	if v.status.balances() {
+		head = append(head, "BACKENDS", "FLOWS", "PACKETS", "BYTES")
+	}
+	if v.status.ServerHalf != nil {
+		head = append(head, "HERE", "REMEMBERED")
+	}
+	t.row(append(head, "REASON")...)
+	for _, s := range v.list {
 		for _, f := range s.Frontends {
-			t.row(s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State), f.inService(),
-				fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes), f.Reason)
+			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
+			if v.status.balances() {
+				row = append(row, f.count(func(b Backend) bool { return b.InService && !b.Draining }),
+					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
+			}
+			if v.status.ServerHalf != nil {
+				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
+			}
+			t.row(append(row, f.Reason)...)
 		}
 	}
 	t.end()
 }
 
-// inService gives "3/4": how many backends take new flows, of how many.
-func (f Frontend) inService() string {
+// balances says that this is, or may be, a balancer's: a server half alone
+// neither probes nor counts.
+func (s Status) balances() bool { return s.DataPlane != nil || s.ServerHalf == nil }
+
+// count gives "3/4": of how many backends something is true.
+func (f Frontend) count(is func(Backend) bool) string {
 	n := 0
 	for _, b := range f.Backends {
-		if b.InService && !b.Draining {
+		if is(b) {
 			n++
 		}
 	}
 	return fmt.Sprintf("%d/%d", n, len(f.Backends))
+}
+
+// remembered are the flows that the server half remembers.
+func (f Frontend) remembered() int {
+	n := 0
+	for _, b := range f.Backends {
+		if b.Local != nil {
+			n += b.Local.Flows
+		}
+	}
+	return n
 }
 
 // BackendsView looks at the servers, a line a server and frontend.
@@ -145,13 +211,45 @@ type backends struct {
 func (v backends) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v backends) table(t *table) {
-	t.row("SERVICE", "FRONTEND", "BACKEND", "NAME", "NODE", "WEIGHT", "HEALTH", "SINCE", "STATE", "FLOWS", "PACKETS", "BYTES", "LAST ERROR")
+	head := []string{"SERVICE", "FRONTEND", "BACKEND", "NAME", "NODE", "WEIGHT"}
+	if v.status.balances() {
+		head = append(head, "HEALTH", "SINCE", "STATE", "FLOWS", "PACKETS", "BYTES", "LAST ERROR")
+	}
+	if v.status.ServerHalf != nil {
+		head = append(head, "REMEMBERED", "HERE")
+	}
+	t.row(head...)
 	for _, b := range v.list {
-		t.row(b.Service, b.Frontend, b.Address.String(), b.Name, b.Node, fmt.Sprint(b.Weight), b.Health,
-			age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows), fmt.Sprint(b.Counts.Packets),
-			size(b.Counts.Bytes), b.LastError)
+		row := []string{b.Service, b.Frontend, b.Address.String(), b.Name, b.Node, b.weight()}
+		if v.status.balances() {
+			row = append(row, b.Health, age(b.Since, v.status.Time), b.state(), fmt.Sprint(b.Counts.Flows),
+				fmt.Sprint(b.Counts.Packets), size(b.Counts.Bytes), b.LastError)
+		}
+		if v.status.ServerHalf != nil {
+			row = append(row, b.Local.words()...)
+		}
+		t.row(row...)
 	}
 	t.end()
+}
+
+// weight tells both weights where they differ.
+func (b Backend) weight() string {
+	if b.InService && b.HeldWeight != b.Weight {
+		return fmt.Sprintf("%d (held: %d)", b.Weight, b.HeldWeight)
+	}
+	return fmt.Sprint(b.Weight)
+}
+
+// words gives the two cells on what the server half does for a backend.
+func (l *Local) words() []string {
+	switch {
+	case l == nil:
+		return []string{"", "not needed"}
+	case l.Here:
+		return []string{fmt.Sprint(l.Flows), "yes"}
+	}
+	return []string{"", "no: " + l.Reason}
 }
 
 func (s Status) allBackends() []backendOf {
@@ -166,7 +264,8 @@ func (s Status) allBackends() []backendOf {
 	return all
 }
 
-// RoutesView looks at the routes, a line a prefix and next hop.
+// RoutesView looks at the routes, a line a prefix and next hop; a router's
+// table is the kernel's, just as ip route shows it.
 func (s Status) RoutesView() View { return routes{list: s.complete().Routes, status: s} }
 
 type routes struct {
@@ -178,6 +277,14 @@ type routes struct {
 func (v routes) MarshalJSON() ([]byte, error) { return marshal(v.list) }
 
 func (v routes) table(t *table) {
+	switch v.status.Role {
+	case RoleRouter:
+		v.kernel(t)
+		return
+	case RoleReflector:
+		v.heard(t)
+		return
+	}
 	t.row("PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
 	for _, r := range v.list {
 		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
@@ -185,14 +292,28 @@ func (v routes) table(t *table) {
 	t.end()
 }
 
-func drops(d map[string]uint64) string {
-	nonzero := map[string]uint64{}
-	for why, n := range d {
-		if n > 0 {
-			nonzero[why] = n
+func (v routes) heard(t *table) {
+	t.row("PREFIX", "NEXT HOP")
+	for _, r := range v.list {
+		t.row(r.Prefix.String(), address(r.NextHop))
+	}
+	t.end()
+}
+
+// kernel shows the kernel's table, and then what is missing in it.
+func (v routes) kernel(t *table) {
+	fmt.Fprint(t.out, fib.Format(v.status.Table))
+	for _, r := range v.list {
+		if !r.Announced {
+			t.line("%s via %s is not in the kernel: %s", r.Prefix, r.NextHop, r.Reason)
 		}
 	}
-	return tally(nonzero)
+}
+
+func nonzero(count map[string]uint64) map[string]uint64 {
+	count = maps.Clone(count)
+	maps.DeleteFunc(count, func(_ string, n uint64) bool { return n == 0 })
+	return count
 }
 
 // tally gives "3 up, 1 down", the largest count first, equals by name; "none"

@@ -3,6 +3,7 @@ package status
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"net/netip"
 	"os"
@@ -51,7 +52,7 @@ func balancer() Status {
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},
 		Peers: []announce.Peer{
-			{Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), Received: 2, Sent: 1},
+			{Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
 		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
@@ -65,7 +66,7 @@ func web() Frontend {
 		Counts: dataplane.Counts{Packets: 123456, Bytes: 98765432, Flows: 4321},
 		Backends: []Backend{
 			{Address: netip.MustParseAddrPort("172.16.1.10:8080"), Name: "web-1", Node: "node1", Weight: 1, Health: "up",
-				Since: ago(3 * time.Hour), InService: true, Counts: dataplane.Counts{Packets: 61000, Bytes: 49000000, Flows: 2161}},
+				Since: ago(3 * time.Hour), InService: true, HeldWeight: 2, Counts: dataplane.Counts{Packets: 61000, Bytes: 49000000, Flows: 2161}},
 			{Address: netip.MustParseAddrPort("172.16.2.10:8080"), Name: "web-2", Node: "node2", Weight: 1, Health: "down",
 				Since: ago(1500 * time.Millisecond), LastError: "GET /: connection refused\n(2 in a row)"},
 			{Address: netip.MustParseAddrPort("172.16.3.10:8080"), Name: "web-3", Weight: 0, Health: "up",
@@ -74,6 +75,35 @@ func web() Frontend {
 	}
 }
 
+// server is a node with the server half alone.
+func server() Status {
+	s := balancer()
+	s.Role, s.DataPlane, s.Routes, s.Peers, s.Problems = "server", nil, nil, nil, nil
+	s.ServerHalf = &ServerHalf{
+		Attached: []string{"eth0: tcx: packets that come in", "veth1: tcx: servers behind it"}, Flows: 12,
+		Entries: []Entry{{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", Method: service.Tunnel,
+			Server: netip.MustParseAddrPort("172.16.1.10:8080"), Flows: 12}},
+		Counters: map[string]uint64{"tunnel-delivered": 61000, "restored-straight": 70000, "passed-fragment": 0},
+	}
+	f := &s.Services[0].Frontends[0]
+	f.Counts = dataplane.Counts{}
+	for i := range f.Backends {
+		b := &f.Backends[i]
+		*b = Backend{Address: b.Address, Name: b.Name, Node: b.Node, Weight: b.Weight, Health: "unchecked", Draining: b.Draining}
+		b.Local = &Local{Reason: "its route leads by eth0 to another node"}
+	}
+	f.Backends[0].Local = &Local{Here: true, Flows: 12}
+	return s
+}
+
+func router() Status {
+	s := routed(RoleRouter, errors.New("10.1.2.0/24: next hop 10.9.9.9: no route to it")).Gather(eleven)
+	s.Peers = balancer().Peers
+	return s
+}
+
+func reflector() Status { return routed(RoleReflector, nil).Gather(eleven) }
+
 func views(s Status) map[string]View {
 	return map[string]View{
 		"status": s.Overview(), "services": s.ServicesView(), "backends": s.BackendsView(), "routes": s.RoutesView(),
@@ -81,7 +111,7 @@ func views(s Status) map[string]View {
 }
 
 func TestGolden(t *testing.T) {
-	for who, s := range map[string]Status{"balancer": balancer(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "router", Started: eleven, Time: eleven}} {
+	for who, s := range map[string]Status{"balancer": balancer(), "server": server(), "router": router(), "reflector": reflector(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "balancer", Started: eleven, Time: eleven}} {
 		for name, v := range views(s) {
 			for _, f := range Formats {
 				t.Run(who+"/"+name+"/"+string(f), func(t *testing.T) {

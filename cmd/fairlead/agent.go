@@ -182,12 +182,16 @@ func (a *agent) status() status.Status {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
 		Started: a.started, View: a.loop.View,
-		Probed: func(t health.Target) (time.Time, string) {
-			return time.Time{}, a.prober.Result(t).Error
-		},
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
+		s.Probed = func(t health.Target) (time.Time, string) {
+			r := a.prober.Result(t)
+			return r.Since, r.Error
+		}
+	}
+	if a.half != nil {
+		s.ServerHalf = a.half.State
 	}
 	if a.speaker != nil {
 		s.Announcer = announce.Announcer(a.speaker)

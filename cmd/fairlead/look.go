@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ func (l *look) flags(cmd *cobra.Command) {
 	l.format = status.Table
 	cmd.GroupID = groupLook
 	f := cmd.Flags()
-	f.StringVar(&l.socket, "socket", status.DefaultSocket, "the agent's `file` to ask")
+	f.StringVar(&l.socket, "socket", "", "`file` to ask on (default: the one in "+status.SocketDir+")")
 	f.VarP((*formatFlag)(&l.format), "output", "o", "table, json or yaml")
 	f.DurationVarP(&l.watch, "watch", "w", 0, "ask again and again, this long apart; 1s where nothing is said")
 	f.Lookup("watch").NoOptDefVal = "1s"
@@ -60,7 +61,7 @@ func (l *look) show(cmd *cobra.Command, view func(status.Status) (status.View, e
 func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status) (status.View, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	s, err := status.Fetch(ctx, l.socket)
+	s, err := l.fetch(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,6 +70,18 @@ func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status)
 		return err
 	}
 	return status.Write(out, v, l.format)
+}
+
+// fetch asks on the socket, or on the only one where none is named.
+func (l *look) fetch(ctx context.Context) (status.Status, error) {
+	socket := l.socket
+	if socket == "" {
+		var err error
+		if socket, err = status.Find(ctx, status.SocketDir); err != nil {
+			return status.Status{}, err
+		}
+	}
+	return status.Fetch(ctx, socket)
 }
 
 // between parts two views: a terminal's screen is cleared for a table, else
@@ -85,13 +98,20 @@ func (l *look) between(out io.Writer) string {
 	return "\n"
 }
 
-func isTerminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool { return terminalWidth(w) > 0 }
+
+// terminalWidth gives the columns of a terminal, 0 for what is none.
+func terminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
-		return false
+		return 0
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	const usual = 80 // a terminal that does not know its size says 0
+	return cmp.Or(int(size.Col), usual)
 }
 
 // formatFlag refuses a wrong -o while flags are parsed.
@@ -119,7 +139,7 @@ func (l *look) serviceNames(cmd *cobra.Command, _ []string, prefix string) ([]st
 	var names []string
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if s, err := status.Fetch(ctx, l.socket); err == nil {
+	if s, err := l.fetch(ctx); err == nil {
 		for _, svc := range s.Services {
 			if strings.HasPrefix(svc.ID, prefix) {
 				names = append(names, svc.ID)

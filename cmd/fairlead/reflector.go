@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/status"
 )
 
 func newReflectorCommand() *cobra.Command {
-	c := config.Reflector{AS: config.DefaultAS, BFD: true}
+	c := config.Reflector{AS: config.DefaultAS, BFD: true, Socket: status.Socket(status.RoleReflector)}
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run the BGP route reflector between balancers and router",
@@ -34,6 +39,7 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	f.StringSliceVar(&c.Routers, "router", nil, "`address`es or prefixes from which routers dial")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	return cmd
 }
 
@@ -54,6 +60,17 @@ func runReflector(ctx context.Context, c config.Reflector) error {
 		return err
 	}
 	slog.Info("reflecting", "as", r.AS, "clients", r.Clients, "routers", r.Routers)
-	<-ctx.Done()
-	return reflector.Close()
+	look := routing(status.RoleReflector)
+	look.Peers, look.Heard = reflector.Peers, reflector.Routes
+	err = status.Serve(ctx, c.Socket, func() status.Status { return look.Gather(time.Now()) })
+	return errors.Join(err, reflector.Close())
+}
+
+// routing begins the Status of a role that routes.
+func routing(role string) status.Routing {
+	node, err := os.Hostname()
+	if err != nil {
+		node = "localhost"
+	}
+	return status.Routing{Version: version.String(), Kernel: version.Kernel(), Node: node, Role: role, Started: time.Now()}
 }

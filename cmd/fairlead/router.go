@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/status"
 )
 
 func newRouterCommand() *cobra.Command {
-	c := config.Router{AS: config.DefaultAS, BFD: true, Metric: 20}
+	c := config.Router{AS: config.DefaultAS, BFD: true, Metric: 20, Socket: status.Socket(status.RoleRouter)}
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "router",
@@ -42,6 +45,7 @@ otherwise.`,
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.IntVar(&c.Metric, "metric", c.Metric, "metric of the routes")
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	f.BoolVar(&remove, "remove", false, "take the routes away when ending")
 	return cmd
 }
@@ -69,8 +73,28 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 		return errors.Join(err, table.Close(remove))
 	}
 	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
-	err = table.Keep(ctx)
+	err = keepRouting(ctx, c.Socket, router, table)
 	return errors.Join(err, router.Close(), table.Close(remove))
+}
+
+// keepRouting holds the kernel to what was heard, and answers on the socket,
+// until ctx ends or either fails.
+func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *fib.Table) error {
+	look := routing(status.RoleRouter)
+	look.Peers, look.Heard = router.Peers, router.Routes
+	look.Table = func() ([]fib.Route, error, error) {
+		routes, err := table.List()
+		return routes, table.Failed(), err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { defer cancel(); return table.Keep(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return status.Serve(ctx, socket, func() status.Status { return look.Gather(time.Now()) })
+	})
+	return group.Wait()
 }
 
 func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {

@@ -29,6 +29,15 @@ type Entry struct {
 // String gives "tunnel TCP 10.1.1.1:80 at 172.16.1.2:8080".
 func (e Entry) String() string { return fmt.Sprintf("%s %s at %s", e.Method, e.Key, e.Server) }
 
+// Delivered is the server as it is addressed in the end, and as its flows have
+// it.
+func (e Entry) Delivered() netip.AddrPort {
+	if e.Deliver.IsValid() {
+		return netip.AddrPortFrom(e.Deliver, e.Server.Port())
+	}
+	return e.Server
+}
+
 // Compare orders entries by frontend, server and method.
 func (e Entry) Compare(o Entry) int {
 	return cmp.Or(e.Key.Compare(o.Key), e.Server.Compare(o.Server), cmp.Compare(e.Method, o.Method),

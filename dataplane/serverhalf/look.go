@@ -3,6 +3,7 @@ package serverhalf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -13,6 +14,32 @@ import (
 
 	"github.com/fairlead/fairlead/service"
 )
+
+// State is what the half does at one moment.
+type State struct {
+	// Attached has one line a device: "veth1: tcx: servers behind it".
+	Attached []string
+	// Abroad are the servers desired that are not on this node, and why not.
+	Abroad map[netip.Addr]string
+	// Entries are as List gives them, Flows and Counters as those methods do.
+	Entries  []Entry
+	Flows    []Flow
+	Counters map[string]uint64
+}
+
+// State looks at everything at once.
+func (h *Half) State() (s State, err error) {
+	err = h.do(func() error {
+		rows, err := h.rows()
+		flows, err2 := h.flows()
+		counters, err3 := h.counters()
+		s = State{
+			Attached: h.hook.describe(), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Flows: flows, Counters: counters,
+		}
+		return errors.Join(err, err2, err3)
+	})
+	return s, err
+}
 
 // Flow is one flow that is remembered.
 type Flow struct {

@@ -2,10 +2,7 @@ package serverhalf
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 )
 
 // reconcile makes the kernel hold what is desired: rows for the servers that
@@ -23,11 +20,11 @@ func (h *Half) reconcile() error {
 	if err != nil {
 		return err
 	}
-	found, notes, err := h.locate(view, held)
+	found, abroad, err := h.locate(view, held)
 	if err != nil {
 		return err
 	}
-	h.notes = notes
+	h.abroad = abroad
 	wanted := map[serverLocalVipKey]serverLocalVip{}
 	for server, rows := range h.desired.servers {
 		if place := found[server].place; place != elsewhere {
@@ -57,28 +54,27 @@ func shortcuts(rows map[serverLocalVipKey]serverLocalVip) bool {
 	return false
 }
 
-// locate says where each server is that is desired or still held, with a note
-// for every one desired that is not here.
-func (h *Half) locate(view *view, held map[serverLocalVipKey]serverLocalVip) (map[netip.Addr]where, []string, error) {
-	found := map[netip.Addr]where{}
+// locate says where each server is that is desired or still held, and of those
+// desired that are not here why not.
+func (h *Half) locate(view *view, held map[serverLocalVipKey]serverLocalVip) (found map[netip.Addr]where, abroad map[netip.Addr]string, err error) {
+	found, abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
 	for server := range h.desired.servers {
 		found[server] = where{}
 	}
 	for key := range held {
 		found[key.Server.netip()] = where{}
 	}
-	var notes []string
-	for _, server := range slices.SortedFunc(maps.Keys(found), netip.Addr.Compare) {
+	for server := range found {
 		w, err := h.routes.locate(view, server)
 		if err != nil {
 			return nil, nil, err
 		}
 		found[server] = w
 		if w.place == elsewhere && h.desired.servers[server] != nil {
-			notes = append(notes, fmt.Sprintf("%s is not here: %s", server, w.why))
+			abroad[server] = w.why
 		}
 	}
-	return found, notes, nil
+	return found, abroad, nil
 }
 
 // points says where programs must be attached for servers in these places.

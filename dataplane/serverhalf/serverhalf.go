@@ -16,8 +16,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -75,8 +77,8 @@ type Half struct {
 	obj     serverObjects
 	routes  *routes
 	hook    hook
-	desired *desired // nil until the first Set: nothing is pruned before
-	notes   []string
+	desired *desired              // nil until the first Set: nothing is pruned before
+	abroad  map[netip.Addr]string // servers desired that are not here, and why
 	quit    bool
 }
 
@@ -229,7 +231,10 @@ func (h *Half) Local(server netip.Addr) (local bool, err error) {
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "server-half"}
 	err := h.do(func() error {
-		d.Attached = append(h.hook.describe(), h.notes...)
+		d.Attached = h.hook.describe()
+		for _, server := range slices.SortedFunc(maps.Keys(h.abroad), netip.Addr.Compare) {
+			d.Attached = append(d.Attached, fmt.Sprintf("%s is not here: %s", server, h.abroad[server]))
+		}
 		counters, err := h.counters()
 		d.Drops = onlyDropped(counters)
 		return err

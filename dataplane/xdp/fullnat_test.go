@@ -48,11 +48,11 @@ func TestFullNAT(t *testing.T) {
 		for name, in := range inKinds(v6) {
 			name = fmt.Sprintf("%s, v6 %v", name, v6)
 			port := portOf(c, in)
-			row{name: name, in: in, verdict: tx, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
-			row{name: name + ", again", in: in, verdict: tx, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
+			row{name: name, in: in, verdict: redirect, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
+			row{name: name + ", again", in: in, verdict: redirect, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
 			answer := in
 			answer.src, answer.dst = servers[v6], netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), port).String()
-			row{name: name + ", answer", in: answer, verdict: tx, out: func(p *packet) {
+			row{name: name + ", answer", in: answer, verdict: redirect, out: func(p *packet) {
 				p.src, p.dst = vips[v6], clients[v6]
 				sent(p)
 			}}.check(t, n, d)
@@ -120,18 +120,18 @@ func TestFullNATPorts(t *testing.T) {
 		}
 	}
 	to := func(port uint16) func(*packet) { return forth(owns[false], port, servers[false]) }
-	row{name: "first", in: ins[0], verdict: tx, out: to(20000)}.check(t, n, d)
-	row{name: "second", in: ins[1], verdict: tx, out: to(20001)}.check(t, n, d)
+	row{name: "first", in: ins[0], verdict: redirect, out: to(20000)}.check(t, n, d)
+	row{name: "second", in: ins[1], verdict: redirect, out: to(20001)}.check(t, n, d)
 	row{name: "third", in: ins[2], verdict: drop, drop: "no-port"}.check(t, n, d)
 
 	expire(t, d, servers[false], "172.16.0.2:20000", service.TCP)
 	row{name: "expired in one direction only", in: ins[2], verdict: drop, drop: "no-port"}.check(t, n, d)
 	expire(t, d, ins[0].src, vips[false], service.TCP)
-	row{name: "expired in both", in: ins[2], verdict: tx, out: to(20000)}.check(t, n, d)
+	row{name: "expired in both", in: ins[2], verdict: redirect, out: to(20000)}.check(t, n, d)
 	row{name: "its first owner is back", in: ins[0], verdict: drop, drop: "no-port"}.check(t, n, d)
-	row{name: "the second is still there", in: ins[1], verdict: tx, out: to(20001)}.check(t, n, d)
+	row{name: "the second is still there", in: ins[1], verdict: redirect, out: to(20001)}.check(t, n, d)
 	answer := packet{src: servers[false], dst: "172.16.0.2:20000", flags: "SA"}
-	row{name: "answers go to the new owner", in: answer, verdict: tx, out: func(p *packet) {
+	row{name: "answers go to the new owner", in: answer, verdict: redirect, out: func(p *packet) {
 		p.src, p.dst = vips[false], ins[2].src
 		sent(p)
 	}}.check(t, n, d)
@@ -146,11 +146,11 @@ func TestFullNATEviction(t *testing.T) {
 	in := packet{src: clients[false], dst: vips[false]}
 	port := portOf(c, in)
 	to := forth(owns[false], port, servers[false])
-	row{name: "opens", in: in, verdict: tx, out: to}.check(t, n, d)
+	row{name: "opens", in: in, verdict: redirect, out: to}.check(t, n, d)
 	key, _ := flowEntry(t, d, in.src, in.dst, service.TCP)
 	must(t, d.kernel.Flows.Delete(key))
-	row{name: "forth was evicted", in: in, verdict: tx, out: to}.check(t, n, d)
-	row{name: "goes on", in: in, verdict: tx, out: to}.check(t, n, d)
+	row{name: "forth was evicted", in: in, verdict: redirect, out: to}.check(t, n, d)
+	row{name: "goes on", in: in, verdict: redirect, out: to}.check(t, n, d)
 }
 
 // How long an entry lives follows the connection, in both directions.
@@ -208,10 +208,10 @@ func TestFullNATForgetsRemovedServers(t *testing.T) {
 	upsert(t, d, f)
 	in := packet{src: clients[false], dst: vips[false], flags: "S"}
 	port := portOf(c, in)
-	row{name: "before", in: in, verdict: tx, out: forth(owns[false], port, servers[false])}.check(t, n, d)
+	row{name: "before", in: in, verdict: redirect, out: forth(owns[false], port, servers[false])}.check(t, n, d)
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, "172.16.5.7:80"))
 	upsert(t, d, frontend(service.FullNAT, "10.1.1.9:80", service.TCP, "172.16.5.8:80"))
-	row{name: "after", in: in, verdict: tx, out: forth(owns[false], port, "172.16.5.7:80")}.check(t, n, d)
+	row{name: "after", in: in, verdict: redirect, out: forth(owns[false], port, "172.16.5.7:80")}.check(t, n, d)
 	answer := packet{src: servers[false], dst: fmt.Sprintf("172.16.0.2:%d", port)}
 	row{name: "its late answer", in: answer, verdict: pass}.check(t, n, d)
 }
@@ -235,8 +235,8 @@ func TestFullNATAfterRoundRobin(t *testing.T) {
 	f.Method = service.FullNAT
 	upsert(t, d, f)
 	in.flags = "A"
-	row{name: "fullnat", in: in, verdict: tx, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
-	row{name: "again", in: in, verdict: tx, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
+	row{name: "fullnat", in: in, verdict: redirect, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
+	row{name: "again", in: in, verdict: redirect, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
 }
 
 // More flows than the table holds: the oldest give way, no packet is lost.
@@ -248,7 +248,7 @@ func TestFlowTableOverflows(t *testing.T) {
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
 	for i := range 4 * c.MaxFlows {
 		in := packet{src: fmt.Sprintf("192.168.1.2:%d", 1024+i), dst: vips[false], flags: "S"}
-		if v, _ := n.run(t, d, in.bytes(t)); v != tx {
+		if v, _ := n.run(t, d, in.bytes(t)); v != redirect {
 			t.Fatalf("flow %d: %v, %v", i, v, d.Describe().Drops)
 		}
 	}

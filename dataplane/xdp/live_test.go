@@ -38,6 +38,7 @@ func (n *testNet) wireEnd(t *testing.T) *wireEnd {
 		return unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: nic.Attrs().Index})
 	})
 	must(t, unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience.Seconds())}))
+	must(t, unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<24))
 	t.Cleanup(func() { unix.Close(w.fd) })
 	return w
 }
@@ -153,12 +154,10 @@ func newRealNet(t *testing.T) realNet {
 			return nil
 		})
 		testkit.Do(t, w.there, func() error {
-			far, err := netlink.LinkByName(w.far)
-			must(t, err)
-			receiveXDP(t, far)
 			// A checksum left to the driver would be lost on the way.
 			must(t, setOffload(w.far, unix.ETHTOOL_STXCSUM, 0))
 			nic := address(t, w.far, w.subnet4+"2/24", w.v6+"2/64")
+			must(t, setOffload(w.far, unix.ETHTOOL_SGRO, 1))
 			for _, gw := range []string{w.subnet4 + "1", w.v6 + "1"} {
 				route(t, netlink.Route{LinkIndex: nic, Gw: net.ParseIP(gw)})
 			}

@@ -169,18 +169,13 @@ func TestGenericFallback(t *testing.T) {
 	}
 }
 
-// A veth whose far end has no program would lose what a native one sends back:
-// there auto takes generic, and packets really come back.
+// A veth whose far end has neither GRO nor a program would lose what a native
+// one sends back: there auto takes generic, and packets really come back.
 func TestVethWithPlainPeer(t *testing.T) {
 	n := newNet(t)
-	testkit.Do(t, n.outside, func() error {
-		nic, err := netlink.LinkByName("net0")
-		must(t, err)
-		must(t, netlink.LinkSetXdpFdWithFlags(nic, -1, unix.XDP_FLAGS_DRV_MODE))
-		return setOffload("net0", unix.ETHTOOL_SGRO, 0)
-	})
+	testkit.Do(t, n.outside, func() error { return setOffload("net0", unix.ETHTOOL_SGRO, 0) })
 	d := n.open(t, config())
-	const want = "eth0: generic: native would need an XDP program on the far end of this veth, too (net0)"
+	const want = "eth0: generic: native would need GRO on, or an XDP program, at the far end of this veth"
 	if lines := d.Describe().Attached; lines[0] != want {
 		t.Errorf("attached %q, want %q", lines[0], want)
 	}
@@ -190,6 +185,28 @@ func TestVethWithPlainPeer(t *testing.T) {
 	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
 	sent(&out)
 	must(t, n.wireEnd(t).exchange(in.bytes(t), out.bytes(t)))
+}
+
+// On hardware a packet goes back by XDP_TX, which costs less.
+func TestBackByTX(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
+	spec, err := config().spec()
+	must(t, err)
+	var hardware struct {
+		Balancer *ebpf.Program `ebpf:"balancer"`
+	}
+	must(t, spec.LoadAndAssign(&hardware, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}))
+	veth := d.kernel.Balancer
+	d.kernel.Balancer = hardware.Balancer
+	in := packet{src: clients[false], dst: vips[false]}
+	row{name: "TX", in: in, verdict: tx, out: func(p *packet) {
+		p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+		sent(p)
+	}}.check(t, n, d)
+	must(t, hardware.Balancer.Close())
+	d.kernel.Balancer = veth
 }
 
 func TestInterfaceComesAndGoes(t *testing.T) {

@@ -117,11 +117,11 @@ func wrongOut(in, out []byte, v verdict, reachable map[netip.Addr]bool) error {
 		return fmt.Errorf("IPv4 checksum: right before %v, after %v", was.headerOK, is.headerOK)
 	case is.depth > 0 && is.l4OK != (was.l4OK && was.headerOK), is.depth == 0 && is.l4OK != was.l4OK:
 		return fmt.Errorf("checksum: right before %v, after %v", was.l4OK, is.l4OK)
-	case is.ttl == 0 || v == tx && is.depth == 0 && is.ttl != was.ttl-1:
+	case is.ttl == 0 || v == redirect && is.depth == 0 && is.ttl != was.ttl-1:
 		return fmt.Errorf("TTL %d became %d", was.ttl, is.ttl)
 	case !reachable[is.dst]:
 		return fmt.Errorf("sent to %s", is.dst)
-	case v == tx && (!bytes.Equal(out[:6], macGateway) || !bytes.Equal(out[6:12], macEth0)):
+	case v == redirect && (!bytes.Equal(out[:6], macGateway) || !bytes.Equal(out[6:12], macEth0)):
 		return fmt.Errorf("sent with MAC addresses %x", out[:12])
 	}
 	return nil
@@ -233,7 +233,7 @@ func TestRandomPackets(t *testing.T) {
 			if v == drop || v == pass && bytes.Equal(in, opts.DataOut) {
 				continue
 			}
-			if v != tx && v != pass {
+			if v != redirect && v != pass {
 				t.Fatalf("verdict %v:\n%s", v, hex.Dump(in))
 			}
 			reachable[dissect(in[14:]).src] = true // its answers, though it be a damaged address
@@ -247,7 +247,7 @@ func TestRandomPackets(t *testing.T) {
 	if done < packets/20 {
 		t.Errorf("only %d packets in 20 s", done)
 	}
-	for _, v := range []verdict{drop, pass, tx} {
+	for _, v := range []verdict{drop, pass, redirect} {
 		if verdicts[v] < done/100 {
 			t.Errorf("%v only %d times", v, verdicts[v])
 		}

@@ -1,42 +1,62 @@
 package xdp
 
 import (
+	"encoding/binary"
+	"errors"
+
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // losesNative says why an interface would lose what a native program sends
-// back out of it, or nothing. A veth takes such packets only where its far end
-// has a program, too; else they lie in a ring that nobody reads
-// (drivers/net/veth.c, veth_xdp_flush).
+// back out of it, or nothing. A veth takes such packets only while its far end
+// polls for them, which it does with GRO on or with a program of its own
+// (drivers/net/veth.c, veth_xdp_xmit); what it then says of itself is that
+// packets may be redirected to it. Kernels before 6.3 do not tell: they are
+// believed, as any other driver is.
 func losesNative(nic netlink.Link) string {
 	if nic.Type() != "veth" {
 		return ""
 	}
-	far, err := vethPeer(nic)
-	if err != nil {
-		return "" // not to be seen from here: as for any driver, what it says is believed
-	}
-	if x := far.Attrs().Xdp; x != nil && x.Attached {
+	if features, err := xdpFeatures(nic); err != nil || features&featureRedirectTarget != 0 {
 		return ""
 	}
-	return "native would need an XDP program on the far end of this veth, too (" + far.Attrs().Name + ")"
+	return "native would need GRO on, or an XDP program, at the far end of this veth"
 }
 
-// vethPeer reads the far end of a veth, also one in another namespace, by the
-// number that this namespace knows that one by.
-func vethPeer(nic netlink.Link) (netlink.Link, error) {
-	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(nic.Attrs().ParentIndex)
-	req.AddData(msg)
-	if id := nic.Attrs().NetNsID; id >= 0 {
-		req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(id))))
-	}
-	answers, err := req.Execute(unix.NETLINK_ROUTE, 0)
+// featureRedirectTarget is NETDEV_XDP_ACT_NDO_XMIT (linux/netdev.h).
+const featureRedirectTarget = 1 << 2
+
+// genlHeader is struct genlmsghdr (linux/genetlink.h): command, version and a
+// reserved part that must be zero, which the library leaves to chance.
+type genlHeader [4]byte
+
+func (h genlHeader) Len() int          { return len(h) }
+func (h genlHeader) Serialize() []byte { return h[:] }
+
+// xdpFeatures asks what an interface can do (Documentation/netlink/specs/netdev.yaml).
+func xdpFeatures(nic netlink.Link) (uint64, error) {
+	const cmdDevGet, attrIfindex, attrXDPFeatures = 1, 1, 3
+	family, err := netlink.GenlFamilyGet("netdev")
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return netlink.LinkDeserialize(nil, answers[0])
+	req := nl.NewNetlinkRequest(int(family.ID), 0)
+	req.AddData(genlHeader{cmdDevGet, 1})
+	req.AddData(nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(nic.Attrs().Index))))
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return 0, err
+	}
+	attrs, err := nl.ParseRouteAttr(answers[0][nl.SizeofGenlmsg:])
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == attrXDPFeatures && len(a.Value) == 8 {
+			return binary.NativeEndian.Uint64(a.Value), nil
+		}
+	}
+	return 0, errors.New("the kernel does not say")
 }

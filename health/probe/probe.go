@@ -24,6 +24,8 @@ const maxInFlight = 2048
 // Result is what is known about one target.
 type Result struct {
 	State health.State
+	// Since is when State last changed; zero while it is Unknown.
+	Since time.Time
 	// Error is why the latest probe failed, in words: "HTTP 503, wanted 2xx
 	// or 3xx". It is empty after a good one.
 	Error string
@@ -54,6 +56,7 @@ type entry struct {
 	running bool
 	overdue bool // due again while still running
 	tracker health.Tracker
+	since   time.Time
 	err     string
 }
 
@@ -99,7 +102,7 @@ func (p *Prober) start(fresh []*entry) {
 	now := time.Now()
 	for i, e := range fresh {
 		if e.target.Check.Kind == service.CheckNone {
-			e.tracker.State = health.Up
+			e.tracker.State, e.since = health.Up, now
 			signal(p.changed)
 			continue
 		}
@@ -125,7 +128,7 @@ func (p *Prober) Result(t health.Target) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[t]; e != nil {
-		return Result{e.tracker.State, e.err}
+		return Result{e.tracker.State, e.since, e.err}
 	}
 	return Result{}
 }
@@ -239,6 +242,7 @@ func (p *Prober) finish(e *entry, err error) {
 	before := e.tracker.State
 	e.tracker = e.tracker.Next(err == nil, e.target.Check.Rise, e.target.Check.Fall)
 	if e.tracker.State != before {
+		e.since = time.Now()
 		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,
 			"was", before, "is", e.tracker.State, "error", e.err)
 		signal(p.changed)

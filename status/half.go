@@ -1,0 +1,86 @@
+package status
+
+import (
+	"net/netip"
+
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
+)
+
+// half is what a server half holds, by what it is looked up by.
+type half struct {
+	known  bool
+	here   map[place]Entry
+	abroad map[netip.Addr]string
+}
+
+// place is a frontend at a server.
+type place struct {
+	service.Key
+	server netip.AddrPort
+}
+
+// serverHalf reads the server half, and notes it for the backends.
+func (g *gatherer) serverHalf() (*ServerHalf, error) {
+	s, err := g.ServerHalf()
+	if err != nil {
+		return nil, err
+	}
+	flows := map[place]int{}
+	for _, f := range s.Flows {
+		flows[place{service.Key{VIP: f.VIP.Addr(), Port: f.VIP.Port(), Protocol: f.Protocol}, f.Server}]++
+	}
+	g.half = half{known: true, here: map[place]Entry{}, abroad: s.Abroad}
+	out := &ServerHalf{Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters}
+	for _, e := range s.Entries {
+		shown := Entry{
+			VIP: e.VIP, Port: e.Port, Protocol: e.Protocol.String(), Method: e.Method, Server: e.Server,
+			Flows: flows[place{e.Key, e.Delivered()}],
+		}
+		out.Entries = append(out.Entries, shown)
+		g.half.here[place{e.Key, e.Server}] = shown
+	}
+	return out, nil
+}
+
+// local says what the server half does for a backend; nil where none is asked.
+func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
+	if !g.half.known || f.Service.Method == service.FullNAT {
+		return nil
+	}
+	if e, here := g.half.here[place{f.Key, b.Addr}]; here {
+		return &Local{Here: true, Flows: e.Flows}
+	}
+	if why := g.half.abroad[b.Addr.Addr()]; why != "" {
+		return &Local{Reason: why}
+	}
+	return &Local{Reason: "the server half does not hold it: fairlead status tells its problems"}
+}
+
+// halfState is the state of a frontend where there is no data plane.
+func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, string) {
+	for _, b := range backends {
+		if b.Local != nil && b.Local.Here {
+			return plan.Active, ""
+		}
+	}
+	if f.Service.Method == service.FullNAT {
+		return Idle, "fullnat leads back through the balancer and needs no server half"
+	}
+	if err := g.view.Failures["server half"]; err != nil {
+		return Pending, err.Error()
+	}
+	return Idle, "none of its servers is on this node"
+}
+
+// complete gives s with no list nil.
+func (s ServerHalf) complete() *ServerHalf {
+	s.Attached = append([]string{}, s.Attached...)
+	s.Entries = append([]Entry{}, s.Entries...)
+	return &s
+}
+
+// key gives "TCP 10.1.1.1:80".
+func (e Entry) key() string {
+	return Frontend{VIP: e.VIP, Port: e.Port, Protocol: e.Protocol}.Key()
+}

@@ -1,0 +1,87 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/fib"
+)
+
+func set(prefix string, nextHops ...string) announce.RouteSet {
+	s := announce.RouteSet{Prefix: netip.MustParsePrefix(prefix)}
+	for _, h := range nextHops {
+		s.NextHops = append(s.NextHops, netip.MustParseAddr(h))
+	}
+	return s
+}
+
+func kernelRoute(prefix string, group uint32, gateways ...string) fib.Route {
+	r := fib.Route{Prefix: netip.MustParsePrefix(prefix), Group: group, Metric: 20, Protocol: fib.DefaultProtocol, Resilient: true}
+	for _, g := range gateways {
+		r.Hops = append(r.Hops, fib.Hop{Gateway: netip.MustParseAddr(g), Device: "eth1", Weight: 1})
+	}
+	return r
+}
+
+// routed is a router that heard of three prefixes; one has a next hop that
+// this machine cannot reach, one is behind a gateway.
+func routed(role string, failed error) Routing {
+	r := Routing{
+		Version: "v1", Kernel: "Linux 6.1", Node: "router1", Role: role, Started: eleven, Peers: peers{}.Peers,
+		Heard: func() ([]announce.RouteSet, error) {
+			return []announce.RouteSet{
+				set("10.1.1.0/24", "10.0.0.105", "10.0.0.106"), set("10.1.2.0/24", "10.9.9.9"), set("10.1.3.0/24", "10.8.0.1"),
+			}, nil
+		},
+	}
+	if role == RoleRouter {
+		r.Table = func() ([]fib.Route, error, error) {
+			return []fib.Route{
+				kernelRoute("10.1.1.0/24", 100001, "10.0.0.105", "10.0.0.106"), kernelRoute("10.1.3.0/24", 100004, "10.0.0.1"),
+			}, failed, nil
+		}
+	}
+	return r
+}
+
+// words gives routes as "10.1.1.0/24 10.0.0.105 true reason".
+func words(routes []Route) []string {
+	var all []string
+	for _, r := range routes {
+		all = append(all, strings.TrimSpace(fmt.Sprint(r.Prefix, " ", r.NextHop, " ", r.Announced, " ", r.Reason)))
+	}
+	return all
+}
+
+func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
+	want := []string{
+		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true",
+		"10.1.2.0/24 10.9.9.9 false the kernel does not hold it yet", "10.1.3.0/24 10.0.0.1 true",
+	}
+	if got := words(routed(RoleRouter, nil).Gather(eleven).Routes); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	s := routed(RoleRouter, errors.New("10.9.9.9: no route to it")).Gather(eleven)
+	want[2] = "10.1.2.0/24 10.9.9.9 false 10.9.9.9: no route to it"
+	if got := words(s.Routes); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(s.Problems) != 1 || s.Problems[0].String() != "kernel table: 10.9.9.9: no route to it" {
+		t.Errorf("problems %v", s.Problems)
+	}
+}
+
+func TestReflectorTellsWhatItHeard(t *testing.T) {
+	s := routed(RoleReflector, nil).Gather(eleven)
+	want := []string{
+		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true", "10.1.2.0/24 10.9.9.9 true", "10.1.3.0/24 10.8.0.1 true",
+	}
+	if got := words(s.Routes); !slices.Equal(got, want) || len(s.Peers) != 1 || s.Table != nil {
+		t.Errorf("routes %q, peers %v, table %v", got, s.Peers, s.Table)
+	}
+}
