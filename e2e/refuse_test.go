@@ -212,6 +212,10 @@ func (p *pods) refusedPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reflector := paper.ReflectorAddr.String()
+	start := func(args ...string) error {
+		return p.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name, "--services", cluster.Manifests(p.Services[web].Name),
+			"--next-hop", pod.Node.Addr.String(), "--bpffs", cluster.BPFFS(pod.Name), "--socket", cluster.Socket(pod.Name)}, args...)...)
+	}
 	for _, c := range []struct {
 		name  string
 		args  []string
@@ -219,11 +223,11 @@ func (p *pods) refusedPeers(t *testing.T) {
 	}{
 		{"wrong AS of the peer", []string{"--peer", reflector + "@65099"}, []string{reflector, "65099", "65021"}},
 		{"wrong AS of our own", []string{"--as", "65098", "--peer", reflector + "@65021"}, []string{reflector, "65098", "65021"}},
-		{"wrong password", []string{"--password-file", password}, []string{reflector, "password"}},
+		{"wrong password", []string{"--peer", reflector, "--password-file", password}, []string{reflector, "password"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			during(t, traffic, c.name, func() {
-				if err := p.StartBalancer(pod, c.args...); err != nil {
+				if err := start(c.args...); err != nil {
 					t.Fatal(err)
 				}
 				p.peer(t, pod.Name, c.words...)
@@ -250,25 +254,27 @@ func (p *pods) secondAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	own := filepath.Join(t.TempDir(), "socket")
+	balancer := []string{"--next-hop", first.Node.Addr.String(), "--peer", paper.ReflectorAddr.String()}
 	for _, c := range []struct {
-		name string
-		// socket and bpffs of the second; the first one's where empty.
+		name          string
 		socket, bpffs string
-		words         []string
+		args, words   []string
 		code          int
 	}{
-		{"interface", filepath.Join(t.TempDir(), "socket"), "/sys/fs/bpf/second", []string{"eth0", "another XDP program"}, 1},
-		{"socket", cluster.Socket(first.Name), "/sys/fs/bpf/second", []string{cluster.Socket(first.Name), "another agent answers there"}, 1},
-		{"pins", filepath.Join(t.TempDir(), "socket"), cluster.BPFFS(first.Name), []string{"another agent", cluster.BPFFS(first.Name)}, 1},
-		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), []string{"another agent"}, 1},
+		{"interface", own, "/sys/fs/bpf/second", balancer, []string{"eth0", "another XDP program"}, 1},
+		{"socket", cluster.Socket(first.Name), "/sys/fs/bpf/second", []string{"--role", "server"},
+			[]string{cluster.Socket(first.Name), "another agent answers there"}, 1},
+		{"pins", own, cluster.BPFFS(first.Name), balancer, []string{"another agent", cluster.BPFFS(first.Name)}, 1},
+		{"everything", cluster.Socket(first.Name), cluster.BPFFS(first.Name), balancer, []string{"another agent"}, 1},
+		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--as", "0"}, []string{"--as", "0 is not an AS number"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			during(t, traffic, "a second agent with the same "+c.name, func() {
-				_, stderr, code := p.fairlead(t, first.Name, "agent", "--node", "second", "--services", cluster.Manifests("web"),
-					"--next-hop", first.Node.Addr.String(), "--peer", paper.ReflectorAddr.String(), "--socket", c.socket, "--bpffs", c.bpffs)
+				_, stderr, code := p.fairlead(t, first.Name, append([]string{"agent", "--node", "second",
+					"--services", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
 				if last := lastLine(stderr); code != c.code || !all(last, c.words) {
-					t.Log(stderr)
-					t.Errorf("it ends with %d and says %q, want %d and %q", code, last, c.code, c.words)
+					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
 				}
 			})
 			after, err := p.status(t, first.Name)
@@ -279,10 +285,6 @@ func (p *pods) secondAgents(t *testing.T) {
 				t.Errorf("the first agent, or its BGP session, is not the same: peers %v before, %v after", before.Peers, after.Peers)
 			}
 		})
-	}
-	_, stderr, code := p.fairlead(t, first.Name, "agent", "--services", cluster.Manifests("web"), "--interface", "eth7", "--as", "0")
-	if words := []string{"--interface", "eth7", "--as"}; code != 2 || !all(stderr, words) {
-		t.Errorf("with a wrong configuration it ends with %d and says %q, want 2 and %q", code, stderr, words)
 	}
 }
 
