@@ -105,7 +105,7 @@ func (w *world) reach(t *testing.T, s spec, six bool) {
 			}
 			answered["UDP "+server]++
 		}
-		for _, pod := range w.Servers(s.of) {
+		for _, pod := range s.servers(w) {
 			if answered[pod.Name] == 0 || answered["UDP "+pod.Name] == 0 {
 				t.Errorf("%s: server %s did not get its share of TCP and UDP: %v", vip, pod.Name, answered)
 			}
