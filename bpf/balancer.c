@@ -3,14 +3,16 @@
  * sends it to one of its servers.
  *
  *   parse -> look up the frontend -> choose a server -> tunnel     -> leave
- *                     | none                            direct_nat
- *                     +-> an answer to fullnat?         fullnat
- *                                 | no
- *                                 +-> the kernel's, untouched
+ *     |               | none                            direct_nat
+ *     |               +-> an answer to fullnat?         fullnat
+ *     |                           | no
+ *     +---------------------------+-> to a VIP? -> dropped
+ *                                         | no
+ *                                         +-> the kernel's, untouched
  *
- * Untouched go, too: VLAN tags, fragments, IPv4 options, IPv6 extension
- * headers, other protocols, and packets whose TTL ends here (the kernel
- * answers those as any router does).
+ * Fragments, IPv4 options, IPv6 extension headers and other protocols than TCP
+ * and UDP are to no frontend. Untouched go, too: VLAN tags, and packets whose
+ * TTL ends here (the kernel answers those as any router does).
  */
 #include "addr.h"
 #include "common.h"
@@ -23,6 +25,7 @@
 #include "balancer/leave.h"
 #include "balancer/maps.h"
 #include "balancer/tunnel.h"
+#include "balancer/unserved.h"
 
 static __always_inline struct frontend *frontend_lookup(const struct packet *p)
 {
@@ -44,6 +47,8 @@ static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
 	enum drop_reason why;
 
 	switch (f->method) {
+	case METHOD_NONE:
+		break; /* no packet has protocol 0 and ports */
 	case METHOD_TUNNEL:
 		return v6 ? tunnel_from_v6(ctx, p, ch) : tunnel_from_v4(ctx, p, ch);
 	case METHOD_DIRECT_NAT:
@@ -116,10 +121,14 @@ static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
 	struct frontend *f;
 	struct packet p;
 
-	if (!parse_packet(c, &p, v6))
-		return XDP_PASS;
-	f = frontend_lookup(&p);
-	return f ? serve_frontend(ctx, &p, f, v6) : fullnat_back(ctx, &p, v6);
+	if (parse_packet(c, &p, v6)) {
+		f = frontend_lookup(&p);
+		if (f)
+			return serve_frontend(ctx, &p, f, v6);
+		if (is_own(&p.t.dst, v6))
+			return fullnat_back(ctx, &p, v6);
+	}
+	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 }
 
 /* One body for both families, compiled once for each. */

@@ -169,19 +169,22 @@ static __noinline int fullnat_v6(struct xdp_md *ctx, const struct packet *p, str
 	return fullnat_send(ctx, p, fl, true);
 }
 
+static __always_inline bool is_own(const struct addr *a, bool v6)
+{
+	__u32 zero = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+
+	return set && addr_equal(a, v6 ? &set->own6 : &set->own4);
+}
+
 /* From the server to the client: what comes to our own address and is an
  * answer. Anything else there is the kernel's.
  */
 static __always_inline int fullnat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
-	__u32 zero = 0;
-	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	struct flow *fl = bpf_map_lookup_elem(&flows, &p->t);
 	struct server *s;
-	struct flow *fl;
 
-	if (!set || !addr_equal(&p->t.dst, v6 ? &set->own6 : &set->own4))
-		return XDP_PASS;
-	fl = bpf_map_lookup_elem(&flows, &p->t);
 	if (!fl || !fl->back)
 		return XDP_PASS;
 	s = server_lookup(fl->server);

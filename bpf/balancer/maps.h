@@ -18,10 +18,11 @@
 #include "parse.h"
 
 enum layout {
-	LAYOUT = 1,
+	LAYOUT = 2,
 };
 
 enum method {
+	METHOD_NONE = 0, /* of a whole address: nothing else of the VIP is served */
 	METHOD_FULLNAT = 1,
 	METHOD_DIRECT_NAT = 2,
 	METHOD_TUNNEL = 3,
@@ -45,9 +46,11 @@ enum drop_reason {
 	DROP_MARTIAN_SOURCE, /* a client address that nobody can have */
 	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
 	DROP_NO_ROOM,	     /* the driver leaves no room before the frame */
+	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
 	DROP_REASONS,
 };
 
+/* Port and protocol zero: the whole address. Every VIP has such an entry. */
 struct frontend_key {
 	struct addr vip;
 	__be16 port;

@@ -7,10 +7,12 @@ package conformance
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
@@ -25,8 +27,8 @@ type Fixture interface {
 	// Reopen closes it and opens it again, as a restarted agent does.
 	Reopen(t *testing.T)
 	// Forward sends one packet of a flow through it, with length bytes of IP
-	// packet, and tells where it went. Its errors wrap memory.ErrNotOurs and
-	// memory.ErrNoServer.
+	// packet, and tells where it went. Its errors wrap memory.ErrNotOurs,
+	// memory.ErrNotServed and memory.ErrNoServer.
 	Forward(t *testing.T, flow schedule.Flow, syn bool, length int) (memory.Decision, error)
 }
 
@@ -96,8 +98,8 @@ func (s *teller) sameList() {
 	}
 	slices.SortFunc(got, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
 	want, _ := s.twin.List()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		s.Fatalf("\n lists %v\n   want %v", got, want)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+		s.Fatalf("lists other than the twin (-twin +this):\n%s", diff)
 	}
 }
 
@@ -123,7 +125,7 @@ func (s *teller) must(flow schedule.Flow, syn bool) memory.Decision {
 }
 
 func sameReason(a, b error) bool {
-	for _, reason := range []error{memory.ErrNotOurs, memory.ErrNoServer} {
+	for _, reason := range []error{memory.ErrNotOurs, memory.ErrNotServed, memory.ErrNoServer} {
 		if errors.Is(a, reason) != errors.Is(b, reason) {
 			return false
 		}

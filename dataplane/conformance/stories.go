@@ -178,22 +178,37 @@ func fullNATRemembers(s *teller) {
 func notOurs(s *teller) {
 	f := frontend(service.Tunnel, service.Maglev, 2)
 	s.upsert(f)
-	for name, change := range map[string]func(*service.Key){
-		"another port":     func(k *service.Key) { k.Port = 81 },
-		"another protocol": func(k *service.Key) { k.Protocol = service.UDP },
-		"another address":  func(k *service.Key) { k.VIP = netip.MustParseAddr("10.1.1.2") },
-		"another family":   func(k *service.Key) { k.VIP = netip.MustParseAddr("2001:db8:1::1") },
+	for name, row := range map[string]struct {
+		change func(*service.Key)
+		want   error
+	}{
+		"another port":     {func(k *service.Key) { k.Port = 81 }, memory.ErrNotServed},
+		"another protocol": {func(k *service.Key) { k.Protocol = service.UDP }, memory.ErrNotServed},
+		"another address":  {func(k *service.Key) { k.VIP = netip.MustParseAddr("10.1.1.2") }, memory.ErrNotOurs},
+		"another family":   {func(k *service.Key) { k.VIP = netip.MustParseAddr("2001:db8:1::1") }, memory.ErrNotOurs},
 	} {
 		k := f.Key
-		change(&k)
-		if _, err := s.send(flow(k, 1), true); !errors.Is(err, memory.ErrNotOurs) {
+		row.change(&k)
+		if _, err := s.send(flow(k, 1), true); !errors.Is(err, row.want) {
 			s.Errorf("%s: %v", name, err)
 		}
 	}
 	s.must(flow(f.Key, 1), true)
-	s.delete(f.Key)
-	if _, err := s.send(flow(f.Key, 1), false); !errors.Is(err, memory.ErrNotOurs) {
-		s.Errorf("after its removal: %v", err)
+	other := f
+	other.Port = 443
+	s.upsert(other)
+	for _, step := range []struct {
+		do   func(service.Key)
+		want error
+	}{
+		{s.delete, memory.ErrNotServed},
+		{func(service.Key) { s.Reopen(s.T) }, memory.ErrNotServed},
+		{func(service.Key) { s.delete(other.Key) }, memory.ErrNotOurs},
+	} {
+		step.do(f.Key)
+		if _, err := s.send(flow(f.Key, 1), false); !errors.Is(err, step.want) {
+			s.Errorf("after its removal: %v, want %v", err, step.want)
+		}
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 
 // The reasons not to forward a packet.
 var (
-	ErrNotOurs  = errors.New("no frontend has this address, port and protocol")
-	ErrNoServer = errors.New("no server takes new flows")
+	ErrNotOurs   = errors.New("no frontend has this address")
+	ErrNotServed = errors.New("no frontend of this address has this port and protocol")
+	ErrNoServer  = errors.New("no server takes new flows")
 )
 
 // Decision is where a packet goes.
@@ -32,7 +33,7 @@ func (d *DataPlane) Forward(flow schedule.Flow, syn bool, length int) (Decision,
 	defer d.mu.Unlock()
 	f, ok := d.frontends[flow.Key]
 	if !ok {
-		return Decision{}, ErrNotOurs
+		return Decision{}, d.whyNot(flow.VIP)
 	}
 	slot, fresh := f.choose(flow, syn)
 	if slot.First == 0 {
@@ -44,6 +45,16 @@ func (d *DataPlane) Forward(flow schedule.Flow, syn bool, length int) (Decision,
 		decision.Second = f.ids[slot.Second].Addr
 	}
 	return decision, nil
+}
+
+// whyNot tells what is wrong with a packet to no frontend.
+func (d *DataPlane) whyNot(dst netip.Addr) error {
+	for k := range d.frontends {
+		if k.VIP == dst {
+			return ErrNotServed
+		}
+	}
+	return ErrNotOurs
 }
 
 // choose gives the server of a packet and says whether it begins a flow.

@@ -37,7 +37,8 @@ const (
 	balancerDropReasonDROP_MARTIAN_SOURCE balancerDropReason = 6
 	balancerDropReasonDROP_NO_PORT        balancerDropReason = 7
 	balancerDropReasonDROP_NO_ROOM        balancerDropReason = 8
-	balancerDropReasonDROP_REASONS        balancerDropReason = 9
+	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
+	balancerDropReasonDROP_REASONS        balancerDropReason = 10
 )
 
 type balancerFlow struct {
@@ -82,12 +83,13 @@ type balancerFrontendKey struct {
 type balancerLayout uint32
 
 const (
-	balancerLayoutLAYOUT balancerLayout = 1
+	balancerLayoutLAYOUT balancerLayout = 2
 )
 
 type balancerMethod uint32
 
 const (
+	balancerMethodMETHOD_NONE       balancerMethod = 0
 	balancerMethodMETHOD_FULLNAT    balancerMethod = 1
 	balancerMethodMETHOD_DIRECT_NAT balancerMethod = 2
 	balancerMethodMETHOD_TUNNEL     balancerMethod = 3

@@ -39,7 +39,7 @@ var DefaultPorts = PortRange{1024, 32767}
 // Config says where the balancer works and how much it can hold. A zero value
 // stands for the default.
 //
-// Kernel memory, about: 100 bytes a frontend held; 8 bytes a slot of each ring
+// Kernel memory, about: 100 bytes a frontend held, and as much a VIP; 8 bytes a slot of each ring
 // (131 KB for 16381); 40 bytes a backend and 24 more a CPU, whether used or
 // not; 170 bytes a flow, whether used or not, for the fullnat method (two
 // entries a connection) and the rr scheduler. The defaults come to 23 MB and

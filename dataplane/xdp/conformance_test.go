@@ -43,12 +43,17 @@ func (c conformer) Forward(t *testing.T, flow schedule.Flow, syn bool, length in
 	}
 	in.payload = length - (len(in.bytes(t)) - 14)
 	frame := in.bytes(t)
-	before := c.current.Describe().Drops["no-backend"]
+	before := c.current.Describe().Drops
 	v, out := c.run(t, c.current, frame)
+	dropped := func(reason string) bool {
+		return v == drop && c.current.Describe().Drops[reason] == before[reason]+1
+	}
 	switch {
 	case v == pass && bytes.Equal(out, frame):
 		return memory.Decision{}, memory.ErrNotOurs
-	case v == drop && c.current.Describe().Drops["no-backend"] == before+1:
+	case dropped("not-served"):
+		return memory.Decision{}, memory.ErrNotServed
+	case dropped("no-backend"):
 		return memory.Decision{}, memory.ErrNoServer
 	case v != redirect:
 		return memory.Decision{}, fmt.Errorf("verdict %v", v)

@@ -38,6 +38,7 @@ func (n *testNet) wireEnd(t *testing.T) *wireEnd {
 		return unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: nic.Attrs().Index})
 	})
 	must(t, unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience.Seconds())}))
+	must(t, unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<24))
 	t.Cleanup(func() { unix.Close(w.fd) })
 	return w
 }

@@ -60,7 +60,7 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	for name, n := range map[string]int{
-		balancerMapFrontends:      c.MaxFrontends,
+		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
 		balancerMapRings:          c.MaxFrontends + 1, // a new ring stands beside the old until it is complete
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody

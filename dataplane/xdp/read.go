@@ -35,7 +35,7 @@ func (d *DataPlane) read() error {
 }
 
 func (d *DataPlane) readLocked() error {
-	frontends, err := d.frontends()
+	frontends, vips, err := d.frontends()
 	if err != nil {
 		return err
 	}
@@ -68,24 +68,32 @@ func (d *DataPlane) readLocked() error {
 	if err := d.clearRings(rings); err != nil {
 		return err
 	}
+	if err := d.mendVIPs(frontends, vips); err != nil {
+		return err
+	}
 	d.held, d.ids, d.stale = frontends, ids, false
 	return nil
 }
 
-// frontends reads the frontends, with no servers yet.
-func (d *DataPlane) frontends() (map[service.Key]*held, error) {
-	all := map[service.Key]*held{}
+// frontends reads the frontends, with no servers yet, and the VIPs that have an
+// entry of their own.
+func (d *DataPlane) frontends() (all map[service.Key]*held, vips map[netip.Addr]bool, err error) {
+	all, vips = map[service.Key]*held{}, map[netip.Addr]bool{}
 	var key balancerFrontendKey
 	var value balancerFrontend
 	entries := d.kernel.Frontends.Iterate()
 	for entries.Next(&key, &value) {
 		k := fromKey(key)
+		if k == wholeAddress(k.VIP) {
+			vips[k.VIP] = true
+			continue
+		}
 		all[k] = &held{key: k, value: value, servers: map[netip.AddrPort]server{}}
 	}
 	if err := entries.Err(); err != nil {
-		return nil, fmt.Errorf("xdp: read frontends: %w", err)
+		return nil, nil, fmt.Errorf("xdp: read frontends: %w", err)
 	}
-	return all, nil
+	return all, vips, nil
 }
 
 // servers reads the servers in use.
@@ -151,7 +159,7 @@ func (d *DataPlane) freeServer(s server) error {
 func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	frontends, err := d.frontends()
+	frontends, _, err := d.frontends()
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ import (
 //  3. the one step: the new ring takes the old one's place, or, where the
 //     method, the scheduler or the ring's size change, the frontend's own entry
 //     is replaced by one that names the new ring;
-//  4. weights are noted, and servers that are gone are freed.
+//  4. what else is sent to the VIP is taken, weights are noted, and servers
+//     that are gone are freed.
 //
 // A failure up to the third step is undone; after it the frontend serves as
 // asked, and what is left to clear away is cleared by the next call.
@@ -345,6 +346,9 @@ func (d *DataPlane) settle(c *change) error {
 		return err
 	}
 	d.held[c.after.key] = c.after
+	if err := d.holdVIP(c.after.key.VIP); err != nil {
+		return err
+	}
 	if c.before == nil {
 		return nil
 	}
@@ -408,6 +412,9 @@ func (d *DataPlane) remove(h *held) error {
 		return err
 	}
 	delete(d.held, h.key)
+	if err := d.releaseVIP(h.key.VIP); err != nil {
+		return err
+	}
 	if h.value.Slots > 0 {
 		if err := d.freeRing(h.value.Ring); err != nil {
 			return err

@@ -27,7 +27,9 @@ func state(t *testing.T, d *DataPlane) string {
 			rings++
 		}
 	}
-	return fmt.Sprintf("%s servers %d rings %d", show(list...), len(servers), rings)
+	_, vips, err := d.frontends()
+	must(t, err)
+	return fmt.Sprintf("%s VIPs %d servers %d rings %d", show(list...), len(vips), len(servers), rings)
 }
 
 // show prints whole frontends, not only their keys, as fmt would by itself.
@@ -167,7 +169,7 @@ func TestFaults(t *testing.T) {
 		d.Delete(frontendBefore.Key) // may or may not fail
 		*m = whole
 		must(t, d.Delete(frontendBefore.Key))
-		if got := state(t, d); got != " servers 0 rings 0" {
+		if got := state(t, d); got != " VIPs 0 servers 0 rings 0" {
 			t.Errorf("delete, %s broken: leaves %s", name, got)
 		}
 	}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is addressed to a VIP but to none of its frontends: another port or
+ * protocol, a fragment, IPv4 options, IPv6 extension headers. The routes
+ * around a balancer lead it here, and the balancer's own routes lead it back,
+ * so the kernel would send it in circles until its TTL ends. It is dropped.
+ *
+ * Left to the kernel is what cannot go in circles: what the kernel takes for
+ * itself (a VIP that is an address of this host: its ssh must go on working),
+ * what it would not forward, and a TTL that ends here.
+ */
+#ifndef FAIRLEAD_BALANCER_UNSERVED_H
+#define FAIRLEAD_BALANCER_UNSERVED_H
+
+#include "count.h"
+#include "leave.h"
+#include "maps.h"
+
+/* The entry of the whole address, which every VIP has. */
+static __always_inline bool is_vip(const struct addr *dst)
+{
+	struct frontend_key key = {.vip = *dst};
+
+	return bpf_map_lookup_elem(&frontends, &key);
+}
+
+static __always_inline int unserved_to(struct xdp_md *ctx, const struct addr *src,
+				       const struct addr *dst, bool v6)
+{
+	struct bpf_fib_lookup fib = {.ifindex = ctx->ingress_ifindex};
+
+	if (!is_vip(dst))
+		return XDP_PASS;
+	fib_set_addrs(&fib, src, dst, v6);
+	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
+	case BPF_FIB_LKUP_RET_NOT_FWDED: /* local, or no route */
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return XDP_PASS;
+	}
+	return drop(DROP_NOT_SERVED);
+}
+
+static __noinline int unserved_v4(struct xdp_md *ctx)
+{
+	struct addr src, dst;
+	struct iphdr *ip;
+	struct cursor c;
+
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	if (!parse_eth(&c))
+		return XDP_PASS;
+	ip = parse_ipv4(&c);
+	if (!ip || ip->ttl <= 1)
+		return XDP_PASS;
+	addr_from_v4(&src, ip->saddr);
+	addr_from_v4(&dst, ip->daddr);
+	return unserved_to(ctx, &src, &dst, false);
+}
+
+/* Neighbour discovery, also where it asks for one address alone; no router
+ * lets it pass (RFC 4861, 6.1 and 7.1: the hop limit is 255).
+ */
+static __always_inline bool is_neighbour_discovery(struct cursor *c, const struct ipv6hdr *ip)
+{
+	const __u8 router_solicitation = 133, redirect = 137;
+	__u8 *type;
+
+	if (ip->nexthdr != IPPROTO_ICMPV6 || ip->hop_limit != 255)
+		return false;
+	type = cursor_take(c, sizeof(*type));
+	return type && *type >= router_solicitation && *type <= redirect;
+}
+
+static __noinline int unserved_v6(struct xdp_md *ctx)
+{
+	struct addr src, dst;
+	struct ipv6hdr *ip;
+	struct cursor c;
+
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	if (!parse_eth(&c))
+		return XDP_PASS;
+	ip = parse_ipv6(&c);
+	if (!ip || ip->hop_limit <= 1 || is_neighbour_discovery(&c, ip))
+		return XDP_PASS;
+	addr_from_v6(&src, &ip->saddr);
+	addr_from_v6(&dst, &ip->daddr);
+	return unserved_to(ctx, &src, &dst, true);
+}
+
+#endif
