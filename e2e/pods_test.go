@@ -58,6 +58,11 @@ func TestPods(t *testing.T) {
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
 	t.Run("come and go", p.comeAndGo)
+	t.Run("refused input", p.refusedInput)
+	t.Run("refused frontends", p.refusedFrontends)
+	t.Run("folder and files", p.folderAndFiles)
+	t.Run("refused peers", p.refusedPeers)
+	t.Run("second agents", p.secondAgents)
 	t.Run("panic", p.panicMode)
 	t.Run("no panic", p.noPanic)
 }
