@@ -54,6 +54,7 @@ func TestPods(t *testing.T) {
 	p := newPods(t)
 	t.Run("every method", p.everyMethod)
 	t.Run("generic mode", p.genericMode)
+	t.Run("every role tells", p.everyRoleTells)
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
 	t.Run("come and go", p.comeAndGo)
