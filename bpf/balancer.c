@@ -29,12 +29,9 @@
 
 static __always_inline struct frontend *frontend_lookup(const struct packet *p)
 {
-	struct frontend_key key = {
-		.vip = p->t.dst,
-		.port = p->t.dport,
-		.proto = p->t.proto,
-	};
+	struct frontend_key key;
 
+	frontend_key_set(&key, &p->t.dst, p->t.dport, p->t.proto);
 	return bpf_map_lookup_elem(&frontends, &key);
 }
 

@@ -58,6 +58,25 @@ struct frontend_key {
 	__u8 zero;
 };
 
+/* Written in words, as the kernel reads it: a CPU has to wait where it reads
+ * what narrower writes have just put together.
+ */
+static __always_inline void frontend_key_set(struct frontend_key *key, const struct addr *vip,
+					     __be16 port, __u8 proto)
+{
+	union {
+		struct {
+			__be16 port;
+			__u8 proto;
+			__u8 zero;
+		};
+		__u32 word;
+	} tail = {.port = port, .proto = proto};
+
+	key->vip = *vip;
+	__builtin_memcpy(&key->port, &tail.word, sizeof(tail));
+}
+
 struct frontend {
 	__u32 id;	 /* of its counters, and the mark on its servers */
 	__u32 ring;	 /* index in rings */
@@ -119,6 +138,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct server);
 } servers SEC(".maps");
+
+/* The way to a server by tunnel, by server id: what the kernel's tables said in
+ * this tick of its clock, on this CPU.
+ */
+struct kept_way {
+	__u64 tick;
+	__u32 generation; /* of the server */
+	__u32 ingress;	  /* interface, by index: the packet's, and where it is to leave */
+	__u32 ifindex;
+	__u32 mtu;
+	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
+	__u32 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kept_way);
+} kept_ways SEC(".maps");
 
 enum flow_state {
 	FLOW_OPENING = 0,
