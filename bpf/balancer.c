@@ -47,7 +47,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
 	case METHOD_NONE:
 		break; /* no packet has protocol 0 and ports */
 	case METHOD_TUNNEL:
-		return v6 ? tunnel_from_v6(ctx, p, ch) : tunnel_from_v4(ctx, p, ch);
+		return tunnel(ctx, p, ch, v6);
 	case METHOD_DIRECT_NAT:
 		return v6 ? direct_nat_v6(ctx, p, ch) : direct_nat_v4(ctx, p, ch);
 	case METHOD_FULLNAT:
@@ -129,7 +129,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
 }
 
 /* One body for both families, compiled once for each. */
-static __noinline int serve_v4(struct xdp_md *ctx)
+static __always_inline int serve_v4(struct xdp_md *ctx)
 {
 	struct cursor c;
 
@@ -138,7 +138,7 @@ static __noinline int serve_v4(struct xdp_md *ctx)
 	return serve(ctx, &c, false);
 }
 
-static __noinline int serve_v6(struct xdp_md *ctx)
+static __always_inline int serve_v6(struct xdp_md *ctx)
 {
 	struct cursor c;
 

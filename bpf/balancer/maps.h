@@ -50,6 +50,8 @@ enum drop_reason {
 	DROP_REASONS,
 };
 
+typedef __u32 may_alias_u32 __attribute__((may_alias));
+
 /* Port and protocol zero: the whole address. Every VIP has such an entry. */
 struct frontend_key {
 	struct addr vip;
@@ -58,23 +60,18 @@ struct frontend_key {
 	__u8 zero;
 };
 
-/* Written in words, as the kernel reads it: a CPU has to wait where it reads
+/* In the words that the kernel reads it by: a CPU has to wait where it reads
  * what narrower writes have just put together.
  */
 static __always_inline void frontend_key_set(struct frontend_key *key, const struct addr *vip,
 					     __be16 port, __u8 proto)
 {
-	union {
-		struct {
-			__be16 port;
-			__u8 proto;
-			__u8 zero;
-		};
-		__u32 word;
-	} tail = {.port = port, .proto = proto};
-
 	key->vip = *vip;
-	__builtin_memcpy(&key->port, &tail.word, sizeof(tail));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	*(may_alias_u32 *)&key->port = port | (__u32)proto << 16;
+#else
+	*(may_alias_u32 *)&key->port = (__u32)port << 16 | (__u32)proto << 8;
+#endif
 }
 
 struct frontend {

@@ -181,16 +181,4 @@ static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p,
 	return tunnel_by(ctx, p, ch, &set->own6, proto, true);
 }
 
-static __noinline int tunnel_from_v4(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch)
-{
-	return tunnel(ctx, p, ch, false);
-}
-
-static __noinline int tunnel_from_v6(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch)
-{
-	return tunnel(ctx, p, ch, true);
-}
-
 #endif
