@@ -29,7 +29,7 @@
 
 static __always_inline struct frontend *frontend_lookup(const struct packet *p)
 {
-	struct frontend_key key;
+	struct frontend_key key __attribute__((aligned(8)));
 
 	frontend_key_set(&key, &p->t.dst, p->t.dport, p->t.proto);
 	return bpf_map_lookup_elem(&frontends, &key);
@@ -115,8 +115,8 @@ static __always_inline int serve_frontend(struct xdp_md *ctx, const struct packe
 
 static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
 {
+	struct packet p __attribute__((aligned(8)));
 	struct frontend *f;
-	struct packet p;
 
 	if (parse_packet(c, &p, v6)) {
 		f = frontend_lookup(&p);

@@ -60,13 +60,13 @@ struct frontend_key {
 	__u8 zero;
 };
 
-/* In the words that the kernel reads it by: a CPU has to wait where it reads
- * what narrower writes have just put together.
+/* Key and vip lie at multiples of eight. In the words that the kernel reads the
+ * key by, as in addr.h.
  */
 static __always_inline void frontend_key_set(struct frontend_key *key, const struct addr *vip,
 					     __be16 port, __u8 proto)
 {
-	key->vip = *vip;
+	addr_copy_aligned(&key->vip, vip);
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	*(may_alias_u32 *)&key->port = port | (__u32)proto << 16;
 #else

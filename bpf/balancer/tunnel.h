@@ -140,8 +140,8 @@ static __always_inline bool tunnel_put(struct xdp_md *ctx, const struct packet *
 }
 
 static __always_inline int tunnel_by(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch, const struct addr *own,
-				     __u8 proto, bool outer6)
+				     const struct choice *ch, const struct addr *own, __u8 proto,
+				     bool outer6)
 {
 	struct kept_way *kept = bpf_map_lookup_elem(&kept_ways, &ch->slot.first);
 	__u32 len = p->len + (outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));

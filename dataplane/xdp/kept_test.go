@@ -99,7 +99,7 @@ func TestKeptWayBelongsToOneOwner(t *testing.T) {
 			owner.Generation++
 			must(t, d.writeServers([]server{owner}))
 			if v, out := n.run(t, d, in); v != redirect || !bytes.Equal(out[:6], mac) {
-				t.Fatalf("%s: %v to %x, want %x", addr, v, out[:6], mac)
+				t.Fatalf("%s: %v to %s, want %s", addr, v, net.HardwareAddr(out[:6]), mac)
 			}
 		}
 	}
