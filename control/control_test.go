@@ -266,6 +266,33 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// One prefix leads to two Services, of which one awaits the health of its
+// servers: its packets must not come yet.
+func TestPrefixWaitsForAllBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		known, waits := web(1, 1), web(2, 1)
+		for _, s := range []*service.Service{known, waits} {
+			s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+		}
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known, waits)
+		w.expect("upsert 10.1.1.1 1")
+		w.setHealth(waits, 0, health.Up)
+		w.expect("upsert 10.1.2.1 1", "announce 1")
+		// Where the route goes with what it led to, packets on their way are
+		// still forwarded, whatever else waits.
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known)
+		w.expect("delete 10.1.2.1")
+		w.serve(waits)
+		w.expect("announce 0")
+		time.Sleep(time.Second)
+		w.expect("delete 10.1.1.1")
+		w.stop()
+	})
+}
+
 // A restarted loop finds what its predecessor wrote and changes nothing, even
 // before it knows the health of any server.
 func TestRestartIsHitless(t *testing.T) {
@@ -340,7 +367,8 @@ func TestFaultsHeal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, memory.New())
 			rng := rand.New(rand.NewPCG(seed, 0))
-			w.fail = func() bool { return rng.Float64() < 0.1 }
+			faults := rand.New(rand.NewPCG(seed, 1)) // the loop's own, for it has a goroutine of its own
+			w.fail = func() bool { return faults.Float64() < 0.1 }
 			w.faulty.SetRate(0.1)
 			var last []*service.Service
 			for range 60 {

@@ -154,7 +154,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 		due, ok := l.lingering[k]
 		if !ok {
 			due = time.Now()
-			if l.Announcer != nil && !leadsTo(p.Routes, k.VIP) {
+			if l.Announcer != nil && !leadsTo(l.wished(p), k.VIP) {
 				due = due.Add(l.Linger)
 			}
 			l.lingering[k] = due
@@ -175,8 +175,8 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 	return next
 }
 
-func leadsTo(routes []plan.Route, vip netip.Addr) bool {
-	return slices.ContainsFunc(routes, func(r plan.Route) bool { return r.Prefix.Contains(vip) })
+func leadsTo(routes []announce.Route, vip netip.Addr) bool {
+	return slices.ContainsFunc(routes, func(r announce.Route) bool { return r.Prefix.Contains(vip) })
 }
 
 // nextPass logs what failed and gives the time until the next pass.

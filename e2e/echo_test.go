@@ -21,7 +21,7 @@ func (w *world) echo(t *testing.T, host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	w.closeLater(conn)
 	go func() {
 		b := make([]byte, 2000)
 		for {

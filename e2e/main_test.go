@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -22,4 +23,19 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testkit.Main(m)
+}
+
+// watchSources makes go test see that the binary depends on the whole module:
+// it takes an old answer only where what a test has opened is as it was.
+func watchSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if d.IsDir() && slices.Contains([]string{".git", "bin", "out"}, d.Name()) {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/status"
 )
@@ -56,8 +54,17 @@ func TestPods(t *testing.T) {
 	p := newPods(t)
 	t.Run("every method", p.everyMethod)
 	t.Run("generic mode", p.genericMode)
+	t.Run("every role tells", p.everyRoleTells)
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
+	t.Run("come and go", p.comeAndGo)
+	t.Run("refused input", p.refusedInput)
+	t.Run("refused frontends", p.refusedFrontends)
+	t.Run("folder and files", p.folderAndFiles)
+	t.Run("refused peers", p.refusedPeers)
+	t.Run("second agents", p.secondAgents)
+	t.Run("panic", p.panicMode)
+	t.Run("no panic", p.noPanic)
 }
 
 // everyMethod asks every Service by TCP and UDP, over IPv4 and IPv6, on ports
@@ -71,7 +78,7 @@ func (p *pods) everyMethod(t *testing.T) {
 // genericMode does the same through a program that runs in generic mode.
 func (p *pods) genericMode(t *testing.T) {
 	p.eventually(t, "shop-lb1", func(s status.Status) error {
-		if s.DataPlane == nil || len(s.DataPlane.Attached) != 1 || !contains(s.DataPlane.Attached[0], "generic") {
+		if s.DataPlane == nil || len(s.DataPlane.Attached) != 1 || !strings.Contains(s.DataPlane.Attached[0], "generic") {
 			return fmt.Errorf("data plane %+v", s.DataPlane)
 		}
 		return nil
@@ -160,7 +167,3 @@ func (p *pods) restartAlone(t *testing.T) {
 		during(t, all, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() { p.again(t, pod, sig, "--xdp-mode", "generic") })
 	}
 }
-
-var _ = errors.Join
-var _ = os.Getenv
-var _ = testkit.Do

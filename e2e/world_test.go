@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -29,11 +30,14 @@ type world struct {
 	*cluster.Cluster
 	// draining are the servers that end.
 	draining map[string]bool
+	// closeLater closes something with the world, not with a story.
+	closeLater func(io.Closer)
 }
 
 // newWorld builds a network with nothing but servers.
 func newWorld(t *testing.T, o paper.Options, servers int) *world {
 	t.Helper()
+	watchSources(t)
 	logs := filepath.Join(os.Getenv("TMPDIR"), t.Name())
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
@@ -42,7 +46,7 @@ func newWorld(t *testing.T, o paper.Options, servers int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{c, map[string]bool{}}
+	w := &world{c, map[string]bool{}, func(x io.Closer) { t.Cleanup(func() { x.Close() }) }}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.showLogs(t, logs)
@@ -268,5 +272,3 @@ func during(t *testing.T, all []traffic, what string, do func()) {
 		tr.unhurt(t, marks[i], what)
 	}
 }
-
-func contains(text, part string) bool { return strings.Contains(text, part) }

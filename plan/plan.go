@@ -74,7 +74,8 @@ type Backend struct {
 // Route is a route to announce once what it leads to is held.
 type Route struct {
 	announce.Route
-	// Frontends are those that the route leads to, sorted.
+	// Frontends are those that the route leads to, sorted: also those that
+	// await their servers' health, whose packets it would bring too early.
 	Frontends []service.Key
 }
 
@@ -158,7 +159,7 @@ func (p *Plan) collectTargets() {
 func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName}
 	for _, b := range sf.Backends {
-		t := target(s, b)
+		t := target(s, sf, b)
 		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
 	}
 	var used []service.Backend
@@ -171,13 +172,32 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	return f
 }
 
-// target is how a backend of s is probed.
-func target(s *service.Service, b service.Backend) health.Target {
+// target is how a backend of one of s's frontends is probed.
+func target(s *service.Service, f *service.Frontend, b service.Backend) health.Target {
 	t := health.Target{Addr: b.Addr, Check: s.Health}
-	if s.Health.Port != 0 {
+	switch {
+	case s.Health.Port != 0:
 		t.Addr = netip.AddrPortFrom(b.Addr.Addr(), s.Health.Port)
+	case f.Key.Protocol == service.UDP && deaf(s, b):
+		t.Check.Kind = service.CheckNone
 	}
 	return t
+}
+
+// deaf says whether a UDP server is not to be asked by TCP: in a Service of
+// both protocols whose TCP servers are on other ports, the check is for them.
+func deaf(s *service.Service, b service.Backend) bool {
+	mixed := false
+	for _, f := range s.Frontends {
+		if f.Key.Protocol != service.TCP {
+			continue
+		}
+		mixed = true
+		if slices.ContainsFunc(f.Backends, func(o service.Backend) bool { return o.Addr == b.Addr }) {
+			return false
+		}
+	}
+	return mixed
 }
 
 // choose gives the backends to use, in their order, and the state that makes.

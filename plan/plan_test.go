@@ -135,6 +135,17 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// TestRouteWaitsForAllItLeadsTo: one prefix for many, of which some are not
+// known yet.
+func TestRouteWaitsForAllItLeadsTo(t *testing.T) {
+	prefix := func(s *service.Service) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")} }
+	second := func(s *service.Service) { s.Frontends[0].Backends = s.Frontends[0].Backends[1:] }
+	p := build("?u", web("known", "10.1.1.1", 2, prefix, second), web("waits", "10.1.1.2", 2, prefix), web("none", "10.1.1.3", 0, prefix))
+	if len(p.Routes) != 1 || len(p.Routes[0].Frontends) != 2 {
+		t.Errorf("routes %v, want one that leads to the first two", p.Routes)
+	}
+}
+
 func TestTargetsAreProbedOnce(t *testing.T) {
 	otherPort := func(s *service.Service) { s.Health.Port = 9090 }
 	p := build("uu", web("one", "10.1.1.1", 2), web("two", "10.1.2.1", 2), web("three", "10.1.3.1", 1, otherPort))
@@ -143,5 +154,42 @@ func TestTargetsAreProbedOnce(t *testing.T) {
 	}
 	if !slices.ContainsFunc(p.Targets, func(t health.Target) bool { return t.Addr.Port() == 9090 }) {
 		t.Error("no probe of the port asked for")
+	}
+}
+
+// TestChecksAskNoUDPPortByTCP: a check goes over TCP, so that where a Service
+// has both, it says something of UDP servers on the same port only.
+func TestChecksAskNoUDPPortByTCP(t *testing.T) {
+	udp := func(port uint16) func(*service.Service) {
+		return func(s *service.Service) {
+			f := service.Frontend{Key: s.Frontends[0].Key}
+			f.Key.Protocol = service.UDP
+			for _, b := range s.Frontends[0].Backends {
+				b.Addr = netip.AddrPortFrom(b.Addr.Addr(), port)
+				f.Backends = append(f.Backends, b)
+			}
+			s.Frontends = append(s.Frontends, f)
+		}
+	}
+	alone := func(s *service.Service) { s.Frontends = s.Frontends[1:] }
+	named := func(s *service.Service) { s.Health.Port = 9090 }
+	for name, c := range map[string]struct {
+		service *service.Service
+		want    service.CheckKind
+	}{
+		"another port":               {web("a", "10.1.1.1", 1, udp(53)), service.CheckNone},
+		"the same port":              {web("a", "10.1.1.1", 1, udp(8080)), service.CheckTCP},
+		"a port to check":            {web("a", "10.1.1.1", 1, udp(53), named), service.CheckTCP},
+		"nothing but UDP, and asked": {web("a", "10.1.1.1", 1, udp(53), alone), service.CheckTCP},
+	} {
+		for _, f := range build("u", c.service).Frontends {
+			want := service.CheckTCP
+			if f.Key.Protocol == service.UDP {
+				want = c.want
+			}
+			if got := f.Backends[0].Target.Check.Kind; got != want {
+				t.Errorf("%s: %s is checked by %s, want %s", name, f.Key, got, want)
+			}
+		}
 	}
 }

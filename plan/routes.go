@@ -14,7 +14,7 @@ import (
 func (p *Plan) collectRoutes(node Node) {
 	leadsTo := map[netip.Prefix][]service.Key{}
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Want != nil {
+		if f := &p.Frontends[i]; f.Want != nil || f.State == AwaitingHealth {
 			prefix := announced(f.Service, f.Key.VIP)
 			leadsTo[prefix] = append(leadsTo[prefix], f.Key)
 		}

@@ -85,7 +85,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
 	if asJSON {
 		o.Out = cmd.ErrOrStderr()
 	}
-	o.Live = isTerminal(o.Out)
+	o.Width = terminalWidth(o.Out)
 	if o.Logs != "" {
 		if err := os.MkdirAll(o.Logs, 0o755); err != nil {
 			return err

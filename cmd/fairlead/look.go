@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -97,13 +98,20 @@ func (l *look) between(out io.Writer) string {
 	return "\n"
 }
 
-func isTerminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool { return terminalWidth(w) > 0 }
+
+// terminalWidth gives the columns of a terminal, 0 for what is none.
+func terminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
-		return false
+		return 0
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	const usual = 80 // a terminal that does not know its size says 0
+	return cmp.Or(int(size.Col), usual)
 }
 
 // formatFlag refuses a wrong -o while flags are parsed.

@@ -17,6 +17,9 @@ import (
 // load opens the pins, loads the programs against the pinned maps, and puts
 // them in place of a predecessor's.
 func (h *Half) load(newHook newHookFunc) error {
+	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
+		return fmt.Errorf("PinDir: %w", err)
+	}
 	dir, err := bpffs.Open(h.cfg.PinDir)
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func (c *Cluster) startAlways() error {
 // arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
-		"--services", Manifests(all), "--bpffs", bpffs(node.Name), "--socket", Socket(node.Name)}, args...)...)
+		"--services", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 
 // Start runs fairlead with args in a host, under a name.
@@ -165,7 +165,7 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
 		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
-		"--peer", paper.ReflectorAddr.String(), "--bpffs", bpffs(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
+		"--peer", paper.ReflectorAddr.String(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
 }
 
 // Route makes a pod, starts a balancer in it, and waits until the router's
@@ -288,7 +288,7 @@ func (c *Cluster) Close() error {
 		errs = append(errs, c.foreign())
 	}
 	errs = append(errs, c.Lab.Close())
-	for _, dir := range []string{bpffs(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
+	for _, dir := range []string{BPFFS(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
@@ -303,7 +303,8 @@ func Manifests(service string) string { return filepath.Join(sandbox.WorkDir, "s
 // Socket is where the agent of that name answers.
 func Socket(name string) string { return filepath.Join(sandbox.WorkDir, "sockets", name) }
 
-func bpffs(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
+// BPFFS is where the agent of that name pins.
+func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
 
 // Write gives a file of manifests, in one step, to a service's own balancers
 // and to the nodes.

@@ -37,9 +37,10 @@ type Options struct {
 	Logs string
 	// Keep waits before everything is taken away, until ctx ends.
 	Keep bool
-	// Out is for people; Live rewrites lines there, as a terminal can.
-	Out  io.Writer
-	Live bool
+	// Out is for people; on a terminal of Width columns one line there is
+	// written over again and again, with 0 lines just follow each other.
+	Out   io.Writer
+	Width int
 }
 
 // secondBalancers and secondServers are those of the other service.

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,10 @@ type Result struct {
 	Shares map[string]float64 `json:"shares"`
 
 	samples []Sample
+	// stateful says that the balancers remember flows.
+	stateful bool
+	// sampled is how many requests Shares rests on.
+	sampled uint64
 }
 
 // Service is one of the services of a run.
@@ -89,7 +94,8 @@ type Sample struct {
 // bounds are the longest convergence times that pass, in milliseconds.
 var bounds = map[string]float64{
 	AddBalancer: 2000, RemoveBalancer: 100, KillBalancer: 100, CutBalancer: 1500,
-	AddServer: 2000, DrainServer: 2000, KillServer: 2000,
+	AddServer: 2000, DrainServer: 2000,
+	KillServer: 3000, // two probes, half a second apart, and their timeouts
 }
 
 // lossless says whether an event may cost the clients nothing. A balancer that
@@ -105,12 +111,19 @@ func lossless(event string, stateless bool) bool {
 	return false
 }
 
-// shareTolerance is how far a server's share may be from even.
-const shareTolerance = 0.10
+// shareTolerance is how far a server's share may be from even: 10 %, or four
+// standard deviations of chance where there are so many servers, or so few
+// requests, that chance alone goes further.
+func shareTolerance(requests uint64, servers int) float64 {
+	if requests == 0 {
+		return 0.10
+	}
+	return max(0.10, 4/math.Sqrt(float64(requests)/float64(servers)))
+}
 
 // judge fills in Passed and Reasons.
 func (r *Result) judge(stateless bool) {
-	r.Reasons = []string{}
+	r.Reasons, r.stateful = []string{}, !stateless
 	fail := func(format string, args ...any) { r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...)) }
 	for _, e := range r.Events {
 		if bound := bounds[e.Name]; e.ConvergedMs < 0 {
@@ -125,8 +138,9 @@ func (r *Result) judge(stateless bool) {
 			fail("no request was answered during %s", e.Name)
 		}
 	}
+	tolerance := shareTolerance(r.sampled, len(r.Shares))
 	for _, name := range sortedKeys(r.Shares) {
-		if off := r.Shares[name]*float64(len(r.Shares)) - 1; off > shareTolerance || off < -shareTolerance {
+		if off := r.Shares[name]*float64(len(r.Shares)) - 1; math.Abs(off) > tolerance {
 			fail("server %s got %.1f %% of the requests: %+.1f %% off an even share", name, 100*r.Shares[name], 100*off)
 		}
 	}
@@ -141,11 +155,28 @@ func (r *Result) judge(stateless bool) {
 
 // Verdict is the run in one line.
 func (r *Result) Verdict() string {
-	if r.Passed {
-		return fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed; report in %s",
-			len(r.Events), r.Load.Requests, r.Load.Failed, r.Report)
+	if !r.Passed {
+		return "FAILED: " + strings.Join(r.Reasons, "; ")
 	}
-	return "FAILED: " + strings.Join(r.Reasons, "; ")
+	text := fmt.Sprintf("PASSED: %d events under load, %d requests, %d failed", len(r.Events), r.Load.Requests, r.Load.Failed)
+	if broken := r.brokenByBalancers(); r.stateful && broken > 0 {
+		text += fmt.Sprintf(", %d connections broken with the balancers that remembered them (tunnel and direct-nat with maglev remember none)", broken)
+	}
+	if r.Report != "" {
+		text += "; report in " + r.Report
+	}
+	return text
+}
+
+// brokenByBalancers counts the connections that the events about balancers
+// broke.
+func (r *Result) brokenByBalancers() (broken uint64) {
+	for _, e := range r.Events {
+		if strings.HasSuffix(e.Name, "-balancer") {
+			broken += e.BrokenConnections
+		}
+	}
+	return broken
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -39,6 +39,9 @@ func TestVerdict(t *testing.T) {
 		"killing may cost":           {change: func(r *Result) { r.Events[2].Failed = 3; r.Events[6].BrokenConnections = 2 }},
 		"silence":                    {change: func(r *Result) { r.Events[4].Requests = 0 }, want: "no request was answered during add-server"},
 		"uneven":                     {change: func(r *Result) { r.Shares = map[string]float64{"web1": 0.56, "web2": 0.44} }, want: "server web1 got 56.0 %"},
+		"uneven by chance": {change: func(r *Result) {
+			r.Shares, r.sampled = map[string]float64{"web1": 0.56, "web2": 0.44}, 500
+		}},
 		"no shares":                  {change: func(r *Result) { r.Shares = nil }, want: "while nothing changed"},
 		"leftovers are said by name": {change: func(r *Result) { r.Leftovers = []string{"netns x"} }, want: "left behind: [netns x]"},
 	} {

@@ -129,7 +129,7 @@ func (r *runner) steady(ctx context.Context, long time.Duration) error {
 		return err
 	}
 	window := r.load.Since(mark)
-	r.result.Shares = map[string]float64{}
+	r.result.Shares, r.result.sampled = map[string]float64{}, window.Requests
 	for name, n := range window.PerServer {
 		r.result.Shares[name] = float64(n) / float64(window.Requests)
 	}

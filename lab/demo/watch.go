@@ -50,7 +50,7 @@ func (r *runner) startWatch(ctx context.Context) *watch {
 			case <-tick.C:
 			}
 			w.look(ctx)
-			if r.Live || n%4 == 3 {
+			if r.Width > 0 || n%4 == 3 {
 				w.show()
 			}
 		}
@@ -61,7 +61,7 @@ func (r *runner) startWatch(ctx context.Context) *watch {
 func (w *watch) stop() {
 	w.end()
 	w.done.Wait()
-	if w.r.Live {
+	if w.r.Width > 0 {
 		fmt.Fprint(w.r.Out, clearLine)
 	}
 }
@@ -125,19 +125,21 @@ func (w *watch) show() {
 			total += float64(n)
 		}
 	}
-	line := fmt.Sprintf("%6.1f s  %-15s %5.0f requests/s:%s | packets/s:%s", time.Since(w.r.began).Seconds(), w.label, total,
+	line := fmt.Sprintf("%6.1f s  %-15s %5.0f requests/s | servers%s | balancers, packets/s%s", time.Since(w.r.began).Seconds(), w.label, total,
 		words(per), words(w.rates[len(w.rates)-1].per))
-	if w.r.Live {
-		fmt.Fprint(w.r.Out, clearLine, line)
+	if w.r.Width > 0 {
+		fmt.Fprint(w.r.Out, clearLine, line[:min(len(line), w.r.Width-1)])
 	} else {
 		fmt.Fprintln(w.r.Out, line)
 	}
 }
 
+// words lists rates by name, without the service's own name before each.
 func words(per map[string]float64) string {
 	var b strings.Builder
 	for _, name := range sortedKeys(per) {
-		fmt.Fprintf(&b, " %s %.0f", name, per[name])
+		_, short, _ := strings.Cut(name, "-")
+		fmt.Fprintf(&b, " %s:%.0f", short, per[name])
 	}
 	return b.String()
 }
@@ -153,7 +155,7 @@ func (w *watch) now(label string) {
 func (w *watch) print(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.r.Live {
+	if w.r.Width > 0 {
 		fmt.Fprint(w.r.Out, clearLine)
 	}
 	fmt.Fprintf(w.r.Out, format+"\n", args...)
