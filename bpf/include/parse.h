@@ -146,8 +146,9 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 r
 	return false;
 }
 
-/* Reads an IPv4 packet with no options into p, which lies at a multiple of eight: where ihl is not
- * five it says false, as for fragments and for other protocols than TCP and UDP.
+/* Reads an IPv4 packet with no options into p, which lies at a multiple of
+ * eight: where ihl is not five it says false, as for fragments and for other
+ * protocols than TCP and UDP.
  */
 static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
 {
