@@ -58,6 +58,11 @@ func TestPods(t *testing.T) {
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
 	t.Run("come and go", p.comeAndGo)
+	t.Run("refused input", p.refusedInput)
+	t.Run("refused frontends", p.refusedFrontends)
+	t.Run("folder and files", p.folderAndFiles)
+	t.Run("refused peers", p.refusedPeers)
+	t.Run("second agents", p.secondAgents)
 	t.Run("panic", p.panicMode)
 	t.Run("no panic", p.noPanic)
 }
@@ -101,7 +106,7 @@ func (w *world) reach(t *testing.T, s spec, six bool) {
 			}
 			answered["UDP "+server]++
 		}
-		for _, pod := range w.Servers(s.of) {
+		for _, pod := range s.servers(w) {
 			if answered[pod.Name] == 0 || answered["UDP "+pod.Name] == 0 {
 				t.Errorf("%s: server %s did not get its share of TCP and UDP: %v", vip, pod.Name, answered)
 			}

@@ -26,6 +26,19 @@ type spec struct {
 	annotations []string
 	// ownRoute announces the VIPs alone, not the whole prefix.
 	ownRoute bool
+	// node is where its servers are; empty for all.
+	node string
+}
+
+// servers gives those of a Service that are there now.
+func (s spec) servers(w *world) []paper.Pod {
+	var pods []paper.Pod
+	for _, pod := range w.Servers(s.of) {
+		if s.node == "" || pod.Node.Name == s.node {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 // vip gives the address of a family, with a port.
@@ -71,7 +84,7 @@ func (s spec) slice(b *strings.Builder, w *world, family string, addr func(paper
 	fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s-%s\n", s.name, strings.ToLower(family))
 	fmt.Fprintf(b, "  labels: {kubernetes.io/service-name: %s}\naddressType: %s\n", s.name, family)
 	fmt.Fprintf(b, "ports:\n  - {name: http, port: %d}\n  - {name: echo, port: %d, protocol: UDP}\nendpoints:\n", httpTarget, echoTarget)
-	for _, pod := range w.Servers(s.of) {
+	for _, pod := range s.servers(w) {
 		conditions := "{ready: true}"
 		if w.draining[pod.Name] {
 			conditions = "{ready: false, serving: true, terminating: true}"

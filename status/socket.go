@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,14 +36,29 @@ var (
 	ErrInUse = errors.New("another agent answers there: stop it, or give this one a --socket of its own")
 )
 
-// Serve answers GET /v1/status on the unix socket at path with what get says,
-// as JSON, until ctx ends. Only the socket's owner may connect. A socket file
-// that a dead agent left is taken over; a living agent's is not (ErrInUse).
+// Serve listens on the unix socket at path and answers there, until ctx ends.
 func Serve(ctx context.Context, path string, get func() Status) error {
+	l, err := Listen(path)
+	if err != nil {
+		return err
+	}
+	return Answer(ctx, l, get)
+}
+
+// Listen makes the unix socket at path, which only its owner may connect to. A
+// socket file that a dead agent left is taken over; a living agent's is not
+// (ErrInUse).
+func Listen(path string) (net.Listener, error) {
 	l, err := listen(path)
 	if err != nil {
-		return fmt.Errorf("socket %s: %w", path, err)
+		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
+	return l, nil
+}
+
+// Answer answers GET /v1/status on l with what get says, as JSON, until ctx
+// ends; then it closes l.
+func Answer(ctx context.Context, l net.Listener, get func() Status) error {
 	srv := &http.Server{Handler: Handler(get), ReadHeaderTimeout: 5 * time.Second}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -53,14 +69,14 @@ func Serve(ctx context.Context, path string, get func() Status) error {
 			srv.Close()
 		}
 	})
-	err = srv.Serve(l)
+	err := srv.Serve(l)
 	if !stop() {
 		<-stopped
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("socket %s: %w", path, err)
+	return fmt.Errorf("socket %s: %w", l.Addr(), err)
 }
 
 // Handler answers what Serve answers, for those who serve more than status.
@@ -141,6 +157,7 @@ type socket struct {
 	*net.UnixListener
 	path string
 	self os.FileInfo
+	once sync.Once
 }
 
 // listen makes the socket, and its folder where there is none.
@@ -177,13 +194,19 @@ func bind(path string) (*socket, error) {
 		l.Close()
 		return nil, err
 	}
-	return &socket{l, path, self}, nil
+	return &socket{UnixListener: l, path: path, self: self}, nil
 }
 
 // Close removes the socket's file, unless a successor has put its own there,
-// and ends the socket. In this order: while the socket is open its inode
-// cannot become another file's.
+// and ends the socket. In this order, and once only: while the socket is open
+// its inode cannot become another file's.
 func (s *socket) Close() error {
+	err := net.ErrClosed
+	s.once.Do(func() { err = s.close() })
+	return err
+}
+
+func (s *socket) close() error {
 	err := withFolderLocked(s.path, func() error {
 		now, err := os.Lstat(s.path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.self) {

@@ -212,6 +212,22 @@ func (e *engine) reject(name string, neighbours []string, dir api.PolicyDirectio
 	return nil
 }
 
+// awaitGreetings waits until gobgp has sent its OPEN, or closed, on every
+// connection that it was handed. Stopped before that, it would greet without
+// knowing its own AS any more, and panic (4.8.0: active in fsm.go gets nil
+// from buildopen).
+func (e *engine) awaitGreetings() {
+	limit := time.After(time.Second)
+	for _, t := range e.taps() {
+		select {
+		case <-t.greeted:
+		case <-t.done:
+		case <-limit:
+			return
+		}
+	}
+}
+
 // close ends all sessions; gobgp tells the peers first.
 func (e *engine) close() {
 	e.cancel()
@@ -222,6 +238,7 @@ func (e *engine) close() {
 	for _, l := range listeners {
 		l.Close()
 	}
+	e.awaitGreetings()
 	e.server.Stop()
 	for _, t := range e.taps() {
 		t.Close()

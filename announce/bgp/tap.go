@@ -22,6 +22,8 @@ type tap struct {
 	out    scanner
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
+	// greeted is closed when our OPEN has gone out.
+	greeted chan struct{}
 
 	writing sync.Mutex
 
@@ -54,7 +56,7 @@ const (
 )
 
 func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
-	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}),
+	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}), greeted: make(chan struct{}),
 		state: stateOpenSent, since: time.Now(), sent: map[path]netip.Addr{}}
 	t.in.message, t.out.message = t.received, t.wrote
 	t.out.updates = true
@@ -185,6 +187,8 @@ func (t *tap) received(typ uint8, body []byte) {
 
 func (t *tap) wrote(typ uint8, body []byte) {
 	switch typ {
+	case pkt.BGP_MSG_OPEN:
+		close(t.greeted) // there is one in a session
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.sentWords(body))
 	case pkt.BGP_MSG_UPDATE:

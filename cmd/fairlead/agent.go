@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	// Whoever ends first, by ctx or by failing, ends the others.
 	group.Go(func() error { defer cancel(); return a.loop.Run(ctx) })
 	group.Go(func() error { defer cancel(); return a.prober.Run(ctx) })
-	group.Go(func() error { defer cancel(); return status.Serve(ctx, r.Socket, a.status) })
+	group.Go(func() error { defer cancel(); return status.Answer(ctx, a.socket, a.status) })
 	return group.Wait()
 }
 
@@ -100,6 +101,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 type agent struct {
 	config  *config.Resolved
 	started time.Time
+	socket  net.Listener
 	speaker *bgp.Speaker
 	plane   *xdp.DataPlane
 	half    *serverhalf.Half
@@ -107,10 +109,14 @@ type agent struct {
 	loop    *control.Loop
 }
 
-// open makes the parts. The speaker is first: its sessions come up while the
-// data plane loads.
+// open makes the parts. The socket is first: where another agent has it, that
+// one is left alone. The speaker is next: its sessions come up while the data
+// plane loads.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
+	if a.socket, err = status.Listen(r.Socket); err != nil {
+		return err
+	}
 	a.prober = probe.New(log)
 	loop := control.Config{
 		Source: manifest.New(r.Services, log), Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
@@ -166,6 +172,11 @@ func (h serverHalf) Set(frontends []dataplane.Frontend) error {
 // close lets go of everything; the kernel goes on forwarding.
 func (a *agent) close() error {
 	var errs []error
+	if a.socket != nil {
+		if err := a.socket.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
+			errs = append(errs, err)
+		}
+	}
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -104,7 +106,7 @@ func (c *Cluster) startAlways() error {
 // arguments.
 func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 	return c.Start(node.Name, node.Name, append([]string{"agent", "--role", "server", "--node", node.Name,
-		"--services", Manifests(all), "--bpffs", bpffs(node.Name), "--socket", Socket(node.Name)}, args...)...)
+		"--services", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 
 // Start runs fairlead with args in a host, under a name.
@@ -121,11 +123,20 @@ func (c *Cluster) Start(host, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
+	// In a network of machines the load does not take the routers' and
+	// balancers' processors; here all share one. One that has ended already is
+	// found out by whoever waits for it.
+	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), beforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%s: set its priority: %w", name, err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.processes[name] = p
 	return nil
 }
+
+// beforeTheLoad is the nice value of all that is not load.
+const beforeTheLoad = -15
 
 // Process gives the running process of that name.
 func (c *Cluster) Process(name string) *lab.Process {
@@ -165,7 +176,7 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
 		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
-		"--peer", paper.ReflectorAddr.String(), "--bpffs", bpffs(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
+		"--peer", paper.ReflectorAddr.String(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
 }
 
 // Route makes a pod, starts a balancer in it, and waits until the router's
@@ -288,7 +299,7 @@ func (c *Cluster) Close() error {
 		errs = append(errs, c.foreign())
 	}
 	errs = append(errs, c.Lab.Close())
-	for _, dir := range []string{bpffs(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
+	for _, dir := range []string{BPFFS(""), Manifests(""), filepath.Join(sandbox.WorkDir, "sockets")} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
@@ -303,7 +314,8 @@ func Manifests(service string) string { return filepath.Join(sandbox.WorkDir, "s
 // Socket is where the agent of that name answers.
 func Socket(name string) string { return filepath.Join(sandbox.WorkDir, "sockets", name) }
 
-func bpffs(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
+// BPFFS is where the agent of that name pins.
+func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", name) }
 
 // Write gives a file of manifests, in one step, to a service's own balancers
 // and to the nodes.

@@ -241,7 +241,8 @@ func (f *file) absent(p *parsed) (out []*object) {
 }
 
 // take puts the text p in force: what it holds in place of what was there,
-// but whatever it has refused stays as it was. It is pure.
+// but whatever it has refused stays as it was, and so does what may be missing
+// because the text was cut off. It is pure.
 func (f *file) take(p *parsed) {
 	f.problems = slices.Clone(p.problems)
 	if p.broken {
@@ -262,7 +263,7 @@ func (f *file) take(p *parsed) {
 		objects = append(objects, o)
 	}
 	for _, o := range f.absent(p) {
-		if slices.ContainsFunc(p.refused, func(k key) bool { return k.couldBe(o.key) }) {
+		if p.cut || slices.ContainsFunc(p.refused, func(k key) bool { return k.couldBe(o.key) }) {
 			objects = append(objects, o)
 		}
 	}

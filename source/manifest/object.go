@@ -83,7 +83,10 @@ type parsed struct {
 	// objects are those accepted, no key twice.
 	objects []*object
 	// refused are those not accepted, as far as they could be named.
-	refused  []key
+	refused []key
+	// cut says that the last document was not accepted, as happens where a
+	// text ends before its time: there may be more to come.
+	cut      bool
 	problems []source.Problem
 }
 
@@ -95,7 +98,9 @@ func parseFile(name string, text []byte) *parsed {
 	}
 	r := &reader{file: name, dec: newDecoder(text), at: map[key]int{}}
 	for _, doc := range docs {
+		before := len(r.refused)
 		r.object(doc, "", 0)
+		r.cut = len(r.refused) > before
 	}
 	return &r.parsed
 }
