@@ -202,7 +202,6 @@ func TestDemoEndsWithoutTrace(t *testing.T) {
 		{"ctrl-C at once", "Building", unix.SIGINT, true},
 		{"ctrl-C while balancers start", "one balancer", unix.SIGINT, true},
 		{"ctrl-C under load", "requests/s", unix.SIGINT, true},
-		{"ctrl-C between events", "add-balancer", unix.SIGINT, true},
 		{"killed while building", "Building", unix.SIGKILL, false},
 		{"killed under load", "requests/s", unix.SIGKILL, false},
 	} {

@@ -67,13 +67,21 @@ func (w *world) ask(t *testing.T, local netip.Addr, vip netip.AddrPort) (server 
 	return "", err
 }
 
+// client gives the client's address for what has none of its own.
+func (w *world) client(vip netip.AddrPort) netip.Addr {
+	if vip.Addr().Is6() {
+		return w.ClientAddrs6[0]
+	}
+	return w.ClientAddrs[0]
+}
+
 // answers waits until a VIP answers HTTP for the first time.
 func (w *world) answers(t *testing.T, vip netip.AddrPort) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		conn, err := w.Lab.Host(paper.Client).Dial(ctx, netip.Addr{}, vip)
+		conn, err := w.Lab.Host(paper.Client).Dial(ctx, w.client(vip), vip)
 		if err != nil {
 			return err
 		}
@@ -86,7 +94,8 @@ func (w *world) answers(t *testing.T, vip netip.AddrPort) {
 func (w *world) requests(t *testing.T, n uint64, vip netip.AddrPort) map[string]uint64 {
 	t.Helper()
 	c, err := load.Start(t.Context(), load.Config{
-		Dial: w.Lab.Host(paper.Client).Dial, Target: vip, OneShotRate: 500, MaxRequests: n, Timeout: 20 * time.Second,
+		Dial: w.Lab.Host(paper.Client).Dial, Target: vip, Locals: []netip.Addr{w.client(vip)},
+		OneShotRate: 500, MaxRequests: n, Timeout: 20 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
