@@ -108,6 +108,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		err = errors.Join(err, r.cluster.Close())
 	}
 	r.result.Leftovers = append(r.result.Leftovers, sandbox.Leftovers()...)
+	r.result.foreign = o.Router != cluster.RouterFairlead
 	r.result.judge(o.stateless())
 	if ctx.Err() != nil && !r.complete {
 		r.result.Passed = false

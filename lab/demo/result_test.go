@@ -29,16 +29,17 @@ func TestVerdict(t *testing.T) {
 		state  bool // flows are remembered in the balancer
 		want   string
 	}{
-		"good":                       {change: func(*Result) {}},
-		"slow":                       {change: func(r *Result) { r.Events[1].ConvergedMs = 101 }, want: "remove-balancer took 101 ms, more than 100 ms"},
-		"never":                      {change: func(r *Result) { r.Events[3].ConvergedMs = -1 }, want: "cut-balancer never converged"},
-		"lost on removal":            {change: func(r *Result) { r.Events[1].Failed = 1 }, want: "remove-balancer cost 1 failed"},
-		"broken on removal":          {change: func(r *Result) { r.Events[1].BrokenConnections = 1 }, want: "remove-balancer cost 0 failed requests and 1 broken"},
-		"broken on stateful removal": {change: func(r *Result) { r.Events[1].BrokenConnections = 1 }, state: true},
-		"broken on draining":         {change: func(r *Result) { r.Events[5].BrokenConnections = 1 }, state: true, want: "drain-server cost"},
-		"killing may cost":           {change: func(r *Result) { r.Events[2].Failed = 3; r.Events[6].BrokenConnections = 2 }},
-		"silence":                    {change: func(r *Result) { r.Events[4].Requests = 0 }, want: "no request was answered during add-server"},
-		"uneven":                     {change: func(r *Result) { r.Shares = map[string]float64{"web1": 0.56, "web2": 0.44} }, want: "server web1 got 56.0 %"},
+		"good":                        {change: func(*Result) {}},
+		"slow":                        {change: func(r *Result) { r.Events[1].ConvergedMs = 101 }, want: "remove-balancer took 101 ms, more than 100 ms"},
+		"slow, with another's router": {change: func(r *Result) { r.Events[1].ConvergedMs, r.foreign = 130, true }},
+		"never":                       {change: func(r *Result) { r.Events[3].ConvergedMs = -1 }, want: "cut-balancer never converged"},
+		"lost on removal":             {change: func(r *Result) { r.Events[1].Failed = 1 }, want: "remove-balancer cost 1 failed"},
+		"broken on removal":           {change: func(r *Result) { r.Events[1].BrokenConnections = 1 }, want: "remove-balancer cost 0 failed requests and 1 broken"},
+		"broken on stateful removal":  {change: func(r *Result) { r.Events[1].BrokenConnections = 1 }, state: true},
+		"broken on draining":          {change: func(r *Result) { r.Events[5].BrokenConnections = 1 }, state: true, want: "drain-server cost"},
+		"killing may cost":            {change: func(r *Result) { r.Events[2].Failed = 3; r.Events[6].BrokenConnections = 2 }},
+		"silence":                     {change: func(r *Result) { r.Events[4].Requests = 0 }, want: "no request was answered during add-server"},
+		"uneven":                      {change: func(r *Result) { r.Shares = map[string]float64{"web1": 0.56, "web2": 0.44} }, want: "server web1 got 56.0 %"},
 		"uneven by chance": {change: func(r *Result) {
 			r.Shares, r.sampled = map[string]float64{"web1": 0.56, "web2": 0.44}, 500
 		}},
