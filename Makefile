@@ -41,7 +41,7 @@ generate: ## build the BPF objects and the Go beside them anew
 	scripts/deps.sh lint
 	go generate ./...
 
-bench: ## run the benchmarks; the figures go to out/bench/go.txt, too
+bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
 

@@ -29,12 +29,9 @@
 
 static __always_inline struct frontend *frontend_lookup(const struct packet *p)
 {
-	struct frontend_key key = {
-		.vip = p->t.dst,
-		.port = p->t.dport,
-		.proto = p->t.proto,
-	};
+	struct frontend_key key __attribute__((aligned(8)));
 
+	frontend_key_set(&key, &p->t.dst, p->t.dport, p->t.proto);
 	return bpf_map_lookup_elem(&frontends, &key);
 }
 
@@ -50,7 +47,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
 	case METHOD_NONE:
 		break; /* no packet has protocol 0 and ports */
 	case METHOD_TUNNEL:
-		return v6 ? tunnel_from_v6(ctx, p, ch) : tunnel_from_v4(ctx, p, ch);
+		return tunnel(ctx, p, ch, v6);
 	case METHOD_DIRECT_NAT:
 		return v6 ? direct_nat_v6(ctx, p, ch) : direct_nat_v4(ctx, p, ch);
 	case METHOD_FULLNAT:
@@ -118,8 +115,8 @@ static __always_inline int serve_frontend(struct xdp_md *ctx, const struct packe
 
 static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
 {
+	struct packet p __attribute__((aligned(8)));
 	struct frontend *f;
-	struct packet p;
 
 	if (parse_packet(c, &p, v6)) {
 		f = frontend_lookup(&p);
@@ -132,7 +129,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
 }
 
 /* One body for both families, compiled once for each. */
-static __noinline int serve_v4(struct xdp_md *ctx)
+static __always_inline int serve_v4(struct xdp_md *ctx)
 {
 	struct cursor c;
 
@@ -141,7 +138,7 @@ static __noinline int serve_v4(struct xdp_md *ctx)
 	return serve(ctx, &c, false);
 }
 
-static __noinline int serve_v6(struct xdp_md *ctx)
+static __always_inline int serve_v6(struct xdp_md *ctx)
 {
 	struct cursor c;
 

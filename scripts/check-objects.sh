@@ -12,7 +12,7 @@ git ls-files -z --cached --others --exclude-standard |
 
 # objects DIR: what generating makes there, but for what is not committed.
 objects() {
-	(cd "$1" && find . \( -name '*_bpfe[lb].go' -o -name '*_bpfe[lb].o' \) -not -path './out/*')
+	(cd "$1" && find . -regex '.*_bpfe[lb]\(_test\)?\.\(go\|o\)' -not -path './out/*')
 }
 
 (cd "$copy" && objects . | xargs -r rm) # so that what is not made anew is missed

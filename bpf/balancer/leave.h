@@ -83,6 +83,23 @@ static __always_inline int drop_way(enum way way)
 	return drop(way == WAY_TOO_BIG ? DROP_TOO_BIG : DROP_NO_ROUTE);
 }
 
+/* Copies both MAC addresses of an Ethernet header in words. */
+static __always_inline void macs_copy(void *to, const void *from)
+{
+#pragma unroll
+	for (int i = 0; i < 2 * ETH_ALEN / 4; i++)
+		((__u32 *)to)[i] = ((const __u32 *)from)[i];
+}
+
+static __always_inline int go(enum way way, __u32 ifindex)
+{
+	if (way == WAY_KERNEL)
+		return XDP_PASS;
+	if (way == WAY_BACK && !back_by_redirect)
+		return XDP_TX;
+	return bpf_redirect_map(&tx_ports, ifindex, XDP_DROP);
+}
+
 /* The last step: MAC addresses of the next hop, one off the TTL. */
 static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, enum way way,
 				 bool v6)
@@ -101,9 +118,7 @@ static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, 
 		ipv4_decrement_ttl((struct iphdr *)(eth + 1));
 	__builtin_memcpy(eth->h_source, d->fib.smac, ETH_ALEN);
 	__builtin_memcpy(eth->h_dest, d->fib.dmac, ETH_ALEN);
-	if (way == WAY_BACK && !back_by_redirect)
-		return XDP_TX;
-	return bpf_redirect_map(&tx_ports, d->fib.ifindex, XDP_DROP);
+	return go(way, d->fib.ifindex);
 }
 
 #endif

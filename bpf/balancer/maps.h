@@ -50,6 +50,8 @@ enum drop_reason {
 	DROP_REASONS,
 };
 
+typedef __u32 may_alias_u32 __attribute__((may_alias));
+
 /* Port and protocol zero: the whole address. Every VIP has such an entry. */
 struct frontend_key {
 	struct addr vip;
@@ -57,6 +59,20 @@ struct frontend_key {
 	__u8 proto;
 	__u8 zero;
 };
+
+/* Key and vip lie at multiples of eight. In the words that the kernel reads the
+ * key by, as in addr.h.
+ */
+static __always_inline void frontend_key_set(struct frontend_key *key, const struct addr *vip,
+					     __be16 port, __u8 proto)
+{
+	addr_copy_aligned(&key->vip, vip);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	*(may_alias_u32 *)&key->port = port | (__u32)proto << 16;
+#else
+	*(may_alias_u32 *)&key->port = (__u32)port << 16 | (__u32)proto << 8;
+#endif
+}
 
 struct frontend {
 	__u32 id;	 /* of its counters, and the mark on its servers */
@@ -119,6 +135,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct server);
 } servers SEC(".maps");
+
+/* The way to a server by tunnel, by server id: what the kernel's tables said in
+ * this tick of its clock, on this CPU.
+ */
+struct kept_way {
+	__u64 tick;
+	__u32 generation; /* of the server */
+	__u32 ingress;	  /* interface, by index: the packet's, and where it is to leave */
+	__u32 ifindex;
+	__u32 mtu;
+	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
+	__u32 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kept_way);
+} kept_ways SEC(".maps");
 
 enum flow_state {
 	FLOW_OPENING = 0,

@@ -24,6 +24,29 @@ static __always_inline void addr_from_v4(struct addr *a, __be32 v4)
 	a->word[3] = v4;
 }
 
+/* The same for an address at a multiple of eight, in the words in which it is
+ * copied and hashed: a CPU has to wait where it reads in one what it has just
+ * written in two.
+ */
+typedef __u64 addr_half __attribute__((may_alias));
+
+static __always_inline void addr_from_v4_aligned(struct addr *a, __be32 v4)
+{
+	union {
+		__be32 word[2];
+		__u64 both;
+	} low = {.word = {V4_MAPPED_PREFIX, v4}};
+
+	((addr_half *)a)[0] = 0;
+	((addr_half *)a)[1] = low.both;
+}
+
+static __always_inline void addr_copy_aligned(struct addr *to, const void *from)
+{
+	((addr_half *)to)[0] = ((const addr_half *)from)[0];
+	((addr_half *)to)[1] = ((const addr_half *)from)[1];
+}
+
 static __always_inline __be32 addr_to_v4(const struct addr *a)
 {
 	return a->word[3];

@@ -146,8 +146,9 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 r
 	return false;
 }
 
-/* Reads an IPv4 packet with no options: where ihl is not five it says false,
- * as for fragments and for other protocols than TCP and UDP.
+/* Reads an IPv4 packet with no options into p, which lies at a multiple of
+ * eight: where ihl is not five it says false, as for fragments and for other
+ * protocols than TCP and UDP.
  */
 static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
 {
@@ -157,8 +158,8 @@ static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
 	if (!ip || ip->ihl != 5 || ipv4_is_fragment(ip))
 		return false;
 	__builtin_memset(p, 0, sizeof(*p));
-	addr_from_v4(&p->t.src, ip->saddr);
-	addr_from_v4(&p->t.dst, ip->daddr);
+	addr_from_v4_aligned(&p->t.src, ip->saddr);
+	addr_from_v4_aligned(&p->t.dst, ip->daddr);
 	p->t.proto = ip->protocol;
 	p->len = bpf_ntohs(ip->tot_len);
 	p->ttl = ip->ttl;
@@ -177,8 +178,8 @@ static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p)
 	if (!ip)
 		return false;
 	__builtin_memset(p, 0, sizeof(*p));
-	addr_from_v6(&p->t.src, &ip->saddr);
-	addr_from_v6(&p->t.dst, &ip->daddr);
+	addr_copy_aligned(&p->t.src, &ip->saddr);
+	addr_copy_aligned(&p->t.dst, &ip->daddr);
 	p->t.proto = ip->nexthdr;
 	payload = bpf_ntohs(ip->payload_len);
 	p->len = payload + sizeof(*ip);

@@ -80,6 +80,17 @@ type balancerFrontendKey struct {
 	Zero  uint8
 }
 
+type balancerKeptWay struct {
+	_          structs.HostLayout
+	Tick       uint64
+	Generation uint32
+	Ingress    uint32
+	Ifindex    uint32
+	Mtu        uint32
+	Macs       [12]uint8
+	Zero       uint32
+}
+
 type balancerLayout uint32
 
 const (
@@ -146,6 +157,7 @@ const (
 	balancerMapFlows          = "flows"
 	balancerMapFrontendCounts = "frontend_counts"
 	balancerMapFrontends      = "frontends"
+	balancerMapKeptWays       = "kept_ways"
 	balancerMapRings          = "rings"
 	balancerMapServerCounts   = "server_counts"
 	balancerMapServers        = "servers"
@@ -208,6 +220,7 @@ type balancerMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
+	KeptWays       *ebpf.MapSpec `ebpf:"kept_ways"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	ServerCounts   *ebpf.MapSpec `ebpf:"server_counts"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -246,6 +259,7 @@ type balancerMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
+	KeptWays       *ebpf.Map `ebpf:"kept_ways"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	ServerCounts   *ebpf.Map `ebpf:"server_counts"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -259,6 +273,7 @@ func (m *balancerMaps) Close() error {
 		m.Flows,
 		m.FrontendCounts,
 		m.Frontends,
+		m.KeptWays,
 		m.Rings,
 		m.ServerCounts,
 		m.Servers,

@@ -40,10 +40,10 @@ var DefaultPorts = PortRange{1024, 32767}
 // stands for the default.
 //
 // Kernel memory, about: 100 bytes a frontend held, and as much a VIP; 8 bytes a slot of each ring
-// (131 KB for 16381); 40 bytes a backend and 24 more a CPU, whether used or
+// (131 KB for 16381); 40 bytes a backend and 64 more a CPU, whether used or
 // not; 170 bytes a flow, whether used or not, for the fullnat method (two
 // entries a connection) and the rr scheduler. The defaults come to 23 MB and
-// 0.5 MB a CPU.
+// 1.2 MB a CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, servers'
 	// answers come in, and where they may leave without passing the kernel.

@@ -65,6 +65,7 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 		balancerMapRings:          c.MaxFrontends + 1, // a new ring stands beside the old until it is complete
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCounts:   c.MaxBackends + 1,
+		balancerMapKeptWays:       c.MaxBackends + 1,
 		balancerMapFlows:          c.MaxFlows,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)

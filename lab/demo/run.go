@@ -94,12 +94,13 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 	r.began = r.load.Began()
 	r.watch = r.startWatch(ctx)
 	changes := r.cluster.changes()
-	// Two shares of the time are for the load with nothing changing.
-	share := r.Duration / time.Duration(len(changes)+2)
-	err = r.steady(ctx, share*2)
+	// Three shares of the time are for the load with nothing changing.
+	const quiet = 3
+	share := r.Duration / time.Duration(len(changes)+quiet)
+	err = r.steady(ctx, share*quiet)
 	for i, c := range changes {
 		if err == nil {
-			err = r.change(ctx, c, r.began.Add(share*time.Duration(i+3)))
+			err = r.change(ctx, c, r.began.Add(share*time.Duration(i+quiet+1)))
 		}
 	}
 	r.watch.stop()
@@ -115,7 +116,7 @@ func (r *runner) underLoad(ctx context.Context) (err error) {
 func (r *runner) startLoad(ctx context.Context) (*load.Client, error) {
 	return load.Start(ctx, load.Config{
 		Dial: r.cluster.Lab.Host(paper.Client).Dial, Target: r.cluster.Services[mainService].VIP, Locals: r.cluster.ClientAddrs,
-		KeepAlive: 200, KeepAliveRate: 100, OneShotRate: 1000,
+		KeepAlive: 200, KeepAliveRate: 100, OneShotRate: 700,
 	})
 }
 
