@@ -152,6 +152,11 @@ func (p *pods) restart(t *testing.T) {
 	c := nat.lost(t, mark)
 	t.Logf("fullnat: six restarts of one of three balancers cost %d of %d requests and broke %d connections: %v",
 		c.Failed, c.Requests, c.BrokenConnections, c.Reasons)
+	for why, n := range c.Reasons {
+		if !strings.HasSuffix(why, "reset") {
+			t.Errorf("fullnat: %d connections ended by %s: whose balancer changes is to be told at once", n, why)
+		}
+	}
 	during(t, []traffic{nat}, "nothing, after the restarts", func() { nat.settle(t) })
 }
 
