@@ -137,6 +137,7 @@ func (a *agent) open() (err error) {
 		if err != nil {
 			return err
 		}
+		log.Info("data plane attached", "interfaces", a.plane.Describe().Attached)
 		loop.DataPlane = a.plane
 	}
 	if r.Server {
