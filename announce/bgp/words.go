@@ -67,7 +67,7 @@ func (t *tap) sentWords(body []byte) string {
 	_, _, as, _, _ := t.status()
 	switch {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
-		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: correct --peer-as or the peer", t.peer, as, t.group.as)
+		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: give --peer that AS as ADDRESS@AS, or correct the peer", t.peer, as, t.group.as)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
