@@ -2,13 +2,13 @@ package serverhalf
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -154,9 +154,9 @@ func addTarget(rows map[serverLocalVipKey]serverLocalVip, key serverLocalVipKey,
 
 func (e Entry) row() (serverLocalVipKey, serverLocalVip) {
 	key := serverLocalVipKey{
-		Vip: addrOf(e.VIP), VipPort: bePort(e.Port), Server: addrOf(e.Server.Addr()), Proto: uint8(e.Protocol),
+		Vip: addrOf(e.VIP), VipPort: netorder.Port(e.Port), Server: addrOf(e.Server.Addr()), Proto: uint8(e.Protocol),
 	}
-	row := serverLocalVip{Deliver: addrOf(e.Deliver), Port: bePort(e.Server.Port()), Method: methodTunnel}
+	row := serverLocalVip{Deliver: addrOf(e.Deliver), Port: netorder.Port(e.Server.Port()), Method: methodTunnel}
 	if e.Method == service.DirectNAT {
 		row.Method = methodDirectNAT
 		key.ServerPort = row.Port
@@ -167,9 +167,9 @@ func (e Entry) row() (serverLocalVipKey, serverLocalVip) {
 // entryOf reads a row back.
 func entryOf(key serverLocalVipKey, row serverLocalVip) Entry {
 	e := Entry{
-		Key:    service.Key{VIP: key.Vip.netip(), Port: bePort(key.VipPort), Protocol: service.Protocol(key.Proto)},
+		Key:    service.Key{VIP: key.Vip.netip(), Port: netorder.Port(key.VipPort), Protocol: service.Protocol(key.Proto)},
 		Method: service.Tunnel,
-		Server: netip.AddrPortFrom(key.Server.netip(), bePort(row.Port)),
+		Server: netip.AddrPortFrom(key.Server.netip(), netorder.Port(row.Port)),
 	}
 	if row.Method == methodDirectNAT {
 		e.Method = service.DirectNAT
@@ -194,26 +194,7 @@ func entriesOf(rows map[serverLocalVipKey]serverLocalVip) []Entry {
 	return entries
 }
 
-// addrOf gives an address as struct addr has it: 16 bytes in network order.
-func addrOf(ip netip.Addr) (a serverAddr) {
-	b := ip.As16()
-	for i := range a.Word {
-		a.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-	return a
-}
+// addrOf and netip are netorder's, for the server half's own type.
+func addrOf(ip netip.Addr) serverAddr { return serverAddr{Word: netorder.Words(ip)} }
 
-func (a serverAddr) netip() netip.Addr {
-	var b [16]byte
-	for i, word := range a.Word {
-		binary.NativeEndian.PutUint32(b[4*i:], word)
-	}
-	return netip.AddrFrom16(b).Unmap()
-}
-
-// bePort turns a port between the host's and the network's order.
-func bePort(p uint16) uint16 {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], p)
-	return binary.NativeEndian.Uint16(b[:])
-}
+func (a serverAddr) netip() netip.Addr { return netorder.Addr(a.Word) }

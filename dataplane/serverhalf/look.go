@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -93,9 +94,9 @@ func flowOf(key serverTuple, f serverServerFlow, now time.Duration) Flow {
 		method = service.DirectNAT
 	}
 	return Flow{
-		Client:   netip.AddrPortFrom(key.Src.netip(), bePort(key.Sport)),
-		Server:   netip.AddrPortFrom(key.Dst.netip(), bePort(key.Dport)),
-		VIP:      netip.AddrPortFrom(f.Vip.netip(), bePort(f.VipPort)),
+		Client:   netip.AddrPortFrom(key.Src.netip(), netorder.Port(key.Sport)),
+		Server:   netip.AddrPortFrom(key.Dst.netip(), netorder.Port(key.Dport)),
+		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
 		Protocol: service.Protocol(key.Proto),
 		Method:   method,
 		Idle:     max(0, now-time.Duration(f.Seen)),

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 )
 
 // load opens the pins, loads the programs against the pinned maps, and puts
@@ -190,9 +191,9 @@ func (h *Half) sweep(held map[serverLocalVipKey]serverLocalVip) error {
 // delivered is the server as its flows know it.
 func delivered(key serverLocalVipKey, row serverLocalVip) netip.AddrPort {
 	if isTarget(key) {
-		return netip.AddrPortFrom(key.Server.netip(), bePort(key.ServerPort))
+		return netip.AddrPortFrom(key.Server.netip(), netorder.Port(key.ServerPort))
 	}
-	return netip.AddrPortFrom(row.Deliver.netip(), bePort(row.Port))
+	return netip.AddrPortFrom(row.Deliver.netip(), netorder.Port(row.Port))
 }
 
 // monotonic is CLOCK_MONOTONIC, the programs' clock.

@@ -1,47 +1,24 @@
 package xdp
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 
-// toAddr gives the 16-byte form of an address; of none, zeros.
-func toAddr(a netip.Addr) balancerAddr {
-	var out balancerAddr
-	if !a.IsValid() {
-		return out
-	}
-	b := a.As16()
-	for i := range out.Word {
-		out.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-	return out
-}
+// toAddr and fromAddr are netorder's, for the balancer's own type.
+func toAddr(a netip.Addr) balancerAddr { return balancerAddr{Word: netorder.Words(a)} }
 
-func fromAddr(a balancerAddr) netip.Addr {
-	var b [16]byte
-	for i, w := range a.Word {
-		binary.NativeEndian.PutUint32(b[4*i:], w)
-	}
-	return netip.AddrFrom16(b).Unmap()
-}
-
-// swap16 turns a number from host to network byte order, or back.
-func swap16(n uint16) uint16 {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], n)
-	return binary.NativeEndian.Uint16(b[:])
-}
+func fromAddr(a balancerAddr) netip.Addr { return netorder.Addr(a.Word) }
 
 func toKey(k service.Key) balancerFrontendKey {
-	return balancerFrontendKey{Vip: toAddr(k.VIP), Port: swap16(k.Port), Proto: uint8(k.Protocol)}
+	return balancerFrontendKey{Vip: toAddr(k.VIP), Port: netorder.Port(k.Port), Proto: uint8(k.Protocol)}
 }
 
 func fromKey(k balancerFrontendKey) service.Key {
-	return service.Key{VIP: fromAddr(k.Vip), Port: swap16(k.Port), Protocol: service.Protocol(k.Proto)}
+	return service.Key{VIP: fromAddr(k.Vip), Port: netorder.Port(k.Port), Protocol: service.Protocol(k.Proto)}
 }
 
 // The names of methods and schedulers, and their numbers in C.
@@ -68,5 +45,5 @@ func nameOf[Name ~string, Number ~uint32](names map[Name]Number, n Number) Name 
 }
 
 func serverAddr(s balancerServer) netip.AddrPort {
-	return netip.AddrPortFrom(fromAddr(s.Addr), swap16(s.Port))
+	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
 )
@@ -80,7 +81,7 @@ func flowEntry(t *testing.T, d *DataPlane, src, dst string, protocol service.Pro
 	t.Helper()
 	s, e := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
 	key = balancerTuple{
-		Src: toAddr(s.Addr()), Dst: toAddr(e.Addr()), Sport: swap16(s.Port()), Dport: swap16(e.Port()), Proto: uint8(protocol),
+		Src: toAddr(s.Addr()), Dst: toAddr(e.Addr()), Sport: netorder.Port(s.Port()), Dport: netorder.Port(e.Port()), Proto: uint8(protocol),
 	}
 	if err := d.kernel.Flows.Lookup(key, &fl); err != nil {
 		t.Fatalf("flow %s to %s: %v", src, dst, err)

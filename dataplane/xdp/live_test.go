@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -31,7 +32,7 @@ func (n *testNet) wireEnd(t *testing.T) *wireEnd {
 	testkit.Do(t, n.outside, func() (err error) {
 		nic, err := netlink.LinkByName("net0")
 		must(t, err)
-		all := swap16(unix.ETH_P_ALL)
+		all := netorder.Port(unix.ETH_P_ALL)
 		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
 			return err
 		}

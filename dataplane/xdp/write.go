@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
@@ -185,7 +186,7 @@ func (d *DataPlane) newServer(addr netip.AddrPort, frontend uint32) (server, err
 		return server{}, err
 	}
 	return server{id, balancerServer{
-		Addr: toAddr(addr.Addr()), Port: swap16(addr.Port()), Frontend: frontend,
+		Addr: toAddr(addr.Addr()), Port: netorder.Port(addr.Port()), Frontend: frontend,
 		Generation: last.Generation + 1, Used: 1,
 	}}, nil
 }

@@ -47,9 +47,23 @@ func fromBuild(info *debug.BuildInfo) string {
 
 // Kernel gives the running kernel as uname -sr does: "Linux 6.12.48".
 func Kernel() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
+	u, ok := uname()
+	if !ok {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}
+
+// Release gives the running kernel's release as uname -r does: "6.12.48".
+func Release() string {
+	u, ok := uname()
+	if !ok {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func uname() (u unix.Utsname, ok bool) {
+	err := unix.Uname(&u)
+	return u, err == nil
 }

@@ -10,10 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/service"
@@ -56,28 +56,19 @@ func (o Options) Validate() error {
 	if o.Servers < 2 || o.Servers > 64 {
 		refuse("--servers: %d is not between 2 and 64: one drains and one is killed", o.Servers)
 	}
-	if !contains(service.Methods, o.Method) {
+	if !slices.Contains(service.Methods, service.Method(o.Method)) {
 		refuse("--method: %q is none of %v", o.Method, service.Methods)
 	}
-	if !contains(service.Schedulers, o.Scheduler) {
+	if !slices.Contains(service.Schedulers, service.Scheduler(o.Scheduler)) {
 		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
 	}
-	if !contains(cluster.Routers, o.Router) {
+	if !slices.Contains(cluster.Routers, o.Router) {
 		refuse("--router: %q is none of %v", o.Router, cluster.Routers)
 	}
 	if o.Duration < 15*time.Second || o.Duration > time.Hour {
 		refuse("--duration: %s is not between 15s and 1h", o.Duration)
 	}
 	return errors.Join(errs...)
-}
-
-func contains[S ~string](values []S, s string) bool {
-	for _, v := range values {
-		if string(v) == s {
-			return true
-		}
-	}
-	return false
 }
 
 // stateless says whether the balancers remember no flows.
@@ -100,8 +91,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &runner{Options: o, result: &Result{
-		Version: o.Version, Kernel: kernel(), Report: o.Report,
-		Events: []Event{}, Leftovers: []string{}, Reasons: []string{},
+		Version: o.Version, Kernel: version.Release(), Report: o.Report,
+		Services: []Service{}, Events: []Event{}, Leftovers: []string{}, Reasons: []string{},
 	}}
 	err := r.run(ctx)
 	if r.cluster != nil {
@@ -118,13 +109,4 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		err = r.report()
 	}
 	return r.result, err
-}
-
-// kernel gives the kernel's release.
-func kernel() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
