@@ -45,9 +45,7 @@ func (l *Loop) pass() time.Duration {
 // and says when a lingering frontend is due, if one is.
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	// Withdraw before removing.
-	l.announce(slices.DeleteFunc(l.wished(p), func(r announce.Route) bool {
-		return !slices.Contains(l.announced, r)
-	}), failures)
+	l.announce(slices.DeleteFunc(l.wished(p), func(r announce.Route) bool { return !l.isAnnounced(r) }), failures)
 	wanted := l.upsert(p, failures)
 	due := l.remove(p, wanted, failures)
 	// Announce only what is held.
@@ -69,11 +67,16 @@ func (l *Loop) wished(p *plan.Plan) []announce.Route {
 				pending++
 			}
 		}
-		if held > 0 && (pending == 0 || slices.Contains(l.announced, r.Route)) {
+		if held > 0 && (pending == 0 || l.isAnnounced(r.Route)) {
 			routes = append(routes, r.Route)
 		}
 	}
 	return routes
+}
+
+func (l *Loop) isAnnounced(r announce.Route) bool {
+	_, ok := l.since[r]
+	return ok
 }
 
 func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
@@ -84,19 +87,21 @@ func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
 		failures["announcer"] = err
 		return
 	}
+	since := make(map[announce.Route]time.Time, len(routes))
+	for _, r := range routes {
+		at, before := l.since[r]
+		if !before {
+			at = time.Now()
+			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop)
+		}
+		since[r] = at
+	}
 	for _, r := range l.announced {
-		if !slices.Contains(routes, r) {
-			delete(l.since, r)
+		if _, stays := since[r]; !stays {
 			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
 		}
 	}
-	for _, r := range routes {
-		if !slices.Contains(l.announced, r) {
-			l.since[r] = time.Now()
-			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop)
-		}
-	}
-	l.announced = routes
+	l.announced, l.since = routes, since
 }
 
 // upsert writes every frontend that is not held as the plan wants it, and
@@ -147,6 +152,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 			delete(l.refused, k)
 		}
 	}
+	wished := l.wished(p)
 	for k := range l.held {
 		if wanted[k] {
 			continue
@@ -154,7 +160,7 @@ func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[st
 		due, ok := l.lingering[k]
 		if !ok {
 			due = time.Now()
-			if l.Announcer != nil && !leadsTo(l.wished(p), k.VIP) {
+			if l.Announcer != nil && !leadsTo(wished, k.VIP) {
 				due = due.Add(l.Linger)
 			}
 			l.lingering[k] = due
