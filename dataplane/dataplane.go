@@ -7,6 +7,8 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -14,10 +16,15 @@ import (
 // Frontend is what a data plane is asked to hold for one VIP:port.
 type Frontend struct {
 	service.Key
-	Method    service.Method
-	Scheduler service.Scheduler
-	// RingSize is the slots of a Maglev ring.
-	RingSize int
+	// What follows is as in service.Service.
+	Method        service.Method
+	Encapsulation service.Encapsulation
+	Scheduler     service.Scheduler
+	RingSize      int
+	Survival      service.Survival
+	Affinity      time.Duration
+	Allow, Deny   []netip.Prefix
+	Limits        service.Limits
 	// Backends are those to serve, sorted by address; weight 0 drains: flows
 	// that are established stay, no new ones come. Never empty.
 	Backends []service.Backend

@@ -30,10 +30,12 @@ func (id ID) Compare(o ID) int {
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// The protocols a frontend can have.
+// The protocols a frontend can have. AnyProtocol is for a whole address.
 const (
-	TCP Protocol = 6
-	UDP Protocol = 17
+	AnyProtocol Protocol = 0
+	TCP         Protocol = 6
+	UDP         Protocol = 17
+	SCTP        Protocol = 132
 )
 
 func (p Protocol) String() string {
@@ -42,11 +44,15 @@ func (p Protocol) String() string {
 		return "TCP"
 	case UDP:
 		return "UDP"
+	case SCTP:
+		return "SCTP"
+	case AnyProtocol:
+		return "any"
 	}
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// MarshalText makes a Protocol "TCP" or "UDP" in JSON.
+// MarshalText makes a Protocol "TCP", "UDP", "SCTP" or "any" in JSON.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // Method is how a packet gets from the balancer to its server; the names are
@@ -55,9 +61,31 @@ type Method string
 
 // The forwarding methods.
 const (
+	NAT       Method = "nat"        // rewrites the destination; the balancer is the servers' gateway
 	FullNAT   Method = "fullnat"    // rewrites source and destination; the way back leads through the balancer
 	DirectNAT Method = "direct-nat" // rewrites the destination; the server's node restores the VIP
-	Tunnel    Method = "tunnel"     // IP in IP; the server's node takes it off
+	DR        Method = "dr"         // rewrites the MAC address; server on the same segment, VIP on its loopback
+	Tunnel    Method = "tunnel"     // encapsulates; the server's node takes it off
+)
+
+// Encapsulation is how a tunnel wraps a packet.
+type Encapsulation string
+
+// The encapsulations.
+const (
+	IPIP Encapsulation = "ipip" // IP in IP, of whatever families meet
+	GUE  Encapsulation = "gue"  // in UDP (draft-ietf-intarea-gue), as routers and NICs spread it best
+)
+
+// Survival is how an established flow stays with its server when servers or
+// balancers change.
+type Survival string
+
+// The ways to survive.
+const (
+	SecondChance Survival = "second-chance" // packets name the servers that may know them; no state in the balancer
+	FlowTable    Survival = "flow-table"    // the balancer remembers flows
+	NoSurvival   Survival = "none"          // the ring alone
 )
 
 // Scheduler is how a server is chosen for a new flow.
@@ -65,32 +93,65 @@ type Scheduler string
 
 // The schedulers.
 const (
-	Maglev     Scheduler = "maglev"
-	RoundRobin Scheduler = "rr"
+	Maglev             Scheduler = "maglev"
+	RoundRobin         Scheduler = "rr"
+	WeightedRoundRobin Scheduler = "wrr"
+	LeastConn          Scheduler = "lc"
+	WeightedLeastConn  Scheduler = "wlc"
+	SourceHash         Scheduler = "sh"
+	DestinationHash    Scheduler = "dh"
+	PowerOfTwo         Scheduler = "p2c" // the less loaded of two taken at random
 )
 
 // Methods and Schedulers list the valid values, in the order they are told to
 // a user.
 var (
-	Methods    = []Method{FullNAT, DirectNAT, Tunnel}
-	Schedulers = []Scheduler{Maglev, RoundRobin}
+	Methods        = []Method{NAT, FullNAT, DirectNAT, DR, Tunnel}
+	Encapsulations = []Encapsulation{IPIP, GUE}
+	Survivals      = []Survival{SecondChance, FlowTable, NoSurvival}
+	Schedulers     = []Scheduler{
+		Maglev, RoundRobin, WeightedRoundRobin, LeastConn, WeightedLeastConn, SourceHash, DestinationHash, PowerOfTwo,
+	}
 )
 
-// Key is what a client addresses: one VIP, port and protocol.
+// Key is what a client addresses: a VIP, a port and a protocol; or a range of
+// ports; or the whole address.
 type Key struct {
-	VIP      netip.Addr
-	Port     uint16
+	VIP  netip.Addr
+	Port uint16
+	// Last ends a range of ports, itself included; 0 for one port alone.
+	// Port 0 to Last 65535 is the whole address.
+	Last     uint16
 	Protocol Protocol
 }
 
-// String gives "TCP 10.1.1.1:80".
+// Range says that k is for several ports: such a frontend's backends may have
+// port 0, for the one that the client addressed.
+func (k Key) Range() bool { return k.Last != 0 }
+
+// String gives "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
 func (k Key) String() string {
+	switch {
+	case k.Range() && k.Port == 0:
+		return fmt.Sprintf("%s %s:*", k.Protocol, host(k.VIP))
+	case k.Range():
+		return fmt.Sprintf("%s %s-%d", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port), k.Last)
+	}
 	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
 }
 
-// Compare orders keys by address, port and protocol.
+// host writes an address as it stands before a port.
+func host(a netip.Addr) string {
+	if a.Is4() {
+		return a.String()
+	}
+	return "[" + a.String() + "]"
+}
+
+// Compare orders keys by address, ports and protocol.
 func (k Key) Compare(o Key) int {
-	return cmp.Or(k.VIP.Compare(o.VIP), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
+	return cmp.Or(k.VIP.Compare(o.VIP), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Last, o.Last),
+		cmp.Compare(k.Protocol, o.Protocol))
 }
 
 // Backend is one real server behind a frontend.
@@ -103,6 +164,12 @@ type Backend struct {
 	Name string
 	// Node is where the server runs, where that is known.
 	Node string
+	// MaxConns is the number of connections from which on it gets no new
+	// ones (keepalived's uthreshold); 0: no limit.
+	MaxConns uint32
+	// Since is when it began to take flows, where that is known: by it every
+	// balancer, also one that has just started, knows who had a flow before.
+	Since time.Time
 }
 
 // Draining says that a backend takes no new flows.
@@ -165,19 +232,39 @@ var DefaultHealthCheck = HealthCheck{
 	Kind: CheckTCP, Path: "/", Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2,
 }
 
+// Limits bound what one client, or all together, may send to a frontend; what
+// is more is dropped. 0: no limit.
+type Limits struct {
+	// ClientPackets and ClientOpens are of one client address, a second.
+	// Opens are packets that begin a flow: SYN, INIT, and with UDP every one.
+	ClientPackets, ClientOpens uint32
+	// Packets and Opens are of all clients together, on this balancer.
+	Packets, Opens uint32
+}
+
 // Service is one load-balanced service. A Service is never changed once it is
 // published: a source that learns of a change publishes a new one.
 type Service struct {
 	ID ID
 	// Created decides between two Services that claim the same Key: the
 	// older wins; equal ages go by ID.
-	Created   time.Time
-	Method    Method
-	Scheduler Scheduler
+	Created time.Time
+	Method  Method
+	// Encapsulation is the tunnel's; empty for other methods.
+	Encapsulation Encapsulation
+	Scheduler     Scheduler
 	// RingSize is the number of slots of the Maglev ring, a prime; all
 	// balancers must use the same.
 	RingSize int
-	Health   HealthCheck
+	Survival Survival
+	// Affinity sends a client to the server that it had last, for so long
+	// after its last packet (ClientIP); 0: none.
+	Affinity time.Duration
+	// Allow, where there are any, are the only clients that are served; Deny
+	// are not, also where Allow has them.
+	Allow, Deny []netip.Prefix
+	Limits      Limits
+	Health      HealthCheck
 	// Panic keeps all servers in service when every one fails its checks.
 	Panic bool
 	// Prefixes are announced in place of each VIP's own /32 or /128 that they
