@@ -37,8 +37,7 @@ func (v *validator) ports(before []Frontend, k Key, field string) {
 	}
 	v.check(k.Last > k.Port, field+".last", "%d-%d is not a range of ports; want the lower port first, as in 8000-8999", k.Port, k.Last)
 	for _, o := range before {
-		overlap := o.VIP == k.VIP && o.Protocol == k.Protocol && o.Range() && o.Last >= k.Port && o.Port <= k.Last
-		v.check(!overlap, field+".port", "%s overlaps %s; a port can be of one range only", k, o.Key)
+		v.check(!o.Overlaps(k), field+".port", "%s overlaps %s; a port can be of one range only", k, o.Key)
 	}
 }
 
