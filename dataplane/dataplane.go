@@ -7,28 +7,9 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
-
-// Frontend is what a data plane is asked to hold for one VIP:port.
-type Frontend struct {
-	service.Key
-	// What follows is as in service.Service.
-	Method        service.Method
-	Encapsulation service.Encapsulation
-	Scheduler     service.Scheduler
-	RingSize      int
-	Survival      service.Survival
-	Affinity      time.Duration
-	Allow, Deny   []netip.Prefix
-	Limits        service.Limits
-	// Backends are those to serve, sorted by address; weight 0 drains: flows
-	// that are established stay, no new ones come. Never empty.
-	Backends []service.Backend
-}
 
 // ErrUnsupported is what a data plane answers, wrapped with a reason, to a
 // Frontend that it cannot serve as asked.

@@ -20,29 +20,29 @@ var (
 // Decision is where a packet goes.
 type Decision struct {
 	Server netip.AddrPort
-	// Second may know the flow where Server does not; the zero value where
-	// nobody can.
-	Second netip.AddrPort
+	// Older may know the flow where Server does not, to be asked in this
+	// order; the last may be Server itself, which then takes it.
+	Older []netip.AddrPort
 }
 
-// Forward decides on one packet of a flow, of the given length; syn says that
-// it opens a TCP connection. It counts and, where the scheduler or the method
+// Forward decides on one packet of a flow, of the given length; opens says
+// that it is a SYN or an INIT. It counts and, where the scheduler or the method
 // needs it, remembers the flow, as every data plane does.
-func (d *DataPlane) Forward(flow schedule.Flow, syn bool, length int) (Decision, error) {
+func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f, ok := d.frontends[flow.Key]
 	if !ok {
 		return Decision{}, d.whyNot(flow.VIP)
 	}
-	slot, fresh := f.choose(flow, syn)
-	if slot.First == 0 {
+	id, chain, fresh := f.choose(flow, opens)
+	if id == 0 {
 		return Decision{}, ErrNoServer
 	}
-	f.count(slot.First, fresh, length)
-	decision := Decision{Server: f.ids[slot.First].Addr}
-	if slot.Second != 0 {
-		decision.Second = f.ids[slot.Second].Addr
+	f.count(id, fresh, length)
+	decision := Decision{Server: f.ids[id].Addr}
+	for _, id := range chain {
+		decision.Older = append(decision.Older, f.ids[id].Addr)
 	}
 	return decision, nil
 }
@@ -57,28 +57,37 @@ func (d *DataPlane) whyNot(dst netip.Addr) error {
 	return ErrNotOurs
 }
 
-// choose gives the server of a packet and says whether it begins a flow.
-func (f *frontend) choose(flow schedule.Flow, syn bool) (slot ring.Slot, fresh bool) {
-	if f.Method != service.FullNAT && f.Scheduler == service.Maglev {
-		if len(f.slots) == 0 {
-			return ring.Slot{}, false
-		}
-		slot = schedule.Maglev(f.slots, flow)
-		if syn || flow.Protocol != service.TCP {
-			slot.Second = 0 // a new flow is First's, and UDP has no second chance
-		} else if slot.First == 0 {
-			slot = ring.Slot{First: slot.Second}
-		}
-		return slot, syn
+// choose gives the server of a packet, whom it names beside, and whether it
+// begins a flow.
+func (f *frontend) choose(flow schedule.Flow, opens bool) (id ring.ID, chain []ring.ID, fresh bool) {
+	if f.Stateful() {
+		id, fresh = f.remember(flow)
+		return id, nil, fresh
 	}
+	if len(f.slots) == 0 {
+		return 0, nil, false
+	}
+	slot := schedule.Maglev(f.slots, flow)
+	if !f.SecondChance() || opens && flow.Protocol != service.UDP {
+		return slot.First, nil, opens
+	}
+	chain = slot.Chain(flow.Protocol)
+	if slot.First == 0 && len(chain) > 0 {
+		return chain[0], chain[1:], opens
+	}
+	return slot.First, chain, opens
+}
+
+// remember gives the server that has a flow, or gives it one.
+func (f *frontend) remember(flow schedule.Flow) (id ring.ID, fresh bool) {
 	if id, known := f.flows[flow]; known {
-		return ring.Slot{First: id}, false
+		return id, false
 	}
-	id := f.next(flow)
+	id = f.next(flow)
 	if id != 0 {
 		f.flows[flow] = id
 	}
-	return ring.Slot{First: id}, id != 0
+	return id, id != 0
 }
 
 // next gives the server of a new flow.

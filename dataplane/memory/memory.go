@@ -64,14 +64,9 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	}
 	next.Backends = slices.Clone(want.Backends)
 	members := d.members(before, next)
-	if want.Scheduler == service.RoundRobin {
-		next.slots = ring.RoundRobin(members)
-	} else {
-		slots, err := ring.Maglev(before.slots, want.RingSize, members)
-		if err != nil {
-			return err
-		}
-		next.slots = slots
+	var err error
+	if next.slots, err = ring.For(want.Scheduler, before.slots, want.RingSize, members); err != nil {
+		return err
 	}
 	for flow, id := range before.flows {
 		if _, stays := next.ids[id]; stays {
@@ -99,7 +94,7 @@ func (d *DataPlane) members(before, next *frontend) []ring.Member {
 		}
 		next.ids[id] = b
 		next.counters.Backends[name] = before.counters.Backends[name]
-		members = append(members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight})
+		members = append(members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight, Since: b.Since})
 	}
 	return members
 }

@@ -7,20 +7,44 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/maglev"
+	"github.com/fairlead/fairlead/service"
 )
 
 // ID is a data plane's own number for one backend of one frontend; 0 is none.
 type ID = uint32
 
+// Depth is how many servers a slot remembers beside its owner.
+const Depth = 5
+
+// joins is how many of the latest times at which members began a ring looks
+// back on.
+const joins = 4
+
 // Slot is one place of a ring.
 type Slot struct {
 	// First takes the slot's new flows; none where every backend drains.
 	First ID
-	// Second may hold flows that are older than First's ownership; none
-	// where nobody can. What First does not know is sent on to it.
-	Second ID
+	// Older may hold flows that are older than First's ownership, the likely
+	// ones first, with zeros at the end. What First does not know is sent on
+	// to them, one after the other.
+	Older [Depth]ID
+}
+
+// Chain gives those whom a packet names that may be of an older flow. With UDP
+// any packet may be one, so who owns the slot stands at the end too: what
+// nobody knows comes back to it as a new flow.
+func (s Slot) Chain(p service.Protocol) []ID {
+	n := slices.Index(s.Older[:], 0)
+	if n < 0 {
+		n = Depth
+	}
+	if p != service.UDP || n == 0 || s.First == 0 {
+		return slices.Clone(s.Older[:n])
+	}
+	return append(slices.Clone(s.Older[:min(n, Depth-1)]), s.First)
 }
 
 // Member is a backend with its number. A data plane must keep a backend's
@@ -29,44 +53,116 @@ type Member struct {
 	ID     ID
 	Addr   netip.AddrPort
 	Weight uint32
+	// Since is when it began to take flows; zero for always.
+	Since time.Time
 }
 
-// Maglev gives the ring that follows prev (nil for the first one).
+// For gives the slots of a scheduler: rings that follow prev and have size
+// slots where the flow's hash says the slot, and else those of RoundRobin,
+// WeightedRoundRobin or Members.
+func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+	switch s {
+	case service.RoundRobin:
+		return RoundRobin(members), nil
+	case service.WeightedRoundRobin, service.PowerOfTwo:
+		return WeightedRoundRobin(members), nil
+	case service.LeastConn, service.WeightedLeastConn:
+		return Members(members), nil
+	}
+	return Maglev(prev, size, members)
+}
+
+// Maglev gives the ring that follows prev (nil for the first one), for the
+// schedulers maglev, sh and dh, which differ in what they hash alone.
 //
 // Who is first depends on the members alone, so that every balancer agrees.
-// Second is, of these, the first that is another member than First: who would
-// own the slot if no member were draining (which every balancer knows alike,
-// also one that has just started); prev's First; prev's Second.
+// Older are, of these, each once, and no other than members: who would own the
+// slot if no member were draining; who owned it before each of the latest times
+// at which members began, the latest first; prev's First; prev's Older. All but
+// prev's every balancer knows alike, also one that has just started.
 func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	first, err := owners(size, members, func(m Member) uint32 { return m.Weight })
+	rings, err := history(size, members)
 	if err != nil {
 		return nil, err
 	}
-	undrained := first
-	if slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 }) {
-		if undrained, err = owners(size, members, undrainedWeight(members)); err != nil {
-			return nil, err
-		}
-	}
-	present := make(map[ID]bool, len(members))
-	for _, m := range members {
-		present[m.ID] = true
-	}
 	slots := make([]Slot, size)
+	present := newSet(members)
 	for i := range slots {
-		slots[i].First = first[i]
-		before := Slot{}
-		if len(prev) == size {
-			before = prev[i]
+		s := &slots[i]
+		s.First = rings[0][i]
+		n := 0
+		for _, past := range rings[1:] {
+			n = s.add(n, past[i])
 		}
-		for _, id := range [...]ID{undrained[i], before.First, before.Second} {
-			if id != first[i] && present[id] {
-				slots[i].Second = id
+		if len(prev) != size {
+			continue
+		}
+		before := &prev[i]
+		if present.has(before.First) {
+			n = s.add(n, before.First)
+		}
+		for _, id := range before.Older {
+			if id == 0 {
 				break
+			}
+			if present.has(id) {
+				n = s.add(n, id)
 			}
 		}
 	}
 	return slots, nil
+}
+
+// add remembers one more, if it is one, and gives how many there are.
+func (s *Slot) add(n int, id ID) int {
+	if id == 0 || id == s.First || n == Depth {
+		return n
+	}
+	for _, known := range s.Older[:n] {
+		if known == id {
+			return n
+		}
+	}
+	s.Older[n] = id
+	return n + 1
+}
+
+// history gives the owners of all slots: now, were nobody draining, and before
+// each of the latest joins, as members drain now and were nobody draining.
+func history(size int, members []Member) ([][]ID, error) {
+	weights := []func(Member) uint32{func(m Member) uint32 { return m.Weight }}
+	if slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 }) {
+		weights = append(weights, undrainedWeight(members))
+	}
+	var rings [][]ID
+	for _, its := range append([][]Member{members}, olderMembers(members)...) {
+		for _, weight := range weights {
+			r, err := owners(size, its, weight)
+			if err != nil {
+				return nil, err
+			}
+			rings = append(rings, r)
+		}
+	}
+	return rings, nil
+}
+
+// olderMembers gives, for each of the latest times at which members began,
+// those that were there before it.
+func olderMembers(members []Member) (sets [][]Member) {
+	var times []time.Time
+	for _, m := range members {
+		times = append(times, m.Since)
+	}
+	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
+	times = slices.CompactFunc(times, time.Time.Equal)
+	for _, t := range times[:min(len(times), joins)] {
+		older := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Since.Before(t) })
+		if len(older) > 0 {
+			sets = append(sets, older)
+		}
+	}
+	return sets
 }
 
 // undrainedWeight gives a draining member the greatest weight around, because
@@ -97,17 +193,28 @@ func owners(size int, members []Member, weight func(Member) uint32) ([]ID, error
 	return ids, nil
 }
 
-// RoundRobin gives the ring of the rr scheduler, which takes its slots in
-// turn: every member that does not drain, in the order of addresses. The flow
-// table, not the slot, keeps a flow where it is.
-func RoundRobin(members []Member) []Slot {
-	members = slices.Clone(members)
-	slices.SortFunc(members, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
-	var slots []Slot
-	for _, m := range members {
-		if m.Weight > 0 {
-			slots = append(slots, Slot{First: m.ID})
-		}
+// set is a set of IDs, a bit each, from the lowest on.
+type set struct {
+	lowest ID
+	bits   []uint64
+}
+
+func newSet(members []Member) set {
+	if len(members) == 0 {
+		return set{}
 	}
-	return slots
+	low, high := members[0].ID, members[0].ID
+	for _, m := range members {
+		low, high = min(low, m.ID), max(high, m.ID)
+	}
+	s := set{low, make([]uint64, (high-low)/64+1)}
+	for _, m := range members {
+		s.bits[(m.ID-low)/64] |= 1 << ((m.ID - low) % 64)
+	}
+	return s
+}
+
+func (s set) has(id ID) bool {
+	at := id - s.lowest // of an id below, this is beyond the end
+	return int(at/64) < len(s.bits) && s.bits[at/64]>>(at%64)&1 == 1
 }
