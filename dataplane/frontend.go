@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -48,8 +49,16 @@ func (f Frontend) SecondChance() bool {
 	return !f.Stateful() && (f.Survival == service.SecondChance || f.Survival == "" && f.Method != service.DR)
 }
 
-// ByClient says that the ring of f is asked by the client's address alone.
-func (f Frontend) ByClient() bool { return f.Scheduler == service.SourceHash || f.Affinity > 0 }
+// HashBy is what of a flow says its slot.
+func (f Frontend) HashBy() schedule.By {
+	switch {
+	case f.Scheduler == service.DestinationHash:
+		return schedule.ByVIP
+	case f.Scheduler == service.SourceHash || f.Affinity > 0:
+		return schedule.ByClient
+	}
+	return schedule.ByFlow
+}
 
 // Guarded says that not every packet to f is let in.
 func (f Frontend) Guarded() bool {

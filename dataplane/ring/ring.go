@@ -4,12 +4,10 @@
 package ring
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/fairlead/fairlead/maglev"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -57,10 +55,21 @@ type Member struct {
 	Since time.Time
 }
 
-// For gives the slots of a scheduler: rings that follow prev and have size
+// For gives the slots of a scheduler, as Builder.For does, without a memory.
+func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+	return NewBuilder(0).For(s, prev, size, members)
+}
+
+// Maglev gives the ring that follows prev, as Builder.Maglev does, without a
+// memory.
+func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
+	return NewBuilder(0).Maglev(prev, size, members)
+}
+
+// For gives the slots of a scheduler: a ring that follows prev and has size
 // slots where the flow's hash says the slot, and else those of RoundRobin,
 // WeightedRoundRobin or Members.
-func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
 	switch s {
 	case service.RoundRobin:
 		return RoundRobin(members), nil
@@ -69,7 +78,7 @@ func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, 
 	case service.LeastConn, service.WeightedLeastConn:
 		return Members(members), nil
 	}
-	return Maglev(prev, size, members)
+	return b.Maglev(prev, size, members)
 }
 
 // Maglev gives the ring that follows prev (nil for the first one), for the
@@ -80,37 +89,46 @@ func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, 
 // slot if no member were draining; who owned it before each of the latest times
 // at which members began, the latest first; prev's First; prev's Older. All but
 // prev's every balancer knows alike, also one that has just started.
-func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	rings, err := history(size, members)
+func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
+	rings, err := b.history(size, members)
 	if err != nil {
 		return nil, err
 	}
 	slots := make([]Slot, size)
-	present := newSet(members)
 	for i := range slots {
 		s := &slots[i]
-		s.First = rings[0][i]
+		s.First = rings[0].owner(i)
 		n := 0
 		for _, past := range rings[1:] {
-			n = s.add(n, past[i])
+			n = s.add(n, past.owner(i))
 		}
-		if len(prev) != size {
-			continue
+	}
+	if len(prev) == size {
+		follow(slots, prev, newSet(members))
+	}
+	return slots, nil
+}
+
+// follow lets slots remember what is present of those before.
+func follow(slots, prev []Slot, present set) {
+	for i := range slots {
+		s, before := &slots[i], &prev[i]
+		if before.First == s.First && before.Older[0] == 0 {
+			continue // nearly everywhere
 		}
-		before := &prev[i]
+		n := 0
+		for n < Depth && s.Older[n] != 0 {
+			n++
+		}
 		if present.has(before.First) {
 			n = s.add(n, before.First)
 		}
 		for _, id := range before.Older {
-			if id == 0 {
-				break
-			}
-			if present.has(id) {
+			if id != 0 && present.has(id) {
 				n = s.add(n, id)
 			}
 		}
 	}
-	return slots, nil
 }
 
 // add remembers one more, if it is one, and gives how many there are.
@@ -125,72 +143,6 @@ func (s *Slot) add(n int, id ID) int {
 	}
 	s.Older[n] = id
 	return n + 1
-}
-
-// history gives the owners of all slots: now, were nobody draining, and before
-// each of the latest joins, as members drain now and were nobody draining.
-func history(size int, members []Member) ([][]ID, error) {
-	weights := []func(Member) uint32{func(m Member) uint32 { return m.Weight }}
-	if slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 }) {
-		weights = append(weights, undrainedWeight(members))
-	}
-	var rings [][]ID
-	for _, its := range append([][]Member{members}, olderMembers(members)...) {
-		for _, weight := range weights {
-			r, err := owners(size, its, weight)
-			if err != nil {
-				return nil, err
-			}
-			rings = append(rings, r)
-		}
-	}
-	return rings, nil
-}
-
-// olderMembers gives, for each of the latest times at which members began,
-// those that were there before it.
-func olderMembers(members []Member) (sets [][]Member) {
-	var times []time.Time
-	for _, m := range members {
-		times = append(times, m.Since)
-	}
-	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
-	times = slices.CompactFunc(times, time.Time.Equal)
-	for _, t := range times[:min(len(times), joins)] {
-		older := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Since.Before(t) })
-		if len(older) > 0 {
-			sets = append(sets, older)
-		}
-	}
-	return sets
-}
-
-// undrainedWeight gives a draining member the greatest weight around, because
-// the one that it had is no longer known.
-func undrainedWeight(members []Member) func(Member) uint32 {
-	greatest := uint32(1)
-	for _, m := range members {
-		greatest = max(greatest, m.Weight)
-	}
-	return func(m Member) uint32 { return cmp.Or(m.Weight, greatest) }
-}
-
-func owners(size int, members []Member, weight func(Member) uint32) ([]ID, error) {
-	backends := make([]maglev.Backend, len(members))
-	for i, m := range members {
-		backends[i] = maglev.Backend{ID: m.Addr, Weight: weight(m)}
-	}
-	ring, err := maglev.Build(size, backends)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]ID, size)
-	for i, owner := range ring {
-		if owner != maglev.None {
-			ids[i] = members[owner].ID
-		}
-	}
-	return ids, nil
 }
 
 // set is a set of IDs, a bit each, from the lowest on.
