@@ -1,23 +1,41 @@
 package xdp
 
+import "fmt"
+
 // pool gives out the numbers from first up to but not including end, the
-// lowest free one first. A number that is given back rests until wake: somebody
-// may still be looking it up.
+// lowest free one first. A number that is given back rests: somebody may still
+// be looking it up.
 type pool struct {
 	what       string // and the mend, for errors
 	first, end uint32
-	used       map[uint32]bool
+	// rouse waits until nobody can be looking up what rests, and wakes it.
+	rouse func() error
+	used  map[uint32]bool
 	// free is not above the lowest free number.
 	free    uint32
 	resting []uint32
 }
 
-func newPool(what string, first, end uint32) pool {
-	return pool{what: what, first: first, end: end, used: map[uint32]bool{}, free: first}
+func newPool(what string, first, end uint32, rouse func() error) pool {
+	return pool{what: what, first: first, end: end, rouse: rouse, used: map[uint32]bool{}, free: first}
 }
 
-// take says false where there is none.
-func (p *pool) take() (uint32, bool) {
+func (p *pool) take() (uint32, error) {
+	if id, ok := p.lowest(); ok {
+		return id, nil
+	}
+	if len(p.resting) > 0 {
+		if err := p.rouse(); err != nil {
+			return 0, err
+		}
+		if id, ok := p.lowest(); ok {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("xdp: all %d %s are in use", p.end-p.first, p.what)
+}
+
+func (p *pool) lowest() (uint32, bool) {
 	for ; p.free < p.end; p.free++ {
 		if !p.used[p.free] {
 			p.used[p.free] = true

@@ -231,14 +231,16 @@ func (m *ringMemory) at(p place) []uint64 {
 }
 
 // write makes the slots of a place these, one after the other: traffic sees
-// each either as it was or as it is to be.
-func (m *ringMemory) write(p place, words []uint64) {
+// each either as it was or as it is to be. It gives the words that were replaced.
+func (m *ringMemory) write(p place, words []uint64) (replaced []uint64) {
 	now := m.at(p)
 	for i, w := range words {
 		if now[i] != w {
+			replaced = append(replaced, now[i])
 			atomic.StoreUint64(&now[i], w)
 		}
 	}
+	return replaced
 }
 
 func (s *segment) close() error {
