@@ -53,7 +53,8 @@ type Counts struct {
 	Flows uint64 `json:"flows"`
 }
 
-// FrontendCounters are the counters of one frontend and its backends.
+// FrontendCounters are the counters of one frontend and its backends. A data
+// plane may count a server that several frontends have once for all of them.
 type FrontendCounters struct {
 	Key      service.Key
 	Total    Counts
@@ -67,6 +68,8 @@ type Description struct {
 	// Attached says where and how: one line an interface, with the reason
 	// for every fall-back ("eth0: generic: driver has no native XDP").
 	Attached []string `json:"attached,omitempty"`
+	// Warnings are what it cannot do as well as it should, with the mend.
+	Warnings []string `json:"warnings,omitempty"`
 	// Drops are packets dropped, by the name of the reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }

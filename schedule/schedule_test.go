@@ -28,6 +28,17 @@ func TestHashIsReproducible(t *testing.T) {
 	}
 }
 
+// The same goldens hold for the program: dataplane/xdp, TestAddrHash.
+func TestAddrHashIsReproducible(t *testing.T) {
+	for a, want := range map[string]uint32{
+		"10.1.1.1": 0x303ac0ec, "::ffff:10.1.1.1": 0x303ac0ec, "10.1.1.2": 0xa22f4f7e, "2001:db8:1::1": 0xc0da3035, "::": 0,
+	} {
+		if got := AddrHash(netip.MustParseAddr(a)); got != want {
+			t.Errorf("AddrHash(%s) = %#x, want %#x", a, got, want)
+		}
+	}
+}
+
 // Neighbouring clients and ports must not fall on neighbouring slots: chi
 // squared over 64 cells stays near its expectation of 63.
 func TestHashSpreads(t *testing.T) {
