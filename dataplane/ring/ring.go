@@ -90,7 +90,7 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 // at which members began, the latest first; prev's First; prev's Older. All but
 // prev's every balancer knows alike, also one that has just started.
 func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	rings, err := b.history(size, members)
+	rings, err := b.history(size, members, len(prev) == size)
 	if err != nil {
 		return nil, err
 	}
