@@ -95,6 +95,9 @@ func TestSlotsAreWellFormed(t *testing.T) {
 				ended, seen[id] = id == 0, true
 			}
 		}
+		if again := build(t, slots, ms); !slices.Equal(again, slots) {
+			t.Fatal("a ring that follows one of the same members is another")
+		}
 		prev = slots
 	}
 }
