@@ -33,7 +33,7 @@ func (d *DataPlane) openPins() (fresh bool, err error) {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
 	for _, f := range folders {
-		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own {
+		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own && f.Name() != layoutTwo {
 			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
 				"remove that folder (which stops its forwarding) and start again",
 				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), own)

@@ -66,12 +66,20 @@ func Open(c Config) (*DataPlane, error) {
 	if err := setSysctls(c.Interfaces); err != nil {
 		return nil, err
 	}
-	d := &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+	d := newDataPlane(c)
 	fresh, err := d.openPins()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.open(); err != nil {
+	old, err := d.openPredecessor()
+	if err != nil {
+		return nil, errors.Join(err, d.pins.Close())
+	}
+	if err := d.open(old); err != nil {
+		if old != nil {
+			// What is already taken over stays so; the next Open goes on.
+			return nil, errors.Join(err, old.pins.Close(), d.Close())
+		}
 		if fresh {
 			return nil, errors.Join(err, d.Detach())
 		}
@@ -80,17 +88,30 @@ func Open(c Config) (*DataPlane, error) {
 	return d, nil
 }
 
-func (d *DataPlane) open() error {
+func newDataPlane(c Config) *DataPlane {
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+}
+
+func (d *DataPlane) open(old *predecessor) error {
 	if err := d.load(); err != nil {
 		return err
 	}
 	if err := d.read(); err != nil {
 		return err
 	}
-	if err := d.attach(); err != nil {
+	if old == nil {
+		if err := d.attach(nil); err != nil {
+			return err
+		}
+		return d.unpinOldSteps()
+	}
+	if err := d.inherit(old); err != nil {
 		return err
 	}
-	return d.unpinOldSteps()
+	if err := d.attach(old.pins); err != nil {
+		return err
+	}
+	return errors.Join(d.unpinOldSteps(), old.remove())
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
