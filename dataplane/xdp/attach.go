@@ -193,7 +193,11 @@ func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 	if d.config.Mode == Auto {
 		reason = losesNative(nic)
 	}
-	l, err := d.attachAs(nic, d.config.Mode == Generic || reason != "")
+	generic := d.config.Mode == Generic || reason != ""
+	l, err := d.attachAs(nic, generic)
+	if err != nil && !generic {
+		err = withParts(nic, err)
+	}
 	if err != nil && d.config.Mode == Auto && reason == "" {
 		reason = fmt.Sprintf("native refused: %v", err)
 		l, err = d.attachAs(nic, true)

@@ -180,11 +180,11 @@ func (d *DataPlane) unpinOldSteps() error {
 	return nil
 }
 
-// anyVeth says whether an interface is one end of a veth pair.
+// anyVeth says whether an interface is one end of a veth pair, or made of one.
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
-		link, err := netlink.LinkByName(name)
-		return err == nil && link.Type() == "veth"
+		nic, err := netlink.LinkByName(name)
+		return err == nil && usesVeth(nic)
 	})
 }
 

@@ -161,7 +161,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 		t.Errorf("lists\n %s\nwant\n %s", got, want)
 	}
 	second := d.held[changed.Key].members.find(netip.MustParseAddrPort("[fd05::2]:9")).id
-	for i, s := range d.readRing(d.held[changed.Key]) {
+	for i, s := range d.readRing(d.held[changed.Key], nil) {
 		first := d.held[changed.Key].members.find(netip.MustParseAddrPort(servers[true])).id
 		if s.First == second && s.Older[0] != first || s.First != second && s.Older[0] != second {
 			t.Fatalf("slot %d has forgotten who owned it: %+v", i, s)

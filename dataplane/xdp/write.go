@@ -149,7 +149,10 @@ func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
 	case c.before == nil:
 		return nil
 	}
-	prev := d.readRing(c.before)
+	prev := d.readRing(c.before, d.slots)
+	if prev != nil {
+		d.slots = prev
+	}
 	renumber(prev, c.before.members, c.after.members)
 	return prev
 }

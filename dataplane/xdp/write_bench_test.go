@@ -80,21 +80,35 @@ func segmentsOf(d *DataPlane) (n int) {
 }
 
 // BenchmarkChange replaces one of 100 servers on a ring of 65,537 slots, each
-// time another one.
+// time another one: servers whose age nobody tells, and those of which the
+// latest is always the youngest.
 func BenchmarkChange(b *testing.B) {
+	b.Run("no ages", func(b *testing.B) { benchmarkChange(b, false) })
+	b.Run("ages", func(b *testing.B) { benchmarkChange(b, true) })
+}
+
+func benchmarkChange(b *testing.B, ages bool) {
 	n := newNet(b)
 	d := n.open(b, roomy())
 	f := wide(0, 65537)
+	if !ages {
+		for j := range f.Backends {
+			f.Backends[j].Since = time.Time{}
+		}
+	}
 	upsert(b, d, f)
-	key, i := f.Key, 0
 	var moved float64
 	var spent, slowest time.Duration
+	i := 0
 	for b.Loop() {
 		b.StopTimer()
-		before := d.readRing(d.held[key])
-		gone := d.held[key].members.find(f.Backends[i%100].Addr).id
-		f.Backends = slices.Clone(f.Backends)
-		f.Backends[i%100].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(10 + i%200), byte(i%100 + 1)}), 8080)
+		before := d.readRing(d.held[f.Key], nil)
+		one := &f.Backends[i%100]
+		gone := d.held[f.Key].members.find(one.Addr).id
+		one.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(10 + i%200), byte(i%100 + 1)}), 8080)
+		if ages {
+			one.Since = time.Unix(int64(1800000000+i), 0)
+		}
 		want := f
 		want.Backends = service.SortBackends(slices.Clone(f.Backends))
 		b.StartTimer()
@@ -103,8 +117,8 @@ func BenchmarkChange(b *testing.B) {
 		took := cpu.stop(b)
 		b.StopTimer()
 		spent, slowest = spent+took, max(slowest, took)
-		fresh := d.held[key].members.find(f.Backends[i%100].Addr).id
-		moved = max(moved, movedShare(before, d.readRing(d.held[key]), gone, fresh))
+		fresh := d.held[f.Key].members.find(one.Addr).id
+		moved = max(moved, movedShare(before, d.readRing(d.held[f.Key], nil), gone, fresh))
 		i++
 		b.StartTimer()
 	}

@@ -39,8 +39,10 @@ type DataPlane struct {
 	chains     chainTable
 	ringMemory ringMemory
 	builder    *ring.Builder
-	ranges     extents // of port_ranges
-	nats       int     // frontends of the method nat
+	slots      []ring.Slot // memory for the ring before,
+	words      []uint64    // and for the next one
+	ranges     extents     // of port_ranges
+	nats       int         // frontends of the method nat
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
