@@ -77,17 +77,16 @@ func Open(c Config) (*DataPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.pins.Close())
 	}
-	if err := d.open(old); err != nil {
-		if old != nil {
-			// What is already taken over stays so; the next Open goes on.
-			return nil, errors.Join(err, old.pins.Close(), d.Close())
-		}
-		if fresh {
-			return nil, errors.Join(err, d.Detach())
-		}
-		return nil, errors.Join(err, d.Close())
+	err = d.open(old)
+	switch {
+	case err == nil:
+		return d, nil
+	case old != nil:
+		return nil, errors.Join(err, d.giveUp(old))
+	case fresh:
+		return nil, errors.Join(err, d.Detach())
 	}
-	return d, nil
+	return nil, errors.Join(err, d.Close())
 }
 
 func newDataPlane(c Config) *DataPlane {

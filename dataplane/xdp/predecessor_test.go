@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -21,9 +23,9 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// two is the data plane of layout 2, by its last object: testdata/balancer-v2.o.gz
+// oldTwo is the data plane of layout 2, by its last object: testdata/balancer-v2.o.gz
 // is dataplane/xdp/balancer_bpfel.o as it was before layout 3.
-type two struct {
+type oldTwo struct {
 	t    *testing.T
 	path string
 	*ebpf.Collection
@@ -31,7 +33,7 @@ type two struct {
 	lastServer uint32
 }
 
-func openTwo(t *testing.T, n *testNet, c Config) *two {
+func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 	t.Helper()
 	packed, err := os.ReadFile("testdata/balancer-v2.o.gz")
 	must(t, err)
@@ -50,7 +52,7 @@ func openTwo(t *testing.T, n *testNet, c Config) *two {
 		}
 	}
 	must(t, spec.Variables["back_by_redirect"].Set(true))
-	o := &two{t: t, path: filepath.Join(c.PinDir, layoutTwo), inner: spec.Maps["rings"].InnerMap.Copy()}
+	o := &oldTwo{t: t, path: filepath.Join(c.PinDir, layoutTwo), inner: spec.Maps["rings"].InnerMap.Copy()}
 	must(t, os.MkdirAll(o.path, 0o700))
 	t.Cleanup(func() { os.RemoveAll(o.path) })
 	o.Collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: o.path}})
@@ -77,7 +79,7 @@ func openTwo(t *testing.T, n *testNet, c Config) *two {
 
 // hold writes a frontend as layout 2 has it: ring says for each slot which of
 // the backends are first and second, counted from 1.
-func (o *two) hold(id uint32, f dataplane.Frontend, ring [][2]uint32) {
+func (o *oldTwo) hold(id uint32, f dataplane.Frontend, ring [][2]uint32) {
 	o.t.Helper()
 	for _, b := range f.Backends {
 		o.lastServer++
@@ -119,7 +121,7 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	c.Interfaces = []string{"eth0", "eth1"}
-	o := openTwo(t, n, c)
+	o := newOldTwo(t, n, c)
 	plain := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	plain.Encapsulation, plain.Survival = service.IPIP, service.SecondChance
 	changed := frontend(service.DirectNAT, vips[true], service.UDP, servers[true], "[fd05::2]:9")
@@ -148,7 +150,9 @@ func TestTakeOverOfLayoutTwo(t *testing.T) {
 	if now := n.attachedPrograms(t); now != before {
 		t.Fatalf("a failed Open made programs %v of %v", now, before)
 	}
-	must(t, os.RemoveAll(filepath.Join(c.PinDir, pinPrefix+"3")))
+	if _, err := os.Stat(filepath.Join(c.PinDir, ownFolder)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a failed Open left its folder: %v", err)
+	}
 	traffic.more("after a failed Open")
 
 	d := n.open(t, c)
@@ -183,7 +187,7 @@ func TestTakeOverIsResumed(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	c.Interfaces = []string{"eth0", "eth1"}
-	o := openTwo(t, n, c)
+	o := newOldTwo(t, n, c)
 	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
 	f.Encapsulation, f.Survival = service.IPIP, service.SecondChance
 	slots := make([][2]uint32, f.RingSize)
@@ -218,4 +222,71 @@ func TestTakeOverIsResumed(t *testing.T) {
 	if _, err := os.Stat(o.path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the old folder is still there: %v", err)
 	}
+}
+
+// Another size of a map: everything is written anew while it forwards, and
+// nothing is forgotten; a size that is too small changes nothing.
+func TestResize(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	d := n.open(t, c)
+	kept := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
+	upsert(t, d, kept)
+	drained := frontend(service.Tunnel, vips[true], service.UDP, servers[true], "[fd05::7]:9")
+	upsert(t, d, drained)
+	drained.Backends[1].Weight = 0
+	upsert(t, d, drained)
+	ranged := frontend(service.Tunnel, "10.1.1.1:8000", service.TCP, "172.16.5.8:0")
+	ranged.Last = 8999
+	upsert(t, d, ranged)
+	held, rings := listed(t, d), ringsByAddress(t, d)
+	traffic := n.steadyTraffic(t)
+	traffic.more("before")
+	must(t, d.Close())
+	for name, change := range map[string]func(*Config){
+		"MaxFrontends": func(c *Config) { c.MaxFrontends = 2 }, "MaxBackends": func(c *Config) { c.MaxBackends = 3 },
+	} {
+		small := c
+		change(&small)
+		n.refused(t, small, nil, name)
+		traffic.more("after a refusal of a smaller " + name)
+	}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.MaxFrontends = 128 },
+		func(c *Config) { c.MaxBackends, c.MaxMembers = 4, 4 },
+		func(c *Config) { c.MaxChains, c.MaxFlows = 10, 1024 },
+	} {
+		change(&c)
+		d = n.open(t, c)
+		traffic.more("after a change of sizes")
+		if now := listed(t, d); now != held {
+			t.Errorf("lists\n %s\nheld\n %s", now, held)
+		}
+		if now := ringsByAddress(t, d); now != rings {
+			t.Errorf("rings are\n %s\nwere\n %s", now, rings)
+		}
+		if names, err := os.ReadDir(c.PinDir); err != nil || len(names) != 1 {
+			t.Errorf("pins in %v, %v", names, err)
+		}
+		must(t, d.Close())
+	}
+	n.open(t, c)
+	traffic.end()
+}
+
+// ringsByAddress writes what all slots are.
+func ringsByAddress(t *testing.T, d *DataPlane) string {
+	t.Helper()
+	list, err := d.List()
+	must(t, err)
+	b := &strings.Builder{}
+	for _, f := range list {
+		fmt.Fprintln(b, f.Key)
+		ring, err := resized{d}.ring(f.Key)
+		must(t, err)
+		for _, slot := range ring {
+			fmt.Fprintln(b, slot)
+		}
+	}
+	return b.String()
 }
