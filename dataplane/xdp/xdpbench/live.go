@@ -214,7 +214,7 @@ type Run struct {
 
 // batch is how many frames the kernel sends before it lets the receivers
 // work; a veth's ring holds 256.
-const batch = 256
+const batch = 64
 
 // Run sends so many frames of so many flows (a power of two).
 func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {

@@ -48,6 +48,7 @@ type traffic struct {
 
 	began     time.Time
 	open      atomic.Int64
+	ready     atomic.Int64 // those that have been open once
 	exchanges atomic.Uint64
 	unopened  atomic.Uint64 // attempts to open one that failed
 	workers   sync.WaitGroup
@@ -69,28 +70,31 @@ func (t *traffic) start(ctx context.Context, n int, progress func(open int64)) e
 	for i := range n {
 		t.workers.Go(func() { t.connection(ctx, uint64(i), slots) })
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for limit := time.Now().Add(openLimit); t.open.Load() < int64(n); {
-		if time.Now().After(limit) {
+	for waited := 0; t.ready.Load() < int64(n); waited++ {
+		if time.Since(t.began) > openLimit {
 			return fmt.Errorf("only %d of %d connections could be opened within %s (%d attempts failed)",
-				t.open.Load(), n, openLimit, t.unopened.Load())
+				t.ready.Load(), n, openLimit, t.unopened.Load())
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			progress(t.open.Load())
+		if err := pause(ctx, openPace); err != nil {
+			return err
+		}
+		if waited%10 == 9 {
+			progress(t.ready.Load())
 		}
 	}
 	return nil
 }
 
-// openLimit is how long opening all connections may take.
-const openLimit = 2 * time.Minute
+// openLimit is how long opening all connections may take, openPace how often
+// they are counted.
+const (
+	openLimit = 2 * time.Minute
+	openPace  = 100 * time.Millisecond
+)
 
 // connection keeps the connection of that number open until ctx ends.
 func (t *traffic) connection(ctx context.Context, number uint64, slots chan struct{}) {
+	var ready sync.Once
 	for ctx.Err() == nil {
 		slots <- struct{}{}
 		conn, err := t.dialOne(ctx, number)
@@ -108,6 +112,7 @@ func (t *traffic) connection(ctx context.Context, number uint64, slots chan stru
 				first = false
 				<-slots
 				t.open.Add(1)
+				ready.Do(func() { t.ready.Add(1) })
 				t.mu.Lock()
 				t.first[server]++
 				t.mu.Unlock()
