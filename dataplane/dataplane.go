@@ -7,6 +7,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/fairlead/fairlead/service"
 )
