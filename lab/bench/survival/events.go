@@ -113,17 +113,8 @@ func (s *system) storm(ctx context.Context) (string, error) {
 }
 
 func (s *system) addBalancers(ctx context.Context) (string, error) {
-	s.mu.Lock()
-	before := len(s.balancers)
-	s.mu.Unlock()
-	err := s.startBalancers(ctx, 2)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for _, b := range s.balancers[min(before, len(s.balancers)):] {
-		names = append(names, "+"+b.pod.Name)
-	}
-	return strings.Join(names, " "), err
+	started, err := s.startBalancers(ctx, 2)
+	return "+" + strings.Join(started, " +"), err
 }
 
 // takeBalancer takes the oldest balancer that nobody has taken yet.

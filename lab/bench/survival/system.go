@@ -54,7 +54,7 @@ func (s *system) bringUp(ctx context.Context) error {
 	if err := s.writeAll(); err != nil {
 		return err
 	}
-	if err := s.startBalancers(ctx, s.opts.Balancers); err != nil {
+	if _, err := s.startBalancers(ctx, s.opts.Balancers); err != nil {
 		return err
 	}
 	return s.inService(ctx)
@@ -111,24 +111,25 @@ func (s *system) answers(ctx context.Context, pod paper.Pod) error {
 	return nil
 }
 
-// startBalancers adds balancers at the same time and waits until the router
-// sends them packets.
-func (s *system) startBalancers(ctx context.Context, n int) error {
+// startBalancers adds balancers at the same time, waits until the router sends
+// them packets, and gives their names.
+func (s *system) startBalancers(ctx context.Context, n int) (names []string, err error) {
 	var starting sync.WaitGroup
 	errs := make([]error, n)
 	for i := range n {
 		pod, err := s.AddBalancer(ctx, 0)
 		if err != nil {
-			return err
+			return names, err
 		}
+		names = append(names, pod.Name)
 		s.mu.Lock()
 		s.balancers = append(s.balancers, &balancer{pod: pod, since: time.Now()})
 		s.mu.Unlock()
 		starting.Go(func() { errs[i] = s.startBalancer(ctx, pod) })
 	}
-	err := s.writeBalancers()
+	err = s.writeBalancers()
 	starting.Wait()
-	return errors.Join(append(errs, err)...)
+	return names, errors.Join(append(errs, err)...)
 }
 
 func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
