@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/dataplane/xdp/internal/harness"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
@@ -221,7 +221,7 @@ func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
 	err = l.generator.Do(func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		unpin, err := pin()
+		unpin, err := harness.Pin()
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
 	if err != nil {
 		return r, err
 	}
-	began, err := threadTime()
+	began, err := harness.ThreadTime()
 	if err != nil {
 		return r, err
 	}
@@ -253,7 +253,7 @@ func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
 	if err != nil {
 		return r, fmt.Errorf("send live frames: %w", err)
 	}
-	ended, err := threadTime()
+	ended, err := harness.ThreadTime()
 	if err != nil {
 		return r, err
 	}
@@ -304,25 +304,4 @@ func tcpFrame() []byte {
 	binary.BigEndian.PutUint16(tcp[2:], 80)
 	tcp[12], tcp[13] = 5<<4, 0x10
 	return b
-}
-
-// pin keeps the thread on one CPU, the last it may run on.
-func pin() (undo func(), err error) {
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, err
-	}
-	for cpu := range 1024 {
-		if before.IsSet(cpu) {
-			one.Zero()
-			one.Set(cpu)
-		}
-	}
-	return func() { _ = unix.SchedSetaffinity(0, &before) }, unix.SchedSetaffinity(0, &one)
-}
-
-func threadTime() (time.Duration, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
-	return time.Duration(ts.Nano()), err
 }
