@@ -107,6 +107,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.StringSliceVar(&o.Events, "events", o.Events, "what happens, in this order")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often everything changes within the ten seconds of the storm")
 	f.DurationVar(&o.Every, "every", o.Every, "time between two requests of a connection")
+	f.DurationVar(&o.Life, "life", o.Life, "how long a connection lasts, about, before another takes its place; 0 for ever")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an answer may take")
 	f.DurationVar(&o.Settle, "settle", o.Settle, "how long the load runs on after each event")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")

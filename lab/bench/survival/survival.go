@@ -34,6 +34,9 @@ type Options struct {
 	// Rounds is how often everything changes within the ten seconds of the
 	// storm.
 	Rounds int
+	// Life is how long a connection lasts, about, before it is closed and
+	// opened anew; 0: as long as it can. Under fullnat it is fullNATLife.
+	Life time.Duration
 	// Every is the time between two requests of a connection, Timeout how
 	// long an answer may take before its connection counts as broken, Settle
 	// how long the load runs on after each event.
@@ -94,8 +97,8 @@ func (o Options) Validate() error {
 	if len(o.Survivals) == 0 && !o.FullNAT {
 		refuse("--survival: name one of %v, or leave --fullnat on", service.Survivals)
 	}
-	if o.Every < 10*time.Millisecond || o.Timeout < time.Second || o.Settle < 0 || o.Timeout > 2*time.Minute || o.Settle > time.Minute {
-		refuse("--every, --timeout, --settle: want at least 10ms; 1s to 2m; 0s to 1m")
+	if o.Every < 10*time.Millisecond || o.Timeout < time.Second || o.Settle < 0 || o.Timeout > 2*time.Minute || o.Settle > time.Minute || o.Life < 0 {
+		refuse("--every, --timeout, --settle, --life: want at least 10ms; 1s to 2m; 0s to 1m; at least 0s")
 	}
 	return errors.Join(errs...)
 }
@@ -113,12 +116,16 @@ type variant struct {
 	drain time.Duration
 }
 
+// fullNATLife is how long a connection lasts under fullnat, where a balancer
+// that is told to end waits for those that it has.
+const fullNATLife = 15 * time.Second
+
 // variants are the runs that the options ask for.
 func (o Options) variants() (all []variant) {
 	for _, s := range o.Survivals {
 		v := variant{
 			name: s, method: o.Method, encapsulation: o.Encapsulation, scheduler: o.Scheduler, survival: s,
-			events: o.Events, goal: s == string(service.SecondChance),
+			events: o.Events, goal: s == string(service.SecondChance), life: o.Life,
 		}
 		if s == string(service.FlowTable) {
 			v.drain = removalLimit
@@ -131,7 +138,7 @@ func (o Options) variants() (all []variant) {
 		all = append(all, variant{
 			name: string(service.FullNAT), method: string(service.FullNAT), scheduler: string(service.Maglev),
 			survival: string(service.FlowTable), events: []string{RemoveBalancer}, goal: true,
-			life: 15 * time.Second, drain: removalLimit,
+			life: fullNATLife, drain: removalLimit,
 		})
 	}
 	return all
