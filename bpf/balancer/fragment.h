@@ -32,7 +32,8 @@ struct fragment {
 	__be16 dport;
 	__u8 proto;
 	__u8 flags; /* enum tcp_flags */
-	__u8 zero[2];
+	__u8 lost;  /* user space has waited for the first in vain */
+	__u8 zero;
 };
 
 struct {
@@ -156,6 +157,8 @@ __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || bpf_ktime_get_coarse_ns() - f->seen > FRAGMENT_NS)
 		return fragment_hand_up(ctx, r);
+	if (f->lost)
+		return drop(ctx, DROP_FRAGMENT_LOST);
 	if (r->own.offset < l4_least(f->proto))
 		return drop(ctx, DROP_TINY_FRAGMENT);
 	r->p.t.sport = f->sport;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* fullnat: the server sees our own address and a port that stands for the
- * client; its answers come back here. Two entries in flows, one a direction.
+/* The methods and schedulers that remember flows. fullnat: the server sees our
+ * own address and a port that stands for the client; its answers come back here.
+ * Two entries in flows, one a direction.
  */
 #ifndef FAIRLEAD_BALANCER_FULLNAT_H
 #define FAIRLEAD_BALANCER_FULLNAT_H
 
 #include "choose.h"
+#include "flow.h"
 #include "leave.h"
 #include "rewrite.h"
+#include "send.h"
 
 /* How many ports are tried before a flow is refused. */
 #define PORT_TRIES 32
@@ -91,7 +94,7 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct choic
 		.back.dst = *own,
 		.back.sport = ch->server->port,
 		.back.proto = p->t.proto,
-		.fl.server = ch->slot.first,
+		.fl.server = ch->id,
 		.fl.generation = ch->server->generation,
 		.fl.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
 		.fl.back = 1,
@@ -116,12 +119,12 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct choic
 /* Sees that the packet has a flow with a port: one that rr remembered under
  * another method has none yet. False, with the reason, where it cannot be.
  */
-static __always_inline bool fullnat_ensure(const struct packet *p, struct choice *ch,
-					   enum drop_reason *why, bool v6)
+static __always_inline bool fullnat_ensure(const struct packet *p, const struct choice *ch,
+					   struct flow **flow, enum drop_reason *why, bool v6)
 {
 	const struct addr *own;
 
-	if (ch->flow && ch->flow->to.proto)
+	if (*flow && (*flow)->to.proto)
 		return true;
 	*why = DROP_NO_SOURCE;
 	own = v6 ? &set.own6 : &set.own4;
@@ -133,8 +136,8 @@ static __always_inline bool fullnat_ensure(const struct packet *p, struct choice
 	*why = DROP_NO_PORT;
 	if (fullnat_open_at(p, ch, own))
 		return false;
-	ch->flow = bpf_map_lookup_elem(&flows, &p->t);
-	return ch->flow;
+	*flow = bpf_map_lookup_elem(&flows, &p->t);
+	return *flow;
 }
 
 static __always_inline int fullnat_send(struct xdp_md *ctx, const struct packet *p, struct flow *fl,
@@ -148,7 +151,7 @@ static __always_inline int fullnat_send(struct xdp_md *ctx, const struct packet 
 	way = find_way(ctx, &d, p->len, v6);
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
-	if (!rewrite(ctx, &p->t, &d.to, v6))
+	if (!rewrite(ctx, p, &d.to, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return leave(ctx, &d, way, v6);
 }
@@ -162,11 +165,6 @@ static __noinline int fullnat_v4(struct xdp_md *ctx, const struct packet *p, str
 static __noinline int fullnat_v6(struct xdp_md *ctx, const struct packet *p, struct flow *fl)
 {
 	return fullnat_send(ctx, p, fl, true);
-}
-
-static __always_inline bool is_own(const struct addr *a, bool v6)
-{
-	return addr_equal(a, v6 ? &set.own6 : &set.own4);
 }
 
 /* From the server to the client: what comes to our own address and is an
@@ -187,6 +185,107 @@ static __always_inline int fullnat_back(struct xdp_md *ctx, const struct packet 
 	if (p->ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
 	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
+}
+
+static __noinline int fullnat_back_v4(struct xdp_md *ctx, const struct packet *p)
+{
+	return fullnat_back(ctx, p, false);
+}
+
+static __noinline int fullnat_back_v6(struct xdp_md *ctx, const struct packet *p)
+{
+	return fullnat_back(ctx, p, true);
+}
+
+/* A flow that is over is no reason to choose its server again for a new one. */
+static __always_inline bool flow_binds(const struct flow *fl, const struct packet *p, __u32 now)
+{
+	if (p->t.proto != IPPROTO_UDP && !opens(p))
+		return true;
+	return !(flow_expired(fl, now) || fl->state == FLOW_CLOSING);
+}
+
+static __always_inline struct flow *flow_remembered(struct choice *ch, const struct packet *p,
+						    __u32 now)
+{
+	struct flow *fl = bpf_map_lookup_elem(&flows, &p->t);
+
+	if (!fl || fl->back || !choose_server(ch, fl->server))
+		return NULL;
+	if (ch->server->generation != fl->generation || !flow_binds(fl, p, now))
+		return NULL;
+	return fl;
+}
+
+static __always_inline bool choose_new(struct choice *ch, struct frontend *f)
+{
+	__u32 turn;
+
+	if (!f->slots)
+		return false;
+	if (f->scheduler == SCHEDULER_RR)
+		turn = __sync_fetch_and_add(&f->turn, 1) % f->slots;
+	else
+		turn = hash_slot(ch->hash, f->slots);
+	return choose_server(ch, slot_at(f, turn).first);
+}
+
+static __noinline void remember_new(const struct packet *p, const struct choice *ch, __u32 now)
+{
+	struct flow fl = {
+		.server = ch->id,
+		.generation = ch->server->generation,
+		.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
+	};
+
+	fl.expires = now + flow_life(fl.state);
+	bpf_map_update_elem(&flows, &p->t, &fl, BPF_ANY);
+}
+
+static __always_inline int remembered_send(struct xdp_md *ctx, const struct packet *p,
+					   const struct frontend *f, struct choice *ch,
+					   struct flow *fl, bool v6)
+{
+	enum drop_reason why;
+
+	if (f->method != METHOD_FULLNAT)
+		return v6 ? send_v6(ctx, p, f, ch) : send_v4(ctx, p, f, ch);
+	if (!fullnat_ensure(p, ch, &fl, &why, v6))
+		return drop(ctx, why);
+	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
+}
+
+static __always_inline int remembered(struct xdp_md *ctx, const struct packet *p,
+				      struct frontend *f, bool v6)
+{
+	__u32 now = flow_now();
+	struct choice ch = {.hash = choose_hash(f, p)};
+	struct flow *fl = flow_remembered(&ch, p, now);
+	bool new_flow = p->t.proto == IPPROTO_UDP ? !fl : opens(p);
+	int verdict;
+
+	if (!fl && !choose_new(&ch, f))
+		return drop(ctx, DROP_NO_BACKEND);
+	if (f->method != METHOD_FULLNAT) {
+		if (fl)
+			flow_touch(fl, p, now, false);
+		else
+			remember_new(p, &ch, now);
+	}
+	verdict = remembered_send(ctx, p, f, &ch, fl, v6);
+	if (sent(verdict))
+		count(f->id, ch.cpu, p->len, new_flow);
+	return verdict;
+}
+
+static __noinline int remembered_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return remembered(ctx, p, f, false);
+}
+
+static __noinline int remembered_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return remembered(ctx, p, f, true);
 }
 
 #endif

@@ -101,7 +101,10 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 		return drop(ctx, DROP_MARTIAN_SOURCE);
 	if (!r->own.offset && !echo_retype(ctx, r))
 		return drop(ctx, DROP_MALFORMED);
-	if (!echo_turn(ctx, r) || !vlan_l2(ctx, r, NULL, NULL) || !vlan_put(ctx, r))
+	if (!echo_turn(ctx, r) || !vlan_l2(ctx, r))
+		return drop(ctx, DROP_NO_ROOM);
+	vlan_turn(r);
+	if (!vlan_put(ctx, r))
 		return drop(ctx, DROP_NO_ROOM);
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
@@ -150,18 +153,18 @@ static __always_inline void icmp_own(const struct rare *r, struct addr *src, str
 	}
 }
 
-/* Turns an error about the flow r->from into one about the flow r->to, as which
- * the quoted packet had been sent or is to have been; and its own addresses,
- * where these are given.
+/* Turns an error about the flow r->from into one about the flow r->to, as its
+ * packets have been or are to be: what it quotes went the other way. Its own
+ * source and destination become the flow's new ones where that is asked for.
  */
-__noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, const struct addr *src,
-			 const struct addr *dst)
+__noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, bool src, bool dst)
 {
-	if (!r)
-		return -1;
-	__u32 check = r->own.l4 + offsetof(struct icmp_answer, check);
+	struct tuple to;
 	__u64 diff;
 
+	if (!r)
+		return -1;
+	to = r->to;
 	tuple_turn(&r->from);
 	tuple_turn(&r->to);
 	if (edit(ctx, r, &r->quoted))
@@ -171,14 +174,14 @@ __noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, const struct addr *
 	icmp_own(r, &r->from.src, &r->from.dst);
 	r->to = r->from;
 	if (src)
-		r->to.src = *src;
+		r->to.src = to.src;
 	if (dst)
-		r->to.dst = *dst;
+		r->to.dst = to.dst;
 	if (edit(ctx, r, &r->own))
 		return -1;
 	if (r->v6)
 		diff += r->diff;
-	return edit_check(ctx, r, check, r->own.end, diff);
+	return edit_check(ctx, r, r->own.l4 + offsetof(struct icmp_answer, check), r->own.end, diff);
 }
 
 #endif

@@ -12,9 +12,9 @@
 #define FAIRLEAD_BALANCER_RARE_H
 
 #include "fragment.h"
+#include "frontend.h"
 #include "icmp.h"
 #include "options.h"
-#include "rare_choose.h"
 #include "rare_send.h"
 #include "unserved.h"
 #include "vlan.h"
@@ -27,6 +27,7 @@ static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
 
 	__builtin_memset(p, 0, sizeof(*p));
 	icmp_own(r, &p->t.src, &p->t.dst);
+	r->vip = p->t.dst;
 	p->t.proto = r->own.proto;
 	p->len = r->own.end - r->own.l3;
 	if (r->v6) {
@@ -48,6 +49,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 		return false;
 	__be16 proto = vlan_read(ctx, r);
 
+	r->ingress = ctx->ingress_ifindex;
 	r->frame = bpf_xdp_get_buff_len(ctx);
 	r->is_error = false;
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
@@ -102,64 +104,61 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 	return RARE_GO_ON;
 }
 
+/* To a VIP, but to none of its frontends. */
 static __always_inline int rare_unserved(struct xdp_md *ctx, struct rare *r)
 {
-	struct addr src, dst;
-
-	icmp_own(r, &src, &dst);
-	return unserved_to(ctx, &src, &dst, r->v6);
+	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
+		return XDP_PASS;
+	return drop(ctx, DROP_NOT_SERVED);
 }
 
-__noinline int rare_send(struct xdp_md *ctx, struct rare *r)
+static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
+				     const struct choice *ch)
 {
-	if (!r)
-		return XDP_ABORTED;
-	switch (r->who.method) {
+	switch (f->method) {
 	case METHOD_TUNNEL:
-		return rare_tunnel(ctx, r);
+		return rare_tunnel(ctx, r, f, ch);
 	case METHOD_DIRECT_NAT:
 	case METHOD_DR:
-		return rare_direct(ctx, r);
+		return rare_direct(ctx, r, f, ch);
+	default: /* those that rewrite both ways remember */
+		return drop(ctx, DROP_NO_BACKEND);
 	}
-	return rare_unserved(ctx, r);
 }
 
 /* The flow is known: to its frontend's server. */
-__noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
+static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 {
-	if (!r)
-		return XDP_ABORTED;
-	struct frontend *f = rare_frontend(r);
+	struct tuple *t = &r->p.t;
+	struct frontend *f = frontend_lookup(&t->dst, t->dport, t->proto);
+	struct ring_slot slot;
+	struct choice ch = {};
 	int verdict;
 
 	if (!f)
+		f = frontend_wide(&r->p);
+	if (!f || f->method == METHOD_NONE)
 		return rare_unserved(ctx, r);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (!rare_choose(r, f))
+	if (!choose(&ch, &slot, f, &r->p) && !(slot.chain && choose_older(&ch, slot.chain)))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = rare_send(ctx, r);
-	if (verdict != XDP_DROP)
-		count(r->who.frontend, r->who.server, r->p.len,
-		      r->p.flags & TCP_OPENS && !r->own.offset);
+	verdict = rare_send(ctx, r, f, &ch);
+	if (sent(verdict))
+		count(f->id, ch.cpu, r->p.len, opens(&r->p) && !r->own.offset);
 	return verdict;
 }
 
-__noinline int rare_error(struct xdp_md *ctx, struct rare *r)
+/* An error is for the flow whose packet it quotes, if that is the VIP's. */
+static __always_inline int rare_error(struct xdp_md *ctx, struct rare *r)
 {
-	if (!r)
-		return XDP_ABORTED;
-	struct addr dst = r->p.t.dst;
-
-	r->is_error = true;
-	if (icmp_quoted(ctx, r))
+	if (icmp_quoted(ctx, r) || !addr_equal(&r->p.t.dst, &r->vip))
 		return rare_unserved(ctx, r);
-	if (!addr_equal(&r->p.t.dst, &dst))
-		return rare_unserved(ctx, r); /* not about a packet of the VIP's */
-	return rare_serve(ctx, r);
+	r->is_error = true;
+	return RARE_GO_ON;
 }
 
-static __always_inline int rare_icmp(struct xdp_md *ctx, struct rare *r)
+static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
 {
 	if (r->own.end < r->own.l4 + ICMP_HEADER && !r->own.offset)
 		return drop(ctx, DROP_MALFORMED);
@@ -167,28 +166,26 @@ static __always_inline int rare_icmp(struct xdp_md *ctx, struct rare *r)
 		return rare_error(ctx, r);
 	if (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6))
 		return rare_unserved(ctx, r);
-	if (stays_here(ctx, &r->p.t.src, &r->p.t.dst, r->v6))
+	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
 		return XDP_PASS; /* the kernel answers for addresses of its own */
 	return echo(ctx, r);
 }
 
-/* To a VIP. */
-static __always_inline int rare_to_vip(struct xdp_md *ctx, struct rare *r)
+/* Finds out which flow the packet belongs to. */
+static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
 {
 	int verdict;
 
 	if (is_icmp(&r->own, r->v6))
 		return rare_icmp(ctx, r);
-	if (r->own.offset) {
-		verdict = fragment_recall(ctx, r);
-	} else {
-		if (!has_ports(r->own.proto))
-			return rare_unserved(ctx, r);
-		verdict = rare_ports(ctx, r);
-		if (verdict == RARE_GO_ON && r->own.more)
-			fragment_remember(r);
-	}
-	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+	if (r->own.offset)
+		return fragment_recall(ctx, r);
+	if (!has_ports(r->own.proto))
+		return rare_unserved(ctx, r);
+	verdict = rare_ports(ctx, r);
+	if (verdict == RARE_GO_ON && r->own.more)
+		fragment_remember(r);
+	return verdict;
 }
 
 SEC("xdp.frags")
@@ -196,16 +193,18 @@ int rare(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
+	int verdict;
 
 	if (!r || !rare_read(ctx, r))
 		return XDP_PASS;
-	if (icmp_is_discovery(r) || !is_vip(&r->p.t.dst))
+	if (icmp_is_discovery(r) || !is_vip(&r->vip))
 		return XDP_PASS;
 	if (r->own.source_route)
 		return drop(ctx, DROP_SOURCE_ROUTE);
 	if (r->own.broken || (is_fragment(&r->own) && fragment_is_broken(&r->own)))
 		return drop(ctx, DROP_MALFORMED);
-	return rare_to_vip(ctx, r);
+	verdict = rare_flow(ctx, r);
+	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
 }
 
 #endif

@@ -12,32 +12,40 @@
 
 #include "edit.h"
 #include "icmp.h"
-#include "rare_option.h"
 #include "scratch.h"
+#include "send.h"
 #include "too_big.h"
 #include "tunnel.h"
 #include "vlan.h"
 
-/* Finds the way to r->d.to for a packet of len bytes. */
-__noinline int rare_way(struct xdp_md *ctx, struct rare *r, __u32 len, bool v6)
+/* Reads a number again that has just been written, so that the verifier sees
+ * one case and not one for each length of a chain.
+ */
+static __always_inline __s32 rare_reread(const __s32 *number)
 {
-	if (!r)
-		return WAY_NO_ROUTE;
+	return *(const volatile __s32 *)number;
+}
+
+/* Finds the way to the chosen server for a packet of len bytes. */
+static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
+					 const struct choice *ch, __u32 len)
+{
+	enum way way = WAY_BACK;
 	__u32 mtu = 0;
-	enum way way;
 
 	r->mtu = 0xffff;
-	if (len > 0xffff)
-		return WAY_TOO_BIG;
 	if (r->tagged) {
 		if (bpf_check_mtu(ctx, 0, &mtu, 0, 0) < 0)
 			return WAY_NO_ROUTE;
 		r->mtu = mtu;
-		return len > mtu ? WAY_TOO_BIG : WAY_BACK;
+	} else {
+		way = way_to(ctx, ch);
+		if (way_leads_nowhere(way))
+			return way;
+		if (way != WAY_KERNEL)
+			r->mtu = ch->cpu->mtu;
 	}
-	way = v6 ? find_way(ctx, &r->d, len, true) : find_way(ctx, &r->d, len, false);
-	r->mtu = r->d.fib.mtu_result;
-	return way;
+	return len > r->mtu ? WAY_TOO_BIG : way;
 }
 
 static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum way way)
@@ -45,22 +53,28 @@ static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum
 	return way == WAY_TOO_BIG ? too_big(ctx, r) : drop(ctx, DROP_NO_ROUTE);
 }
 
-/* The Ethernet header that the packet leaves with, in r->l2. */
-static __always_inline bool rare_l2(struct xdp_md *ctx, struct rare *r, enum way way)
+/* The Ethernet header that the packet leaves with, in r->l2: to the next hop,
+ * or as it came, so that the kernel still knows the frame as its own.
+ */
+static __always_inline bool rare_l2(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				    enum way way)
 {
+	if (!vlan_l2(ctx, r))
+		return false;
 	if (r->tagged)
-		return vlan_l2(ctx, r, NULL, NULL);
-	if (way == WAY_KERNEL)
-		return bpf_xdp_load_bytes(ctx, 0, r->l2, sizeof(struct ethhdr)) == 0;
-	return vlan_l2(ctx, r, r->d.fib.dmac, r->d.fib.smac);
+		vlan_turn(r);
+	else if (way != WAY_KERNEL)
+		__builtin_memcpy(r->l2, macs, 2 * ETH_ALEN);
+	return true;
 }
 
-/* The last step of a packet that leaves under its own header. */
-__noinline int rare_leave(struct xdp_md *ctx, struct rare *r, enum way way)
+/* The last step of a packet that leaves under its own header, by the next hop
+ * with these MAC addresses.
+ */
+static __always_inline int rare_leave(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				      __u32 ifindex, enum way way)
 {
-	if (!r)
-		return XDP_ABORTED;
-	bool failed;
+	long failed;
 
 	if (way == WAY_KERNEL)
 		return XDP_PASS;
@@ -71,9 +85,9 @@ __noinline int rare_leave(struct xdp_md *ctx, struct rare *r, enum way way)
 		ipv4_decrement_ttl(&r->own.ip.v4);
 		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct iphdr));
 	}
-	if (failed || !rare_l2(ctx, r, way) || !vlan_put(ctx, r))
+	if (failed || !rare_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
 		return drop(ctx, DROP_NO_ROOM);
-	return go(way, r->d.fib.ifindex);
+	return go(way, r->tagged ? r->ingress : ifindex);
 }
 
 /* Where that begins which stays when the client's options go. A fragment
@@ -149,237 +163,136 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 	return bytes ? bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes) : 0;
 }
 
-/* A packet that may open a flow, for the server's node to remember its VIP. */
-static __always_inline bool rare_tells_vip(const struct rare *r, const struct chain *c)
+/* Builds the option of the packet's own header and gives its bytes. A later
+ * fragment carries none: it goes where its datagram goes.
+ */
+static __always_inline __u32 rare_tell(struct rare *r, const struct choice *ch)
 {
-	if (r->own.offset)
-		return false;
-	if (c)
-		return true;
-	return !r->is_error && (r->p.t.proto == IPPROTO_UDP || r->p.flags & TCP_OPENS);
-}
+	const void *end = r->front + FRONT_MAX;
+	__u64 sum = 0;
+	bool ok;
 
-/* Builds the option of the packet's own header and gives its bytes. */
-static __always_inline __u32 rare_own_option(struct rare *r)
-{
-	const struct chain *c = r->own.offset ? NULL : rare_chain(r);
-	bool tells = rare_tells_vip(r, c);
-
-	return r->v6 ? option_put(r, 0, c, tells, rare_keep_proto(r), true)
-		     : option_put(r, 0, c, tells, 0, false);
+	if (r->own.offset || !(r->is_error ? !!ch->chain : tells(&r->p, ch)))
+		return 0;
+	ok = r->v6 ? option_put_own_v6(r->front, end, &r->p, ch->chain)
+		   : option_put_own_v4(r->front, end, &r->p, ch->chain, &sum);
+	if (r->v6)
+		r->front[0] = rare_keep_proto(r);
+	return ok ? option_bytes(1 + chain_length(ch->chain), r->v6) : 0;
 }
 
 /* Changes the destination to the server, in an ICMP error also the source that
  * it quotes.
  */
-static __always_inline bool direct_nat_edit(struct xdp_md *ctx, struct rare *r)
+static __always_inline bool rare_address(struct xdp_md *ctx, struct rare *r,
+					 const struct frontend *f, const struct choice *ch)
 {
 	r->from = r->p.t;
 	r->to = r->p.t;
-	r->to.dst = r->who.addr;
-	r->to.dport = r->who.port;
+	r->to.dst = ch->server->addr;
+	if (!(f->flags & FRONTEND_KEEP_PORT))
+		r->to.dport = ch->server->port;
 	if (r->is_error)
-		return icmp_turn(ctx, r, NULL, &r->who.addr) == 0;
+		return icmp_turn(ctx, r, false, true) == 0;
 	return edit(ctx, r, &r->own) == 0;
 }
 
 /* direct-nat and dr: under the packet's own header. */
-__noinline int rare_direct(struct xdp_md *ctx, struct rare *r)
+static __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
+				  const struct choice *ch)
 {
-	if (!r)
-		return XDP_ABORTED;
-	bool nat = r->who.method == METHOD_DIRECT_NAT;
-	bool marks = nat || r->who.survival == SURVIVAL_SECOND_CHANCE;
-	__u32 bytes = marks ? rare_own_option(r) : 0;
-	__u32 len = r->own.end - r->own.l3;
+	bool nat = f->method == METHOD_DIRECT_NAT;
+	bool marks = nat || f->survival == SURVIVAL_SECOND_CHANCE;
+	__s32 less = marks ? rare_stripped(r) : 0;
+	__u32 bytes;
 	enum way way;
 
-	r->d.to = r->p.t;
-	r->d.to.dst = r->who.addr;
-	r->d.to.dport = r->who.port;
-	r->more = marks ? (__s32)bytes - (__s32)rare_stripped(r) : 0;
-	if (r->tagged && !nat)
-		return drop(ctx, DROP_NO_ROUTE);
-	way = rare_way(ctx, r, len + r->more, r->v6);
+	r->more = marks ? rare_tell(r, ch) : 0;
+	bytes = rare_reread(&r->more);
+	r->more = bytes - less;
+	way = rare_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
 		/* A full datagram goes without: its flow is known from others. */
-		r->more -= bytes;
 		bytes = 0;
-		way = rare_way(ctx, r, len + r->more, r->v6);
+		r->more = -less;
+		way = rare_way(ctx, r, ch, r->p.len + r->more);
 	}
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
-	if (nat && !direct_nat_edit(ctx, r))
+	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
+		return drop(ctx, DROP_NO_NEIGHBOUR);
+	if (nat && !rare_address(ctx, r, f, ch))
 		return drop(ctx, DROP_NO_ROOM);
 	if (marks && reshape(ctx, r, bytes))
 		return drop(ctx, DROP_NO_ROOM);
-	return rare_leave(ctx, r, way);
+	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* GUE (draft-ietf-intarea-gue-09) with the chain as private data. */
-struct gue_front {
-	__be16 source;
-	__be16 dest;
-	__be16 len;
-	__sum16 check;
-	__u8 hlen; /* version and control bit are zero */
-	__u8 proto;
-	__be16 flags;
-	__u8 magic;
-	__u8 n;
-	__be16 zero;
-};
-
-#define GUE_HEADER 12 /* UDP and GUE, without private data */
-#define GUE_MAGIC OPTION4_TYPE
-#define GUE_FIRST_PORT 49152
-
-static __always_inline __u32 gue_bytes(const struct rare *r, const struct chain *c, bool v6)
+/* Builds all that goes before the packet, in r->front. */
+static __always_inline bool rare_front(struct rare *r, const struct choice *ch, struct outer *o,
+				       bool outer6)
 {
-	__u32 n = rare_chain_left(r, c);
+	const __u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	const void *end = r->front + FRONT_MAX;
 
-	return GUE_HEADER + (n ? 4 + ((ENDPOINT_SIZE(v6) * n + 3) & ~3) : 0);
-}
-
-/* Writes UDP, GUE and the chain at r->front + at, a constant. */
-static __always_inline void gue_put(struct rare *r, __u32 at, const struct chain *c, __u32 bytes,
-				    bool v6)
-{
-	struct gue_front *g = (struct gue_front *)(r->front + at);
-	__u32 n = rare_chain_left(r, c);
-
-	if (c) {
-		chain_put((__u8 *)(g + 1), c, r->who.skip, v6);
-		front_pad(r, at + sizeof(*g) + ENDPOINT_SIZE(v6) * n);
-	}
-	g->source = bpf_htons(GUE_FIRST_PORT + (r->who.hash & 0x3fff));
-	g->dest = bpf_htons(set.gue_port);
-	g->len = bpf_htons(r->own.end - r->own.l3 + bytes);
-	g->check = 0;
-	g->hlen = (bytes - GUE_HEADER) / 4;
-	g->proto = r->v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	g->flags = 0;
-	if (n) {
-		g->magic = GUE_MAGIC;
-		g->n = n;
-		g->zero = 0;
-	}
-}
-
-/* The IPv4 header of the tunnel; bytes is all that goes before the packet. */
-static __always_inline bool front_v4(struct rare *r, const struct chain *c, bool gue, __u32 *bytes)
-{
-	struct iphdr *ip = (struct iphdr *)r->front;
-	__u32 header = sizeof(*ip);
-	__s64 sum;
-
-	*bytes = header;
-	if (gue) {
-		*bytes += gue_bytes(r, c, false);
-		gue_put(r, sizeof(*ip), c, *bytes - header, false);
-	} else {
-		header += option_put(r, sizeof(*ip), c, false, 0, false);
-		*bytes = header;
-	}
-	if (header > sizeof(*ip) + OPTIONS4_MAX || *bytes > FRONT_MAX)
+	if (o->gue && !gue_put(r->front + header, end, o->chain, o->len + o->bytes - header,
+			       o->hash, o->inner6, outer6))
 		return false;
-	__builtin_memset(ip, 0, sizeof(*ip));
-	ip->version = 4;
-	ip->ihl = header / 4;
-	ip->tos = r->p.tos;
-	ip->tot_len = bpf_htons(r->own.end - r->own.l3 + *bytes);
-	ip->frag_off = bpf_htons(0x4000);
-	ip->ttl = TUNNEL_TTL;
-	ip->protocol = gue ? IPPROTO_UDP : r->v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	ip->saddr = addr_to_v4(&r->d.to.src);
-	ip->daddr = addr_to_v4(&r->d.to.dst);
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)ip, header, 0);
-	ip->check = ~csum_fold(sum);
-	return sum >= 0;
-}
-
-static __always_inline bool front_v6(struct rare *r, const struct chain *c, bool gue, __u32 *bytes)
-{
-	struct ipv6hdr *ip = (struct ipv6hdr *)r->front;
-	__u8 proto = r->v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-
-	*bytes = sizeof(*ip);
-	if (gue) {
-		*bytes += gue_bytes(r, c, true);
-		gue_put(r, sizeof(*ip), c, *bytes - sizeof(*ip), true);
-		proto = IPPROTO_UDP;
-	} else if (c) {
-		*bytes += option_put(r, sizeof(*ip), c, false, proto, true);
-		proto = IPPROTO_DSTOPTS;
-	}
-	*(__be32 *)ip = bpf_htonl(6u << 28 | (__u32)r->p.tos << 20 | (r->who.hash & 0xfffff));
-	ip->payload_len = bpf_htons(r->own.end - r->own.l3 + *bytes - sizeof(*ip));
-	ip->nexthdr = proto;
-	ip->hop_limit = TUNNEL_TTL;
-	addr_to_v6(&ip->saddr, &r->d.to.src);
-	addr_to_v6(&ip->daddr, &r->d.to.dst);
-	return *bytes <= FRONT_MAX;
+	return outer6 ? tunnel_put_v6(r->front, end, o, &ch->server->addr)
+		      : tunnel_put_v4(r->front, end, o, addr_to_v4(&ch->server->addr));
 }
 
 /* Puts r->front before the packet, and the Ethernet header before that. */
-__noinline int rare_wrap(struct xdp_md *ctx, struct rare *r, enum way way, bool outer6)
+static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				      enum way way, bool outer6)
 {
-	if (!r)
-		return -1;
 	__u32 bytes = r->more, l2 = r->own.l3;
 	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 
 	if (bytes < sizeof(struct iphdr) || bytes > FRONT_MAX)
-		return -1;
-	if (way != WAY_KERNEL) {
-		if (outer6)
-			((struct ipv6hdr *)r->front)->hop_limit--;
-		else
-			ipv4_decrement_ttl((struct iphdr *)r->front);
-	}
-	if (!rare_l2(ctx, r, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
-		return -1;
+		return false;
+	if (!rare_l2(ctx, r, macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return false;
 	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
-		return -1;
+		return false;
 	__builtin_memcpy(r->l2 + l2 - sizeof(proto), &proto, sizeof(proto));
-	return vlan_put(ctx, r) ? bpf_xdp_store_bytes(ctx, l2, r->front, bytes) : -1;
+	return vlan_put(ctx, r) && !bpf_xdp_store_bytes(ctx, l2, r->front, bytes);
 }
 
-__noinline int rare_front(struct rare *r, bool outer6)
+static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
+					  const struct choice *ch, bool gue, bool outer6)
 {
-	if (!r)
-		return -1;
-	bool gue = r->who.encapsulation == ENCAPSULATION_GUE;
-	const struct chain *c = rare_chain(r);
-	__u32 bytes = 0;
-
-	if (!(outer6 ? front_v6(r, c, gue, &bytes) : front_v4(r, c, gue, &bytes)))
-		return -1;
-	r->more = bytes;
-	return 0;
-}
-
-__noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r)
-{
-	if (!r)
-		return XDP_ABORTED;
-	bool outer6 = !addr_is_v4(&r->who.addr);
-	const struct addr *own = outer6 ? &set.own6 : &set.own4;
+	struct outer o = {
+		.chain = ch->chain,
+		.hash = ch->hash,
+		.len = r->p.len,
+		.tos = r->p.tos,
+		.gue = gue,
+		.inner6 = r->v6,
+	};
 	enum way way;
 
-	if (addr_is_zero(own))
-		return drop(ctx, DROP_NO_SOURCE);
-	__builtin_memset(&r->d.to, 0, sizeof(r->d.to));
-	r->d.to.src = *own;
-	r->d.to.dst = r->who.addr;
-	if (rare_front(r, outer6))
-		return drop(ctx, DROP_NO_ROOM);
-	way = rare_way(ctx, r, r->own.end - r->own.l3 + r->more, outer6);
+	r->more = tunnel_bytes(ch->chain, gue, outer6);
+	o.bytes = rare_reread(&r->more);
+	way = rare_way(ctx, r, ch, r->p.len + o.bytes);
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
-	if (rare_wrap(ctx, r, way, outer6))
+	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
+		return drop(ctx, DROP_NO_SOURCE);
+	o.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1;
+	if (!rare_front(r, ch, &o, outer6) || !rare_wrap(ctx, r, ch->cpu->macs, way, outer6))
 		return drop(ctx, DROP_NO_ROOM);
-	return go(way, r->d.fib.ifindex);
+	return go(way, r->tagged ? r->ingress : ch->cpu->ifindex);
+}
+
+static __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
+				  const struct choice *ch)
+{
+	bool gue = f->encapsulation == ENCAPSULATION_GUE;
+
+	if (addr_is_v4(&ch->server->addr))
+		return rare_tunnel_by(ctx, r, ch, gue, false);
+	return rare_tunnel_by(ctx, r, ch, gue, true);
 }
 
 #endif

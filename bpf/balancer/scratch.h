@@ -38,30 +38,16 @@ struct spot {
 	__u8 broken;	   /* lengths do not fit */
 };
 
-/* Who is to get the packet, and how. A copy: no pointer can be kept in a map. */
-struct decision {
-	struct addr addr;
-	__u32 server; /* its id */
-	__u32 chain;
-	__u32 frontend; /* its id */
-	__u32 hash;
-	__be16 port;
-	__u8 method;
-	__u8 encapsulation;
-	__u8 survival;
-	__u8 skip; /* the chain's first endpoint is who was chosen */
-	__u8 zero[2];
-};
-
 struct rare {
 	struct packet p; /* the flow; of an ICMP error, the one that it is about */
+	struct addr vip; /* where the frame's own packet is addressed to */
 	struct spot own;
 	struct spot quoted;
 	struct tuple from; /* what a spot says, and is to say */
 	struct tuple to;
-	struct decision who;
-	struct departure d;
+	struct bpf_fib_lookup fib;
 	__u64 diff;    /* of what was rewritten */
+	__u32 ingress; /* interface, by its index */
 	__u32 frame;   /* bytes, in all buffers */
 	__u32 mtu;     /* of the way */
 	__s32 more;    /* bytes that the method adds to the packet */

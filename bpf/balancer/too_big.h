@@ -10,7 +10,7 @@
 #define FAIRLEAD_BALANCER_TOO_BIG_H
 
 #include "edit.h"
-#include "martian.h"
+#include "fullnat.h"
 #include "scratch.h"
 #include "vlan.h"
 
@@ -184,8 +184,9 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 	    !answer_allowed())
 		return verdict;
 	sum = sum_frame(ctx, r, r->own.l3, quoted);
-	if (sum < 0 || !vlan_l2(ctx, r, NULL, NULL))
+	if (sum < 0 || !vlan_l2(ctx, r))
 		return verdict;
+	vlan_turn(r);
 	if (bpf_xdp_adjust_tail(ctx, -(int)(r->frame - r->own.l3 - quoted)))
 		return verdict;
 	if (!answer_put(ctx, r, quoted, sum))

@@ -19,11 +19,6 @@ struct vlan_tag {
 	__be16 proto; /* of what follows */
 };
 
-static __always_inline bool is_vlan(__be16 proto)
-{
-	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
-}
-
 /* Reads the Ethernet header, up to two tags with it, and gives what follows;
  * 0 where the frame ends before.
  */
@@ -48,30 +43,24 @@ static __always_inline __be16 vlan_read(struct xdp_md *ctx, struct rare *r)
 	return proto;
 }
 
-/* The Ethernet header that the frame is to begin with, in r->l2: with these MAC
- * addresses, or with the frame's own the other way round.
- */
-static __always_inline bool vlan_l2(struct xdp_md *ctx, struct rare *r, const __u8 *dmac,
-				    const __u8 *smac)
+/* Loads the Ethernet header, tags and all, into r->l2. */
+static __always_inline bool vlan_l2(struct xdp_md *ctx, struct rare *r)
 {
 	__u32 bytes = r->own.l3;
 
 	if (bytes < sizeof(struct ethhdr) || bytes > L2_MAX)
 		return false;
-	if (bpf_xdp_load_bytes(ctx, 0, r->l2, bytes))
-		return false;
-	if (dmac) {
-		__builtin_memcpy(r->l2, dmac, ETH_ALEN);
-		__builtin_memcpy(r->l2 + ETH_ALEN, smac, ETH_ALEN);
-		return true;
-	}
-	for (int i = 0; i < ETH_ALEN; i++) {
-		__u8 mine = r->l2[i];
+	return bpf_xdp_load_bytes(ctx, 0, r->l2, bytes) == 0;
+}
 
-		r->l2[i] = r->l2[ETH_ALEN + i];
-		r->l2[ETH_ALEN + i] = mine;
-	}
-	return true;
+/* Back to where it came from. */
+static __always_inline void vlan_turn(struct rare *r)
+{
+	__u8 mac[ETH_ALEN];
+
+	__builtin_memcpy(mac, r->l2, ETH_ALEN);
+	__builtin_memcpy(r->l2, r->l2 + ETH_ALEN, ETH_ALEN);
+	__builtin_memcpy(r->l2 + ETH_ALEN, mac, ETH_ALEN);
 }
 
 static __always_inline bool vlan_put(struct xdp_md *ctx, struct rare *r)

@@ -37,6 +37,12 @@ static __always_inline struct ethhdr *parse_eth(struct cursor *c)
 	return cursor_take(c, sizeof(struct ethhdr));
 }
 
+/* IEEE 802.1Q, or 802.1ad. */
+static __always_inline bool is_vlan(__be16 proto)
+{
+	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
+}
+
 /* The fixed 20 bytes; options, if ihl says so, are where the cursor stands
  * then. Refused: another version, a header length below five words.
  */
