@@ -97,8 +97,6 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
 		return XDP_ABORTED;
-	if (is_martian(&r->p.t.src, r->v6))
-		return drop(ctx, DROP_MARTIAN_SOURCE);
 	if (!r->own.offset && !echo_retype(ctx, r))
 		return drop(ctx, DROP_MALFORMED);
 	if (!echo_turn(ctx, r) || !vlan_l2(ctx, r))
@@ -181,7 +179,8 @@ __noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, bool src, bool dst)
 		return -1;
 	if (r->v6)
 		diff += r->diff;
-	return edit_check(ctx, r, r->own.l4 + offsetof(struct icmp_answer, check), r->own.end, diff);
+	return edit_check(ctx, r, r->own.l4 + offsetof(struct icmp_answer, check), r->own.end,
+			  diff);
 }
 
 #endif

@@ -63,6 +63,18 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	return true;
 }
 
+/* Drops what is for a VIP. What is for an address of this host, too, the kernel
+ * judges.
+ */
+__noinline int rare_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason why)
+{
+	if (!r)
+		return XDP_ABORTED;
+	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
+		return XDP_PASS;
+	return drop(ctx, why);
+}
+
 /* The ports of a whole packet or a first fragment. */
 __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 {
@@ -77,12 +89,13 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 	} sctp;
 
 	if (r->own.end < r->own.l4 + l4_least(r->p.t.proto))
-		return drop(ctx, is_fragment(&r->own) ? DROP_TINY_FRAGMENT : DROP_MALFORMED);
+		return rare_refuse(ctx, r,
+				   is_fragment(&r->own) ? DROP_TINY_FRAGMENT : DROP_MALFORMED);
 	switch (r->p.t.proto) {
 	case IPPROTO_TCP:
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &tcp, sizeof(tcp)) || tcp.doff < 5 ||
 		    (tcp.doff * 4 > room && !is_fragment(&r->own)))
-			return drop(ctx, DROP_MALFORMED);
+			return rare_refuse(ctx, r, DROP_MALFORMED);
 		r->p.t.sport = tcp.source;
 		r->p.t.dport = tcp.dest;
 		r->p.flags = tcp_flags_of(&tcp);
@@ -91,13 +104,13 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &udp, sizeof(udp)) ||
 		    bpf_ntohs(udp.len) < sizeof(udp) ||
 		    (bpf_ntohs(udp.len) > room && !is_fragment(&r->own)))
-			return drop(ctx, DROP_MALFORMED);
+			return rare_refuse(ctx, r, DROP_MALFORMED);
 		r->p.t.sport = udp.source;
 		r->p.t.dport = udp.dest;
 		return RARE_GO_ON;
 	}
 	if (room < sizeof(sctp) || bpf_xdp_load_bytes(ctx, r->own.l4, &sctp, sizeof(sctp)))
-		return drop(ctx, DROP_MALFORMED);
+		return rare_refuse(ctx, r, DROP_MALFORMED);
 	r->p.t.sport = sctp.header.source;
 	r->p.t.dport = sctp.header.dest;
 	r->p.flags = sctp_flags_of(sctp.chunk.type);
@@ -107,9 +120,7 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 /* To a VIP, but to none of its frontends. */
 static __always_inline int rare_unserved(struct xdp_md *ctx, struct rare *r)
 {
-	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
-		return XDP_PASS;
-	return drop(ctx, DROP_NOT_SERVED);
+	return r->p.ttl <= 1 ? XDP_PASS : rare_refuse(ctx, r, DROP_NOT_SERVED);
 }
 
 static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
@@ -161,11 +172,13 @@ static __always_inline int rare_error(struct xdp_md *ctx, struct rare *r)
 static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
 {
 	if (r->own.end < r->own.l4 + ICMP_HEADER && !r->own.offset)
-		return drop(ctx, DROP_MALFORMED);
+		return rare_refuse(ctx, r, DROP_MALFORMED);
 	if (icmp_is_error(r->icmp_type, r->v6) && !is_fragment(&r->own))
 		return rare_error(ctx, r);
 	if (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6))
 		return rare_unserved(ctx, r);
+	if (is_martian(&r->p.t.src, r->v6))
+		return drop(ctx, DROP_MARTIAN_SOURCE);
 	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
 		return XDP_PASS; /* the kernel answers for addresses of its own */
 	return echo(ctx, r);
@@ -200,9 +213,9 @@ int rare(struct xdp_md *ctx)
 	if (icmp_is_discovery(r) || !is_vip(&r->vip))
 		return XDP_PASS;
 	if (r->own.source_route)
-		return drop(ctx, DROP_SOURCE_ROUTE);
+		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);
 	if (r->own.broken || (is_fragment(&r->own) && fragment_is_broken(&r->own)))
-		return drop(ctx, DROP_MALFORMED);
+		return rare_refuse(ctx, r, DROP_MALFORMED);
 	verdict = rare_flow(ctx, r);
 	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
 }

@@ -63,8 +63,8 @@ struct rare {
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct rare);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct rare)); /* no type: Go need not know it */
 } rare_scratch SEC(".maps");
 
 /* What a step returns where the next one is to go on: no XDP verdict. */

@@ -57,8 +57,11 @@ func newOrphanage(k *balancerObjects) (*orphanage, error) {
 	return o, nil
 }
 
-// close ends it; what still waits is lost.
+// close ends it, if it has begun; what still waits is lost.
 func (o *orphanage) close() error {
+	if o == nil {
+		return nil
+	}
 	err := o.reader.Close()
 	<-o.ended
 	return errors.Join(err, o.netns.Close())

@@ -27,6 +27,7 @@ type DataPlane struct {
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
+	orphans  *orphanage           // fragments that wait for their first
 
 	mu         sync.Mutex
 	attached   []string // for Describe
@@ -84,7 +85,12 @@ func (d *DataPlane) open() error {
 	if err := d.attach(); err != nil {
 		return err
 	}
-	return d.unpinOldSteps()
+	if err := d.unpinOldSteps(); err != nil {
+		return err
+	}
+	var err error
+	d.orphans, err = newOrphanage(&d.kernel)
+	return err
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -117,7 +123,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
