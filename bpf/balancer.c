@@ -32,133 +32,159 @@
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
 
-/* Any frontend, any packet that has ports. */
-static __always_inline int serve_any(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
-				     bool v6)
-{
-	if (f->flags & FRONTEND_STATEFUL)
-		return v6 ? remembered_v6(ctx, p, f) : remembered_v4(ctx, p, f);
-	return send_chosen(ctx, p, f, v6);
-}
-
-static __noinline int serve_any_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
-{
-	return serve_any(ctx, p, f, false);
-}
-
-static __noinline int serve_any_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
-{
-	return serve_any(ctx, p, f, true);
-}
-
-/* The frontend of this very port is none: a range, the whole address, or an
- * answer of a server of fullnat.
+/* Reads the packet anew, from the start. Lengths that do not fit the frame's
+ * first buffer may fit the frame.
  */
-static __always_inline int serve_wide(struct xdp_md *ctx, const struct packet *p, bool v6)
+static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, bool v6)
 {
-	struct frontend *f;
+	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr);
+	struct cursor c;
 
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return parse_eth(&c) && parse_packet(&c, p, left, v6);
+}
+
+/* To one of our addresses, but to no frontend: an answer to fullnat, or no
+ * service of a VIP.
+ */
+static __always_inline int serve_none(struct xdp_md *ctx, const struct packet *p,
+				      const struct frontend *f, bool v6)
+{
 	if (is_own(&p->t.dst, v6))
 		return v6 ? fullnat_back_v6(ctx, p) : fullnat_back_v4(ctx, p);
-	f = frontend_wide(p);
 	if (!f)
 		return XDP_PASS;
-	if (f->method == METHOD_NONE)
-		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
-	if (p->malformed)
-		return drop(ctx, DROP_MALFORMED);
-	if (p->ttl <= 1)
+	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
+}
+
+/* Any packet that has ports, to any frontend: to that of its very port, or to
+ * one that is to be found yet.
+ */
+static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, bool v6)
+{
+	struct packet p __attribute__((aligned(8)));
+	struct pick k;
+
+	if (!read_again(ctx, &p, v6))
 		return XDP_PASS;
-	return serve_any(ctx, p, f, v6);
+	if (!f)
+		f = frontend_wide(&p);
+	if (!f || f->method == METHOD_NONE)
+		return serve_none(ctx, &p, f, v6);
+	if (p.malformed)
+		return drop(ctx, DROP_MALFORMED);
+	if (p.ttl <= 1)
+		return XDP_PASS;
+	if (f->flags & FRONTEND_STATEFUL)
+		return v6 ? remembered_v6(ctx, &p, f) : remembered_v4(ctx, &p, f);
+	choose(&k, f, &p);
+	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
 
-static __noinline int serve_wide_v4(struct xdp_md *ctx, const struct packet *p)
+__noinline int serve_any_v4(struct xdp_md *ctx, struct frontend *f)
 {
-	return serve_wide(ctx, p, false);
+	return serve_any(ctx, f, false);
 }
 
-static __noinline int serve_wide_v6(struct xdp_md *ctx, const struct packet *p)
+__noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
 {
-	return serve_wide(ctx, p, true);
+	return serve_any(ctx, f, true);
 }
+
+/* No verdict: this packet is not of the common case. */
+#define NOT_COMMON (-2)
 
 /* The common case: a tunnel to a server of the packet's own family, the way to
- * which is known. All others find their way from the start, in serve_any.
+ * which is known. All others go from the start, in serve_any.
  */
-static __always_inline bool is_common(const struct frontend *f, const struct choice *ch, bool v6)
+static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
+					const struct frontend *f, bool v6)
 {
-	return f->method == METHOD_TUNNEL && addr_is_v4(&ch->server->addr) == !v6;
-}
-
-static __always_inline int serve(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
-				 bool v6)
-{
-	struct ring_slot slot;
 	struct choice ch;
+	struct pick k;
 	int verdict;
 
-	if (unlikely(p->malformed))
-		return drop(ctx, DROP_MALFORMED);
-	if (unlikely(p->ttl <= 1))
-		return XDP_PASS;
+	if (unlikely(p->malformed || p->ttl <= 1))
+		return NOT_COMMON;
 	if (unlikely(f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)))
-		goto any;
-	if (unlikely(!choose(&ch, &slot, f, p)))
-		goto any;
-	if (unlikely(!is_common(f, &ch, v6) || !way_is_kept(ctx, &ch)))
-		goto any;
+		return NOT_COMMON;
+	if (unlikely(f->method != METHOD_TUNNEL))
+		return NOT_COMMON;
+	choose(&k, f, p);
+	if (unlikely(!choice_of(&ch, &k)))
+		return NOT_COMMON;
+	if (unlikely(addr_is_v4(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
+		return NOT_COMMON;
 	verdict = tunnel_on(ctx, p, &ch, way_kept(ctx, &ch), f->encapsulation == ENCAPSULATION_GUE,
 			    v6, v6);
 	if (likely(sent(verdict)))
-		count(f->id, ch.cpu, p->len, opens(p));
+		count(f->id, ch.cpu, p->len, k.new_flow);
 	return verdict;
-any: {
-	struct packet copy = *p;
-
-	return v6 ? serve_any_v6(ctx, &copy, f) : serve_any_v4(ctx, &copy, f);
-}
 }
 
-/* Without its own body the packet is odd. */
-static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, bool v6)
+/* Where it has no such body the packet is odd. */
+static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct frontend **f,
+				   bool v6)
 {
 	struct packet p __attribute__((aligned(8)));
-	struct frontend *f;
+	__u64 left = c->end - c->pos;
 
-	if (!parse_packet(c, &p, v6))
+	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
+	if (!parse_packet(c, &p, left, v6))
 		return TO_RARE;
-	f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
-	if (likely(f))
-		return serve(ctx, &p, f, v6);
-	struct packet copy = p;
-
-	return v6 ? serve_wide_v6(ctx, &copy) : serve_wide_v4(ctx, &copy);
+	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
+	return likely(*f) ? serve_common(ctx, &p, *f, v6) : NOT_COMMON;
 }
 
-static __always_inline int balance_v4(struct xdp_md *ctx, struct cursor *c)
+/* With a frame of its own, which is gone when the rest needs one. */
+static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
-	struct iphdr *ip = c->pos;
 	struct addr dst;
+	struct iphdr *ip;
+	struct cursor c;
 
-	if ((void *)(ip + 1) > c->end)
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	c.pos += sizeof(struct ethhdr);
+	ip = c.pos;
+	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_from_v4(&dst, ip->daddr);
 	if (!may_be_ours(&dst))
 		return XDP_PASS;
-	return balance(ctx, c, false);
+	return balance(ctx, &c, f, false);
 }
 
-static __always_inline int balance_v6(struct xdp_md *ctx, struct cursor *c)
+static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 {
-	struct ipv6hdr *ip = c->pos;
 	struct addr dst;
+	struct ipv6hdr *ip;
+	struct cursor c;
 
-	if ((void *)(ip + 1) > c->end)
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	c.pos += sizeof(struct ethhdr);
+	ip = c.pos;
+	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_copy(&dst, &ip->daddr);
 	if (!may_be_ours(&dst))
 		return XDP_PASS;
-	return balance(ctx, c, true);
+	return balance(ctx, &c, f, true);
+}
+
+static __always_inline int balance_any(struct xdp_md *ctx, __be16 proto)
+{
+	struct frontend *f = NULL;
+	int verdict;
+
+	if (proto == bpf_htons(ETH_P_IP)) {
+		verdict = balance_v4(ctx, &f);
+		return likely(verdict != NOT_COMMON) ? verdict : serve_any_v4(ctx, f);
+	}
+	if (proto == bpf_htons(ETH_P_IPV6)) {
+		verdict = balance_v6(ctx, &f);
+		return likely(verdict != NOT_COMMON) ? verdict : serve_any_v6(ctx, f);
+	}
+	return is_vlan(proto) ? TO_RARE : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -172,14 +198,7 @@ int balancer(struct xdp_md *ctx)
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		verdict = balance_v4(ctx, &c);
-	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		verdict = balance_v6(ctx, &c);
-	else if (is_vlan(eth->h_proto))
-		verdict = TO_RARE;
-	else
-		return XDP_PASS;
+	verdict = balance_any(ctx, eth->h_proto);
 	if (likely(verdict != TO_RARE))
 		return verdict;
 	bpf_tail_call(ctx, &steps, STEP_RARE);

@@ -9,11 +9,19 @@
 #include "hash.h"
 #include "maps.h"
 
+/* What was chosen, in numbers: what functions of their own can be handed. */
+struct pick {
+	__u32 id;    /* of the server; 0: nobody but the chain */
+	__u32 chain; /* index in chains, 0: none */
+	__u32 hash;
+	__u32 new_flow; /* to be counted as one */
+};
+
+/* The same looked up. */
 struct choice {
 	const struct server *server;
 	struct server_cpu *cpu;
 	const struct chain *chain; /* who else may have the flow, or NULL */
-	__u32 id;		   /* the server's */
 	__u32 hash;
 };
 
@@ -62,30 +70,30 @@ static __always_inline struct ring_slot slot_at(const struct frontend *f, __u32 
 	return s.slot;
 }
 
-/* Takes a server by its id, with nobody else. */
-static __always_inline bool choose_server(struct choice *ch, __u32 id)
+static __always_inline void choose(struct pick *k, const struct frontend *f, const struct packet *p)
 {
-	ch->id = id;
+	struct ring_slot slot;
+
+	k->hash = choose_hash(f, p);
+	slot = slot_at(f, hash_slot(k->hash, f->slots));
+	k->id = slot.first;
+	k->chain = opens(p) ? 0 : slot.chain;
+	k->new_flow = opens(p);
+}
+
+/* Looks up what was picked. False: the server is none. */
+static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
+{
+	__u32 id = k->id, chain = k->chain;
+
+	ch->hash = k->hash;
 	ch->chain = NULL;
 	ch->server = server_lookup(id);
 	ch->cpu = bpf_map_lookup_elem(&server_cpu, &id);
-	return ch->server && ch->cpu;
-}
-
-/* Who chooses by the slot alone. The slot says more than ch where nobody owns
- * it and all that there is is a chain.
- */
-static __always_inline bool choose(struct choice *ch, struct ring_slot *slot,
-				   const struct frontend *f, const struct packet *p)
-{
-	ch->hash = choose_hash(f, p);
-	*slot = slot_at(f, hash_slot(ch->hash, f->slots));
-	if (opens(p))
-		slot->chain = 0;
-	if (!choose_server(ch, slot->first))
+	if (!ch->server || !ch->cpu)
 		return false;
-	if (slot->chain)
-		ch->chain = bpf_map_lookup_elem(&chains, &slot->chain);
+	if (chain)
+		ch->chain = bpf_map_lookup_elem(&chains, &chain);
 	return true;
 }
 

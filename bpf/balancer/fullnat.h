@@ -86,7 +86,7 @@ static long port_try(__u32 i, void *arg)
 }
 
 /* Opens a flow: finds a port, writes both entries, the answers' first. */
-static __noinline int fullnat_open_at(const struct packet *p, const struct choice *ch,
+static __noinline int fullnat_open_at(const struct packet *p, const struct choice *ch, __u32 id,
 				      const struct addr *own)
 {
 	struct port_search s = {
@@ -94,7 +94,7 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct choic
 		.back.dst = *own,
 		.back.sport = ch->server->port,
 		.back.proto = p->t.proto,
-		.fl.server = ch->id,
+		.fl.server = id,
 		.fl.generation = ch->server->generation,
 		.fl.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
 		.fl.back = 1,
@@ -120,7 +120,8 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct choic
  * another method has none yet. False, with the reason, where it cannot be.
  */
 static __always_inline bool fullnat_ensure(const struct packet *p, const struct choice *ch,
-					   struct flow **flow, enum drop_reason *why, bool v6)
+					   __u32 id, struct flow **flow, enum drop_reason *why,
+					   bool v6)
 {
 	const struct addr *own;
 
@@ -134,7 +135,7 @@ static __always_inline bool fullnat_ensure(const struct packet *p, const struct 
 	if (is_martian(&p->t.src, v6))
 		return false;
 	*why = DROP_NO_PORT;
-	if (fullnat_open_at(p, ch, own))
+	if (fullnat_open_at(p, ch, id, own))
 		return false;
 	*flow = bpf_map_lookup_elem(&flows, &p->t);
 	return *flow;
@@ -172,9 +173,12 @@ static __noinline int fullnat_v6(struct xdp_md *ctx, const struct packet *p, str
  */
 static __always_inline int fullnat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
-	struct flow *fl = bpf_map_lookup_elem(&flows, &p->t);
 	struct server *s;
+	struct flow *fl;
 
+	if (!p) /* for the verifier */
+		return XDP_PASS;
+	fl = bpf_map_lookup_elem(&flows, &p->t);
 	if (!fl || !fl->back)
 		return XDP_PASS;
 	s = server_lookup(fl->server);
@@ -187,12 +191,12 @@ static __always_inline int fullnat_back(struct xdp_md *ctx, const struct packet 
 	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
 }
 
-static __noinline int fullnat_back_v4(struct xdp_md *ctx, const struct packet *p)
+__noinline int fullnat_back_v4(struct xdp_md *ctx, const struct packet *p)
 {
 	return fullnat_back(ctx, p, false);
 }
 
-static __noinline int fullnat_back_v6(struct xdp_md *ctx, const struct packet *p)
+__noinline int fullnat_back_v6(struct xdp_md *ctx, const struct packet *p)
 {
 	return fullnat_back(ctx, p, true);
 }
@@ -205,19 +209,22 @@ static __always_inline bool flow_binds(const struct flow *fl, const struct packe
 	return !(flow_expired(fl, now) || fl->state == FLOW_CLOSING);
 }
 
-static __always_inline struct flow *flow_remembered(struct choice *ch, const struct packet *p,
+static __always_inline struct flow *flow_remembered(struct pick *k, const struct packet *p,
 						    __u32 now)
 {
 	struct flow *fl = bpf_map_lookup_elem(&flows, &p->t);
+	struct server *s;
 
-	if (!fl || fl->back || !choose_server(ch, fl->server))
+	if (!fl || fl->back)
 		return NULL;
-	if (ch->server->generation != fl->generation || !flow_binds(fl, p, now))
+	s = server_lookup(fl->server);
+	if (!s || s->generation != fl->generation || !flow_binds(fl, p, now))
 		return NULL;
+	k->id = fl->server;
 	return fl;
 }
 
-static __always_inline bool choose_new(struct choice *ch, struct frontend *f)
+static __always_inline bool choose_new(struct pick *k, struct frontend *f)
 {
 	__u32 turn;
 
@@ -226,14 +233,16 @@ static __always_inline bool choose_new(struct choice *ch, struct frontend *f)
 	if (f->scheduler == SCHEDULER_RR)
 		turn = __sync_fetch_and_add(&f->turn, 1) % f->slots;
 	else
-		turn = hash_slot(ch->hash, f->slots);
-	return choose_server(ch, slot_at(f, turn).first);
+		turn = hash_slot(k->hash, f->slots);
+	k->id = slot_at(f, turn).first;
+	return k->id;
 }
 
-static __noinline void remember_new(const struct packet *p, const struct choice *ch, __u32 now)
+static __noinline void remember_new(const struct packet *p, const struct choice *ch, __u32 id,
+				    __u32 now)
 {
 	struct flow fl = {
-		.server = ch->id,
+		.server = id,
 		.generation = ch->server->generation,
 		.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
 	};
@@ -242,48 +251,51 @@ static __noinline void remember_new(const struct packet *p, const struct choice 
 	bpf_map_update_elem(&flows, &p->t, &fl, BPF_ANY);
 }
 
-static __always_inline int remembered_send(struct xdp_md *ctx, const struct packet *p,
-					   const struct frontend *f, struct choice *ch,
-					   struct flow *fl, bool v6)
+static __always_inline int fullnat(struct xdp_md *ctx, const struct packet *p,
+				   const struct frontend *f, const struct pick *k,
+				   const struct choice *ch, struct flow *fl, bool v6)
 {
 	enum drop_reason why;
+	int verdict;
 
-	if (f->method != METHOD_FULLNAT)
-		return v6 ? send_v6(ctx, p, f, ch) : send_v4(ctx, p, f, ch);
-	if (!fullnat_ensure(p, ch, &fl, &why, v6))
+	if (!fullnat_ensure(p, ch, k->id, &fl, &why, v6))
 		return drop(ctx, why);
-	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
+	verdict = v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
+	if (sent(verdict))
+		count(f->id, ch->cpu, p->len, k->new_flow);
+	return verdict;
 }
 
 static __always_inline int remembered(struct xdp_md *ctx, const struct packet *p,
 				      struct frontend *f, bool v6)
 {
 	__u32 now = flow_now();
-	struct choice ch = {.hash = choose_hash(f, p)};
-	struct flow *fl = flow_remembered(&ch, p, now);
-	bool new_flow = p->t.proto == IPPROTO_UDP ? !fl : opens(p);
-	int verdict;
+	struct pick k = {};
+	struct choice ch;
+	struct flow *fl;
 
-	if (!fl && !choose_new(&ch, f))
+	if (!p || !f) /* for the verifier */
+		return XDP_PASS;
+	k.hash = choose_hash(f, p);
+	fl = flow_remembered(&k, p, now);
+	k.new_flow = p->t.proto == IPPROTO_UDP ? !fl : opens(p);
+	if ((!fl && !choose_new(&k, f)) || !choice_of(&ch, &k))
 		return drop(ctx, DROP_NO_BACKEND);
-	if (f->method != METHOD_FULLNAT) {
-		if (fl)
-			flow_touch(fl, p, now, false);
-		else
-			remember_new(p, &ch, now);
-	}
-	verdict = remembered_send(ctx, p, f, &ch, fl, v6);
-	if (sent(verdict))
-		count(f->id, ch.cpu, p->len, new_flow);
-	return verdict;
+	if (f->method == METHOD_FULLNAT)
+		return fullnat(ctx, p, f, &k, &ch, fl, v6);
+	if (fl)
+		flow_touch(fl, p, now, false);
+	else
+		remember_new(p, &ch, k.id, now);
+	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
 }
 
-static __noinline int remembered_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+__noinline int remembered_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
 {
 	return remembered(ctx, p, f, false);
 }
 
-static __noinline int remembered_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+__noinline int remembered_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
 {
 	return remembered(ctx, p, f, true);
 }

@@ -182,8 +182,6 @@ struct ring_slot {
 	__u32 chain;
 };
 
-const struct ring_slot *unused_ring_slot __attribute__((unused)); /* for bpf2go */
-
 /* Rings lie one behind the other in segments of one size, so that finding a
  * slot is no call; none goes over the end of its segment. User space maps a
  * segment and changes slots in place.

@@ -52,6 +52,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->ingress = ctx->ingress_ifindex;
 	r->frame = bpf_xdp_get_buff_len(ctx);
 	r->is_error = false;
+	r->answered = false;
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -123,15 +124,14 @@ static __always_inline int rare_unserved(struct xdp_md *ctx, struct rare *r)
 	return r->p.ttl <= 1 ? XDP_PASS : rare_refuse(ctx, r, DROP_NOT_SERVED);
 }
 
-static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
-				     const struct choice *ch)
+static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	switch (f->method) {
 	case METHOD_TUNNEL:
-		return rare_tunnel(ctx, r, f, ch);
+		return rare_tunnel(ctx, r, f);
 	case METHOD_DIRECT_NAT:
 	case METHOD_DR:
-		return rare_direct(ctx, r, f, ch);
+		return rare_direct(ctx, r, f);
 	default: /* those that rewrite both ways remember */
 		return drop(ctx, DROP_NO_BACKEND);
 	}
@@ -142,9 +142,6 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 {
 	struct tuple *t = &r->p.t;
 	struct frontend *f = frontend_lookup(&t->dst, t->dport, t->proto);
-	struct ring_slot slot;
-	struct choice ch = {};
-	int verdict;
 
 	if (!f)
 		f = frontend_wide(&r->p);
@@ -152,12 +149,10 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 		return rare_unserved(ctx, r);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (!choose(&ch, &slot, f, &r->p) && !(slot.chain && choose_older(&ch, slot.chain)))
-		return drop(ctx, DROP_NO_BACKEND);
-	verdict = rare_send(ctx, r, f, &ch);
-	if (sent(verdict))
-		count(f->id, ch.cpu, r->p.len, opens(&r->p) && !r->own.offset);
-	return verdict;
+	choose(&r->pick, f, &r->p);
+	if (r->own.offset)
+		r->pick.new_flow = 0;
+	return rare_send(ctx, r, f);
 }
 
 /* An error is for the flow whose packet it quotes, if that is the VIP's. */

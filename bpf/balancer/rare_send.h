@@ -197,9 +197,8 @@ static __always_inline bool rare_address(struct xdp_md *ctx, struct rare *r,
 	return edit(ctx, r, &r->own) == 0;
 }
 
-/* direct-nat and dr: under the packet's own header. */
-static __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
-				  const struct choice *ch)
+static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
+					  const struct frontend *f, const struct choice *ch)
 {
 	bool nat = f->method == METHOD_DIRECT_NAT;
 	bool marks = nat || f->survival == SURVIVAL_SECOND_CHANCE;
@@ -226,6 +225,22 @@ static __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const stru
 	if (marks && reshape(ctx, r, bytes))
 		return drop(ctx, DROP_NO_ROOM);
 	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+}
+
+/* direct-nat and dr: under the packet's own header. */
+__noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+{
+	struct choice ch;
+	int verdict;
+
+	if (!r || !f)
+		return XDP_ABORTED;
+	if (!choice_for(&ch, &r->pick))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = rare_direct_on(ctx, r, f, &ch);
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
+	return verdict;
 }
 
 /* Builds all that goes before the packet, in r->front. */
@@ -285,14 +300,22 @@ static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
 	return go(way, r->tagged ? r->ingress : ch->cpu->ifindex);
 }
 
-static __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f,
-				  const struct choice *ch)
+__noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
-	bool gue = f->encapsulation == ENCAPSULATION_GUE;
+	struct choice ch;
+	bool gue;
+	int verdict;
 
-	if (addr_is_v4(&ch->server->addr))
-		return rare_tunnel_by(ctx, r, ch, gue, false);
-	return rare_tunnel_by(ctx, r, ch, gue, true);
+	if (!r || !f)
+		return XDP_ABORTED;
+	gue = f->encapsulation == ENCAPSULATION_GUE;
+	if (!choice_for(&ch, &r->pick))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = addr_is_v4(&ch.server->addr) ? rare_tunnel_by(ctx, r, &ch, gue, false)
+					       : rare_tunnel_by(ctx, r, &ch, gue, true);
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
+	return verdict;
 }
 
 #endif

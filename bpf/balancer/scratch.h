@@ -7,6 +7,7 @@
 #ifndef FAIRLEAD_BALANCER_SCRATCH_H
 #define FAIRLEAD_BALANCER_SCRATCH_H
 
+#include "choose.h"
 #include "leave.h"
 #include "maps.h"
 
@@ -45,6 +46,7 @@ struct rare {
 	struct spot quoted;
 	struct tuple from; /* what a spot says, and is to say */
 	struct tuple to;
+	struct pick pick;
 	struct bpf_fib_lookup fib;
 	__u64 diff;    /* of what was rewritten */
 	__u32 ingress; /* interface, by its index */
@@ -54,6 +56,7 @@ struct rare {
 	__u8 v6;       /* the packet's family */
 	__u8 tagged;   /* VLAN */
 	__u8 is_error; /* ICMP, about another packet */
+	__u8 answered; /* what leaves is for the sender */
 	__u8 icmp_type;
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Sending a packet to the server that was chosen, by the frontend's method: any
- * case of those that need nothing remembered. Both answer a verdict, or TO_RARE
- * for a packet that is still as it came.
+/* Sending a packet to the server that was picked, by the frontend's method, and
+ * counting it: any case of the methods that need nothing remembered. send_v4 and
+ * send_v6 answer a verdict, or TO_RARE for a packet that is still as it came.
+ *
+ * Each method is a global function: the verifier looks at those once, by
+ * themselves, and they have frames of their own: all the stack there is, on any
+ * way through the program, is 512 bytes.
  */
 #ifndef FAIRLEAD_BALANCER_SEND_H
 #define FAIRLEAD_BALANCER_SEND_H
@@ -13,75 +17,6 @@
 static __always_inline bool sent(int verdict)
 {
 	return verdict == XDP_TX || verdict == XDP_REDIRECT || verdict == XDP_PASS;
-}
-
-/* The methods have frames of their own: all the stack there is, on any way
- * through the program, is 512 bytes.
- */
-static __noinline int tunnel_v4(struct xdp_md *ctx, const struct packet *p,
-				const struct frontend *f, const struct choice *ch)
-{
-	return tunnel(ctx, p, f, ch, false);
-}
-
-static __noinline int tunnel_v6(struct xdp_md *ctx, const struct packet *p,
-				const struct frontend *f, const struct choice *ch)
-{
-	return tunnel(ctx, p, f, ch, true);
-}
-
-static __noinline int direct_nat_v4(struct xdp_md *ctx, const struct packet *p,
-				    const struct frontend *f, const struct choice *ch)
-{
-	return direct_nat(ctx, p, f, ch, false);
-}
-
-static __noinline int direct_nat_v6(struct xdp_md *ctx, const struct packet *p,
-				    const struct frontend *f, const struct choice *ch)
-{
-	return direct_nat(ctx, p, f, ch, true);
-}
-
-static __noinline int dr_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
-			    const struct choice *ch)
-{
-	return dr(ctx, p, f, ch, false);
-}
-
-static __noinline int dr_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
-			    const struct choice *ch)
-{
-	return dr(ctx, p, f, ch, true);
-}
-
-static __always_inline int send_v4(struct xdp_md *ctx, const struct packet *p,
-				   const struct frontend *f, const struct choice *ch)
-{
-	switch (f->method) {
-	case METHOD_TUNNEL:
-		return tunnel_v4(ctx, p, f, ch);
-	case METHOD_DIRECT_NAT:
-		return direct_nat_v4(ctx, p, f, ch);
-	case METHOD_DR:
-		return dr_v4(ctx, p, f, ch);
-	default: /* those that rewrite both ways remember */
-		return drop(ctx, DROP_NO_BACKEND);
-	}
-}
-
-static __always_inline int send_v6(struct xdp_md *ctx, const struct packet *p,
-				   const struct frontend *f, const struct choice *ch)
-{
-	switch (f->method) {
-	case METHOD_TUNNEL:
-		return tunnel_v6(ctx, p, f, ch);
-	case METHOD_DIRECT_NAT:
-		return direct_nat_v6(ctx, p, f, ch);
-	case METHOD_DR:
-		return dr_v6(ctx, p, f, ch);
-	default:
-		return drop(ctx, DROP_NO_BACKEND);
-	}
 }
 
 /* Everyone drains: the slot's older owners are all there is. */
@@ -135,20 +70,100 @@ static __always_inline bool choose_older(struct choice *ch, __u32 chain)
 	return true;
 }
 
-/* What the ring says for a packet that needs no flow. */
-static __always_inline int send_chosen(struct xdp_md *ctx, const struct packet *p,
-				       const struct frontend *f, bool v6)
+static __always_inline bool choice_for(struct choice *ch, const struct pick *k)
 {
-	struct ring_slot slot;
-	struct choice ch = {};
+	if (k->id)
+		return choice_of(ch, k);
+	ch->hash = k->hash;
+	return k->chain && choose_older(ch, k->chain);
+}
+
+static __always_inline int send_by(struct xdp_md *ctx, const struct packet *p,
+				   const struct frontend *f, const struct pick *k,
+				   enum method method, bool v6)
+{
+	struct choice ch;
 	int verdict;
 
-	if (!choose(&ch, &slot, f, p) && !(slot.chain && choose_older(&ch, slot.chain)))
+	if (!ctx || !p || !f || !k) /* for the verifier */
+		return XDP_PASS;
+	if (!choice_for(&ch, k))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = v6 ? send_v6(ctx, p, f, &ch) : send_v4(ctx, p, f, &ch);
+	if (method == METHOD_TUNNEL)
+		verdict = tunnel(ctx, p, f, &ch, v6);
+	else if (method == METHOD_DIRECT_NAT)
+		verdict = direct_nat(ctx, p, f, &ch, v6);
+	else
+		verdict = dr(ctx, p, f, &ch, v6);
 	if (sent(verdict))
-		count(f->id, ch.cpu, p->len, opens(p));
+		count(f->id, ch.cpu, p->len, k->new_flow);
 	return verdict;
+}
+
+__noinline int tunnel_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			 const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_TUNNEL, false);
+}
+
+__noinline int tunnel_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			 const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_TUNNEL, true);
+}
+
+__noinline int direct_nat_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			     const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_DIRECT_NAT, false);
+}
+
+__noinline int direct_nat_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			     const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_DIRECT_NAT, true);
+}
+
+__noinline int dr_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+		     const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_DR, false);
+}
+
+__noinline int dr_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+		     const struct pick *k)
+{
+	return send_by(ctx, p, f, k, METHOD_DR, true);
+}
+
+static __always_inline int send_v4(struct xdp_md *ctx, const struct packet *p,
+				   const struct frontend *f, const struct pick *k)
+{
+	switch (f->method) {
+	case METHOD_TUNNEL:
+		return tunnel_v4(ctx, p, f, k);
+	case METHOD_DIRECT_NAT:
+		return direct_nat_v4(ctx, p, f, k);
+	case METHOD_DR:
+		return dr_v4(ctx, p, f, k);
+	default: /* those that rewrite both ways remember */
+		return drop(ctx, DROP_NO_BACKEND);
+	}
+}
+
+static __always_inline int send_v6(struct xdp_md *ctx, const struct packet *p,
+				   const struct frontend *f, const struct pick *k)
+{
+	switch (f->method) {
+	case METHOD_TUNNEL:
+		return tunnel_v6(ctx, p, f, k);
+	case METHOD_DIRECT_NAT:
+		return direct_nat_v6(ctx, p, f, k);
+	case METHOD_DR:
+		return dr_v6(ctx, p, f, k);
+	default: /* those that rewrite both ways remember */
+		return drop(ctx, DROP_NO_BACKEND);
+	}
 }
 
 #endif

@@ -191,6 +191,7 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 		return verdict;
 	if (!answer_put(ctx, r, quoted, sum))
 		return verdict;
+	r->answered = true;
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 
