@@ -40,8 +40,10 @@ type DataPlane struct {
 	chains     chainTable
 	ringMemory ringMemory
 	builder    *ring.Builder
-	ranges     extents // of port_ranges
-	nats       int     // frontends of the method nat
+	slots      []ring.Slot // memory for the ring before,
+	words      []uint64    // and for the next one
+	ranges     extents     // of port_ranges
+	nats       int         // frontends of the method nat
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -67,36 +69,55 @@ func Open(c Config) (*DataPlane, error) {
 	if err := setSysctls(c.Interfaces); err != nil {
 		return nil, err
 	}
-	d := &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+	d := newDataPlane(c)
 	fresh, err := d.openPins()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.open(); err != nil {
-		if fresh {
-			return nil, errors.Join(err, d.Detach())
-		}
-		return nil, errors.Join(err, d.Close())
+	old, err := d.openPredecessor()
+	if err != nil {
+		return nil, errors.Join(err, d.pins.Close())
 	}
-	return d, nil
+	err = d.open(old)
+	switch {
+	case err == nil:
+		return d, nil
+	case old != nil:
+		return nil, errors.Join(err, d.giveUp(old))
+	case fresh:
+		return nil, errors.Join(err, d.Detach())
+	}
+	return nil, errors.Join(err, d.Close())
 }
 
-func (d *DataPlane) open() error {
+func newDataPlane(c Config) *DataPlane {
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+}
+
+func (d *DataPlane) open(old *predecessor) error {
 	if err := d.load(); err != nil {
 		return err
 	}
 	if err := d.read(); err != nil {
 		return err
 	}
-	if err := d.attach(); err != nil {
-		return err
-	}
-	if err := d.unpinOldSteps(); err != nil {
-		return err
-	}
 	var err error
-	d.orphans, err = newOrphanage(&d.kernel)
-	return err
+	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+		return err
+	}
+	if old == nil {
+		if err := d.attach(nil); err != nil {
+			return err
+		}
+		return d.unpinOldSteps()
+	}
+	if err := d.inherit(old); err != nil {
+		return err
+	}
+	if err := d.attach(old.pins); err != nil {
+		return err
+	}
+	return errors.Join(d.unpinOldSteps(), old.remove())
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
