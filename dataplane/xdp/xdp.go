@@ -28,6 +28,7 @@ type DataPlane struct {
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
+	orphans  *orphanage           // fragments that wait for their first
 
 	mu         sync.Mutex
 	attached   []string // for Describe
@@ -100,6 +101,10 @@ func (d *DataPlane) open(old *predecessor) error {
 	if err := d.read(); err != nil {
 		return err
 	}
+	var err error
+	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+		return err
+	}
 	if old == nil {
 		if err := d.attach(nil); err != nil {
 			return err
@@ -145,7 +150,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
