@@ -217,9 +217,9 @@ func TestSecondChance(t *testing.T) {
 	}
 }
 
-// No packet of UDP says that it opens a flow: each has all who may know it, and
-// at last first itself, which then takes it.
-func TestUDPHasASecondChance(t *testing.T) {
+// Any packet of UDP may be of an older flow: it names whoever may have that, and
+// comes back to the slot's first if nobody has.
+func TestUDPComesBack(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	f := frontend(service.Tunnel, vips[false], service.UDP, "172.16.5.1:53", "172.16.5.2:53")
@@ -331,11 +331,11 @@ func TestMalformed(t *testing.T) {
 	}
 	for _, method := range service.Methods {
 		for _, v6 := range []bool{false, true} {
-			server := netip.MustParseAddrPort(servers[v6])
-			if method == service.DR { // keeps the port
-				server = netip.AddrPortFrom(server.Addr(), netip.MustParseAddrPort(vips[v6]).Port())
+			server := servers[v6]
+			if method == service.DR { // which leaves the port as it is
+				server = netip.AddrPortFrom(netip.MustParseAddr(addrOf(server)), netip.MustParseAddrPort(vips[v6]).Port()).String()
 			}
-			both(t, d, frontend(method, vips[v6], 0, server.String()))
+			both(t, d, frontend(method, vips[v6], 0, server))
 		}
 		for name, frame := range frames {
 			before := d.Describe().Drops["malformed"]

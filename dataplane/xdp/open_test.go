@@ -219,7 +219,7 @@ func TestBackByTX(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	spec, err := config().withDefaults().spec()
+	spec, err := d.config.spec()
 	must(t, err)
 	var hardware struct {
 		Balancer *ebpf.Program `ebpf:"balancer"`
