@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -65,19 +64,6 @@ func TestHashSpreads(t *testing.T) {
 		}
 		if chi > 120 {
 			t.Errorf("%s: chi squared is %.0f", name, chi)
-		}
-	}
-}
-
-func TestRoundRobinWithoutServers(t *testing.T) {
-	var r RoundRobin
-	if id := r.Next(nil); id != 0 {
-		t.Error(id)
-	}
-	slots := []ring.Slot{{First: 4}, {First: 7}}
-	for _, want := range []ring.ID{4, 7, 4} {
-		if got := r.Next(slots); got != want {
-			t.Errorf("got %d, want %d", got, want)
 		}
 	}
 }
