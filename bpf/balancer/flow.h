@@ -56,13 +56,13 @@ enum flow_state {
 	FLOW_UDP = 6,		 /* 5 min */
 	FLOW_CLIENT_OPENING = 7, /* no flow, but a client's affinity: affinity.h */
 	FLOW_CLIENT = 8,
-};
+} __attribute__((packed));
 
 /* The clock of the table ticks in 2^30 ns, which are 1.07 s: no division. */
 #define FLOW_TICK_SHIFT 30
 #define FLOW_SECONDS(s) ((__u32)((s) * 1000000000ULL >> FLOW_TICK_SHIFT))
 
-static const volatile __u32 flow_lives[16] = {
+const volatile __u32 flow_lives[16] = {
 	[FLOW_OPENING] = FLOW_SECONDS(60),   [FLOW_ESTABLISHED] = FLOW_SECONDS(900),
 	[FLOW_FINISHING] = FLOW_SECONDS(120), [FLOW_CLOSED] = FLOW_SECONDS(10),
 	[FLOW_UDP_OPENING] = FLOW_SECONDS(300), [FLOW_UDP] = FLOW_SECONDS(300),
@@ -372,11 +372,8 @@ static __always_inline struct flow_data *flow_data_at(__u32 index)
 	return bpf_map_lookup_elem(&flow_data, &index);
 }
 
-/* Frees the answers' place of an entry, unless it is another's by now. Not
- * static, as others here: the verifier looks at such a function once, and not
- * on every way to it.
- */
-__noinline int flow_back_free(__u32 index)
+/* Frees the answers' place of an entry, unless it is another's by now. */
+static __always_inline void flow_back_free(__u32 index)
 {
 	struct flow_data *data = flow_data_at(index);
 	struct flow_back *set;
@@ -384,18 +381,17 @@ __noinline int flow_back_free(__u32 index)
 	__u64 *way, was;
 
 	if (!data || !data->back)
-		return 0;
+		return;
 	place = data->back - 1;
 	data->back = 0;
 	line = place / FLOW_BACK_WAYS;
 	set = bpf_map_lookup_elem(&flow_back, &line);
 	if (!set)
-		return 0;
+		return;
 	way = &set->way[place % FLOW_BACK_WAYS];
 	was = *(volatile __u64 *)way;
 	if ((__u32)was == index + 1)
 		__sync_val_compare_and_swap(way, was, 0);
-	return 0;
 }
 
 /* What was there is no more. */
@@ -446,7 +442,7 @@ static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now)
 /* Takes an entry for r->tag. Of several CPUs that do so for one tag at most one
  * succeeds: each has made its own claim visible before it looks for others'.
  */
-static __noinline int flow_claim(struct flow_ref *r, __u32 now)
+static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 {
 	__u32 way = flow_place(r, now), seen = 0;
 	struct flow *flow;

@@ -52,7 +52,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct handover);
+	__uint(value_size, sizeof(struct handover));
 } handover_scratch SEC(".maps");
 
 static __always_inline struct frontend *handover_frontend(const struct packet *p)
@@ -116,6 +116,7 @@ static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool
 /* Reads the packet that the frame begins with. */
 static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h, bool *v6)
 {
+	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr);
 	struct ethhdr *eth;
 	struct cursor c;
 
@@ -125,8 +126,8 @@ static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h
 		return false;
 	*v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
 	if (*v6)
-		return parse_packet_v6(&c, &h->p);
-	return eth->h_proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &h->p);
+		return parse_packet_v6(&c, &h->p, left);
+	return eth->h_proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &h->p, left);
 }
 
 /* A packet of ours, of a flow that we do not know. */
@@ -281,7 +282,7 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 	if (!f || h->p.ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
 	h->p.flags |= h->last ? PACKET_LAST : PACKET_ASK;
-	verdict = v6 ? stateful(ctx, &h->p, f, true) : stateful(ctx, &h->p, f, false);
+	verdict = v6 ? stateful_v6(ctx, &h->p, f) : stateful_v4(ctx, &h->p, f);
 	return verdict == STATEFUL_ASK ? handover_send(ctx, h, v6) : verdict;
 }
 

@@ -70,7 +70,10 @@ enum drop_reason {
 	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
 	DROP_NO_ROOM,	     /* the driver leaves no room before the frame */
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
+	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
+	DROP_FLOWS_FULL,   /* the flow table has no place for one more */
+	DROP_FLOW_BUSY,	   /* two CPUs opened one flow at once */
 	DROP_REASONS,
 };
 
@@ -229,8 +232,8 @@ struct server {
 	__u32 generation; /* counts the owners of this id: flows of an earlier one are void */
 	__u32 frontend;	  /* 0: shared; else its frontend's id + 1 */
 	__be16 port;
-	__u8 used; /* the id is somebody's */
-	__u8 zero;
+	__u8 used;   /* the id is somebody's */
+	__u8 drains; /* of a frontend that remembers flows: takes no new ones */
 	__u32 max_conns; /* connections at a time, 0: no limit */
 };
 
@@ -252,7 +255,7 @@ struct server_cpu {
 	__u32 ifindex;
 	__u32 mtu;
 	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
-	__u32 zero;
+	__u32 beyond;				   /* there is a router between */
 	__u64 packets;
 	__u64 bytes;
 	__u64 flows;
@@ -340,6 +343,7 @@ struct {
  */
 enum step {
 	STEP_RARE = 0,
+	STEP_HANDOVER = 1,
 	STEPS,
 };
 

@@ -82,71 +82,93 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	return !flow_expired(flow->way[index % FLOW_WAYS].word, now);
 }
 
-/* A place of one line that can be had: a free one, one of a flow that is over,
- * or none (FLOW_BACK_WAYS), also where another flow has such answers.
+/* How many places of a line such answers have; of flows that live, where now is
+ * not 0.
  */
-static __always_inline __u32 nat_free_place(struct flow_back *back, __u32 line, __u32 check,
-					    __u32 now)
+static __always_inline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 {
-	__u32 free = FLOW_BACK_WAYS;
+	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	__u32 same = 0;
 
+	if (!back)
+		return 0;
 	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
 		__u64 was = *(volatile __u64 *)&back->way[i];
 
-		if (!was)
-			free = i;
-		else if (was >> 32 == check &&
-			 nat_place_is_held(was, line * FLOW_BACK_WAYS + i, now))
-			return FLOW_BACK_WAYS;
+		if (was && was >> 32 == check &&
+		    (!now || nat_place_is_held(was, line * FLOW_BACK_WAYS + i, now)))
+			same++;
 	}
-	if (free < FLOW_BACK_WAYS)
-		return free;
+	return same;
+}
+
+/* A place of a line that can be had: a free one, or one of a flow that is over;
+ * FLOW_BACK_WAYS: none.
+ */
+static __always_inline __u32 nat_free_place(struct flow_back *back, __u32 line, __u32 now)
+{
+	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
+		if (!*(volatile __u64 *)&back->way[i])
+			return i;
 	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
 		if (!nat_place_is_held(back->way[i], line * FLOW_BACK_WAYS + i, now))
 			return i;
 	return FLOW_BACK_WAYS;
 }
 
-/* Takes a place in a line for the flow with that index. The flow says whose it
- * is before others can see it; of two CPUs with answers alike at most one
- * succeeds, as with flow_claim.
+/* Takes a place in a line for the flow with that index, unless another flow has
+ * such answers. The flow says whose the place is before others can see it; of
+ * two CPUs with answers alike at most one succeeds, as with flow_claim.
  */
 __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 {
 	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
 	__u64 value = (__u64)check << 32 | (index + 1), was;
 	struct flow_data *data = flow_data_at(index);
-	__u32 free, same = 0;
+	__u32 free;
 
-	if (!back || !data)
+	if (!back || !data || nat_same(line, check, now) || nat_same(line ^ 1, check, now))
 		return false;
-	free = nat_free_place(back, line, check, now);
+	free = nat_free_place(back, line, now);
 	if (free >= FLOW_BACK_WAYS)
 		return false;
 	was = *(volatile __u64 *)&back->way[free];
 	data->back = line * FLOW_BACK_WAYS + free + 1;
 	if (__sync_val_compare_and_swap(&back->way[free], was, value) != was)
 		return false;
-	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
-		same += *(volatile __u64 *)&back->way[i] >> 32 == check;
-	if (same == 1)
+	if (nat_same(line, check, 0) + nat_same(line ^ 1, check, 0) == 1)
 		return true;
 	__sync_val_compare_and_swap(&back->way[free], value, 0);
 	return false;
 }
 
-/* The search for a place. */
-struct nat_search {
-	struct tuple answer; /* its dport is what fullnat searches */
-	__u32 index;	     /* of the flow */
+/* What is at work on this CPU, and too large for the stack. */
+struct nat_scratch {
+	struct tuple answer; /* of the flow that is opened; fullnat searches its dport */
+	struct tuple to;     /* what the packet becomes */
+	struct departure d;
+	__u32 index; /* of the flow that is opened */
 	__u32 now;
 	__u32 start; /* the first port to try */
-	bool v6;
-	bool found;
+	__u32 v6;
 };
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct nat_scratch));
+} nat_scratch SEC(".maps");
+
+static __always_inline struct nat_scratch *nat_scratch_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&nat_scratch, &zero);
+}
+
 /* Takes a place for the answer, in its line or the one beside it. */
-static __always_inline bool nat_take(struct nat_search *s)
+static __always_inline bool nat_take(const struct nat_scratch *s)
 {
 	struct flow_secret *secret = flow_secret_get();
 	__u32 line;
@@ -160,18 +182,21 @@ static __always_inline bool nat_take(struct nat_search *s)
 	       nat_take_place(line ^ 1, tag, s->index, s->now);
 }
 
-static long nat_try_port(__u32 i, void *arg)
+static long nat_try_port(__u32 i, void *found)
 {
-	struct nat_search *s = arg;
-	struct flow_data *data = flow_data_at(s->index);
+	struct nat_scratch *s = nat_scratch_get();
 	__u32 count = set.port_count;
+	struct flow_data *data;
 
-	if (!data || !count)
+	if (!s || !count)
+		return 1;
+	data = flow_data_at(s->index);
+	if (!data)
 		return 1;
 	s->answer.dport = bpf_htons(set.port_first + (s->start + i) % count);
 	data->nat_port = s->answer.dport;
-	s->found = nat_take(s);
-	return s->found;
+	*(__u32 *)found = nat_take(s);
+	return *(__u32 *)found;
 }
 
 /* Gives the claimed flow at index its way back: all else in its data is
@@ -180,28 +205,30 @@ static long nat_try_port(__u32 i, void *arg)
 static __always_inline bool nat_open(const struct packet *p, const struct server *server,
 				     __u32 index, __u32 now, bool full)
 {
-	struct nat_search s = {.index = index, .now = now};
 	struct flow_data *data = flow_data_at(index);
-	__u32 ports = set.port_count;
+	struct nat_scratch *s = nat_scratch_get();
+	__u32 ports = set.port_count, found = 0;
 
-	if (!data)
+	if (!data || !s)
 		return false;
-	s.v6 = !addr_is_v4(&p->t.dst);
-	s.answer.src = server->addr;
-	s.answer.dst = p->t.src;
-	s.answer.sport = nat_server_port(server, p->t.dport);
-	s.answer.dport = p->t.sport;
-	s.answer.proto = p->t.proto;
+	s->v6 = !addr_is_v4(&p->t.dst);
+	s->index = index;
+	s->now = now;
+	s->answer = p->t;
+	s->answer.src = server->addr;
+	s->answer.dst = p->t.src;
+	s->answer.sport = nat_server_port(server, p->t.dport);
+	s->answer.dport = p->t.sport;
 	if (!full) {
-		s.found = nat_take(&s);
+		found = nat_take(s);
 	} else {
-		s.answer.dst = s.v6 ? set.own6 : set.own4;
-		s.start = hash_slot(flow_hash(&p->t), ports);
-		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &s, 0);
+		s->answer.dst = s->v6 ? set.own6 : set.own4;
+		s->start = hash_slot(flow_hash(&p->t), ports);
+		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &found, 0);
 	}
-	if (!s.found)
+	if (!found)
 		data->back = 0;
-	return s.found;
+	return found;
 }
 
 /* Whether an entry is this packet's flow, by the method that it has now. */
@@ -222,77 +249,57 @@ static __always_inline bool nat_is_flow(const struct flow_data *data, const stru
 static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 				    const struct choice *ch, const struct flow_data *data, bool v6)
 {
-	const struct addr *own = v6 ? &set.own6 : &set.own4;
-	struct tuple to __attribute__((aligned(8))) = p->t;
-	enum way way;
+	struct nat_scratch *s = nat_scratch_get();
+	enum way way = way_to(ctx, ch);
 
-	to.dst = ch->server->addr;
-	to.dport = nat_server_port(ch->server, p->t.dport);
-	if (data->nat_port) {
-		to.src = *own;
-		to.sport = data->nat_port;
-	}
-	way = way_to(ctx, ch);
-	if (way_leads_nowhere(way))
+	if (way_leads_nowhere(way) || !s)
 		return drop_way(ctx, way);
 	if (unlikely(!way_fits(way, ch, p->len)))
 		return TO_RARE;
-	if (!rewrite(ctx, p, &to, v6))
+	s->to = p->t;
+	s->to.dst = ch->server->addr;
+	s->to.dport = nat_server_port(ch->server, p->t.dport);
+	if (data->nat_port) {
+		s->to.src = v6 ? set.own6 : set.own4;
+		s->to.sport = data->nat_port;
+	}
+	if (!rewrite(ctx, p, &s->to, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return leave_to(ctx, ch, way, v6);
-}
-
-static __noinline int nat_send_v4(struct xdp_md *ctx, const struct packet *p,
-				  const struct choice *ch, const struct flow_data *data)
-{
-	return nat_send(ctx, p, ch, data, false);
-}
-
-static __noinline int nat_send_v6(struct xdp_md *ctx, const struct packet *p,
-				  const struct choice *ch, const struct flow_data *data)
-{
-	return nat_send(ctx, p, ch, data, true);
 }
 
 /* Asks the kernel for the way to the client and keeps the answer for this tick
  * of its clock, as for servers.
  */
-static __always_inline enum way nat_ask_back(struct xdp_md *ctx, const struct tuple *to,
-					     struct flow_data *data, __u32 len, bool v6)
+__noinline int nat_ask_back(struct xdp_md *ctx, __u32 index, __u32 len, bool v6)
 {
-	struct departure d = {.to = *to};
+	struct nat_scratch *s = nat_scratch_get();
+	struct flow_data *data = flow_data_at(index);
 	__u32 now = bpf_jiffies64();
 	enum way way;
 
+	if (!data || !s)
+		return WAY_KERNEL;
 	data->tick = now - 1;
-	way = find_way(ctx, &d, len, v6);
-	if ((way != WAY_BACK && way != WAY_ACROSS) || d.fib.ifindex >> 24)
-		return way == WAY_ACROSS || way == WAY_BACK ? WAY_KERNEL : way;
-	data->mtu = d.fib.mtu_result;
-	data->egress = (data->egress & 0xff000000) | d.fib.ifindex;
-	__builtin_memcpy(data->macs, d.fib.dmac, ETH_ALEN);
-	__builtin_memcpy(data->macs + ETH_ALEN, d.fib.smac, ETH_ALEN);
+	s->d.to = s->to;
+	way = v6 ? find_way(ctx, &s->d, len, true) : find_way(ctx, &s->d, len, false);
+	if (way != WAY_BACK && way != WAY_ACROSS)
+		return way;
+	if (s->d.fib.ifindex >> 24)
+		return WAY_KERNEL;
+	data->mtu = s->d.fib.mtu_result;
+	data->egress = (data->egress & 0xff000000) | s->d.fib.ifindex;
+	__builtin_memcpy(data->macs, s->d.fib.dmac, ETH_ALEN);
+	__builtin_memcpy(data->macs + ETH_ALEN, s->d.fib.smac, ETH_ALEN);
 	data->tick = now;
 	return way;
 }
 
-static __noinline enum way nat_ask_back_v4(struct xdp_md *ctx, const struct tuple *to,
-					   struct flow_data *data, __u32 len)
-{
-	return nat_ask_back(ctx, to, data, len, false);
-}
-
-static __noinline enum way nat_ask_back_v6(struct xdp_md *ctx, const struct tuple *to,
-					   struct flow_data *data, __u32 len)
-{
-	return nat_ask_back(ctx, to, data, len, true);
-}
-
-static __always_inline enum way nat_way_back(struct xdp_md *ctx, const struct tuple *to,
-					     struct flow_data *data, __u32 len, bool v6)
+static __always_inline enum way nat_way_back(struct xdp_md *ctx, const struct flow_data *data,
+					     __u32 index, __u32 len, bool v6)
 {
 	if (data->tick != (__u32)bpf_jiffies64() || len > data->mtu)
-		return v6 ? nat_ask_back_v6(ctx, to, data, len) : nat_ask_back_v4(ctx, to, data, len);
+		return nat_ask_back(ctx, index, len, v6);
 	return (data->egress & 0xffffff) == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
 }
 
@@ -368,24 +375,27 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 }
 
 /* It is no answer of any flow's. */
-#define NAT_NO_ANSWER (-3)
+#define NAT_NO_ANSWER (-1001)
 
 /* From the server to the client. */
 static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
-	struct tuple to __attribute__((aligned(8))) = p->t;
+	struct nat_scratch *s = nat_scratch_get();
 	__u32 now = flow_now();
 	struct flow_data *data;
 	struct flow_ref r;
 	enum way way;
 
+	if (!p || !s) /* for the verifier */
+		return NAT_NO_ANSWER;
 	data = nat_find_answer(&r, p, now, v6);
 	if (!data)
 		return NAT_NO_ANSWER;
-	to.src = data->vip;
-	to.dst = data->client;
-	to.sport = data->vip_port;
-	to.dport = data->client_port;
+	s->to = p->t;
+	s->to.src = data->vip;
+	s->to.dst = data->client;
+	s->to.sport = data->vip_port;
+	s->to.dport = data->client_port;
 	if (*(volatile __u64 *)&r.flow->tag != r.tag)
 		return NAT_NO_ANSWER;
 	if (p->malformed)
@@ -393,12 +403,12 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	if (p->ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
 	flow_touch(&r, p, now, true, true);
-	way = nat_way_back(ctx, &to, data, p->len, v6);
+	way = nat_way_back(ctx, data, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
 		return TO_RARE;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
-	if (!rewrite(ctx, p, &to, v6))
+	if (!rewrite(ctx, p, &s->to, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
 }
@@ -406,12 +416,12 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 /* What comes to our own address, or from a server of the method nat:
  * NAT_NO_ANSWER where it is something else.
  */
-static __noinline int nat_back_v4(struct xdp_md *ctx, const struct packet *p)
+__noinline int nat_back_v4(struct xdp_md *ctx, const struct packet *p)
 {
 	return nat_back(ctx, p, false);
 }
 
-static __noinline int nat_back_v6(struct xdp_md *ctx, const struct packet *p)
+__noinline int nat_back_v6(struct xdp_md *ctx, const struct packet *p)
 {
 	return nat_back(ctx, p, true);
 }

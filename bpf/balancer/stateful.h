@@ -56,7 +56,7 @@ struct opening {
 	bool remembered; /* in: there is an entry, but void; out: there is one now */
 	bool claimed;	 /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	 /* out: it was not known */
-	__u8 state;	 /* out: what its state was */
+	enum flow_state state; /* out: what it was */
 };
 
 /* Why no flow may be opened, by the method; 0: it may. */
@@ -106,31 +106,6 @@ static __always_inline int stateful_fill(const struct packet *p, const struct fr
 	return 0;
 }
 
-/* The server's id that a new flow goes to, or FAILED. */
-static __always_inline int stateful_choose(const struct packet *p, struct frontend *f,
-					   const struct opening *o, bool by_hash)
-{
-	__u32 id = f->affinity ? affinity_find(p, f, o->now) : 0;
-
-	return id ? (int)id : schedule(f, choose_hash(f, p), by_hash);
-}
-
-/* A flow for which the table has no place: those of a method that needs none go
- * by the hash.
- */
-static __always_inline int stateful_unremembered(const struct packet *p, struct frontend *f,
-						 struct opening *o)
-{
-	int id;
-
-	if (is_nat(f))
-		return FAILED(DROP_FLOWS_FULL);
-	id = stateful_choose(p, f, o, true);
-	o->remembered = false;
-	o->word = id;
-	return id < 0 ? id : 0;
-}
-
 /* Takes an entry. Another CPU may have opened the flow a moment ago: then o is
  * that one's.
  */
@@ -141,43 +116,28 @@ static __always_inline int stateful_claim(struct flow_ref *r, struct opening *o)
 	if (claimed != FLOW_BUSY)
 		return claimed;
 	r->flow = NULL;
-	if (flow_find(r) && !flow_expired(r->word, o->now)) {
-		o->word = r->word;
-		o->index = r->index;
-		o->remembered = true;
-		return FLOW_FOUND;
-	}
-	return flow_claim(r, o->now);
+	if (!flow_find(r) || flow_expired(r->word, o->now))
+		return FLOW_BUSY;
+	o->word = r->word;
+	o->index = r->index;
+	o->remembered = true;
+	return FLOW_FOUND;
 }
 
-/* Opens a flow: 0 or FAILED. */
-__noinline int stateful_open(const struct packet *p, struct frontend *f, struct opening *o)
+/* Opens a flow to o->server: enum flow_claimed or FAILED. A function of its own
+ * for the verifier, which looks at such a one once, and for the stack.
+ */
+__noinline int stateful_open(const struct packet *p, const struct frontend *f, struct opening *o)
 {
 	struct flow_ref r;
-	int id;
+	int claimed;
 
 	if (!p || !f || !o || !flow_ref_init(&r, o->tag))
 		return FAILED(DROP_NO_BACKEND);
 	if (o->remembered && !flow_ref_at(&r, o->index, o->word))
-		return FAILED(DROP_FLOW_BUSY);
-	id = stateful_refuses(p, f, !addr_is_v4(&p->t.dst));
-	if (id < 0)
-		return id;
-	if (!o->server) {
-		id = stateful_choose(p, f, o, false);
-		if (id < 0)
-			return id;
-		o->server = id;
-	}
-	switch (stateful_claim(&r, o)) {
-	case FLOW_CLAIMED:
-		return stateful_fill(p, f, &r, o);
-	case FLOW_FOUND:
-		return 0;
-	case FLOW_FULL:
-		return stateful_unremembered(p, f, o);
-	}
-	return FAILED(DROP_FLOW_BUSY);
+		return FAILED(DROP_NO_BACKEND);
+	claimed = stateful_claim(&r, o);
+	return claimed == FLOW_CLAIMED ? stateful_fill(p, f, &r, o) : claimed;
 }
 
 /* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
@@ -219,48 +179,121 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 	return false;
 }
 
-/* Finds a packet's flow or opens it: 0, FAILED or STATEFUL_ASK; o says the rest.
- * A function of its own for the verifier, and for the stack: what calls others in
- * turn is called by stateful itself.
- */
-static __always_inline int stateful_find(const struct packet *p, struct frontend *f,
-					 struct opening *o, bool v6)
+/* Finds a packet's flow. False: it is not known; o says the rest. */
+static __always_inline bool stateful_find(const struct packet *p, const struct frontend *f,
+					  struct opening *o, bool v6)
 {
 	struct flow_secret *secret = flow_secret_get();
 	struct flow_ref r;
+	bool known;
 
-	if (!p || !f || !o || !secret)
-		return FAILED(DROP_NO_BACKEND);
+	if (!p || !f || !o || !secret) /* for the verifier */
+		return false;
 	o->tag = flow_tag(secret, &p->t, v6);
 	if (!flow_ref_init(&r, o->tag))
-		return FAILED(DROP_NO_BACKEND);
-	if (!stateful_known(&r, p, f, o->now, &o->server, v6)) {
-		if (!o->server && stateful_asks(p))
-			return STATEFUL_ASK;
-		o->remembered = r.flow;
-		if (r.flow) {
-			o->word = r.word;
-			o->index = r.index;
-		}
-		o->fresh = true;
-		return stateful_open(p, f, o);
+		return false;
+	known = stateful_known(&r, p, f, o->now, &o->server, v6);
+	if (r.flow) {
+		o->state = flow_state(r.word);
+		if (known)
+			flow_touch(&r, p, o->now, false, is_nat(f));
+		o->word = r.word;
+		o->index = r.index;
+		o->remembered = true;
 	}
-	o->state = flow_state(r.word);
-	flow_touch(&r, p, o->now, false, is_nat(f));
-	o->word = r.word;
-	o->index = r.index;
-	o->remembered = true;
-	return 0;
+	return known;
 }
 
-__noinline int stateful_find_v4(const struct packet *p, struct frontend *f, struct opening *o)
+__noinline bool stateful_find_v4(const struct packet *p, const struct frontend *f,
+				 struct opening *o)
 {
 	return stateful_find(p, f, o, false);
 }
 
-__noinline int stateful_find_v6(const struct packet *p, struct frontend *f, struct opening *o)
+__noinline bool stateful_find_v6(const struct packet *p, const struct frontend *f,
+				 struct opening *o)
 {
 	return stateful_find(p, f, o, true);
+}
+
+/* Sends a packet by nat or fullnat. */
+static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet *p,
+					const struct frontend *f, const struct opening *o, bool v6)
+{
+	struct pick k = {.new_flow = 0};
+	const struct flow_data *data;
+	struct choice ch;
+	int verdict;
+
+	if (!ctx || !p || !f || !o) /* for the verifier */
+		return XDP_PASS;
+	k.id = flow_server(o->word);
+	data = flow_data_at(o->index);
+	if (!data || !choice_of(&ch, &k))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = nat_send(ctx, p, &ch, data, v6);
+	if (sent(verdict))
+		count(f->id, ch.cpu, p->len, o->fresh);
+	return verdict;
+}
+
+__noinline int stateful_nat_v4(struct xdp_md *ctx, const struct packet *p,
+			       const struct frontend *f, const struct opening *o)
+{
+	return stateful_nat(ctx, p, f, o, false);
+}
+
+__noinline int stateful_nat_v6(struct xdp_md *ctx, const struct packet *p,
+			       const struct frontend *f, const struct opening *o)
+{
+	return stateful_nat(ctx, p, f, o, true);
+}
+
+/* Chooses the server of a new flow: 0 or FAILED. */
+static __always_inline int stateful_choose(const struct packet *p, struct frontend *f,
+					   struct opening *o, bool by_hash)
+{
+	int id = f->affinity ? affinity_find(p, f, o->now) : 0;
+
+	if (id == 0)
+		id = schedule(f, choose_hash(f, p), by_hash);
+	o->server = id;
+	return id < 0 ? id : 0;
+}
+
+/* A flow for which the table has no place: those of a method that needs none go
+ * by the hash.
+ */
+static __always_inline int stateful_unremembered(const struct packet *p, struct frontend *f,
+						 struct opening *o)
+{
+	int failed;
+
+	if (is_nat(f))
+		return FAILED(DROP_FLOWS_FULL);
+	failed = stateful_choose(p, f, o, true);
+	o->remembered = false;
+	o->word = o->server;
+	return failed;
+}
+
+/* Gives an unknown flow a server and, if need be, a way back: 0 or FAILED. */
+static __always_inline int stateful_new(const struct packet *p, struct frontend *f,
+					struct opening *o, bool v6)
+{
+	int result = stateful_refuses(p, f, v6);
+
+	o->fresh = true;
+	if (result == 0 && !o->server)
+		result = stateful_choose(p, f, o, false);
+	if (result < 0)
+		return result;
+	result = stateful_open(p, f, o);
+	if (result == FLOW_FULL)
+		return stateful_unremembered(p, f, o);
+	if (result == FLOW_BUSY)
+		return FAILED(DROP_FLOW_BUSY);
+	return result >= 0 && o->claimed ? stateful_open_nat(p, f, o) : result;
 }
 
 /* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
@@ -268,31 +301,36 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 				    bool v6)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
-	struct flow_data *data;
-	struct choice ch;
-	int result;
+	struct pick k = {};
+	int failed;
 
-	result = v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o);
-	if (result == 0 && o.claimed)
-		result = stateful_open_nat(p, f, &o);
-	if (unlikely(result < 0))
-		return result == STATEFUL_ASK ? STATEFUL_ASK : drop(ctx, FAILED_WHY(result));
-	if (unlikely(f->affinity && o.remembered && flow_state(o.word) != o.state))
-		affinity_note(p, f, o.word, o.now, !o.fresh);
-	if (!choose_server(&ch, flow_server(o.word)))
-		return drop(ctx, DROP_NO_BACKEND);
-	ch.hash = flow_hash(&p->t);
-	if (is_nat(f)) {
-		data = flow_data_at(o.index);
-		if (!data)
-			return drop(ctx, DROP_NO_PORT);
-		result = v6 ? nat_send_v6(ctx, p, &ch, data) : nat_send_v4(ctx, p, &ch, data);
-	} else {
-		result = v6 ? send_v6(ctx, p, f, &ch) : send_v4(ctx, p, f, &ch);
+	if (!p || !f) /* for the verifier */
+		return XDP_PASS;
+	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
+		if (!o.server && stateful_asks(p))
+			return STATEFUL_ASK;
+		failed = stateful_new(p, f, &o, v6);
+		if (failed < 0)
+			return drop(ctx, FAILED_WHY(failed));
 	}
-	if (sent(result))
-		count(f->id, ch.cpu, p->len, o.fresh);
-	return result;
+	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
+		affinity_note(p, f, o.word, o.now, !o.fresh);
+	if (is_nat(f))
+		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
+	k.id = flow_server(o.word);
+	k.hash = flow_hash(&p->t);
+	k.new_flow = o.fresh;
+	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
+}
+
+__noinline int stateful_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return stateful(ctx, p, f, false);
+}
+
+__noinline int stateful_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return stateful(ctx, p, f, true);
 }
 
 #endif

@@ -46,8 +46,11 @@ const (
 	balancerDropReasonDROP_NO_PORT        balancerDropReason = 7
 	balancerDropReasonDROP_NO_ROOM        balancerDropReason = 8
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
-	balancerDropReasonDROP_FULL           balancerDropReason = 10
-	balancerDropReasonDROP_REASONS        balancerDropReason = 11
+	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
+	balancerDropReasonDROP_FULL           balancerDropReason = 11
+	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 12
+	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 13
+	balancerDropReasonDROP_REASONS        balancerDropReason = 14
 )
 
 type balancerEncapsulation uint8
@@ -58,24 +61,51 @@ const (
 	balancerEncapsulationENCAPSULATION_GUE  balancerEncapsulation = 2
 )
 
-type balancerFlow struct {
-	_          structs.HostLayout
-	To         balancerTuple
-	Server     uint32
-	Generation uint32
-	Expires    uint32
-	State      uint8
-	Back       uint8
-	Zero       [2]uint8
+type balancerFlowBack struct {
+	_   structs.HostLayout
+	Way [8]uint64
 }
 
-type balancerFlowState uint32
+type balancerFlowData struct {
+	_          structs.HostLayout
+	Client     balancerAddr
+	Vip        balancerAddr
+	ClientPort uint16
+	VipPort    uint16
+	NatPort    uint16
+	Mtu        uint16
+	Back       uint32
+	Egress     uint32
+	Tick       uint32
+	Macs       [12]uint8
+}
+
+type balancerFlowSecret struct {
+	_ structs.HostLayout
+	K [12]uint64
+}
+
+type balancerFlowSet struct {
+	_   structs.HostLayout
+	Way [8]struct {
+		_    structs.HostLayout
+		Tag  uint64
+		Word uint64
+	}
+}
+
+type balancerFlowState uint8
 
 const (
-	balancerFlowStateFLOW_OPENING     balancerFlowState = 0
-	balancerFlowStateFLOW_ESTABLISHED balancerFlowState = 1
-	balancerFlowStateFLOW_CLOSING     balancerFlowState = 2
-	balancerFlowStateFLOW_UDP         balancerFlowState = 3
+	balancerFlowStateFLOW_FREE           balancerFlowState = 0
+	balancerFlowStateFLOW_OPENING        balancerFlowState = 1
+	balancerFlowStateFLOW_ESTABLISHED    balancerFlowState = 2
+	balancerFlowStateFLOW_FINISHING      balancerFlowState = 3
+	balancerFlowStateFLOW_CLOSED         balancerFlowState = 4
+	balancerFlowStateFLOW_UDP_OPENING    balancerFlowState = 5
+	balancerFlowStateFLOW_UDP            balancerFlowState = 6
+	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
+	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
 )
 
 type balancerFrontend struct {
@@ -114,6 +144,12 @@ type balancerFrontendKey struct {
 	Zero  uint8
 }
 
+type balancerHandoverPeers struct {
+	_   structs.HostLayout
+	N   uint32
+	Who [4]balancerAddr
+}
+
 type balancerLayout uint32
 
 const (
@@ -146,6 +182,13 @@ const (
 	balancerMethodMETHOD_DR         balancerMethod = 5
 )
 
+type balancerOlder struct {
+	_      structs.HostLayout
+	Server balancerServer
+	Cpu    balancerServerCpu
+	Rest   balancerChain
+}
+
 type balancerPortRange struct {
 	_     structs.HostLayout
 	First uint16
@@ -153,12 +196,6 @@ type balancerPortRange struct {
 	Proto uint8
 	Zero  [3]uint8
 	F     balancerFrontend
-}
-
-type balancerRingSlot struct {
-	_     structs.HostLayout
-	First uint32
-	Chain uint32
 }
 
 type balancerScheduler uint8
@@ -181,7 +218,7 @@ type balancerServer struct {
 	Frontend   uint32
 	Port       uint16
 	Used       uint8
-	Zero       uint8
+	Drains     uint8
 	MaxConns   uint32
 }
 
@@ -193,7 +230,7 @@ type balancerServerCpu struct {
 	Ifindex    uint32
 	Mtu        uint32
 	Macs       [12]uint8
-	Zero       uint32
+	Beyond     uint32
 	Packets    uint64
 	Bytes      uint64
 	Flows      uint64
@@ -222,8 +259,9 @@ type balancerSettings struct {
 type balancerStep uint32
 
 const (
-	balancerStepSTEP_RARE balancerStep = 0
-	balancerStepSTEPS     balancerStep = 1
+	balancerStepSTEP_RARE     balancerStep = 0
+	balancerStepSTEP_HANDOVER balancerStep = 1
+	balancerStepSTEPS         balancerStep = 2
 )
 
 type balancerSurvival uint8
@@ -234,36 +272,40 @@ const (
 	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
 )
 
-type balancerTuple struct {
-	_     structs.HostLayout
-	Src   balancerAddr
-	Dst   balancerAddr
-	Sport uint16
-	Dport uint16
-	Proto uint8
-	Zero  [3]uint8
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	balancerMapChains         = "chains"
-	balancerMapDrops          = "drops"
-	balancerMapFlows          = "flows"
-	balancerMapFrontendCounts = "frontend_counts"
-	balancerMapFrontends      = "frontends"
-	balancerMapMembers        = "members"
-	balancerMapPortRanges     = "port_ranges"
-	balancerMapRings          = "rings"
-	balancerMapServerCpu      = "server_cpu"
-	balancerMapServers        = "servers"
-	balancerMapSteps          = "steps"
-	balancerMapTxPorts        = "tx_ports"
-	balancerMapVipBits        = "vip_bits"
-	balancerProgBalancer      = "balancer"
-	balancerVarBackByRedirect = "back_by_redirect"
-	balancerVarSet            = "set"
+	balancerMapChains          = "chains"
+	balancerMapConnections     = "connections"
+	balancerMapDepartures      = "departures"
+	balancerMapDrops           = "drops"
+	balancerMapFlowBack        = "flow_back"
+	balancerMapFlowData        = "flow_data"
+	balancerMapFlowSecret      = "flow_secret"
+	balancerMapFlows           = "flows"
+	balancerMapFrontendCounts  = "frontend_counts"
+	balancerMapFrontends       = "frontends"
+	balancerMapHandoverPeers   = "handover_peers"
+	balancerMapHandoverScratch = "handover_scratch"
+	balancerMapMembers         = "members"
+	balancerMapNatBits         = "nat_bits"
+	balancerMapNatScratch      = "nat_scratch"
+	balancerMapOlderOwners     = "older_owners"
+	balancerMapPortRanges      = "port_ranges"
+	balancerMapRings           = "rings"
+	balancerMapServerCpu       = "server_cpu"
+	balancerMapServers         = "servers"
+	balancerMapSteps           = "steps"
+	balancerMapTxPorts         = "tx_ports"
+	balancerMapVipBits         = "vip_bits"
+	balancerProgBalancer       = "balancer"
+	balancerProgHandover       = "handover"
+	balancerVarBackByRedirect  = "back_by_redirect"
+	balancerVarFlowBackLines   = "flow_back_lines"
+	balancerVarFlowLives       = "flow_lives"
+	balancerVarFlowSets        = "flow_sets"
+	balancerVarSet             = "set"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -309,25 +351,36 @@ type balancerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
+	Handover *ebpf.ProgramSpec `ebpf:"handover"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
-	Chains         *ebpf.MapSpec `ebpf:"chains"`
-	Drops          *ebpf.MapSpec `ebpf:"drops"`
-	Flows          *ebpf.MapSpec `ebpf:"flows"`
-	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
-	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	Members        *ebpf.MapSpec `ebpf:"members"`
-	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
-	Rings          *ebpf.MapSpec `ebpf:"rings"`
-	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
-	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	Steps          *ebpf.MapSpec `ebpf:"steps"`
-	TxPorts        *ebpf.MapSpec `ebpf:"tx_ports"`
-	VipBits        *ebpf.MapSpec `ebpf:"vip_bits"`
+	Chains          *ebpf.MapSpec `ebpf:"chains"`
+	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	Departures      *ebpf.MapSpec `ebpf:"departures"`
+	Drops           *ebpf.MapSpec `ebpf:"drops"`
+	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
+	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
+	FlowSecret      *ebpf.MapSpec `ebpf:"flow_secret"`
+	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	FrontendCounts  *ebpf.MapSpec `ebpf:"frontend_counts"`
+	Frontends       *ebpf.MapSpec `ebpf:"frontends"`
+	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.MapSpec `ebpf:"handover_scratch"`
+	Members         *ebpf.MapSpec `ebpf:"members"`
+	NatBits         *ebpf.MapSpec `ebpf:"nat_bits"`
+	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.MapSpec `ebpf:"older_owners"`
+	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
+	Rings           *ebpf.MapSpec `ebpf:"rings"`
+	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
+	Servers         *ebpf.MapSpec `ebpf:"servers"`
+	Steps           *ebpf.MapSpec `ebpf:"steps"`
+	TxPorts         *ebpf.MapSpec `ebpf:"tx_ports"`
+	VipBits         *ebpf.MapSpec `ebpf:"vip_bits"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -335,6 +388,9 @@ type balancerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 }
 
@@ -358,29 +414,49 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
-	Chains         *ebpf.Map `ebpf:"chains"`
-	Drops          *ebpf.Map `ebpf:"drops"`
-	Flows          *ebpf.Map `ebpf:"flows"`
-	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
-	Frontends      *ebpf.Map `ebpf:"frontends"`
-	Members        *ebpf.Map `ebpf:"members"`
-	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
-	Rings          *ebpf.Map `ebpf:"rings"`
-	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
-	Servers        *ebpf.Map `ebpf:"servers"`
-	Steps          *ebpf.Map `ebpf:"steps"`
-	TxPorts        *ebpf.Map `ebpf:"tx_ports"`
-	VipBits        *ebpf.Map `ebpf:"vip_bits"`
+	Chains          *ebpf.Map `ebpf:"chains"`
+	Connections     *ebpf.Map `ebpf:"connections"`
+	Departures      *ebpf.Map `ebpf:"departures"`
+	Drops           *ebpf.Map `ebpf:"drops"`
+	FlowBack        *ebpf.Map `ebpf:"flow_back"`
+	FlowData        *ebpf.Map `ebpf:"flow_data"`
+	FlowSecret      *ebpf.Map `ebpf:"flow_secret"`
+	Flows           *ebpf.Map `ebpf:"flows"`
+	FrontendCounts  *ebpf.Map `ebpf:"frontend_counts"`
+	Frontends       *ebpf.Map `ebpf:"frontends"`
+	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.Map `ebpf:"handover_scratch"`
+	Members         *ebpf.Map `ebpf:"members"`
+	NatBits         *ebpf.Map `ebpf:"nat_bits"`
+	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.Map `ebpf:"older_owners"`
+	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
+	Rings           *ebpf.Map `ebpf:"rings"`
+	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
+	Servers         *ebpf.Map `ebpf:"servers"`
+	Steps           *ebpf.Map `ebpf:"steps"`
+	TxPorts         *ebpf.Map `ebpf:"tx_ports"`
+	VipBits         *ebpf.Map `ebpf:"vip_bits"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Chains,
+		m.Connections,
+		m.Departures,
 		m.Drops,
+		m.FlowBack,
+		m.FlowData,
+		m.FlowSecret,
 		m.Flows,
 		m.FrontendCounts,
 		m.Frontends,
+		m.HandoverPeers,
+		m.HandoverScratch,
 		m.Members,
+		m.NatBits,
+		m.NatScratch,
+		m.OlderOwners,
 		m.PortRanges,
 		m.Rings,
 		m.ServerCpu,
@@ -396,6 +472,9 @@ func (m *balancerMaps) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	Set            *ebpf.Variable `ebpf:"set"`
 }
 
@@ -404,11 +483,13 @@ type balancerVariables struct {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
+	Handover *ebpf.Program `ebpf:"handover"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
+		p.Handover,
 	)
 }
 

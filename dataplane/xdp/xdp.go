@@ -41,6 +41,7 @@ type DataPlane struct {
 	builder    *ring.Builder
 	ranges     extents // of port_ranges
 	nats       int     // frontends of the method nat
+	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -90,6 +91,10 @@ func (d *DataPlane) open() error {
 	if err := d.attach(); err != nil {
 		return err
 	}
+	if err := d.readDraining(); err != nil {
+		return err
+	}
+	d.startSweeping()
 	return d.unpinOldSteps()
 }
 
@@ -123,7 +128,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
