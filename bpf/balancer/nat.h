@@ -85,7 +85,7 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 /* How many places of a line such answers have; of flows that live, where now is
  * not 0.
  */
-static __always_inline __u32 nat_same(__u32 line, __u32 check, __u32 now)
+__noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 {
 	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
 	__u32 same = 0;
@@ -105,8 +105,12 @@ static __always_inline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 /* A place of a line that can be had: a free one, or one of a flow that is over;
  * FLOW_BACK_WAYS: none.
  */
-static __always_inline __u32 nat_free_place(struct flow_back *back, __u32 line, __u32 now)
+__noinline __u32 nat_free_place(__u32 line, __u32 now)
 {
+	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+
+	if (!back)
+		return FLOW_BACK_WAYS;
 	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
 		if (!*(volatile __u64 *)&back->way[i])
 			return i;
@@ -129,7 +133,7 @@ __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 
 	if (!back || !data || nat_same(line, check, now) || nat_same(line ^ 1, check, now))
 		return false;
-	free = nat_free_place(back, line, now);
+	free = nat_free_place(line, now);
 	if (free >= FLOW_BACK_WAYS)
 		return false;
 	was = *(volatile __u64 *)&back->way[free];
