@@ -82,8 +82,8 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	return !flow_expired(flow->way[index % FLOW_WAYS].word, now);
 }
 
-/* How many places of a line such answers have; of flows that live, where now is
- * not 0.
+/* How many flows that live have such answers in a line. Places of others with
+ * the like are freed, so that they do not hide them.
  */
 __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 {
@@ -95,9 +95,12 @@ __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
 		__u64 was = *(volatile __u64 *)&back->way[i];
 
-		if (was && was >> 32 == check &&
-		    (!now || nat_place_is_held(was, line * FLOW_BACK_WAYS + i, now)))
+		if (!was || was >> 32 != check)
+			continue;
+		if (nat_place_is_held(was, line * FLOW_BACK_WAYS + i, now))
 			same++;
+		else
+			__sync_val_compare_and_swap(&back->way[i], was, 0);
 	}
 	return same;
 }
@@ -140,7 +143,7 @@ __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 	data->back = line * FLOW_BACK_WAYS + free + 1;
 	if (__sync_val_compare_and_swap(&back->way[free], was, value) != was)
 		return false;
-	if (nat_same(line, check, 0) + nat_same(line ^ 1, check, 0) == 1)
+	if (nat_same(line, check, now) + nat_same(line ^ 1, check, now) == 1)
 		return true;
 	__sync_val_compare_and_swap(&back->way[free], value, 0);
 	return false;
