@@ -8,38 +8,55 @@
 #include "rewrite.h"
 #include "tell.h"
 
-static __always_inline bool direct_nat_tell(struct xdp_md *ctx, const struct packet *p,
-					    const struct choice *ch, const struct telling *t,
-					    const struct tuple *to, bool v6)
+/* Writes the server's address into a header that does not grow. Gives the place
+ * of the transport header, or NULL.
+ */
+static __always_inline void *direct_nat_plain(struct xdp_md *ctx, const struct addr *dst,
+					      __u64 diff, bool v6)
 {
-	__u64 diff = rewrite_diff(&p->t, to, v6);
-	void *l4 = v6 ? tell_v6(ctx, p, ch, t) : tell_v4(ctx, p, ch, t);
-	__u16 bytes = p->len - (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *l3 = data + sizeof(struct ethhdr);
 
-	return l4 && rewrite_l4(l4, (void *)(long)ctx->data_end, &p->t, to, diff, bytes);
+	if (v6) {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > end)
+			return NULL;
+		addr_copy(&ip->daddr, dst);
+		return ip + 1;
+	}
+	struct iphdr *ip = l3;
+
+	if ((void *)(ip + 1) > end)
+		return NULL;
+	ip->daddr = addr_to_v4(dst);
+	ip->check = csum_apply(ip->check, diff);
+	return ip + 1;
 }
 
 static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p,
 				      const struct frontend *f, const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = ch->server->addr};
-	struct tuple to = p->t;
+	struct telling t = {.dst = &ch->server->addr};
+	__u16 bytes = p->len - (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	__be16 port = f->flags & FRONTEND_KEEP_PORT ? p->t.dport : ch->server->port;
+	__u64 diff;
 	int verdict;
+	void *l4;
 
 	if (tells(p, ch))
 		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;
-	to.dst = ch->server->addr;
-	if (!(f->flags & FRONTEND_KEEP_PORT))
-		to.dport = ch->server->port;
-	if (t.bytes)
-		return direct_nat_tell(ctx, p, ch, &t, &to, v6) ? go(t.way, ch->cpu->ifindex)
-								: drop(ctx, DROP_NO_ROOM);
-	if (!rewrite(ctx, p, &to, v6))
+	diff = csum_diff_addr(0, &p->t.dst, t.dst, v6);
+	if (!t.bytes)
+		l4 = direct_nat_plain(ctx, t.dst, diff, v6);
+	else
+		l4 = v6 ? tell_v6(ctx, p, ch, &t) : tell_v4(ctx, p, ch, &t);
+	if (!l4 || !rewrite_dport(l4, (void *)(long)ctx->data_end, &p->t, port, diff, bytes))
 		return drop(ctx, DROP_NO_ROOM);
-	return leave_to(ctx, ch, t.way, v6);
+	return t.bytes ? go(t.way, ch->cpu->ifindex) : leave_to(ctx, ch, t.way, v6);
 }
 
 #endif

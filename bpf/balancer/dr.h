@@ -12,7 +12,7 @@
 static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			      const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = p->t.dst};
+	struct telling t = {.dst = &p->t.dst};
 	int verdict;
 
 	if (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch))

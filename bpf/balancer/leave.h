@@ -43,24 +43,11 @@ static __always_inline void fib_set_addrs(struct bpf_fib_lookup *fib, const stru
 	__builtin_memcpy(fib->ipv6_dst, dst, sizeof(*dst));
 }
 
-/* Finds the way to d->to for a packet of len bytes at layer 3. */
-static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
-					 bool v6)
+/* Asks the kernel's tables, what to ask being written. */
+static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_lookup *fib)
 {
-	struct bpf_fib_lookup *fib = &d->fib;
-	int rc;
-
-	if (len > 0xffff)
-		return WAY_TOO_BIG;
-	__builtin_memset(fib, 0, sizeof(*fib));
-	fib_set_addrs(fib, &d->to.src, &d->to.dst, v6);
-	fib->l4_protocol = d->to.proto;
-	fib->sport = d->to.sport;
-	fib->dport = d->to.dport;
-	fib->tot_len = len;
 	fib->ifindex = ctx->ingress_ifindex;
-	rc = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
-	switch (rc) {
+	switch (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
@@ -77,12 +64,22 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	return bpf_map_lookup_elem(&tx_ports, &fib->ifindex) ? WAY_ACROSS : WAY_KERNEL;
 }
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__uint(value_size, sizeof(struct departure));
-} departures SEC(".maps");
+/* Finds the way to d->to for a packet of len bytes at layer 3. */
+static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
+					 bool v6)
+{
+	struct bpf_fib_lookup *fib = &d->fib;
+
+	if (len > 0xffff)
+		return WAY_TOO_BIG;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib_set_addrs(fib, &d->to.src, &d->to.dst, v6);
+	fib->l4_protocol = d->to.proto;
+	fib->sport = d->to.sport;
+	fib->dport = d->to.dport;
+	fib->tot_len = len;
+	return fib_way(ctx, fib);
+}
 
 /* Asks the kernel for the way to a server and keeps the answer, but for one
  * that may be better at once. Any length will do: the MTU is kept, too.
@@ -91,28 +88,28 @@ static __noinline enum way way_ask(struct xdp_md *ctx, const struct server *serv
 				   struct server_cpu *c)
 {
 	bool v6 = !addr_is_v4(&server->addr);
-	__u32 zero = 0;
-	struct departure *d = bpf_map_lookup_elem(&departures, &zero);
+	struct bpf_fib_lookup fib = {};
 	enum way way;
 
-	if (!c || !d)
+	if (!c)
 		return WAY_NO_ROUTE;
-	__builtin_memset(&d->to, 0, sizeof(d->to));
-	d->to.dst = server->addr;
 	c->tick = 0;
-	d->to.src = v6 ? set.own6 : set.own4;
-	way = v6 ? find_way(ctx, d, 0, true) : find_way(ctx, d, 0, false);
+	if (v6)
+		fib_set_addrs(&fib, &set.own6, &server->addr, true);
+	else
+		fib_set_addrs(&fib, &set.own4, &server->addr, false);
+	way = fib_way(ctx, &fib);
 	if (way != WAY_BACK && way != WAY_ACROSS)
 		return way;
 	c->generation = server->generation;
 	c->ingress = ctx->ingress_ifindex;
-	c->ifindex = d->fib.ifindex;
-	c->mtu = d->fib.mtu_result;
+	c->ifindex = fib.ifindex;
+	c->mtu = fib.mtu_result;
 	/* The kernel puts the router's address in place of the server's. */
-	c->beyond = v6 ? __builtin_memcmp(d->fib.ipv6_dst, &server->addr, sizeof(server->addr)) != 0
-		       : d->fib.ipv4_dst != addr_to_v4(&server->addr);
-	__builtin_memcpy(c->macs, d->fib.dmac, ETH_ALEN);
-	__builtin_memcpy(c->macs + ETH_ALEN, d->fib.smac, ETH_ALEN);
+	c->beyond = v6 ? __builtin_memcmp(fib.ipv6_dst, &server->addr, sizeof(server->addr)) != 0
+		       : fib.ipv4_dst != addr_to_v4(&server->addr);
+	__builtin_memcpy(c->macs, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(c->macs + ETH_ALEN, fib.smac, ETH_ALEN);
 	c->tick = bpf_jiffies64();
 	return way;
 }

@@ -57,6 +57,17 @@ static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *
 	return true;
 }
 
+/* The same where another port is addressed. */
+static __always_inline bool rewrite_dport(void *l4, void *end, const struct tuple *from,
+					  __be16 dport, __u64 diff, __u16 bytes)
+{
+	struct tuple to;
+
+	to.sport = from->sport;
+	to.dport = dport;
+	return rewrite_l4(l4, end, from, &to, diff, bytes);
+}
+
 /* The sum of what changes when addresses change, for the pseudo-header and for
  * IPv4's own.
  */

@@ -143,7 +143,7 @@ static __always_inline int send_v4(struct xdp_md *ctx, const struct packet *p,
 	case METHOD_TUNNEL:
 		return tunnel_v4(ctx, p, f, k);
 	case METHOD_DIRECT_NAT:
-		return XDP_DROP;
+		return direct_nat_v4(ctx, p, f, k);
 	case METHOD_DR:
 		return dr_v4(ctx, p, f, k);
 	default: /* those that rewrite both ways remember */
@@ -158,7 +158,7 @@ static __always_inline int send_v6(struct xdp_md *ctx, const struct packet *p,
 	case METHOD_TUNNEL:
 		return tunnel_v6(ctx, p, f, k);
 	case METHOD_DIRECT_NAT:
-		return XDP_DROP;
+		return direct_nat_v6(ctx, p, f, k);
 	case METHOD_DR:
 		return dr_v6(ctx, p, f, k);
 	default: /* those that rewrite both ways remember */

@@ -16,7 +16,7 @@
 struct telling {
 	enum way way;
 	__u32 bytes; /* of the option */
-	struct addr dst;
+	const struct addr *dst;
 };
 
 static __always_inline bool tells(const struct packet *p, const struct choice *ch)
@@ -42,7 +42,7 @@ static __always_inline void *tell_v4(struct xdp_md *ctx, const struct packet *p,
 				     const struct choice *ch, const struct telling *t)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__be32 word[5], dst = addr_to_v4(&t->dst), *ip = data + sizeof(struct ethhdr);
+	__be32 word[5], dst = addr_to_v4(t->dst), *ip = data + sizeof(struct ethhdr);
 	__u32 macs[3], bytes = t->bytes;
 	__u64 diff = 0;
 
@@ -104,7 +104,7 @@ static __always_inline void *tell_v6(struct xdp_md *ctx, const struct packet *p,
 	ip->nexthdr = IPPROTO_DSTOPTS;
 	ip->hop_limit = p->ttl - (t->way != WAY_KERNEL);
 	addr_copy(&ip->saddr, &p->t.src);
-	addr_copy(&ip->daddr, &t->dst);
+	addr_copy(&ip->daddr, t->dst);
 	bytes &= 0x7f;
 	return data + sizeof(struct ethhdr) + sizeof(*ip) + bytes;
 }

@@ -18,17 +18,20 @@ static const __u32 crc32c_power[16] = {
 	0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
 };
 
-/* The product of two polynomials, modulo CRC32c's. No branch, for the verifier. */
+/* The product of two polynomials, modulo CRC32c's. Global, so that the verifier
+ * looks at it once.
+ */
 __noinline __u32 crc32c_multiply(__u32 a, __u32 b)
 {
 	__u32 product = 0;
 
 	for (int i = 31; i >= 0; i--) {
-		__u32 one = a >> i & 1, odd = b & 1;
+		__u32 in_a = a >> i & 1, over = b & 1;
 
-		asm volatile("" : "+r"(one), "+r"(odd));
-		product ^= b * one;
-		b = b >> 1 ^ CRC32C_POLYNOMIAL * odd;
+		/* Products, not masks: those the verifier follows both ways. */
+		asm volatile("" : "+r"(in_a), "+r"(over));
+		product ^= b * in_a;
+		b = b >> 1 ^ CRC32C_POLYNOMIAL * over;
 	}
 	return product;
 }

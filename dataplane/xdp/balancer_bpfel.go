@@ -278,7 +278,6 @@ const (
 const (
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
-	balancerMapDepartures      = "departures"
 	balancerMapDrops           = "drops"
 	balancerMapFlowBack        = "flow_back"
 	balancerMapFlowData        = "flow_data"
@@ -360,7 +359,6 @@ type balancerProgramSpecs struct {
 type balancerMapSpecs struct {
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
-	Departures      *ebpf.MapSpec `ebpf:"departures"`
 	Drops           *ebpf.MapSpec `ebpf:"drops"`
 	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
 	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
@@ -416,7 +414,6 @@ func (o *balancerObjects) Close() error {
 type balancerMaps struct {
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
-	Departures      *ebpf.Map `ebpf:"departures"`
 	Drops           *ebpf.Map `ebpf:"drops"`
 	FlowBack        *ebpf.Map `ebpf:"flow_back"`
 	FlowData        *ebpf.Map `ebpf:"flow_data"`
@@ -443,7 +440,6 @@ func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Chains,
 		m.Connections,
-		m.Departures,
 		m.Drops,
 		m.FlowBack,
 		m.FlowData,
