@@ -8,27 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
-
-// Frontend is what a data plane is asked to hold for one VIP:port.
-type Frontend struct {
-	service.Key
-	// What follows is as in service.Service.
-	Method        service.Method
-	Encapsulation service.Encapsulation
-	Scheduler     service.Scheduler
-	RingSize      int
-	Survival      service.Survival
-	Affinity      time.Duration
-	Allow, Deny   []netip.Prefix
-	Limits        service.Limits
-	// Backends are those to serve, sorted by address; weight 0 drains: flows
-	// that are established stay, no new ones come. Never empty.
-	Backends []service.Backend
-}
 
 // ErrUnsupported is what a data plane answers, wrapped with a reason, to a
 // Frontend that it cannot serve as asked.
@@ -45,8 +27,7 @@ func Unsupported(k service.Key, what string) error {
 // for Counters, which may come from any.
 type DataPlane interface {
 	// List gives what is really held, also by a predecessor that is gone:
-	// the keys, methods, schedulers, ring sizes, backends and weights
-	// (names and nodes are not kept).
+	// each frontend as it was asked for, but for names and nodes.
 	List() ([]Frontend, error)
 	// Upsert makes the data plane hold f just as given. A backend that is
 	// left out takes no packets any more; one with weight 0 keeps its
@@ -62,6 +43,21 @@ type DataPlane interface {
 	Close() error
 }
 
+// Peered is a data plane that remembers flows and hands the packets of those
+// that it does not know to other balancers that are leaving.
+type Peered interface {
+	// SetDraining names those balancers, sorted, without this one; an empty
+	// list ends it. It comes before the first Upsert.
+	SetDraining(balancers []netip.Addr) error
+}
+
+// Remembering is a data plane that remembers flows.
+type Remembering interface {
+	// Remembered counts the flows that would break if this data plane went
+	// now. It may be called from any goroutine.
+	Remembered() (flows int, err error)
+}
+
 // Counts are totals since the frontend or backend came to be held.
 type Counts struct {
 	// Packets and Bytes are toward the servers; Bytes are of the IP packet as
@@ -73,7 +69,8 @@ type Counts struct {
 	Flows uint64 `json:"flows"`
 }
 
-// FrontendCounters are the counters of one frontend and its backends.
+// FrontendCounters are the counters of one frontend and its backends. A data
+// plane may count a server that several frontends have once for all of them.
 type FrontendCounters struct {
 	Key      service.Key
 	Total    Counts
@@ -87,6 +84,8 @@ type Description struct {
 	// Attached says where and how: one line an interface, with the reason
 	// for every fall-back ("eth0: generic: driver has no native XDP").
 	Attached []string `json:"attached,omitempty"`
+	// Warnings are what it cannot do as well as it should, with the mend.
+	Warnings []string `json:"warnings,omitempty"`
 	// Drops are packets dropped, by the name of the reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }

@@ -129,6 +129,15 @@ type Key struct {
 // port 0, for the one that the client addressed.
 func (k Key) Range() bool { return k.Last != 0 }
 
+// Whole says that k is a whole address, whatever the protocol.
+func (k Key) Whole() bool { return k == Key{VIP: k.VIP, Last: 65535} }
+
+// Overlaps says that two ranges have a port in common. The whole address is no
+// such range: what has a port of it is looked for first.
+func (k Key) Overlaps(o Key) bool {
+	return k.Range() && o.Range() && k.VIP == o.VIP && k.Protocol == o.Protocol && k.Port <= o.Last && o.Port <= k.Last
+}
+
 // String gives "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
 func (k Key) String() string {
 	switch {
@@ -220,8 +229,12 @@ type HealthCheck struct {
 
 // Defaults of what a Service leaves open.
 const (
-	DefaultMethod    = Tunnel
-	DefaultScheduler = Maglev
+	DefaultMethod        = Tunnel
+	DefaultEncapsulation = IPIP
+	DefaultScheduler     = Maglev
+	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
+	// does not say for how long.
+	DefaultAffinity = 3 * time.Hour
 	// DefaultRingSize gives 160 equal servers shares within 1 %.
 	DefaultRingSize = 16381
 	MaxRingSize     = 131071
@@ -257,8 +270,8 @@ type Service struct {
 	// balancers must use the same.
 	RingSize int
 	Survival Survival
-	// Affinity sends a client to the server that it had last, for so long
-	// after its last packet (ClientIP); 0: none.
+	// Affinity sends a client's new flows to the server that it had last, for
+	// so long after its last new flow (ClientIP); 0: none.
 	Affinity time.Duration
 	// Allow, where there are any, are the only clients that are served; Deny
 	// are not, also where Allow has them.

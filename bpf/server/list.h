@@ -114,8 +114,8 @@ static __always_inline void build_head(struct option_bytes *o, const struct view
 	o->b[1] = option_bytes(n, true) / 8 - 1;
 	o->b[2] = OPTION6_TYPE;
 	o->b[3] = n * ENDPOINT6_SIZE;
-	if (pad >= 2 && end < sizeof(o->b) - 1) { /* PadN: RFC 8200, 4.2 */
-		o->b[end] = 1;
+	if (pad >= 2 && end < sizeof(o->b) - 1) {
+		o->b[end] = OPTION6_PADN;
 		o->b[end + 1] = pad - 2;
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 const size = 1021
@@ -13,10 +14,15 @@ const size = 1021
 func members(n int) []Member {
 	var ms []Member
 	for i := range n {
-		ms = append(ms, Member{ID(i + 1), netip.MustParseAddrPort(fmt.Sprintf("172.16.0.%d:80", i+1)), 1})
+		ms = append(ms, Member{ID: ID(i + 1), Addr: netip.MustParseAddrPort(fmt.Sprintf("172.16.0.%d:80", i+1)), Weight: 1})
 	}
 	return ms
 }
+
+var none [Depth]ID
+
+// knows says that a packet of the slot comes by a member.
+func knows(s Slot, id ID) bool { return s.First == id || slices.Contains(s.Older[:], id) }
 
 func build(t *testing.T, prev []Slot, ms []Member) []Slot {
 	t.Helper()
@@ -27,9 +33,9 @@ func build(t *testing.T, prev []Slot, ms []Member) []Slot {
 	return slots
 }
 
-func TestFirstRingHasNoSecond(t *testing.T) {
+func TestFirstRingHasNobodyOlder(t *testing.T) {
 	for i, s := range build(t, nil, members(4)) {
-		if s.First == 0 || s.Second != 0 {
+		if s.First == 0 || s.Older != none {
 			t.Fatalf("slot %d is %+v", i, s)
 		}
 	}
@@ -46,7 +52,7 @@ func TestDrainingServerKeepsItsFlows(t *testing.T) {
 			if after[i].First == ms[2].ID {
 				t.Fatalf("%s: slot %d gives new flows to the draining server", name, i)
 			}
-			if before[i].First == ms[2].ID && after[i].Second != ms[2].ID {
+			if before[i].First == ms[2].ID && !knows(after[i], ms[2].ID) {
 				t.Fatalf("%s: slot %d lost the draining server: %+v", name, i, after[i])
 			}
 		}
@@ -68,12 +74,12 @@ func TestOwnerBeforeIsNeverForgotten(t *testing.T) {
 		next := build(t, prev, ms)
 		for i := range prev {
 			stays := slices.ContainsFunc(ms, func(m Member) bool { return m.ID == prev[i].First })
-			if stays && next[i].First != prev[i].First && next[i].Second != prev[i].First {
+			if stays && !knows(next[i], prev[i].First) {
 				t.Fatalf("slot %d: was %+v, is %+v", i, prev[i], next[i])
 			}
 		}
 		for i, s := range next {
-			for _, id := range []ID{s.First, s.Second} {
+			for _, id := range append(s.Older[:], s.First) {
 				if id != 0 && !slices.ContainsFunc(ms, func(m Member) bool { return m.ID == id }) {
 					t.Fatalf("slot %d names %d, which is gone", i, id)
 				}
@@ -90,7 +96,7 @@ func TestAllDraining(t *testing.T) {
 		ms[i].Weight = 0
 	}
 	for i, s := range build(t, before, ms) {
-		if s.First != 0 || s.Second != before[i].First {
+		if s.First != 0 || s.Older != [Depth]ID{before[i].First} {
 			t.Fatalf("slot %d was %+v, is %+v", i, before[i], s)
 		}
 	}
@@ -111,5 +117,46 @@ func TestRoundRobin(t *testing.T) {
 	want := []Slot{{First: 1}, {First: 3}, {First: 4}}
 	if got := RoundRobin(ms); !slices.Equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
+	}
+}
+
+// A balancer that has just started knows from the members' ages alone who owned
+// a slot at any time, as long as a slot has room for all that did. That there is
+// room nearly always is counted, too.
+func TestJustStartedKnowsEveryOwner(t *testing.T) {
+	const base, later = 8, 7
+	ms := members(base + later)
+	for i := range ms {
+		ms[i].Since = time.Unix(1000+int64(max(0, i-base+1)), 0)
+	}
+	ms[1].Weight, ms[base+2].Weight = 0, 0
+	var past [][]Slot
+	for n := base; n <= len(ms); n++ {
+		undrained := slices.Clone(ms[:n])
+		for i := range undrained {
+			undrained[i].Weight = 1
+		}
+		past = append(past, build(t, nil, ms[:n]), build(t, nil, undrained))
+	}
+	crowded := 0
+	for i, slot := range build(t, nil, ms) {
+		var owners []ID
+		for _, ring := range past {
+			if !slices.Contains(owners, ring[i].First) {
+				owners = append(owners, ring[i].First)
+			}
+		}
+		if len(owners) > Depth+1 {
+			crowded++
+			continue
+		}
+		for _, id := range owners {
+			if !knows(slot, id) {
+				t.Fatalf("slot %d was owned by %v, but is %+v", i, owners, slot)
+			}
+		}
+	}
+	if crowded > size/50 {
+		t.Errorf("%d of %d slots had more owners than a slot remembers", crowded, size)
 	}
 }

@@ -20,31 +20,36 @@ import (
 var ErrLayout = errors.New("pinned maps of another layout")
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
-const pinPrefix = "balancer-v"
+const (
+	pinPrefix = "balancer-v"
+	ownFolder = pinPrefix + "3"
+)
 
 // openPins takes hold of the folder of pins and says whether it is empty.
 func (d *DataPlane) openPins() (fresh bool, err error) {
 	if err := bpffs.Mount(d.config.PinDir); err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	own := fmt.Sprint(pinPrefix, uint32(balancerLayoutLAYOUT))
 	folders, err := os.ReadDir(d.config.PinDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
 	for _, f := range folders {
-		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own {
+		if strings.HasPrefix(f.Name(), pinPrefix) && !slices.Contains([]string{ownFolder, resizedFolder, layoutTwo}, f.Name()) {
 			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
 				"remove that folder (which stops its forwarding) and start again",
-				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), own)
+				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), ownFolder)
 		}
 	}
-	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, own))
+	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, ownFolder))
 	if errors.Is(err, bpffs.ErrInUse) {
 		return false, fmt.Errorf("xdp: PinDir: %w: end the other agent, or give this one another PinDir", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	if err := d.stepAside(); err != nil {
+		return false, errors.Join(err, d.pins.Close())
 	}
 	names, err := d.pins.Names("")
 	if err != nil {
@@ -62,20 +67,38 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	for name, n := range map[string]int{
 		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapRings:          c.MaxFrontends + 1, // a new ring stands beside the old until it is complete
+		balancerMapPortRanges:     2 * c.MaxFrontends, // a VIP's are written beside the old ones
+		balancerMapChains:         c.MaxChains + 1,    // 0 is none
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
-		balancerMapServerCounts:   c.MaxBackends + 1,
-		balancerMapKeptWays:       c.MaxBackends + 1,
+		balancerMapServerCpu:      c.MaxBackends + 1,
+		balancerMapMembers:        c.MaxMembers,
 		balancerMapFlows:          c.MaxFlows,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
 	for name, m := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // constants belong to their program
+		// Constants, settings and steps belong to their program.
+		if !strings.HasPrefix(name, ".") && name != balancerMapSteps {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	return spec, nil
+	return spec, c.presetSettings(spec)
+}
+
+// presetSettings puts the settings into the object, so that no packet ever
+// meets others.
+func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
+	variable := spec.Variables[balancerVarSet]
+	var set balancerSettings
+	if err := variable.Get(&set); err != nil {
+		return fmt.Errorf("xdp: settings: %w", err)
+	}
+	set.Own4.Word, set.Own6.Word = toAddr(c.SourceV4).Word, toAddr(c.SourceV6).Word
+	set.PortFirst, set.PortCount = c.Ports.First, c.Ports.Last-c.Ports.First+1
+	if err := variable.Set(set); err != nil {
+		return fmt.Errorf("xdp: settings: %w", err)
+	}
+	return nil
 }
 
 // load loads the program onto the pinned maps, which it makes where they are
@@ -91,25 +114,89 @@ func (d *DataPlane) load() error {
 	if err := spec.Variables[balancerVarBackByRedirect].Set(d.config.anyVeth()); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	d.ring = spec.Maps[balancerMapRings].InnerMap.Copy()
-	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
+	if err := spec.Variables[balancerVarSet].Get(&d.settings); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	fillSteps(spec)
+	if err := d.loadObjects(spec, &d.kernel); err != nil {
+		return err
+	}
+	if err := d.bits.open(d.kernel.VipBits); err != nil {
+		return err
+	}
+	return d.pinSteps()
+}
+
+// loadObjects loads all of d.kernel, or a part of it.
+func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
+	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
+	d.ringMemory.spec.Name = "rings"
+	err := spec.LoadAndAssign(into, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
 	})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return fmt.Errorf("xdp: %w: %w: keep MaxFrontends, MaxBackends and MaxFlows as they were, "+
-			"or remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+		return fmt.Errorf("xdp: %w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
 	}
 	if err != nil {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
+	d.ringMemory.outer = d.kernel.Rings
 	return nil
 }
 
-// anyVeth says whether an interface is one end of a veth pair.
+// stepPrograms are the programs that a packet can go on in, by their numbers.
+var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare"}
+
+// fillSteps lets the loader fill the table of steps.
+func fillSteps(spec *ebpf.CollectionSpec) {
+	for step, name := range stepPrograms {
+		if spec.Programs[name] != nil {
+			m := spec.Maps[balancerMapSteps]
+			m.Contents = append(m.Contents, ebpf.MapKV{Key: uint32(step), Value: name})
+		}
+	}
+}
+
+// stepsPrefix begins the names of the pinned tables of steps, one for each
+// program that is attached: the kernel empties a table that only a program
+// has (kernel/bpf/syscall.c, bpf_map_put_uref).
+const stepsPrefix = "steps_"
+
+func (d *DataPlane) pinSteps() error {
+	info, err := d.kernel.Steps.Info()
+	if err != nil {
+		return fmt.Errorf("xdp: steps: %w", err)
+	}
+	id, _ := info.ID()
+	d.steps = fmt.Sprint(stepsPrefix, id)
+	if err := d.kernel.Steps.Pin(d.pins.Path(d.steps)); err != nil {
+		return fmt.Errorf("xdp: pin steps: %w", err)
+	}
+	return nil
+}
+
+// unpinOldSteps lets go of the tables of programs that are no longer attached.
+func (d *DataPlane) unpinOldSteps() error {
+	names, err := d.pins.Names(stepsPrefix)
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	for _, name := range names {
+		if name == d.steps {
+			continue
+		}
+		if err := d.pins.Remove(name); err != nil {
+			return fmt.Errorf("xdp: steps of an earlier program: %w", err)
+		}
+	}
+	return nil
+}
+
+// anyVeth says whether an interface is one end of a veth pair, or made of one.
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
-		link, err := netlink.LinkByName(name)
-		return err == nil && link.Type() == "veth"
+		nic, err := netlink.LinkByName(name)
+		return err == nil && usesVeth(nic)
 	})
 }
 

@@ -7,38 +7,53 @@ package xdp
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
 // DataPlane is the XDP data plane. Counters and Describe may be called from
 // any goroutine, the other methods from one.
 type DataPlane struct {
-	config  Config
-	pins    *bpffs.Dir
-	kernel  balancerObjects
-	links   map[string]link.Link // by interface
-	reasons []string             // of drops, by number
-	ring    *ebpf.MapSpec        // of any size
+	config   Config
+	pins     *bpffs.Dir
+	kernel   balancerObjects
+	links    map[string]link.Link // by interface
+	reasons  []string             // of drops, by number
+	settings balancerSettings     // as the program has them
+	steps    string               // the pin of the program's table
+	orphans  *orphanage           // fragments that wait for their first
 
-	mu       sync.Mutex
-	attached []string // for Describe
-	held     map[service.Key]*held
-	ids      ids
+	mu         sync.Mutex
+	attached   []string // for Describe
+	held       map[service.Key]*held
+	vips       map[netip.Addr]*vip
+	bits       vipBits
+	ids        pool // of frontends
+	servers    serverTable
+	chains     chainTable
+	ringMemory ringMemory
+	builder    *ring.Builder
+	slots      []ring.Slot // memory for the ring before,
+	words      []uint64    // and for the next one
+	ranges     extents     // of port_ranges
+	nats       int         // frontends of the method nat
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
 }
 
 var _ dataplane.DataPlane = (*DataPlane)(nil)
+
+// rememberedSlots is how much of the tables behind rings is kept, to make the
+// next ones from.
+const rememberedSlots = 1 << 21
 
 // Open loads the program, takes over what a predecessor left in PinDir, and
 // attaches to every interface. It works in the network namespace of the
@@ -54,31 +69,55 @@ func Open(c Config) (*DataPlane, error) {
 	if err := setSysctls(c.Interfaces); err != nil {
 		return nil, err
 	}
-	d := &DataPlane{config: c, links: map[string]link.Link{}}
+	d := newDataPlane(c)
 	fresh, err := d.openPins()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.open(); err != nil {
-		if fresh {
-			return nil, errors.Join(err, d.Detach())
-		}
-		return nil, errors.Join(err, d.Close())
+	old, err := d.openPredecessor()
+	if err != nil {
+		return nil, errors.Join(err, d.pins.Close())
 	}
-	return d, nil
+	err = d.open(old)
+	switch {
+	case err == nil:
+		return d, nil
+	case old != nil:
+		return nil, errors.Join(err, d.giveUp(old))
+	case fresh:
+		return nil, errors.Join(err, d.Detach())
+	}
+	return nil, errors.Join(err, d.Close())
 }
 
-func (d *DataPlane) open() error {
+func newDataPlane(c Config) *DataPlane {
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+}
+
+func (d *DataPlane) open(old *predecessor) error {
 	if err := d.load(); err != nil {
 		return err
 	}
 	if err := d.read(); err != nil {
 		return err
 	}
-	if err := d.SetSources(d.config.SourceV4, d.config.SourceV6); err != nil {
+	var err error
+	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
-	return d.attach()
+	if old == nil {
+		if err := d.attach(nil); err != nil {
+			return err
+		}
+		return d.unpinOldSteps()
+	}
+	if err := d.inherit(old); err != nil {
+		return err
+	}
+	if err := d.attach(old.pins); err != nil {
+		return err
+	}
+	return errors.Join(d.unpinOldSteps(), old.remove())
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -89,15 +128,13 @@ func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	set := balancerSettings{
-		Layout: balancerLayoutLAYOUT,
-		Own4:   toAddr(v4), Own6: toAddr(v6),
-		PortFirst: d.config.Ports.First, PortCount: d.config.Ports.Last - d.config.Ports.First + 1,
-	}
-	if err := d.kernel.Settings.Put(uint32(0), set); err != nil {
-		return fmt.Errorf("xdp: write settings: %w", err)
+	next := d.settings
+	next.Own4.Word, next.Own6.Word = toAddr(v4).Word, toAddr(v6).Word
+	if err := d.putSettings(next); err != nil {
+		return err
 	}
 	d.config.SourceV4, d.config.SourceV6 = v4, v6
+	d.rebuildBits()
 	return nil
 }
 
@@ -107,8 +144,13 @@ func (d *DataPlane) Close() error {
 	for _, l := range d.links {
 		errs = append(errs, l.Close())
 	}
-	errs = append(errs, d.kernel.Close(), d.pins.Close())
+	errs = append(errs, d.letGo(), d.pins.Close())
 	return errors.Join(errs...)
+}
+
+// letGo closes what is the kernel's.
+func (d *DataPlane) letGo() error {
+	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
@@ -118,6 +160,6 @@ func (d *DataPlane) Detach() error {
 	for _, l := range d.links {
 		errs = append(errs, endLink(l))
 	}
-	errs = append(errs, d.kernel.Close(), d.pins.RemoveAll())
+	errs = append(errs, d.letGo(), d.pins.RemoveAll())
 	return errors.Join(errs...)
 }
