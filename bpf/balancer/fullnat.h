@@ -238,55 +238,62 @@ static __always_inline bool choose_new(struct pick *k, struct frontend *f)
 	return k->id;
 }
 
-static __noinline void remember_new(const struct packet *p, const struct choice *ch, __u32 id,
-				    __u32 now)
+static __noinline void remember_new(const struct packet *p, __u32 id, __u32 now)
 {
+	const struct server *server = server_lookup(id);
 	struct flow fl = {
 		.server = id,
-		.generation = ch->server->generation,
 		.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
 	};
 
+	if (!server)
+		return;
+	fl.generation = server->generation;
 	fl.expires = now + flow_life(fl.state);
 	bpf_map_update_elem(&flows, &p->t, &fl, BPF_ANY);
 }
 
-static __always_inline int fullnat(struct xdp_md *ctx, const struct packet *p,
-				   const struct frontend *f, const struct pick *k,
-				   const struct choice *ch, struct flow *fl, bool v6)
+static __noinline int fullnat(struct xdp_md *ctx, const struct packet *p, const struct pick *k,
+			      struct flow *fl)
 {
+	bool v6 = !addr_is_v4(&p->t.dst);
 	enum drop_reason why;
-	int verdict;
+	struct choice ch;
 
-	if (!fullnat_ensure(p, ch, k->id, &fl, &why, v6))
+	if (!choice_of(&ch, k))
+		return drop(ctx, DROP_NO_BACKEND);
+	if (!fullnat_ensure(p, &ch, k->id, &fl, &why, v6))
 		return drop(ctx, why);
-	verdict = v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
-	if (sent(verdict))
-		count(f->id, ch->cpu, p->len, k->new_flow);
-	return verdict;
+	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
 }
 
 static __always_inline int remembered(struct xdp_md *ctx, const struct packet *p,
 				      struct frontend *f, bool v6)
 {
 	__u32 now = flow_now();
+	struct server_cpu *cpu;
 	struct pick k = {};
-	struct choice ch;
 	struct flow *fl;
+	int verdict;
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
 	k.hash = choose_hash(f, p);
 	fl = flow_remembered(&k, p, now);
 	k.new_flow = p->t.proto == IPPROTO_UDP ? !fl : opens(p);
-	if ((!fl && !choose_new(&k, f)) || !choice_of(&ch, &k))
+	if (!fl && !choose_new(&k, f))
 		return drop(ctx, DROP_NO_BACKEND);
-	if (f->method == METHOD_FULLNAT)
-		return fullnat(ctx, p, f, &k, &ch, fl, v6);
+	if (f->method == METHOD_FULLNAT) {
+		verdict = fullnat(ctx, p, &k, fl);
+		cpu = bpf_map_lookup_elem(&server_cpu, &k.id);
+		if (sent(verdict) && cpu)
+			count(f->id, cpu, p->len, k.new_flow);
+		return verdict;
+	}
 	if (fl)
 		flow_touch(fl, p, now, false);
 	else
-		remember_new(p, &ch, k.id, now);
+		remember_new(p, k.id, now);
 	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
 }
 
