@@ -27,6 +27,7 @@
 #include "balancer/fullnat.h"
 #include "balancer/leave.h"
 #include "balancer/maps.h"
+#include "balancer/rare.h"
 #include "balancer/send.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"

@@ -18,6 +18,12 @@ type balancerAddr struct {
 	Word [4]uint32
 }
 
+type balancerAllowance struct {
+	_    structs.HostLayout
+	At   uint64
+	Left uint64
+}
+
 type balancerChain struct {
 	_     structs.HostLayout
 	N     uint8
@@ -48,7 +54,10 @@ const (
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
 	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
 	balancerDropReasonDROP_FULL           balancerDropReason = 11
-	balancerDropReasonDROP_REASONS        balancerDropReason = 12
+	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 12
+	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 13
+	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 14
+	balancerDropReasonDROP_REASONS        balancerDropReason = 15
 )
 
 type balancerEncapsulation uint8
@@ -78,6 +87,26 @@ const (
 	balancerFlowStateFLOW_CLOSING     balancerFlowState = 2
 	balancerFlowStateFLOW_UDP         balancerFlowState = 3
 )
+
+type balancerFragment struct {
+	_     structs.HostLayout
+	Seen  uint64
+	Sport uint16
+	Dport uint16
+	Proto uint8
+	Flags uint8
+	Lost  uint8
+	Zero  uint8
+}
+
+type balancerFragmentKey struct {
+	_     structs.HostLayout
+	Src   balancerAddr
+	Dst   balancerAddr
+	Id    uint32
+	Proto uint8
+	Zero  [3]uint8
+}
 
 type balancerFrontend struct {
 	_             structs.HostLayout
@@ -152,6 +181,15 @@ type balancerOlder struct {
 	Server balancerServer
 	Cpu    balancerServerCpu
 	Rest   balancerChain
+}
+
+type balancerOrphan struct {
+	_       structs.HostLayout
+	Seen    uint64
+	Key     balancerFragmentKey
+	Ifindex uint32
+	Len     uint32
+	Frame   [3072]uint8
 }
 
 type balancerPortRange struct {
@@ -250,14 +288,18 @@ type balancerTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	balancerMapAnswers        = "answers"
 	balancerMapChains         = "chains"
 	balancerMapDrops          = "drops"
 	balancerMapFlows          = "flows"
+	balancerMapFragments      = "fragments"
 	balancerMapFrontendCounts = "frontend_counts"
 	balancerMapFrontends      = "frontends"
 	balancerMapMembers        = "members"
 	balancerMapOlderOwners    = "older_owners"
+	balancerMapOrphans        = "orphans"
 	balancerMapPortRanges     = "port_ranges"
+	balancerMapRareScratch    = "rare_scratch"
 	balancerMapRings          = "rings"
 	balancerMapServerCpu      = "server_cpu"
 	balancerMapServers        = "servers"
@@ -265,8 +307,10 @@ const (
 	balancerMapTxPorts        = "tx_ports"
 	balancerMapVipBits        = "vip_bits"
 	balancerProgBalancer      = "balancer"
+	balancerProgRare          = "rare"
 	balancerVarBackByRedirect = "back_by_redirect"
 	balancerVarSet            = "set"
+	balancerVarUnusedOrphan   = "unused_orphan"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -312,20 +356,25 @@ type balancerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
+	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
+	Answers        *ebpf.MapSpec `ebpf:"answers"`
 	Chains         *ebpf.MapSpec `ebpf:"chains"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	OlderOwners    *ebpf.MapSpec `ebpf:"older_owners"`
+	Orphans        *ebpf.MapSpec `ebpf:"orphans"`
 	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
+	RareScratch    *ebpf.MapSpec `ebpf:"rare_scratch"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -340,6 +389,7 @@ type balancerMapSpecs struct {
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -362,14 +412,18 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
+	Answers        *ebpf.Map `ebpf:"answers"`
 	Chains         *ebpf.Map `ebpf:"chains"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
 	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	Members        *ebpf.Map `ebpf:"members"`
 	OlderOwners    *ebpf.Map `ebpf:"older_owners"`
+	Orphans        *ebpf.Map `ebpf:"orphans"`
 	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
+	RareScratch    *ebpf.Map `ebpf:"rare_scratch"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -380,14 +434,18 @@ type balancerMaps struct {
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.Answers,
 		m.Chains,
 		m.Drops,
 		m.Flows,
+		m.Fragments,
 		m.FrontendCounts,
 		m.Frontends,
 		m.Members,
 		m.OlderOwners,
+		m.Orphans,
 		m.PortRanges,
+		m.RareScratch,
 		m.Rings,
 		m.ServerCpu,
 		m.Servers,
@@ -403,6 +461,7 @@ func (m *balancerMaps) Close() error {
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.
@@ -410,11 +469,13 @@ type balancerVariables struct {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
+	Rare     *ebpf.Program `ebpf:"rare"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
+		p.Rare,
 	)
 }
 
