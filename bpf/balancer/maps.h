@@ -74,6 +74,9 @@ enum drop_reason {
 	DROP_FULL,	     /* all servers have as many connections as they may */
 	DROP_FLOWS_FULL,   /* the flow table has no place for one more */
 	DROP_FLOW_BUSY,	   /* two CPUs opened one flow at once */
+	DROP_SOURCE_ROUTE,   /* the sender chooses the routers (IPv4 option, IPv6 routing header) */
+	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
+	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */
 	DROP_REASONS,
 };
 

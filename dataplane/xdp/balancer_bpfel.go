@@ -18,6 +18,12 @@ type balancerAddr struct {
 	Word [4]uint32
 }
 
+type balancerAllowance struct {
+	_    structs.HostLayout
+	At   uint64
+	Left uint64
+}
+
 type balancerChain struct {
 	_     structs.HostLayout
 	N     uint8
@@ -50,7 +56,10 @@ const (
 	balancerDropReasonDROP_FULL           balancerDropReason = 11
 	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 12
 	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 13
-	balancerDropReasonDROP_REASONS        balancerDropReason = 14
+	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 14
+	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 15
+	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
+	balancerDropReasonDROP_REASONS        balancerDropReason = 17
 )
 
 type balancerEncapsulation uint8
@@ -107,6 +116,26 @@ const (
 	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
 	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
 )
+
+type balancerFragment struct {
+	_     structs.HostLayout
+	Seen  uint64
+	Sport uint16
+	Dport uint16
+	Proto uint8
+	Flags uint8
+	Lost  uint8
+	Zero  uint8
+}
+
+type balancerFragmentKey struct {
+	_     structs.HostLayout
+	Src   balancerAddr
+	Dst   balancerAddr
+	Id    uint32
+	Proto uint8
+	Zero  [3]uint8
+}
 
 type balancerFrontend struct {
 	_             structs.HostLayout
@@ -187,6 +216,15 @@ type balancerOlder struct {
 	Server balancerServer
 	Cpu    balancerServerCpu
 	Rest   balancerChain
+}
+
+type balancerOrphan struct {
+	_       structs.HostLayout
+	Seen    uint64
+	Key     balancerFragmentKey
+	Ifindex uint32
+	Len     uint32
+	Frame   [3072]uint8
 }
 
 type balancerPortRange struct {
@@ -276,6 +314,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	balancerMapAnswers         = "answers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
 	balancerMapDrops           = "drops"
@@ -283,6 +322,7 @@ const (
 	balancerMapFlowData        = "flow_data"
 	balancerMapFlowSecret      = "flow_secret"
 	balancerMapFlows           = "flows"
+	balancerMapFragments       = "fragments"
 	balancerMapFrontendCounts  = "frontend_counts"
 	balancerMapFrontends       = "frontends"
 	balancerMapHandoverPeers   = "handover_peers"
@@ -291,7 +331,9 @@ const (
 	balancerMapNatBits         = "nat_bits"
 	balancerMapNatScratch      = "nat_scratch"
 	balancerMapOlderOwners     = "older_owners"
+	balancerMapOrphans         = "orphans"
 	balancerMapPortRanges      = "port_ranges"
+	balancerMapRareScratch     = "rare_scratch"
 	balancerMapRings           = "rings"
 	balancerMapServerCpu       = "server_cpu"
 	balancerMapServers         = "servers"
@@ -300,11 +342,13 @@ const (
 	balancerMapVipBits         = "vip_bits"
 	balancerProgBalancer       = "balancer"
 	balancerProgHandover       = "handover"
+	balancerProgRare           = "rare"
 	balancerVarBackByRedirect  = "back_by_redirect"
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
 	balancerVarSet             = "set"
+	balancerVarUnusedOrphan    = "unused_orphan"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -351,12 +395,14 @@ type balancerSpecs struct {
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
 	Handover *ebpf.ProgramSpec `ebpf:"handover"`
+	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
+	Answers         *ebpf.MapSpec `ebpf:"answers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
 	Drops           *ebpf.MapSpec `ebpf:"drops"`
@@ -364,6 +410,7 @@ type balancerMapSpecs struct {
 	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
 	FlowSecret      *ebpf.MapSpec `ebpf:"flow_secret"`
 	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendCounts  *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends       *ebpf.MapSpec `ebpf:"frontends"`
 	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
@@ -372,7 +419,9 @@ type balancerMapSpecs struct {
 	NatBits         *ebpf.MapSpec `ebpf:"nat_bits"`
 	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
 	OlderOwners     *ebpf.MapSpec `ebpf:"older_owners"`
+	Orphans         *ebpf.MapSpec `ebpf:"orphans"`
 	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
+	RareScratch     *ebpf.MapSpec `ebpf:"rare_scratch"`
 	Rings           *ebpf.MapSpec `ebpf:"rings"`
 	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
 	Servers         *ebpf.MapSpec `ebpf:"servers"`
@@ -390,6 +439,7 @@ type balancerVariableSpecs struct {
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -412,6 +462,7 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
+	Answers         *ebpf.Map `ebpf:"answers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
 	Drops           *ebpf.Map `ebpf:"drops"`
@@ -419,6 +470,7 @@ type balancerMaps struct {
 	FlowData        *ebpf.Map `ebpf:"flow_data"`
 	FlowSecret      *ebpf.Map `ebpf:"flow_secret"`
 	Flows           *ebpf.Map `ebpf:"flows"`
+	Fragments       *ebpf.Map `ebpf:"fragments"`
 	FrontendCounts  *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends       *ebpf.Map `ebpf:"frontends"`
 	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
@@ -427,7 +479,9 @@ type balancerMaps struct {
 	NatBits         *ebpf.Map `ebpf:"nat_bits"`
 	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
 	OlderOwners     *ebpf.Map `ebpf:"older_owners"`
+	Orphans         *ebpf.Map `ebpf:"orphans"`
 	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
+	RareScratch     *ebpf.Map `ebpf:"rare_scratch"`
 	Rings           *ebpf.Map `ebpf:"rings"`
 	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
 	Servers         *ebpf.Map `ebpf:"servers"`
@@ -438,6 +492,7 @@ type balancerMaps struct {
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.Answers,
 		m.Chains,
 		m.Connections,
 		m.Drops,
@@ -445,6 +500,7 @@ func (m *balancerMaps) Close() error {
 		m.FlowData,
 		m.FlowSecret,
 		m.Flows,
+		m.Fragments,
 		m.FrontendCounts,
 		m.Frontends,
 		m.HandoverPeers,
@@ -453,7 +509,9 @@ func (m *balancerMaps) Close() error {
 		m.NatBits,
 		m.NatScratch,
 		m.OlderOwners,
+		m.Orphans,
 		m.PortRanges,
+		m.RareScratch,
 		m.Rings,
 		m.ServerCpu,
 		m.Servers,
@@ -472,6 +530,7 @@ type balancerVariables struct {
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.
@@ -480,12 +539,14 @@ type balancerVariables struct {
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	Handover *ebpf.Program `ebpf:"handover"`
+	Rare     *ebpf.Program `ebpf:"rare"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
 		p.Handover,
+		p.Rare,
 	)
 }
 

@@ -20,31 +20,36 @@ import (
 var ErrLayout = errors.New("pinned maps of another layout")
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
-const pinPrefix = "balancer-v"
+const (
+	pinPrefix = "balancer-v"
+	ownFolder = pinPrefix + "3"
+)
 
 // openPins takes hold of the folder of pins and says whether it is empty.
 func (d *DataPlane) openPins() (fresh bool, err error) {
 	if err := bpffs.Mount(d.config.PinDir); err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	own := fmt.Sprint(pinPrefix, uint32(balancerLayoutLAYOUT))
 	folders, err := os.ReadDir(d.config.PinDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
 	for _, f := range folders {
-		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own {
+		if strings.HasPrefix(f.Name(), pinPrefix) && !slices.Contains([]string{ownFolder, resizedFolder, layoutTwo}, f.Name()) {
 			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
 				"remove that folder (which stops its forwarding) and start again",
-				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), own)
+				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), ownFolder)
 		}
 	}
-	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, own))
+	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, ownFolder))
 	if errors.Is(err, bpffs.ErrInUse) {
 		return false, fmt.Errorf("xdp: PinDir: %w: end the other agent, or give this one another PinDir", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	if err := d.stepAside(); err != nil {
+		return false, errors.Join(err, d.pins.Close())
 	}
 	names, err := d.pins.Names("")
 	if err != nil {
@@ -62,7 +67,7 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	for name, n := range map[string]int{
 		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapPortRanges:     2 * c.MaxFrontends, // a VIP's are written beside the old ones
+		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's lie side by side, and are written beside the old ones
 		balancerMapChains:         c.MaxChains + 1,    // 0 is none
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCpu:      c.MaxBackends + 1,
@@ -115,19 +120,9 @@ func (d *DataPlane) load() error {
 		return fmt.Errorf("xdp: %w", err)
 	}
 	fillSteps(spec)
-	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
-	d.ringMemory.spec.Name = "rings"
-	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
-		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
-	})
-	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return fmt.Errorf("xdp: %w: %w: keep MaxFrontends, MaxBackends and MaxFlows as they were, "+
-			"or remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+	if err := d.loadObjects(spec, &d.kernel); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("xdp: load the balancer: %w", err)
-	}
-	d.ringMemory.outer = d.kernel.Rings
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
@@ -135,6 +130,23 @@ func (d *DataPlane) load() error {
 		return err
 	}
 	return d.pinSteps()
+}
+
+// loadObjects loads all of d.kernel, or a part of it.
+func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
+	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
+	d.ringMemory.spec.Name = "rings"
+	err := spec.LoadAndAssign(into, &ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
+	})
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return fmt.Errorf("xdp: %w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+	}
+	if err != nil {
+		return fmt.Errorf("xdp: load the balancer: %w", err)
+	}
+	d.ringMemory.outer = d.kernel.Rings
+	return nil
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
@@ -185,11 +197,11 @@ func (d *DataPlane) unpinOldSteps() error {
 	return nil
 }
 
-// anyVeth says whether an interface is one end of a veth pair.
+// anyVeth says whether an interface is one end of a veth pair, or made of one.
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
-		link, err := netlink.LinkByName(name)
-		return err == nil && link.Type() == "veth"
+		nic, err := netlink.LinkByName(name)
+		return err == nil && usesVeth(nic)
 	})
 }
 

@@ -138,7 +138,7 @@ func (d *DataPlane) endServer(s *server) error {
 
 // readServers reads the map; what is in use has no members yet.
 func (d *DataPlane) readServers() (serverTable, error) {
-	t := newServerTable(uint32(d.config.MaxBackends), d.grace)
+	t := newServerTable(d.kernel.Servers.MaxEntries()-1, d.grace)
 	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
 	n, err := readArray(d.kernel.Servers, values)
 	if err != nil {

@@ -30,6 +30,11 @@ import (
 func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.upsert(f, nil)
+}
+
+// upsert is Upsert, where past may give the ring that this one is to follow.
+func (d *DataPlane) upsert(f dataplane.Frontend, past addressRing) error {
 	if err := d.check(f); err != nil {
 		return err
 	}
@@ -37,7 +42,7 @@ func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 	if err := d.heal(f.Key); err != nil {
 		return err
 	}
-	c, err := d.plan(f)
+	c, err := d.plan(f, past)
 	if err != nil {
 		d.abandon(c)
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -123,20 +128,33 @@ type change struct {
 }
 
 // plan finds numbers and room, and computes the ring.
-func (d *DataPlane) plan(f dataplane.Frontend) (*change, error) {
+func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
 	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
-	prev := d.readRing(c.before)
-	if c.before != nil {
-		renumber(prev, c.before.members, c.after.members)
-	}
+	prev := d.previous(c, past)
 	slots, err := d.builder.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
 	if err != nil {
 		return c, err
 	}
 	return c, d.place(c, prev, slots)
+}
+
+// previous gives the ring that the new one is to follow.
+func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
+	switch {
+	case past != nil && hasHistory(c.after.value):
+		return past.numbered(c.after.members)
+	case c.before == nil:
+		return nil
+	}
+	prev := d.readRing(c.before, d.slots)
+	if prev != nil {
+		d.slots = prev
+	}
+	renumber(prev, c.before.members, c.after.members)
+	return prev
 }
 
 // number gives the frontend and its servers their ids.
