@@ -25,7 +25,7 @@ func newBenchTable(b *testing.B, method service.Method, udp bool) (subject, *tes
 	if method != service.FullNAT {
 		s.scheduler = service.RoundRobin
 	}
-	s.prepare(b, d, 1)
+	s.prepare(b, n, d, 1)
 	return s, n, d
 }
 
