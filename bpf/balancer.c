@@ -94,7 +94,7 @@ __noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
 }
 
 /* No verdict: this packet is not of the common case. */
-#define NOT_COMMON (-2)
+#define NOT_COMMON (-3)
 
 /* The common case: a tunnel to a server of the packet's own family, the way to
  * which is known. All others go from the start, in serve_any.
@@ -205,16 +205,22 @@ int balancer(struct xdp_md *ctx)
 	struct ethhdr *eth;
 	struct cursor c;
 	int verdict;
+	__be16 proto;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	verdict = balance_any(ctx, eth->h_proto);
+	proto = eth->h_proto;
+	verdict = balance_any(ctx, proto);
 	if (likely(verdict >= 0))
 		return verdict;
 	bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
-	return XDP_PASS;
+	if (verdict == TO_RARE_TOO_BIG)
+		return drop(ctx, DROP_TOO_BIG);
+	if (is_vlan(proto))
+		return XDP_PASS;
+	return proto == bpf_htons(ETH_P_IP) ? unserved_v4(ctx) : unserved_v6(ctx);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

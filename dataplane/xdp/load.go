@@ -67,7 +67,7 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	for name, n := range map[string]int{
 		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapPortRanges:     2 * c.MaxFrontends, // a VIP's are written beside the old ones
+		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's lie side by side, and are written beside the old ones
 		balancerMapChains:         c.MaxChains + 1,    // 0 is none
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCpu:      c.MaxBackends + 1,
