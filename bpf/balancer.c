@@ -61,7 +61,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	int verdict;
 
 	if (!read_again(ctx, &p, v6))
-		return XDP_PASS;
+		return TO_RARE; /* on nat's way back, and odd */
 	if (!f && may_be_answer(&p, v6)) {
 		verdict = v6 ? nat_back_v6(ctx, &p) : nat_back_v4(ctx, &p);
 		if (verdict != NAT_NO_ANSWER)
@@ -138,6 +138,14 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 	return likely(*f) ? serve_common(ctx, &p, *f, v6) : NOT_COMMON;
 }
 
+/* What is addressed to nobody here, and yet may be for nat: an answer, or a
+ * router's error about a packet to a server, which quotes what no client has sent.
+ */
+static __always_inline bool is_nat_way_back(const struct addr *src, bool icmp)
+{
+	return unlikely(set.nat) && (icmp || may_be_nat_server(src));
+}
+
 /* With a frame of its own, which is gone when the rest needs one. */
 static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
@@ -153,7 +161,7 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	addr_from_v4(&dst, ip->daddr);
 	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst))
-		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
+		return is_nat_way_back(&src, ip->protocol == IPPROTO_ICMP) ? NOT_COMMON : XDP_PASS;
 	return balance(ctx, &c, f, false);
 }
 
@@ -171,7 +179,7 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	addr_copy(&dst, &ip->daddr);
 	addr_copy(&src, &ip->saddr);
 	if (!may_be_ours(&dst))
-		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
+		return is_nat_way_back(&src, ip->nexthdr == IPPROTO_ICMPV6) ? NOT_COMMON : XDP_PASS;
 	return balance(ctx, &c, f, true);
 }
 
