@@ -57,7 +57,9 @@ const (
 	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 12
 	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 13
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 14
-	balancerDropReasonDROP_REASONS        balancerDropReason = 15
+	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 15
+	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 16
+	balancerDropReasonDROP_REASONS        balancerDropReason = 17
 )
 
 type balancerEncapsulation uint8
@@ -68,24 +70,51 @@ const (
 	balancerEncapsulationENCAPSULATION_GUE  balancerEncapsulation = 2
 )
 
-type balancerFlow struct {
-	_          structs.HostLayout
-	To         balancerTuple
-	Server     uint32
-	Generation uint32
-	Expires    uint32
-	State      uint8
-	Back       uint8
-	Zero       [2]uint8
+type balancerFlowBack struct {
+	_   structs.HostLayout
+	Way [8]uint64
 }
 
-type balancerFlowState uint32
+type balancerFlowData struct {
+	_          structs.HostLayout
+	Client     balancerAddr
+	Vip        balancerAddr
+	ClientPort uint16
+	VipPort    uint16
+	NatPort    uint16
+	Mtu        uint16
+	Back       uint32
+	Egress     uint32
+	Tick       uint32
+	Macs       [12]uint8
+}
+
+type balancerFlowSecret struct {
+	_ structs.HostLayout
+	K [12]uint64
+}
+
+type balancerFlowSet struct {
+	_   structs.HostLayout
+	Way [8]struct {
+		_    structs.HostLayout
+		Tag  uint64
+		Word uint64
+	}
+}
+
+type balancerFlowState uint8
 
 const (
-	balancerFlowStateFLOW_OPENING     balancerFlowState = 0
-	balancerFlowStateFLOW_ESTABLISHED balancerFlowState = 1
-	balancerFlowStateFLOW_CLOSING     balancerFlowState = 2
-	balancerFlowStateFLOW_UDP         balancerFlowState = 3
+	balancerFlowStateFLOW_FREE           balancerFlowState = 0
+	balancerFlowStateFLOW_OPENING        balancerFlowState = 1
+	balancerFlowStateFLOW_ESTABLISHED    balancerFlowState = 2
+	balancerFlowStateFLOW_FINISHING      balancerFlowState = 3
+	balancerFlowStateFLOW_CLOSED         balancerFlowState = 4
+	balancerFlowStateFLOW_UDP_OPENING    balancerFlowState = 5
+	balancerFlowStateFLOW_UDP            balancerFlowState = 6
+	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
+	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
 )
 
 type balancerFragment struct {
@@ -142,6 +171,12 @@ type balancerFrontendKey struct {
 	Port  uint16
 	Proto uint8
 	Zero  uint8
+}
+
+type balancerHandoverPeers struct {
+	_   structs.HostLayout
+	N   uint32
+	Who [4]balancerAddr
 }
 
 type balancerLayout uint32
@@ -221,7 +256,7 @@ type balancerServer struct {
 	Frontend   uint32
 	Port       uint16
 	Used       uint8
-	Zero       uint8
+	Drains     uint8
 	MaxConns   uint32
 }
 
@@ -262,8 +297,9 @@ type balancerSettings struct {
 type balancerStep uint32
 
 const (
-	balancerStepSTEP_RARE balancerStep = 0
-	balancerStepSTEPS     balancerStep = 1
+	balancerStepSTEP_RARE     balancerStep = 0
+	balancerStepSTEP_HANDOVER balancerStep = 1
+	balancerStepSTEPS         balancerStep = 2
 )
 
 type balancerSurvival uint8
@@ -274,43 +310,45 @@ const (
 	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
 )
 
-type balancerTuple struct {
-	_     structs.HostLayout
-	Src   balancerAddr
-	Dst   balancerAddr
-	Sport uint16
-	Dport uint16
-	Proto uint8
-	Zero  [3]uint8
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	balancerMapAnswers        = "answers"
-	balancerMapChains         = "chains"
-	balancerMapDrops          = "drops"
-	balancerMapFlows          = "flows"
-	balancerMapFragments      = "fragments"
-	balancerMapFrontendCounts = "frontend_counts"
-	balancerMapFrontends      = "frontends"
-	balancerMapMembers        = "members"
-	balancerMapOlderOwners    = "older_owners"
-	balancerMapOrphans        = "orphans"
-	balancerMapPortRanges     = "port_ranges"
-	balancerMapRareScratch    = "rare_scratch"
-	balancerMapRings          = "rings"
-	balancerMapServerCpu      = "server_cpu"
-	balancerMapServers        = "servers"
-	balancerMapSteps          = "steps"
-	balancerMapTxPorts        = "tx_ports"
-	balancerMapVipBits        = "vip_bits"
-	balancerProgBalancer      = "balancer"
-	balancerProgRare          = "rare"
-	balancerVarBackByRedirect = "back_by_redirect"
-	balancerVarSet            = "set"
-	balancerVarUnusedOrphan   = "unused_orphan"
+	balancerMapAnswers         = "answers"
+	balancerMapChains          = "chains"
+	balancerMapConnections     = "connections"
+	balancerMapDrops           = "drops"
+	balancerMapFlowBack        = "flow_back"
+	balancerMapFlowData        = "flow_data"
+	balancerMapFlowSecret      = "flow_secret"
+	balancerMapFlows           = "flows"
+	balancerMapFragments       = "fragments"
+	balancerMapFrontendCounts  = "frontend_counts"
+	balancerMapFrontends       = "frontends"
+	balancerMapHandoverPeers   = "handover_peers"
+	balancerMapHandoverScratch = "handover_scratch"
+	balancerMapMembers         = "members"
+	balancerMapNatBits         = "nat_bits"
+	balancerMapNatScratch      = "nat_scratch"
+	balancerMapOlderOwners     = "older_owners"
+	balancerMapOrphans         = "orphans"
+	balancerMapPortRanges      = "port_ranges"
+	balancerMapRareScratch     = "rare_scratch"
+	balancerMapRings           = "rings"
+	balancerMapServerCpu       = "server_cpu"
+	balancerMapServers         = "servers"
+	balancerMapSteps           = "steps"
+	balancerMapTxPorts         = "tx_ports"
+	balancerMapVipBits         = "vip_bits"
+	balancerProgBalancer       = "balancer"
+	balancerProgHandover       = "handover"
+	balancerProgRare           = "rare"
+	balancerVarBackByRedirect  = "back_by_redirect"
+	balancerVarFlowBackLines   = "flow_back_lines"
+	balancerVarFlowLives       = "flow_lives"
+	balancerVarFlowSets        = "flow_sets"
+	balancerVarSet             = "set"
+	balancerVarUnusedOrphan    = "unused_orphan"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -356,6 +394,7 @@ type balancerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
+	Handover *ebpf.ProgramSpec `ebpf:"handover"`
 	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
 }
 
@@ -363,24 +402,32 @@ type balancerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
-	Answers        *ebpf.MapSpec `ebpf:"answers"`
-	Chains         *ebpf.MapSpec `ebpf:"chains"`
-	Drops          *ebpf.MapSpec `ebpf:"drops"`
-	Flows          *ebpf.MapSpec `ebpf:"flows"`
-	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
-	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
-	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	Members        *ebpf.MapSpec `ebpf:"members"`
-	OlderOwners    *ebpf.MapSpec `ebpf:"older_owners"`
-	Orphans        *ebpf.MapSpec `ebpf:"orphans"`
-	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
-	RareScratch    *ebpf.MapSpec `ebpf:"rare_scratch"`
-	Rings          *ebpf.MapSpec `ebpf:"rings"`
-	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
-	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	Steps          *ebpf.MapSpec `ebpf:"steps"`
-	TxPorts        *ebpf.MapSpec `ebpf:"tx_ports"`
-	VipBits        *ebpf.MapSpec `ebpf:"vip_bits"`
+	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	Chains          *ebpf.MapSpec `ebpf:"chains"`
+	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	Drops           *ebpf.MapSpec `ebpf:"drops"`
+	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
+	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
+	FlowSecret      *ebpf.MapSpec `ebpf:"flow_secret"`
+	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
+	FrontendCounts  *ebpf.MapSpec `ebpf:"frontend_counts"`
+	Frontends       *ebpf.MapSpec `ebpf:"frontends"`
+	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.MapSpec `ebpf:"handover_scratch"`
+	Members         *ebpf.MapSpec `ebpf:"members"`
+	NatBits         *ebpf.MapSpec `ebpf:"nat_bits"`
+	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.MapSpec `ebpf:"older_owners"`
+	Orphans         *ebpf.MapSpec `ebpf:"orphans"`
+	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
+	RareScratch     *ebpf.MapSpec `ebpf:"rare_scratch"`
+	Rings           *ebpf.MapSpec `ebpf:"rings"`
+	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
+	Servers         *ebpf.MapSpec `ebpf:"servers"`
+	Steps           *ebpf.MapSpec `ebpf:"steps"`
+	TxPorts         *ebpf.MapSpec `ebpf:"tx_ports"`
+	VipBits         *ebpf.MapSpec `ebpf:"vip_bits"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -388,6 +435,9 @@ type balancerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 }
@@ -412,36 +462,52 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
-	Answers        *ebpf.Map `ebpf:"answers"`
-	Chains         *ebpf.Map `ebpf:"chains"`
-	Drops          *ebpf.Map `ebpf:"drops"`
-	Flows          *ebpf.Map `ebpf:"flows"`
-	Fragments      *ebpf.Map `ebpf:"fragments"`
-	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
-	Frontends      *ebpf.Map `ebpf:"frontends"`
-	Members        *ebpf.Map `ebpf:"members"`
-	OlderOwners    *ebpf.Map `ebpf:"older_owners"`
-	Orphans        *ebpf.Map `ebpf:"orphans"`
-	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
-	RareScratch    *ebpf.Map `ebpf:"rare_scratch"`
-	Rings          *ebpf.Map `ebpf:"rings"`
-	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
-	Servers        *ebpf.Map `ebpf:"servers"`
-	Steps          *ebpf.Map `ebpf:"steps"`
-	TxPorts        *ebpf.Map `ebpf:"tx_ports"`
-	VipBits        *ebpf.Map `ebpf:"vip_bits"`
+	Answers         *ebpf.Map `ebpf:"answers"`
+	Chains          *ebpf.Map `ebpf:"chains"`
+	Connections     *ebpf.Map `ebpf:"connections"`
+	Drops           *ebpf.Map `ebpf:"drops"`
+	FlowBack        *ebpf.Map `ebpf:"flow_back"`
+	FlowData        *ebpf.Map `ebpf:"flow_data"`
+	FlowSecret      *ebpf.Map `ebpf:"flow_secret"`
+	Flows           *ebpf.Map `ebpf:"flows"`
+	Fragments       *ebpf.Map `ebpf:"fragments"`
+	FrontendCounts  *ebpf.Map `ebpf:"frontend_counts"`
+	Frontends       *ebpf.Map `ebpf:"frontends"`
+	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.Map `ebpf:"handover_scratch"`
+	Members         *ebpf.Map `ebpf:"members"`
+	NatBits         *ebpf.Map `ebpf:"nat_bits"`
+	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.Map `ebpf:"older_owners"`
+	Orphans         *ebpf.Map `ebpf:"orphans"`
+	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
+	RareScratch     *ebpf.Map `ebpf:"rare_scratch"`
+	Rings           *ebpf.Map `ebpf:"rings"`
+	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
+	Servers         *ebpf.Map `ebpf:"servers"`
+	Steps           *ebpf.Map `ebpf:"steps"`
+	TxPorts         *ebpf.Map `ebpf:"tx_ports"`
+	VipBits         *ebpf.Map `ebpf:"vip_bits"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Answers,
 		m.Chains,
+		m.Connections,
 		m.Drops,
+		m.FlowBack,
+		m.FlowData,
+		m.FlowSecret,
 		m.Flows,
 		m.Fragments,
 		m.FrontendCounts,
 		m.Frontends,
+		m.HandoverPeers,
+		m.HandoverScratch,
 		m.Members,
+		m.NatBits,
+		m.NatScratch,
 		m.OlderOwners,
 		m.Orphans,
 		m.PortRanges,
@@ -460,6 +526,9 @@ func (m *balancerMaps) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	Set            *ebpf.Variable `ebpf:"set"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 }
@@ -469,12 +538,14 @@ type balancerVariables struct {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
+	Handover *ebpf.Program `ebpf:"handover"`
 	Rare     *ebpf.Program `ebpf:"rare"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
+		p.Handover,
 		p.Rare,
 	)
 }

@@ -44,6 +44,7 @@ type DataPlane struct {
 	words      []uint64    // and for the next one
 	ranges     extents     // of port_ranges
 	nats       int         // frontends of the method nat
+	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -105,6 +106,19 @@ func (d *DataPlane) open(old *predecessor) error {
 	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
+	if err := d.attachTo(old); err != nil {
+		return err
+	}
+	if err := d.readDraining(); err != nil {
+		return err
+	}
+	d.startSweeping()
+	return nil
+}
+
+// attachTo attaches the programs, in the place of a predecessor's if there is
+// one.
+func (d *DataPlane) attachTo(old *predecessor) error {
 	if old == nil {
 		if err := d.attach(nil); err != nil {
 			return err
@@ -150,7 +164,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
