@@ -128,6 +128,9 @@ func BenchmarkServerHalf(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := newRig(b, n)
+	if err := r.RowsGeneration.Set(uint32(1)); err != nil { // as the agent has it
+		b.Fatal(err)
+	}
 	bench := func(name string, flows uint32, prog *ebpf.Program, want int, grows bool, goal float64) {
 		c := r.costs(b)
 		added := c.store

@@ -38,6 +38,14 @@ type serverBenchFragmentKey struct {
 	Zero  [3]uint8
 }
 
+type serverBenchKeptRow struct {
+	_          structs.HostLayout
+	Key        serverBenchLocalVipKey
+	Generation uint32
+	Zero       uint32
+	Row        serverBenchLocalVip
+}
+
 type serverBenchLocalVip struct {
 	_      structs.HostLayout
 	Server struct {
@@ -94,6 +102,7 @@ type serverBenchScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
+		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -102,7 +111,7 @@ type serverBenchScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
+		_        [2]byte
 	}
 	Inner struct {
 		_ structs.HostLayout
@@ -124,6 +133,7 @@ type serverBenchScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
+		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -132,7 +142,7 @@ type serverBenchScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
+		_        [2]byte
 	}
 	Embedded struct {
 		_ structs.HostLayout
@@ -311,6 +321,7 @@ type serverBenchServerFlowSet struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverBenchMapKeptRows         = "kept_rows"
 	serverBenchMapLocalVips        = "local_vips"
 	serverBenchMapServerBench      = "server_bench"
 	serverBenchMapServerCounters   = "server_counters"
@@ -327,6 +338,7 @@ const (
 	serverBenchVarDrServed         = "dr_served"
 	serverBenchVarFlowSets         = "flow_sets"
 	serverBenchVarGuePort          = "gue_port"
+	serverBenchVarRowsGeneration   = "rows_generation"
 )
 
 // loadServerBench returns the embedded CollectionSpec for serverBench.
@@ -383,6 +395,7 @@ type serverBenchProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverBenchMapSpecs struct {
+	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
 	ServerBench     *ebpf.MapSpec `ebpf:"server_bench"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
@@ -395,10 +408,11 @@ type serverBenchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverBenchVariableSpecs struct {
-	ClampMss *ebpf.VariableSpec `ebpf:"clamp_mss"`
-	DrServed *ebpf.VariableSpec `ebpf:"dr_served"`
-	FlowSets *ebpf.VariableSpec `ebpf:"flow_sets"`
-	GuePort  *ebpf.VariableSpec `ebpf:"gue_port"`
+	ClampMss       *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	DrServed       *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuePort        *ebpf.VariableSpec `ebpf:"gue_port"`
+	RowsGeneration *ebpf.VariableSpec `ebpf:"rows_generation"`
 }
 
 // serverBenchObjects contains all objects after they have been loaded into the kernel.
@@ -421,6 +435,7 @@ func (o *serverBenchObjects) Close() error {
 //
 // It can be passed to loadServerBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverBenchMaps struct {
+	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
 	ServerBench     *ebpf.Map `ebpf:"server_bench"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
@@ -431,6 +446,7 @@ type serverBenchMaps struct {
 
 func (m *serverBenchMaps) Close() error {
 	return _ServerBenchClose(
+		m.KeptRows,
 		m.LocalVips,
 		m.ServerBench,
 		m.ServerCounters,
@@ -444,10 +460,11 @@ func (m *serverBenchMaps) Close() error {
 //
 // It can be passed to loadServerBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverBenchVariables struct {
-	ClampMss *ebpf.Variable `ebpf:"clamp_mss"`
-	DrServed *ebpf.Variable `ebpf:"dr_served"`
-	FlowSets *ebpf.Variable `ebpf:"flow_sets"`
-	GuePort  *ebpf.Variable `ebpf:"gue_port"`
+	ClampMss       *ebpf.Variable `ebpf:"clamp_mss"`
+	DrServed       *ebpf.Variable `ebpf:"dr_served"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	GuePort        *ebpf.Variable `ebpf:"gue_port"`
+	RowsGeneration *ebpf.Variable `ebpf:"rows_generation"`
 }
 
 // serverBenchPrograms contains all programs after they have been loaded into the kernel.
