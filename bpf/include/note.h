@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What a program says of its decisions, for `fairlead trace`. A note is there
+ * only in a program that was loaded with tracing set; the verifier takes it out
+ * of all others (dataplane/xdp/trace.go loads the one and puts notes in words).
+ */
+#ifndef FAIRLEAD_NOTE_H
+#define FAIRLEAD_NOTE_H
+
+#include "common.h"
+
+/* a and b of each are told here. Words for people are in Go. New ones go at the
+ * end.
+ */
+enum note_kind {
+	NOTE_NONE,
+	NOTE_PACKET,	/* protocol | enum tcp_flags << 8 | malformed << 16; length */
+	NOTE_NOT_OURS,	/* the destination's bit is clear */
+	NOTE_OWN,	/* to our own address */
+	NOTE_FRONTEND,	/* id; flags | method << 32 | scheduler << 40 */
+	NOTE_RANGE,	/* as NOTE_FRONTEND, found in the VIP's port ranges */
+	NOTE_WHOLE,	/* as NOTE_FRONTEND, the whole address */
+	NOTE_UNSERVED,	/* a VIP, but no frontend */
+	NOTE_GUARD,	/* 1: may pass */
+	NOTE_SLOT,	/* of how many; slot | hash << 32 */
+	NOTE_OWNERS,	/* first, a server's id; chain, an index */
+	NOTE_SERVER,	/* the one that gets it, by id; opens */
+	NOTE_FLOW,	/* 1: known, 0: not; server's id */
+	NOTE_FLOW_MADE, /* the flow table has a new entry; server's id */
+	NOTE_AFFINITY,	/* the client's server, by id */
+	NOTE_HANDOVER,	/* given to a draining balancer, by number */
+	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_* */
+	NOTE_WAY,	/* enum way; interface | MTU << 32 */
+	NOTE_NEXT_HOP,	/* 0; the next hop's MAC address, its first byte lowest */
+	NOTE_CHAIN,	/* endpoints carried along */
+	NOTE_RARE,	/* goes on in the program for rare packets; enum rare_kind */
+	NOTE_DROP,	/* enum drop_reason */
+};
+
+struct note {
+	__u32 kind; /* enum note_kind */
+	__u32 a;
+	__u64 b;
+};
+
+#define NOTES 48
+
+struct notes {
+	__u32 n; /* also where there was no room */
+	__u32 zero;
+	struct note note[NOTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct notes);
+} notes SEC(".maps");
+
+volatile const bool tracing = false;
+
+static __noinline void note_put(__u32 kind, __u32 a, __u64 b)
+{
+	__u32 zero = 0, at;
+	struct notes *all = bpf_map_lookup_elem(&notes, &zero);
+
+	if (!all)
+		return;
+	at = all->n++;
+	if (at >= NOTES)
+		return;
+	all->note[at].kind = kind;
+	all->note[at].a = a;
+	all->note[at].b = b;
+}
+
+#define note(kind, a, b)                                                                           \
+	do {                                                                                       \
+		if (tracing)                                                                       \
+			note_put(kind, a, b);                                                      \
+	} while (0)
+
+/* Six bytes as NOTE_NEXT_HOP carries them. */
+static __always_inline __u64 note_mac(const __u8 *mac)
+{
+	__u64 b = 0;
+
+#pragma unroll
+	for (int i = 0; i < ETH_ALEN; i++)
+		b |= (__u64)mac[i] << (8 * i);
+	return b;
+}
+
+#endif

@@ -1,0 +1,148 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// Summary is what a capture came to.
+type Summary struct {
+	Packets, Frames int
+	// Lost frames came faster than they were written.
+	Lost uint64
+}
+
+// Write writes what comes from src as pcapng until ctx ends or there are count packets
+// (0: no end). Each way in and out is an interface of the file, named as in
+// "eth0 in" and "eth0 out XDP_TX"; the comment of a packet says the same, and
+// which two belong together. names are the interfaces by index. w sees a frame
+// soon after it came, also where no more follow.
+func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, count int) (s Summary, err error) {
+	f := &file{out: w, names: names, ids: map[string]int{}}
+	if err := f.begin(); err != nil {
+		return s, err
+	}
+	seen := map[packetID]int{}
+	for {
+		frame, err := next(ctx, src, f)
+		s.Lost = src.Lost()
+		if ctx.Err() != nil {
+			return s, f.flush()
+		}
+		if err != nil {
+			return s, err
+		}
+		id := packetID{frame.CPU, frame.Number}
+		number, known := seen[id]
+		if !known {
+			if count > 0 && s.Packets == count {
+				return s, f.flush()
+			}
+			s.Packets++
+			number = s.Packets
+			seen[id] = number
+		}
+		if known || frame.After {
+			delete(seen, id) // nothing follows
+		}
+		s.Frames++
+		if err := f.write(frame, number); err != nil {
+			return s, err
+		}
+	}
+}
+
+// packetID is the same for a packet before and after.
+type packetID struct {
+	cpu    int
+	number uint64
+}
+
+// pause is how long a frame waits for others to be written along with it.
+const pause = 100 * time.Millisecond
+
+// next gives the next frame, and writes out what there is before it waits long.
+func next(ctx context.Context, src Source, f *file) (Frame, error) {
+	for {
+		soon, cancel := context.WithTimeout(ctx, pause)
+		frame, err := src.Next(soon)
+		cancel()
+		if err == nil || soon.Err() == nil || ctx.Err() != nil {
+			return frame, err
+		}
+		if err := f.flush(); err != nil {
+			return Frame{}, err
+		}
+	}
+}
+
+// file is the pcapng that grows.
+type file struct {
+	out   io.Writer
+	names map[int]string
+	ng    *pcapgo.NgWriter
+	ids   map[string]int // of the file's interfaces, by name
+}
+
+// begin writes the head, so that a capture of nothing is a file, too.
+func (f *file) begin() (err error) {
+	const none = "XDP" // the format demands one interface
+	f.ng, err = pcapgo.NewNgWriterInterface(f.out, ngInterface(none), pcapgo.NgWriterOptions{
+		SectionInfo: pcapgo.NgSectionInfo{Application: "fairlead capture"},
+	})
+	if err != nil {
+		return fmt.Errorf("capture: write: %w", err)
+	}
+	return f.flush()
+}
+
+func ngInterface(name string) pcapgo.NgInterface {
+	return pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
+}
+
+func (f *file) flush() error {
+	if err := f.ng.Flush(); err != nil {
+		return fmt.Errorf("capture: write: %w", err)
+	}
+	if w, ok := f.out.(interface{ Flush() }); ok {
+		w.Flush()
+	}
+	return nil
+}
+
+func (f *file) write(frame Frame, number int) error {
+	name, known := f.names[frame.Interface]
+	if !known {
+		name = fmt.Sprintf("interface %d", frame.Interface)
+	}
+	way := name + " in"
+	if frame.After {
+		way = fmt.Sprintf("%s out %s", name, frame.Verdict)
+	}
+	id, err := f.id(way)
+	if err == nil {
+		err = f.ng.WritePacketWithOptions(gopacket.CaptureInfo{
+			Timestamp: frame.Time, CaptureLength: len(frame.Data), Length: frame.Length, InterfaceIndex: id,
+		}, frame.Data, pcapgo.NgPacketOptions{Comments: []string{fmt.Sprintf("packet %d: %s", number, way)}})
+	}
+	if err != nil {
+		return fmt.Errorf("capture: write: %w", err)
+	}
+	return nil
+}
+
+func (f *file) id(way string) (int, error) {
+	id, known := f.ids[way]
+	if known {
+		return id, nil
+	}
+	id, err := f.ng.AddInterface(ngInterface(way))
+	f.ids[way] = id
+	return id, err
+}
