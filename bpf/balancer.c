@@ -45,6 +45,8 @@ static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
 
 	switch (f->method) {
 	case METHOD_NONE:
+	case METHOD_NAT:
+	case METHOD_DR:
 		break; /* no packet has protocol 0 and ports */
 	case METHOD_TUNNEL:
 		return tunnel(ctx, p, ch, v6);
@@ -52,7 +54,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
 		return v6 ? direct_nat_v6(ctx, p, ch) : direct_nat_v4(ctx, p, ch);
 	case METHOD_FULLNAT:
 		if (!fullnat_ensure(p, ch, &why, v6))
-			return drop(why);
+			return drop(ctx, why);
 		return v6 ? fullnat_v6(ctx, p, ch->flow) : fullnat_v4(ctx, p, ch->flow);
 	}
 	return XDP_PASS;
@@ -100,11 +102,11 @@ static __always_inline int serve_frontend(struct xdp_md *ctx, const struct packe
 	int verdict;
 
 	if (p->malformed)
-		return drop(DROP_MALFORMED);
+		return drop(ctx, DROP_MALFORMED);
 	if (p->ttl <= 1)
 		return XDP_PASS;
 	if (!choose(&ch, f, p, now))
-		return drop(DROP_NO_BACKEND);
+		return drop(ctx, DROP_NO_BACKEND);
 	remember(f, p, &ch, now);
 	new_flow = is_new_flow(f, p, &ch);
 	verdict = send(ctx, p, f, &ch, v6);
@@ -147,7 +149,7 @@ static __always_inline int serve_v6(struct xdp_md *ctx)
 	return serve(ctx, &c, true);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int balancer(struct xdp_md *ctx)
 {
 	struct ethhdr *eth;

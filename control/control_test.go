@@ -395,10 +395,10 @@ func (w *world) settled(last []*service.Service) {
 	var want []dataplane.Frontend
 	for _, s := range last {
 		if f := s.Frontends[0]; len(f.Backends) > 0 {
-			want = append(want, dataplane.Frontend{Key: f.Key, Method: s.Method, Scheduler: s.Scheduler, RingSize: s.RingSize, Backends: f.Backends})
+			want = append(want, dataplane.FrontendOf(s, f.Key, f.Backends))
 		}
 	}
-	if !slices.EqualFunc(held, want, same) {
+	if !slices.EqualFunc(held, want, dataplane.Frontend.Same) {
 		w.t.Errorf("held %v\nwant %v", held, want)
 	}
 	w.mu.Lock()

@@ -115,11 +115,11 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 		wanted[want.Key] = true
 		delete(l.lingering, want.Key)
-		if held, ok := l.held[want.Key]; ok && same(held, *want) {
+		if held, ok := l.held[want.Key]; ok && held.Same(*want) {
 			delete(l.refused, want.Key)
 			continue
 		}
-		if r, ok := l.refused[want.Key]; ok && same(r.wish, *want) {
+		if r, ok := l.refused[want.Key]; ok && r.wish.Same(*want) {
 			continue
 		}
 		l.upsertOne(*want, failures)
@@ -230,15 +230,6 @@ func (l *Loop) holds(k service.Key, addr netip.AddrPort) bool {
 	return slices.ContainsFunc(l.held[k].Backends, func(b service.Backend) bool { return b.Addr == addr })
 }
 
-// same says whether a data plane that holds a needs no write to hold b. Names
-// and nodes are for people and make no difference.
-func same(a, b dataplane.Frontend) bool {
-	return a.Key == b.Key && a.Method == b.Method && a.Scheduler == b.Scheduler && a.RingSize == b.RingSize &&
-		slices.EqualFunc(a.Backends, b.Backends, func(x, y service.Backend) bool {
-			return x.Addr == y.Addr && x.Weight == y.Weight
-		})
-}
-
 // everyFrontend gives all frontends but those in conflict, with every backend
 // that their Service names, whatever its health: what the server half needs.
 func everyFrontend(p *plan.Plan) []dataplane.Frontend {
@@ -248,11 +239,11 @@ func everyFrontend(p *plan.Plan) []dataplane.Frontend {
 		if f.State == plan.Conflict || len(f.Backends) == 0 {
 			continue
 		}
-		d := dataplane.Frontend{Key: f.Key, Method: f.Service.Method, Scheduler: f.Service.Scheduler, RingSize: f.Service.RingSize}
+		var backends []service.Backend
 		for _, b := range f.Backends {
-			d.Backends = append(d.Backends, b.Backend)
+			backends = append(backends, b.Backend)
 		}
-		all = append(all, d)
+		all = append(all, dataplane.FrontendOf(f.Service, f.Key, backends))
 	}
 	return all
 }

@@ -217,10 +217,19 @@ func (w *stage) packet(args []string) string {
 	switch {
 	case err != nil:
 		return "dropped: " + err.Error()
-	case d.Second.IsValid():
-		return fmt.Sprintf("to %s, or if that does not know the flow to %s", d.Server, d.Second)
+	case len(d.Older) > 0:
+		return fmt.Sprintf("to %s, or if that does not know the flow to %s", d.Server, words(d.Older, ", then "))
 	}
 	return "to " + d.Server.String()
+}
+
+// words joins servers.
+func words(servers []netip.AddrPort, by string) string {
+	var all []string
+	for _, s := range servers {
+		all = append(all, s.String())
+	}
+	return strings.Join(all, by)
 }
 
 // watched notes what is changed in a data plane, and refuses what it is told to.

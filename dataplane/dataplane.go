@@ -7,28 +7,9 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
-
-// Frontend is what a data plane is asked to hold for one VIP:port.
-type Frontend struct {
-	service.Key
-	// What follows is as in service.Service.
-	Method        service.Method
-	Encapsulation service.Encapsulation
-	Scheduler     service.Scheduler
-	RingSize      int
-	Survival      service.Survival
-	Affinity      time.Duration
-	Allow, Deny   []netip.Prefix
-	Limits        service.Limits
-	// Backends are those to serve, sorted by address; weight 0 drains: flows
-	// that are established stay, no new ones come. Never empty.
-	Backends []service.Backend
-}
 
 // ErrUnsupported is what a data plane answers, wrapped with a reason, to a
 // Frontend that it cannot serve as asked.
@@ -44,8 +25,7 @@ func Unsupported(k service.Key, what string) error {
 // traffic never sees a half-written one. Calls come from one goroutine, but
 // for Counters, which may come from any.
 type DataPlane interface {
-	// List gives what is really held, also by a predecessor that is gone:
-	// the keys, methods, schedulers, ring sizes, backends and weights
+	// List gives what is really held, also by a predecessor that is gone
 	// (names and nodes are not kept).
 	List() ([]Frontend, error)
 	// Upsert makes the data plane hold f just as given. A backend that is
@@ -73,7 +53,8 @@ type Counts struct {
 	Flows uint64 `json:"flows"`
 }
 
-// FrontendCounters are the counters of one frontend and its backends.
+// FrontendCounters are the counters of one frontend and its backends. A data
+// plane may count a server that several frontends have once for all of them.
 type FrontendCounters struct {
 	Key      service.Key
 	Total    Counts
@@ -87,6 +68,8 @@ type Description struct {
 	// Attached says where and how: one line an interface, with the reason
 	// for every fall-back ("eth0: generic: driver has no native XDP").
 	Attached []string `json:"attached,omitempty"`
+	// Warnings are what it cannot do as well as it should, with the mend.
+	Warnings []string `json:"warnings,omitempty"`
 	// Drops are packets dropped, by the name of the reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }

@@ -165,9 +165,8 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	var used []service.Backend
 	used, f.State, f.Reason = choose(s, &f, in.Held)
 	if len(used) > 0 {
-		f.Want = &dataplane.Frontend{
-			Key: f.Key, Method: s.Method, Scheduler: s.Scheduler, RingSize: s.RingSize, Backends: used,
-		}
+		want := dataplane.FrontendOf(s, f.Key, used)
+		f.Want = &want
 	}
 	return f
 }

@@ -1,6 +1,9 @@
 package schedule
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // Odd numbers with no pattern: digits of the golden ratio, of the square roots
 // of 2, 3 and 5, and of pi.
@@ -22,6 +25,20 @@ func Hash(f Flow) uint32 {
 	h += word(v[:8]) * k2
 	h ^= word(v[8:]) * k3
 	h += (uint64(f.Client.Port())<<32 | uint64(f.Port)<<8 | uint64(f.Protocol)) * k4
+	return finish(h)
+}
+
+// AddrHash gives an address's 32 bits: the same as addr_hash in
+// bpf/include/hash.h. Its first bits are a place among those that say which
+// addresses may be a balancer's own.
+func AddrHash(a netip.Addr) uint32 {
+	word := binary.LittleEndian.Uint64
+	b := a.As16()
+	return finish(word(b[:8])*k0 ^ word(b[8:])*k1)
+}
+
+// finish lets every bit reach every other.
+func finish(h uint64) uint32 {
 	h ^= h >> 32
 	h *= k0
 	h ^= h >> 29

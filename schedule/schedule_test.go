@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -25,6 +24,17 @@ func TestHashIsReproducible(t *testing.T) {
 	} {
 		if got := Hash(f); got != want {
 			t.Errorf("Hash(%v) = %#x, want %#x", f, got, want)
+		}
+	}
+}
+
+// The same goldens hold for the program: dataplane/xdp, TestAddrHash.
+func TestAddrHashIsReproducible(t *testing.T) {
+	for a, want := range map[string]uint32{
+		"10.1.1.1": 0x303ac0ec, "::ffff:10.1.1.1": 0x303ac0ec, "10.1.1.2": 0xa22f4f7e, "2001:db8:1::1": 0xc0da3035, "::": 0,
+	} {
+		if got := AddrHash(netip.MustParseAddr(a)); got != want {
+			t.Errorf("AddrHash(%s) = %#x, want %#x", a, got, want)
 		}
 	}
 }
@@ -54,19 +64,6 @@ func TestHashSpreads(t *testing.T) {
 		}
 		if chi > 120 {
 			t.Errorf("%s: chi squared is %.0f", name, chi)
-		}
-	}
-}
-
-func TestRoundRobinWithoutServers(t *testing.T) {
-	var r RoundRobin
-	if id := r.Next(nil); id != 0 {
-		t.Error(id)
-	}
-	slots := []ring.Slot{{First: 4}, {First: 7}}
-	for _, want := range []ring.ID{4, 7, 4} {
-		if got := r.Next(slots); got != want {
-			t.Errorf("got %d, want %d", got, want)
 		}
 	}
 }

@@ -129,6 +129,9 @@ type Key struct {
 // port 0, for the one that the client addressed.
 func (k Key) Range() bool { return k.Last != 0 }
 
+// Whole says that k is a whole address, whatever the protocol.
+func (k Key) Whole() bool { return k == Key{VIP: k.VIP, Last: 65535} }
+
 // String gives "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
 func (k Key) String() string {
 	switch {
@@ -220,8 +223,12 @@ type HealthCheck struct {
 
 // Defaults of what a Service leaves open.
 const (
-	DefaultMethod    = Tunnel
-	DefaultScheduler = Maglev
+	DefaultMethod        = Tunnel
+	DefaultEncapsulation = IPIP
+	DefaultScheduler     = Maglev
+	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
+	// does not say for how long.
+	DefaultAffinity = 3 * time.Hour
 	// DefaultRingSize gives 160 equal servers shares within 1 %.
 	DefaultRingSize = 16381
 	MaxRingSize     = 131071

@@ -19,6 +19,9 @@ const (
 	MaxInterval = time.Hour
 	// MaxThreshold bounds Rise and Fall.
 	MaxThreshold = 1000
+	// MinAffinity and MaxAffinity are Kubernetes' limits.
+	MinAffinity = time.Second
+	MaxAffinity = 86400 * time.Second
 )
 
 // FieldError says which field of a Service is wrong and what would be right.
@@ -41,6 +44,10 @@ func (s *Service) Validate() []FieldError {
 	v.check(slices.Contains(Schedulers, s.Scheduler), "scheduler", "unknown scheduler %q; want %s",
 		s.Scheduler, Alternatives(Schedulers))
 	v.ringSize(s.RingSize)
+	v.encapsulation(s)
+	v.survival(s)
+	v.affinity(s)
+	v.clients(s)
 	v.health(s.Health)
 	v.prefixes(s)
 	v.frontends(s)
@@ -135,38 +142,6 @@ func (v *validator) prefixes(s *Service) {
 		v.check(slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return p.Contains(f.VIP) }), field,
 			"%s contains no VIP of this Service", p)
 	}
-}
-
-func (v *validator) frontends(s *Service) {
-	for i := range s.Frontends {
-		f := &s.Frontends[i]
-		field := fmt.Sprintf("frontends[%d]", i)
-		v.check(i == 0 || s.Frontends[i-1].Key.Compare(f.Key) < 0, field, "%s is out of order or given twice", f.Key)
-		v.check(f.Protocol == TCP || f.Protocol == UDP, field+".protocol", "%s is not served; want TCP or UDP", f.Protocol)
-		v.check(f.Port != 0, field+".port", "0 is out of range; want 1 to 65535")
-		if err := CheckUnicast(f.VIP); err != nil {
-			v.check(false, field+".vip", "%s", err)
-			continue
-		}
-		for j, b := range f.Backends {
-			v.backend(s.Method, f, j, b, fmt.Sprintf("%s.backends[%d]", field, j))
-		}
-	}
-}
-
-func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field string) {
-	if err := CheckUnicast(b.Addr.Addr()); err != nil {
-		v.check(false, field+".addr", "%s", err)
-		return
-	}
-	v.check(i == 0 || f.Backends[i-1].Compare(b) < 0, field, "%s is out of order or given twice", b.Addr)
-	v.check(b.Addr.Port() != 0, field+".port", "0 is out of range; want 1 to 65535")
-	v.check(b.Weight <= MaxWeight, field+".weight", "%d is out of range; want 0 to %d", b.Weight, MaxWeight)
-	v.check(b.Addr.Addr() != f.VIP, field+".addr", "%s is the VIP itself", f.VIP)
-	v.check(b.Addr.Addr().Is4() == f.Backends[0].Addr.Addr().Is4(), field+".addr",
-		"%s is of another family than its sibling %s", b.Addr.Addr(), f.Backends[0].Addr.Addr())
-	v.check(m == Tunnel || b.Addr.Addr().Is4() == f.VIP.Is4(), field+".addr",
-		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
 }
 
 // CheckUnicast says why a cannot be a VIP's or a server's address, or nil. It

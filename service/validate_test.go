@@ -11,13 +11,14 @@ import (
 
 func valid() *service.Service {
 	return &service.Service{
-		ID:        service.ID{Namespace: "default", Name: "web"},
-		Method:    service.DefaultMethod,
-		Scheduler: service.DefaultScheduler,
-		RingSize:  service.DefaultRingSize,
-		Health:    service.DefaultHealthCheck,
-		Panic:     true,
-		Prefixes:  []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")},
+		ID:            service.ID{Namespace: "default", Name: "web"},
+		Method:        service.DefaultMethod,
+		Scheduler:     service.DefaultScheduler,
+		RingSize:      service.DefaultRingSize,
+		Encapsulation: service.IPIP, Survival: service.SecondChance,
+		Health:   service.DefaultHealthCheck,
+		Panic:    true,
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")},
 		Frontends: []service.Frontend{
 			{Key: service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP}, Backends: backends("172.16.1.2:80", "172.16.1.3:80")},
 			{Key: service.Key{VIP: netip.MustParseAddr("2001:db8::1"), Port: 80, Protocol: service.UDP}, Backends: backends("[2001:db8:1::2]:80")},
@@ -43,8 +44,8 @@ func TestValidate(t *testing.T) {
 		"as it is":                 {func(s *service.Service) {}, ""},
 		"no namespace":             {func(s *service.Service) { s.ID.Namespace = "" }, "id.namespace: is empty"},
 		"no name":                  {func(s *service.Service) { s.ID.Name = "" }, "id.name: is empty"},
-		"unknown method":           {func(s *service.Service) { s.Method = "tunel" }, `method: unknown method "tunel"; want fullnat, direct-nat or tunnel`},
-		"unknown scheduler":        {func(s *service.Service) { s.Scheduler = "" }, `scheduler: unknown scheduler ""; want maglev or rr`},
+		"unknown method":           {func(s *service.Service) { s.Method = "tunel" }, `method: unknown method "tunel"; want nat, fullnat, direct-nat, dr or tunnel`},
+		"unknown scheduler":        {func(s *service.Service) { s.Scheduler = "" }, `scheduler: unknown scheduler ""; want maglev, rr, wrr, lc, wlc, sh, dh or p2c`},
 		"ring size not prime":      {func(s *service.Service) { s.RingSize = 16380 }, "ringSize: 16380 is not a prime; the nearest are 16369 and 16381"},
 		"ring size a square":       {func(s *service.Service) { s.RingSize = 361 }, "ringSize: 361 is not a prime; the nearest are 359 and 367"},
 		"ring size even":           {func(s *service.Service) { s.RingSize = 131070 }, "ringSize: 131070 is not a prime; the nearest are 131063 and 131071"},
@@ -78,7 +79,7 @@ func TestValidate(t *testing.T) {
 		"vip multicast":            {vip("224.0.0.5"), "frontends[0].vip: 224.0.0.5 is not a unicast address"},
 		"vip broadcast":            {vip("255.255.255.255"), "frontends[0].vip: 255.255.255.255 is not a unicast address"},
 		"frontend port":            {func(s *service.Service) { s.Frontends[0].Port = 0 }, "frontends[0].port: 0 is out of range; want 1 to 65535"},
-		"frontend protocol":        {func(s *service.Service) { s.Frontends[0].Protocol = 132 }, "frontends[0].protocol: protocol(132) is not served"},
+		"frontend protocol":        {func(s *service.Service) { s.Frontends[0].Protocol = 47 }, "frontends[0].protocol: protocol(47) is not served; want TCP, UDP or SCTP"},
 		"frontends out of order":   {func(s *service.Service) { s.Frontends[1], s.Frontends[0] = s.Frontends[0], s.Frontends[1] }, "frontends[1]: TCP 10.1.1.1:80 is out of order or given twice"},
 		"frontend without backend": {func(s *service.Service) { s.Frontends[0].Backends = nil }, ""},
 		"backend port":             {func(s *service.Service) { s.Frontends[0].Backends = backends("172.16.1.2:0") }, "frontends[0].backends[0].port: 0 is out of range"},
@@ -92,7 +93,7 @@ func TestValidate(t *testing.T) {
 		"other family by tunnel":   {func(s *service.Service) { s.Frontends[0].Backends = backends("[2001:db8:1::2]:80") }, ""},
 		"families mixed":           {func(s *service.Service) { s.Frontends[0].Backends = backends("172.16.1.2:80", "[2001:db8:1::2]:80") }, "frontends[0].backends[1].addr: 2001:db8:1::2 is of another family than its sibling 172.16.1.2"},
 		"other family by nat": {func(s *service.Service) {
-			s.Method = service.DirectNAT
+			s.Method, s.Encapsulation = service.DirectNAT, ""
 			s.Frontends[1].Backends = backends("172.16.1.2:80")
 		}, "frontends[1].backends[0].addr: 172.16.1.2 is of another family than the VIP 2001:db8::1, which only method tunnel can serve"},
 	} {
@@ -110,10 +111,102 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestValidateOptions(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	first := func(change func(*service.Frontend)) func(*service.Service) {
+		return func(s *service.Service) { s.Prefixes = nil; change(&s.Frontends[0]) }
+	}
+	as := func(m service.Method) func(*service.Service) {
+		return func(s *service.Service) { s.Method, s.Encapsulation = m, ""; s.Survival = s.DefaultSurvival() }
+	}
+	ranged := func(from, to uint16, p service.Protocol, servers ...string) func(*service.Service) {
+		return first(func(f *service.Frontend) {
+			f.Port, f.Last, f.Protocol, f.Backends = from, to, p, backends(servers...)
+		})
+	}
+	for name, c := range map[string]struct {
+		change []func(*service.Service)
+		want   string
+	}{
+		"gue":                    {[]func(*service.Service){func(s *service.Service) { s.Encapsulation = service.GUE }}, ""},
+		"unknown encapsulation":  {[]func(*service.Service){func(s *service.Service) { s.Encapsulation = "vxlan" }}, `encapsulation: unknown encapsulation "vxlan"; want ipip or gue`},
+		"encapsulation of a nat": {[]func(*service.Service){as(service.NAT), func(s *service.Service) { s.Encapsulation = service.GUE }}, "encapsulation: has no meaning for method nat; leave it out, or set method tunnel"},
+		"nat":                    {[]func(*service.Service){as(service.NAT)}, ""},
+		"fullnat":                {[]func(*service.Service){as(service.FullNAT)}, ""},
+		"dr":                     {[]func(*service.Service){as(service.DR)}, ""},
+		"unknown survival":       {[]func(*service.Service){func(s *service.Service) { s.Survival = "luck" }}, `survival: unknown way to survive "luck"; want second-chance, flow-table or none`},
+		"no survival":            {[]func(*service.Service){func(s *service.Service) { s.Survival = service.NoSurvival }}, ""},
+		"fullnat forgets":        {[]func(*service.Service){as(service.FullNAT), func(s *service.Service) { s.Survival = service.NoSurvival }}, "survival: none is not possible with method fullnat, for which flows must be remembered; want flow-table"},
+		"lc by second chance":    {[]func(*service.Service){func(s *service.Service) { s.Scheduler = service.LeastConn }}, "survival: second-chance is not possible with scheduler lc, for which flows must be remembered; want flow-table"},
+		"affinity":               {[]func(*service.Service){func(s *service.Service) { s.Affinity = time.Minute; s.Survival = s.DefaultSurvival() }}, ""},
+		"affinity too long":      {[]func(*service.Service){func(s *service.Service) { s.Affinity, s.Survival = 25*time.Hour, service.FlowTable }}, "affinity: 25h0m0s is out of range; want whole seconds from 1s to 24h0m0s"},
+		"affinity and dh": {[]func(*service.Service){func(s *service.Service) {
+			s.Affinity, s.Survival, s.Scheduler = time.Hour, service.FlowTable, service.DestinationHash
+		}}, "affinity: has no meaning with scheduler dh"},
+		"max conns":            {[]func(*service.Service){func(s *service.Service) { s.Frontends[0].Backends[0].MaxConns = 5 }}, "survival: second-chance is not possible with a limit of connections"},
+		"max conns remembered": {[]func(*service.Service){func(s *service.Service) { s.Frontends[0].Backends[0].MaxConns = 5; s.Survival = s.DefaultSurvival() }}, ""},
+
+		"allow both families":  {[]func(*service.Service){func(s *service.Service) { s.Allow = []netip.Prefix{prefix("10.0.0.0/8"), prefix("::/0")} }}, ""},
+		"allow one family":     {[]func(*service.Service){func(s *service.Service) { s.Allow = []netip.Prefix{prefix("10.0.0.0/8")} }}, "allow: has no prefix of the VIP 2001:db8::1's family, so that it would serve nobody; add one, or ::/0 for everybody"},
+		"allow with host bits": {[]func(*service.Service){func(s *service.Service) { s.Allow = []netip.Prefix{prefix("10.0.0.1/8"), prefix("::/0")} }}, "allow[0]: 10.0.0.1/8 has bits beyond its length; did you mean 10.0.0.0/8?"},
+		"allow twice": {[]func(*service.Service){func(s *service.Service) {
+			s.Allow = []netip.Prefix{prefix("0.0.0.0/0"), prefix("::/0"), prefix("::/0")}
+		}}, "allow[2]: ::/0 is given twice"},
+		"deny of another family": {[]func(*service.Service){func(s *service.Service) {
+			s.Frontends = s.Frontends[:1]
+			s.Deny = []netip.Prefix{prefix("2001:db8::/32")}
+		}}, "deny[0]: 2001:db8::/32 is of another family than every VIP"},
+		"deny nothing":            {[]func(*service.Service){func(s *service.Service) { s.Deny = make([]netip.Prefix, 1) }}, "deny[0]: invalid Prefix is not a prefix"},
+		"deny":                    {[]func(*service.Service){func(s *service.Service) { s.Deny = []netip.Prefix{prefix("10.0.0.0/8")} }}, ""},
+		"sctp":                    {[]func(*service.Service){first(func(f *service.Frontend) { f.Protocol = service.SCTP })}, ""},
+		"sctp to another port":    {[]func(*service.Service){first(func(f *service.Frontend) { f.Protocol, f.Port = service.SCTP, 81 })}, "backends[0].port: 80 is another port than the frontend's, and SCTP's checksum is over both; want 81"},
+		"dr to another port":      {[]func(*service.Service){as(service.DR), first(func(f *service.Frontend) { f.Port = 81; f.Backends = f.Backends[:1] })}, "frontends[0].backends[0].port: 80 is another port than the frontend's, and method dr leaves packets as they are; want 81, or method tunnel"},
+		"range":                   {[]func(*service.Service){ranged(8000, 8999, service.UDP, "172.16.1.2:0")}, ""},
+		"whole address":           {[]func(*service.Service){ranged(0, 65535, service.AnyProtocol, "172.16.1.2:0")}, ""},
+		"whole of one protocol":   {[]func(*service.Service){ranged(0, 65535, service.TCP)}, "frontends[0].port: 0 is out of range"},
+		"any protocol":            {[]func(*service.Service){ranged(80, 0, service.AnyProtocol)}, "frontends[0].protocol: any is not served; want TCP, UDP or SCTP, or the whole address"},
+		"range of servers' ports": {[]func(*service.Service){ranged(8000, 8999, service.UDP, "172.16.1.2:53")}, "frontends[0].backends[0].port: 53 stands for every port of UDP 10.1.1.1:8000-8999; want 0"},
+		"range backwards":         {[]func(*service.Service){ranged(8999, 8000, service.TCP)}, "frontends[0].last: 8999-8000 is not a range of ports"},
+		"ranges overlap": {[]func(*service.Service){ranged(8000, 8999, service.TCP), func(s *service.Service) {
+			s.Frontends[1].Key = service.Key{VIP: s.Frontends[0].VIP, Port: 8500, Last: 9000, Protocol: service.TCP}
+			s.Frontends[1].Backends, s.Health.Kind = nil, service.CheckNone
+		}}, "frontends[1].port: TCP 10.1.1.1:8500-9000 overlaps TCP 10.1.1.1:8000-8999"},
+		"nothing to check": {[]func(*service.Service){ranged(8000, 8999, service.TCP), func(s *service.Service) { s.Frontends = s.Frontends[:1] }}, "health.port: a range of ports has none of its own to check; name one, or let the check be none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := valid()
+			for _, change := range c.change {
+				change(s)
+			}
+			errs := s.Validate()
+			switch {
+			case c.want == "" && len(errs) > 0:
+				t.Errorf("a valid Service is refused: %v", errs)
+			case c.want != "" && (len(errs) == 0 || !strings.Contains(errs[0].Error(), c.want)):
+				t.Errorf("got %v, want first one with %q", errs, c.want)
+			}
+		})
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for want, k := range map[string]service.Key{
+		"TCP 10.1.1.1:80":              {VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
+		"UDP 10.1.1.1:8000-8999":       {VIP: netip.MustParseAddr("10.1.1.1"), Port: 8000, Last: 8999, Protocol: service.UDP},
+		"SCTP [2001:db8::1]:8000-8999": {VIP: netip.MustParseAddr("2001:db8::1"), Port: 8000, Last: 8999, Protocol: service.SCTP},
+		"any 10.1.1.1:*":               {VIP: netip.MustParseAddr("10.1.1.1"), Last: 65535},
+		"any [2001:db8::1]:*":          {VIP: netip.MustParseAddr("2001:db8::1"), Last: 65535},
+	} {
+		if got := k.String(); got != want || k.Whole() != strings.HasSuffix(want, "*") {
+			t.Errorf("%q, whole %v; want %q", got, k.Whole(), want)
+		}
+	}
+}
+
 // Every wrong field is told at once, not one after each mend.
 func TestValidateTellsAll(t *testing.T) {
 	errs := (&service.Service{Frontends: make([]service.Frontend, 1)}).Validate()
-	if len(errs) != 9 {
-		t.Errorf("got %d errors, want 9: %v", len(errs), errs)
+	if len(errs) != 10 {
+		t.Errorf("got %d errors, want 10: %v", len(errs), errs)
 	}
 }

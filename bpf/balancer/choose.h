@@ -64,30 +64,20 @@ static __always_inline __u32 choose_slot(struct frontend *f, __u32 hash)
 	return hash_slot(hash, f->slots);
 }
 
-/* Who remembers needs no second chance: that is for flows which the ring alone
- * cannot place.
- */
-static __always_inline bool choose_from_ring(struct choice *ch, struct frontend *f,
-					     const struct packet *p)
+static __always_inline bool choose_from_ring(struct choice *ch, struct frontend *f)
 {
-	__u32 index = f->ring, slot;
+	__u32 segment = f->segment, slot;
 	struct ring_slot *s;
-	bool may_be_older;
 	void *ring;
 
-	ring = bpf_map_lookup_elem(&rings, &index);
+	ring = bpf_map_lookup_elem(&rings, &segment);
 	if (!ring || !f->slots)
 		return false;
-	slot = choose_slot(f, ch->hash);
+	slot = f->slot + choose_slot(f, ch->hash);
 	s = bpf_map_lookup_elem(ring, &slot);
 	if (!s)
 		return false;
 	ch->slot = *s;
-	may_be_older = s->second && !opens(p) && !remembers(f);
-	if (!ch->slot.first && may_be_older)
-		ch->slot.first = ch->slot.second; /* everyone drains */
-	else if (may_be_older)
-		ch->second = server_lookup(ch->slot.second);
 	ch->server = ch->slot.first ? server_lookup(ch->slot.first) : NULL;
 	return ch->server;
 }
@@ -100,7 +90,7 @@ static __always_inline bool choose(struct choice *ch, struct frontend *f, const 
 	ch->hash = flow_hash(&p->t);
 	if (remembers(f) && choose_remembered(ch, p, now))
 		return true;
-	return choose_from_ring(ch, f, p);
+	return choose_from_ring(ch, f);
 }
 
 #endif

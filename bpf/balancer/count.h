@@ -5,12 +5,13 @@
 
 #include "maps.h"
 
-static __noinline int drop(enum drop_reason reason)
+/* Drops the packet as it is now. */
+static __noinline int drop(struct xdp_md *ctx, enum drop_reason reason)
 {
 	__u32 key = reason;
 	__u64 *count = bpf_map_lookup_elem(&drops, &key);
 
-	if (count)
+	if (ctx && count)
 		(*count)++;
 	return XDP_DROP;
 }
@@ -26,10 +27,21 @@ static __always_inline void count_one(void *map, __u32 id, __u16 bytes, bool new
 	c->flows += new_flow;
 }
 
+static __always_inline void count_server(__u32 id, __u16 bytes, bool new_flow)
+{
+	struct server_cpu *c = bpf_map_lookup_elem(&server_cpu, &id);
+
+	if (!c)
+		return;
+	c->packets++;
+	c->bytes += bytes;
+	c->flows += new_flow;
+}
+
 static __always_inline void count(__u32 frontend, __u32 server, __u16 bytes, bool new_flow)
 {
 	count_one(&frontend_counts, frontend, bytes, new_flow);
-	count_one(&server_counts, server, bytes, new_flow);
+	count_server(server, bytes, new_flow);
 }
 
 #endif

@@ -94,7 +94,7 @@ static __always_inline int direct_nat_telling(struct xdp_md *ctx, const struct p
 	bool ok = v6 ? direct_nat_option_v6(ctx, p, &d->to, e)
 		     : direct_nat_option_v4(ctx, p, &d->to, e);
 
-	return ok ? leave(ctx, d, way, v6) : drop(DROP_NO_ROOM);
+	return ok ? leave(ctx, d, way, v6) : drop(ctx, DROP_NO_ROOM);
 }
 
 static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p,
@@ -113,13 +113,13 @@ static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p
 			return direct_nat_telling(ctx, p, &e, &d, way, v6);
 		/* A full datagram goes without: its flow is known from others. */
 		if (way != WAY_TOO_BIG || p->t.proto != IPPROTO_UDP)
-			return drop_way(way);
+			return drop_way(ctx, way);
 	}
 	way = find_way(ctx, &d, p->len, v6);
 	if (way_leads_nowhere(way))
-		return drop_way(way);
+		return drop_way(ctx, way);
 	if (!rewrite(ctx, &p->t, &d.to, v6))
-		return drop(DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_ROOM);
 	return leave(ctx, &d, way, v6);
 }
 

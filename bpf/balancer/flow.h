@@ -5,6 +5,34 @@
 
 #include "maps.h"
 
+enum flow_state {
+	FLOW_OPENING = 0,
+	FLOW_ESTABLISHED = 1,
+	FLOW_CLOSING = 2,
+	FLOW_UDP = 3,
+};
+
+/* A remembered flow. rr remembers the server; fullnat also what the packet
+ * becomes, once for each direction: the tuple `to` the other way round is the
+ * key of the other direction's entry.
+ */
+struct flow {
+	struct tuple to;
+	__u32 server;
+	__u32 generation; /* of the server */
+	__u32 expires;	  /* seconds of the coarse clock */
+	__u8 state;	  /* enum flow_state */
+	__u8 back;	  /* fullnat: from the server to the client */
+	__u8 zero[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct tuple);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
 /* Seconds without a packet. Two hours is when Linux sends its first TCP
  * keepalive (tcp_keepalive_time).
  */

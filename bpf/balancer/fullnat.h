@@ -83,8 +83,8 @@ static long port_try(__u32 i, void *arg)
 }
 
 /* Opens a flow: finds a port, writes both entries, the answers' first. */
-static __noinline int fullnat_open_at(const struct packet *p, const struct settings *set,
-				      const struct choice *ch, const struct addr *own)
+static __noinline int fullnat_open_at(const struct packet *p, const struct choice *ch,
+				      const struct addr *own)
 {
 	struct port_search s = {
 		.back.src = ch->server->addr,
@@ -95,8 +95,8 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct setti
 		.fl.generation = ch->server->generation,
 		.fl.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
 		.fl.back = 1,
-		.first = set->port_first,
-		.count = set->port_count,
+		.first = set.port_first,
+		.count = set.port_count,
 		.now = flow_now(),
 	};
 
@@ -119,24 +119,19 @@ static __noinline int fullnat_open_at(const struct packet *p, const struct setti
 static __always_inline bool fullnat_ensure(const struct packet *p, struct choice *ch,
 					   enum drop_reason *why, bool v6)
 {
-	struct settings *set;
-	struct addr *own;
-	__u32 zero = 0;
+	const struct addr *own;
 
 	if (ch->flow && ch->flow->to.proto)
 		return true;
 	*why = DROP_NO_SOURCE;
-	set = bpf_map_lookup_elem(&settings, &zero);
-	if (!set)
-		return false;
-	own = v6 ? &set->own6 : &set->own4;
+	own = v6 ? &set.own6 : &set.own4;
 	if (addr_is_zero(own))
 		return false;
 	*why = DROP_MARTIAN_SOURCE;
 	if (is_martian(&p->t.src, v6))
 		return false;
 	*why = DROP_NO_PORT;
-	if (fullnat_open_at(p, set, ch, own))
+	if (fullnat_open_at(p, ch, own))
 		return false;
 	ch->flow = bpf_map_lookup_elem(&flows, &p->t);
 	return ch->flow;
@@ -152,9 +147,9 @@ static __always_inline int fullnat_send(struct xdp_md *ctx, const struct packet 
 	d.to = fl->to;
 	way = find_way(ctx, &d, p->len, v6);
 	if (way_leads_nowhere(way))
-		return drop_way(way);
+		return drop_way(ctx, way);
 	if (!rewrite(ctx, &p->t, &d.to, v6))
-		return drop(DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_ROOM);
 	return leave(ctx, &d, way, v6);
 }
 
@@ -171,10 +166,7 @@ static __noinline int fullnat_v6(struct xdp_md *ctx, const struct packet *p, str
 
 static __always_inline bool is_own(const struct addr *a, bool v6)
 {
-	__u32 zero = 0;
-	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
-
-	return set && addr_equal(a, v6 ? &set->own6 : &set->own4);
+	return addr_equal(a, v6 ? &set.own6 : &set.own4);
 }
 
 /* From the server to the client: what comes to our own address and is an
@@ -191,9 +183,9 @@ static __always_inline int fullnat_back(struct xdp_md *ctx, const struct packet 
 	if (!s || s->generation != fl->generation)
 		return XDP_PASS;
 	if (p->malformed)
-		return drop(DROP_MALFORMED);
+		return drop(ctx, DROP_MALFORMED);
 	if (p->ttl <= 1)
-		return drop(DROP_TTL_EXPIRED);
+		return drop(ctx, DROP_TTL_EXPIRED);
 	return v6 ? fullnat_v6(ctx, p, fl) : fullnat_v4(ctx, p, fl);
 }
 

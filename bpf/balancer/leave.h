@@ -78,9 +78,9 @@ static __always_inline bool way_leads_nowhere(enum way way)
 	return way == WAY_TOO_BIG || way == WAY_NO_ROUTE;
 }
 
-static __always_inline int drop_way(enum way way)
+static __always_inline int drop_way(struct xdp_md *ctx, enum way way)
 {
-	return drop(way == WAY_TOO_BIG ? DROP_TOO_BIG : DROP_NO_ROUTE);
+	return drop(ctx, way == WAY_TOO_BIG ? DROP_TOO_BIG : DROP_NO_ROUTE);
 }
 
 /* Copies both MAC addresses of an Ethernet header in words. */
@@ -111,7 +111,7 @@ static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, 
 	if (way == WAY_KERNEL)
 		return XDP_PASS;
 	if (data + sizeof(*eth) + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) > end)
-		return drop(DROP_NO_ROOM);
+		return drop(ctx, DROP_NO_ROOM);
 	if (v6)
 		((struct ipv6hdr *)(eth + 1))->hop_limit--;
 	else

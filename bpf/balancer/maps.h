@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the agent tells the balancer, and what the balancer remembers. Every
- * type here is generated into Go. The sizes are replaced by the agent before
- * it loads.
+/* What the agent tells the balancer. Every type here is generated into Go. The
+ * sizes are replaced by the agent before it loads. Maps that only one step
+ * uses stand in that step's header.
  *
  *   frontends --id--> frontend_counts
  *       |
- *      ring --> rings[ring] --> slots --server id--> servers, server_counts
+ *   segment, slot, slots --> rings[segment][slot ...] --server id--> servers, server_cpu
+ *                                        |
+ *                                        +--chain--> chains
  *
  * Changing a type or a map means a new layout: LAYOUT below, which is part of
  * the name of the folder of pins.
@@ -18,23 +20,44 @@
 #include "parse.h"
 
 enum layout {
-	LAYOUT = 2,
+	LAYOUT = 3,
 };
 
+/* Packed: of one byte, and yet named in Go. */
 enum method {
 	METHOD_NONE = 0, /* of a whole address: nothing else of the VIP is served */
 	METHOD_FULLNAT = 1,
 	METHOD_DIRECT_NAT = 2,
 	METHOD_TUNNEL = 3,
-};
+	METHOD_NAT = 4,
+	METHOD_DR = 5,
+} __attribute__((packed));
+
+enum encapsulation {
+	ENCAPSULATION_NONE = 0,
+	ENCAPSULATION_IPIP = 1,
+	ENCAPSULATION_GUE = 2,
+} __attribute__((packed));
 
 enum scheduler {
 	SCHEDULER_MAGLEV = 1,
 	SCHEDULER_RR = 2,
-};
+	SCHEDULER_WRR = 3,
+	SCHEDULER_LC = 4,
+	SCHEDULER_WLC = 5,
+	SCHEDULER_SH = 6,
+	SCHEDULER_DH = 7,
+	SCHEDULER_P2C = 8,
+} __attribute__((packed));
+
+enum survival {
+	SURVIVAL_NONE = 0,
+	SURVIVAL_SECOND_CHANCE = 1,
+	SURVIVAL_FLOW_TABLE = 2,
+} __attribute__((packed));
 
 /* Why a packet was dropped. Users see the names, in lower case, with dashes
- * and without DROP_.
+ * and without DROP_. New ones go before DROP_REASONS.
  */
 enum drop_reason {
 	DROP_MALFORMED,	     /* lengths inside the packet do not fit */
@@ -47,12 +70,16 @@ enum drop_reason {
 	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
 	DROP_NO_ROOM,	     /* the driver leaves no room before the frame */
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
+	DROP_FULL,	     /* all servers have as many connections as they may */
 	DROP_REASONS,
 };
 
 typedef __u32 may_alias_u32 __attribute__((may_alias));
+typedef __u64 may_alias_u64 __attribute__((may_alias));
 
-/* Port and protocol zero: the whole address. Every VIP has such an entry. */
+/* Port and protocol zero: the whole address. Every VIP has such an entry,
+ * METHOD_NONE where nothing else of it is served.
+ */
 struct frontend_key {
 	struct addr vip;
 	__be16 port;
@@ -74,14 +101,29 @@ static __always_inline void frontend_key_set(struct frontend_key *key, const str
 #endif
 }
 
+enum frontend_flags {
+	FRONTEND_STATEFUL = 1,	  /* flows are remembered here: stateful.h */
+	FRONTEND_GUARDED = 2,	  /* source ranges or limits: guard.h */
+	FRONTEND_CLIENT_HASH = 4, /* the slot is by the client's address alone: affinity, sh */
+	FRONTEND_VIP_HASH = 8,	  /* the slot is by the VIP alone: dh */
+	FRONTEND_KEEP_PORT = 16,  /* a range: servers have no port of their own */
+};
+
 struct frontend {
-	__u32 id;	 /* of its counters, and the mark on its servers */
-	__u32 ring;	 /* index in rings */
-	__u32 slots;	 /* in that ring */
-	__u32 ring_size; /* as asked for, which with rr is not the slots */
+	__u32 id;      /* of its counters */
+	__u32 segment; /* index in rings */
+	__u32 slot;    /* the first of its slots there */
+	__u32 slots;   /* how many */
+	enum frontend_flags flags;
 	enum method method;
+	enum encapsulation encapsulation;
 	enum scheduler scheduler;
-	__u32 turn; /* rr: whose turn it is */
+	enum survival survival;
+	__u32 ring_size; /* as asked for, which is not always the slots */
+	__u32 affinity;	 /* seconds, 0: none */
+	__u32 ranges;	 /* of a whole address: how many port ranges this VIP has ... */
+	__u32 range;	 /* ... and the first of them in port_ranges */
+	__u32 turn;	 /* rr, wrr: whose turn it is */
 };
 
 struct {
@@ -92,41 +134,104 @@ struct {
 	__type(value, struct frontend);
 } frontends SEC(".maps");
 
-/* One slot of a ring: server ids, 0 for none. second may hold older flows of
- * this slot, where first has not always been its owner.
+/* Ports of a VIP that are one frontend, both ends included, in host order. A
+ * VIP's lie side by side: they are written anew elsewhere, and the entry of the
+ * whole address then names the new place.
+ */
+struct port_range {
+	__u16 first;
+	__u16 last;
+	__u8 proto;
+	__u8 zero[3];
+	struct frontend f;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port_range);
+} port_ranges SEC(".maps");
+
+/* Which addresses may be VIPs or our own: one bit for each value of the first
+ * bits of addr_hash, set for every VIP and every own address. Where it is clear
+ * the packet is not ours.
+ */
+#define VIP_BITS_SHIFT 12
+#define VIP_BITS_WORDS (1 << (32 - VIP_BITS_SHIFT - 6))
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, VIP_BITS_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} vip_bits SEC(".maps");
+
+/* One slot of a ring, written and read as one word: a server id, 0 for none,
+ * and who else may have the slot's older flows: an index in chains, 0 for
+ * nobody. With lc and wlc the slots are the servers in order of their
+ * addresses, and chain is the weight.
  */
 struct ring_slot {
 	__u32 first;
-	__u32 second;
+	__u32 chain;
 };
 
-/* Rings have different sizes, and one that changes is a new one put in the
- * place of the old.
+/* Rings lie one behind the other in segments of one size, so that finding a
+ * slot is no call; none goes over the end of its segment. User space maps a
+ * segment and changes slots in place.
  */
-struct ring {
+#define SEGMENT_SLOTS (1 << 18)
+
+struct ring_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_INNER_MAP);
-	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SEGMENT_SLOTS);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct ring_slot));
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
+	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__array(values, struct ring);
+	__array(values, struct ring_segment);
 } rings SEC(".maps");
 
-/* One backend of one frontend. Ids start at 1. */
+/* Who may have older flows of a slot, newest first: endpoints as the Fairlead
+ * option carries them (option.h), ready to copy. sum is of the bytes as 16-bit
+ * words as they lie there, folded, for the checksum of IPv4's header.
+ */
+#define CHAIN_MAX 5
+#define CHAIN_BYTES 92
+
+struct chain {
+	__u8 n;	 /* endpoints */
+	__u8 v6; /* 18 bytes each, not 6 */
+	__u16 sum;
+	__u8 bytes[CHAIN_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct chain);
+} chains SEC(".maps");
+
+/* One server: shared by all stateless frontends that have it. A frontend that
+ * remembers flows has entries of its own, so that a server that leaves ends
+ * that one's flows alone. Ids start at 1.
+ */
 struct server {
 	struct addr addr;
-	__u32 frontend;	  /* id */
-	__u32 weight;	  /* 0: draining */
 	__u32 generation; /* counts the owners of this id: flows of an earlier one are void */
+	__u32 frontend;	  /* 0: shared; else its frontend's id + 1 */
 	__be16 port;
 	__u8 used; /* the id is somebody's */
-	__u8 held; /* the change that brought it is complete */
+	__u8 zero;
+	__u32 max_conns; /* connections at a time, 0: no limit */
 };
 
 struct {
@@ -136,10 +241,11 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
-/* The way to a server by tunnel, by server id: what the kernel's tables said in
- * this tick of its clock, on this CPU.
+/* What a CPU keeps of a server, by its id: the way there, as the kernel's
+ * tables said in this tick of its clock, and what it has been sent. One cache
+ * line.
  */
-struct kept_way {
+struct server_cpu {
 	__u64 tick;
 	__u32 generation; /* of the server */
 	__u32 ingress;	  /* interface, by index: the packet's, and where it is to leave */
@@ -147,58 +253,57 @@ struct kept_way {
 	__u32 mtu;
 	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
 	__u32 zero;
+	__u64 packets;
+	__u64 bytes;
+	__u64 flows;
 };
+
+_Static_assert(sizeof(struct server_cpu) == 64, "one cache line");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct kept_way);
-} kept_ways SEC(".maps");
+	__type(value, struct server_cpu);
+} server_cpu SEC(".maps");
 
-enum flow_state {
-	FLOW_OPENING = 0,
-	FLOW_ESTABLISHED = 1,
-	FLOW_CLOSING = 2,
-	FLOW_UDP = 3,
+/* Which frontend has which server: the agent's own, read back by a later one. */
+struct member_key {
+	__u32 frontend; /* ids */
+	__u32 server;
 };
 
-/* A remembered flow. rr remembers the server; fullnat also what the packet
- * becomes, once for each direction: the tuple `to` the other way round is the
- * key of the other direction's entry.
- */
-struct flow {
-	struct tuple to;
-	__u32 server;
-	__u32 generation; /* of the server */
-	__u32 expires;	  /* seconds of the coarse clock */
-	__u8 state;	  /* enum flow_state */
-	__u8 back;	  /* fullnat: from the server to the client */
-	__u8 zero[2];
+struct member {
+	__u32 weight; /* 0: draining */
+	__u32 max_conns;
+	__u64 since; /* the backend's, nanoseconds of Unix time */
+	__u8 held;   /* the change that brought it is complete */
+	__u8 zero[7];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__type(key, struct tuple);
-	__type(value, struct flow);
-} flows SEC(".maps");
+	__type(key, struct member_key);
+	__type(value, struct member);
+} members SEC(".maps");
 
-/* What the agent can change at any time. */
+/* What the agent can change at any time, through the map of this section. */
 struct settings {
 	enum layout layout;
 	struct addr own4; /* sources of tunnels and of fullnat; zero: none */
 	struct addr own6;
 	__u16 port_first; /* of fullnat's source ports, host order */
 	__u16 port_count;
+	__u16 gue_port; /* host order */
+	__u16 zero;
+	__u32 nat;	      /* some frontend has the method nat */
+	__u32 sample;	      /* which drops are told: a mask for a count, ~0: none */
+	__u32 draining_peers; /* how many balancers are to be asked for flows */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct settings);
-} settings SEC(".maps");
+struct settings set SEC(".data.settings") = {.layout = LAYOUT, .gue_port = 6080, .sample = ~0u};
 
 /* The interfaces that the agent has attached this program to: the ones a
  * packet may be redirected to, by their index.
@@ -225,17 +330,25 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counts);
-} server_counts SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, DROP_REASONS);
 	__type(key, __u32);
 	__type(value, __u64);
 } drops SEC(".maps");
+
+/* Where a packet goes on in a program of its own: from there nothing is fast.
+ * A step that is not there leaves the packet to the kernel.
+ */
+enum step {
+	STEP_RARE = 0,
+	STEPS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, STEPS);
+	__type(key, enum step);
+	__type(value, __u32);
+} steps SEC(".maps");
 
 /* Set before loading where an interface of ours is a veth. On a veth XDP_TX
  * wakes the other end only where that has an XDP program too (veth_xdp_flush

@@ -14,7 +14,7 @@
 
 /* Asks the kernel for the way to a server and keeps the answer. */
 static __noinline enum way tunnel_ask(struct xdp_md *ctx, const struct server *server,
-				      const struct addr *own, struct kept_way *kept, __u32 len)
+				      const struct addr *own, struct server_cpu *kept, __u32 len)
 {
 	bool v6 = !addr_is_v4(&server->addr);
 	struct departure d = {.to.dst = server->addr, .to.src = *own};
@@ -38,7 +38,8 @@ static __noinline enum way tunnel_ask(struct xdp_md *ctx, const struct server *s
  * than that (10 ms at most), whether or not an agent runs.
  */
 static __always_inline enum way tunnel_way(struct xdp_md *ctx, const struct server *server,
-					   const struct addr *own, struct kept_way *kept, __u32 len)
+					   const struct addr *own, struct server_cpu *kept,
+					   __u32 len)
 {
 	if (kept->tick != bpf_jiffies64() || kept->generation != server->generation ||
 	    kept->ingress != ctx->ingress_ifindex || len > kept->mtu)
@@ -51,7 +52,7 @@ static __always_inline enum way tunnel_way(struct xdp_md *ctx, const struct serv
  * own. Gives where the outer IP header is to go.
  */
 static __always_inline void *tunnel_grow(struct xdp_md *ctx, int bytes, __be16 proto,
-					 const struct kept_way *kept, enum way way)
+					 const struct server_cpu *kept, enum way way)
 {
 	struct ethhdr *eth;
 	void *data, *end;
@@ -128,7 +129,7 @@ static __always_inline bool tunnel_put_v6(void *l3, const struct packet *p, cons
 
 /* Called with second a constant NULL where there is none: two bodies. */
 static __always_inline bool tunnel_put(struct xdp_md *ctx, const struct packet *p,
-				       const struct outer *o, const struct kept_way *kept,
+				       const struct outer *o, const struct server_cpu *kept,
 				       enum way way, __u32 hash, bool outer6)
 {
 	const int bytes = (outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
@@ -143,19 +144,19 @@ static __always_inline int tunnel_by(struct xdp_md *ctx, const struct packet *p,
 				     const struct choice *ch, const struct addr *own, __u8 proto,
 				     bool outer6)
 {
-	struct kept_way *kept = bpf_map_lookup_elem(&kept_ways, &ch->slot.first);
+	struct server_cpu *kept = bpf_map_lookup_elem(&server_cpu, &ch->slot.first);
 	__u32 len = p->len + (outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	struct outer o = {.src = own, .dst = &ch->server->addr, .proto = proto};
 	enum way way;
 	bool ok;
 
 	if (!kept || addr_is_zero(own))
-		return drop(DROP_NO_SOURCE);
+		return drop(ctx, DROP_NO_SOURCE);
 	if (ch->second)
 		len += OPTION_SIZE(outer6);
 	way = tunnel_way(ctx, ch->server, own, kept, len);
 	if (way_leads_nowhere(way))
-		return drop_way(way);
+		return drop_way(ctx, way);
 	o.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1;
 	if (ch->second) {
 		o.second = ch->second;
@@ -164,21 +165,17 @@ static __always_inline int tunnel_by(struct xdp_md *ctx, const struct packet *p,
 		o.second = NULL;
 		ok = tunnel_put(ctx, p, &o, kept, way, ch->hash, outer6);
 	}
-	return ok ? go(way, kept->ifindex) : drop(DROP_NO_ROOM);
+	return ok ? go(way, kept->ifindex) : drop(ctx, DROP_NO_ROOM);
 }
 
 static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p,
 				  const struct choice *ch, bool v6)
 {
-	__u32 zero = 0;
-	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	__u8 proto = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 
-	if (!set)
-		return drop(DROP_NO_SOURCE);
 	if (addr_is_v4(&ch->server->addr))
-		return tunnel_by(ctx, p, ch, &set->own4, proto, false);
-	return tunnel_by(ctx, p, ch, &set->own6, proto, true);
+		return tunnel_by(ctx, p, ch, &set.own4, proto, false);
+	return tunnel_by(ctx, p, ch, &set.own6, proto, true);
 }
 
 #endif

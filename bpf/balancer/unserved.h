@@ -36,7 +36,7 @@ static __always_inline int unserved_to(struct xdp_md *ctx, const struct addr *sr
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return XDP_PASS;
 	}
-	return drop(DROP_NOT_SERVED);
+	return drop(ctx, DROP_NOT_SERVED);
 }
 
 static __noinline int unserved_v4(struct xdp_md *ctx)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The flow hash: the same number for the same packet on every balancer, on
- * every machine and in Go (dataplane/flowhash is its twin; goldens pin both).
+ * every machine and in Go (schedule.Hash is its twin; goldens pin both).
  * Never change it alone: balancers of two versions share one VIP.
  */
 #ifndef FAIRLEAD_HASH_H
@@ -30,9 +30,17 @@ static __always_inline __u64 hash_word(const __be32 *w)
 	return (__u64)HASH_LE32(w[0]) | (__u64)HASH_LE32(w[1]) << 32;
 }
 
-/* A sum of products, which a CPU computes side by side, then a finish that
- * lets every bit of it reach every other.
- */
+/* Lets every bit reach every other. */
+static __always_inline __u32 hash_finish(__u64 h)
+{
+	h ^= h >> 32;
+	h *= HASH_K0;
+	h ^= h >> 29;
+	h *= HASH_K1;
+	return h >> 32;
+}
+
+/* A sum of products, which a CPU computes side by side, then the finish. */
 static __always_inline __u32 flow_hash(const struct tuple *t)
 {
 	__u64 h;
@@ -43,11 +51,15 @@ static __always_inline __u32 flow_hash(const struct tuple *t)
 	h ^= hash_word(&t->dst.word[2]) * HASH_K3;
 	h += ((__u64)bpf_ntohs(t->sport) << 32 | (__u64)bpf_ntohs(t->dport) << 8 | t->proto) *
 	     HASH_K4;
-	h ^= h >> 32;
-	h *= HASH_K0;
-	h ^= h >> 29;
-	h *= HASH_K1;
-	return h >> 32;
+	return hash_finish(h);
+}
+
+/* The hash of one address, for the bits that say which addresses may be ours
+ * (schedule.AddrHash is its twin).
+ */
+static __always_inline __u32 addr_hash(const struct addr *a)
+{
+	return hash_finish((hash_word(&a->word[0]) * HASH_K0) ^ (hash_word(&a->word[2]) * HASH_K1));
 }
 
 /* A slot of a ring of so many, without a division. */

@@ -70,17 +70,38 @@ static __always_inline struct udphdr *parse_udp(struct cursor *c)
 	return cursor_take(c, sizeof(struct udphdr));
 }
 
+/* The common header of SCTP (RFC 9260, 3.1); linux has it for the kernel alone. */
+struct sctphdr {
+	__be16 source;
+	__be16 dest;
+	__be32 tag;
+	__le32 checksum; /* CRC32c of header and chunks: no addresses */
+};
+
+struct sctp_chunk {
+	__u8 type;
+	__u8 flags;
+	__be16 length;
+};
+
+enum sctp_chunk_type {
+	SCTP_INIT = 1,
+	SCTP_INIT_ACK = 2,
+	SCTP_ABORT = 6,
+	SCTP_SHUTDOWN_COMPLETE = 14,
+};
+
 /* More fragments to come, or an offset: not a whole datagram (RFC 791). */
 static __always_inline bool ipv4_is_fragment(const struct iphdr *ip)
 {
 	return ip->frag_off & bpf_htons(0x3fff);
 }
 
-/* What a TCP packet says about its connection's life. */
+/* What a TCP or SCTP packet says about its connection's life. */
 enum tcp_flags {
-	TCP_OPENS = 1,	   /* SYN without ACK: a new connection */
-	TCP_FINISHES = 2,  /* FIN or RST: the connection ends */
-	TCP_CONTINUES = 4, /* ACK without SYN: both sides have spoken */
+	TCP_OPENS = 1,	   /* SYN without ACK, INIT: a new connection */
+	TCP_FINISHES = 2,  /* FIN or RST, ABORT or SHUTDOWN COMPLETE: the connection ends */
+	TCP_CONTINUES = 4, /* ACK without SYN, any other chunk: both sides have spoken */
 };
 
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
@@ -96,6 +117,23 @@ static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 	return flags;
 }
 
+/* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
+ * ABORT behind other chunks is not seen.
+ */
+static __always_inline __u8 sctp_flags_of(__u8 chunk_type)
+{
+	switch (chunk_type) {
+	case SCTP_INIT:
+		return TCP_OPENS;
+	case SCTP_INIT_ACK:
+		return 0;
+	case SCTP_ABORT:
+	case SCTP_SHUTDOWN_COMPLETE:
+		return TCP_FINISHES;
+	}
+	return TCP_CONTINUES;
+}
+
 /* Who speaks to whom. The key of every flow table; no hole, no padding that is
  * not named, so that it hashes as it is.
  */
@@ -108,7 +146,7 @@ struct tuple {
 	__u8 zero[3];
 };
 
-/* A TCP or UDP packet, read once. */
+/* A TCP, UDP or SCTP packet, read once. */
 struct packet {
 	struct tuple t;
 	__u16 len;	/* of the IP packet, host order */
@@ -143,12 +181,24 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 r
 		p->malformed |= bpf_ntohs(udp->len) < sizeof(*udp) || bpf_ntohs(udp->len) > room;
 		return true;
 	}
+	if (p->t.proto == IPPROTO_SCTP) {
+		struct sctphdr *sctp = cursor_take(c, sizeof(*sctp));
+		struct sctp_chunk *chunk = cursor_take(c, sizeof(*chunk));
+
+		if (!sctp || !chunk)
+			return false;
+		p->t.sport = sctp->source;
+		p->t.dport = sctp->dest;
+		p->flags = sctp_flags_of(chunk->type);
+		p->malformed |= room < sizeof(*sctp) + sizeof(*chunk);
+		return true;
+	}
 	return false;
 }
 
 /* Reads an IPv4 packet with no options into p, which lies at a multiple of
  * eight: where ihl is not five it says false, as for fragments and for other
- * protocols than TCP and UDP.
+ * protocols than TCP, UDP and SCTP.
  */
 static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
 {

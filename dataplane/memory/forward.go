@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
@@ -15,36 +16,64 @@ var (
 	ErrNotOurs   = errors.New("no frontend has this address")
 	ErrNotServed = errors.New("no frontend of this address has this port and protocol")
 	ErrNoServer  = errors.New("no server takes new flows")
+	ErrFull      = errors.New("every server has as many connections as it may")
 )
 
 // Decision is where a packet goes.
 type Decision struct {
 	Server netip.AddrPort
-	// Second may know the flow where Server does not; the zero value where
-	// nobody can.
-	Second netip.AddrPort
+	// Older may know the flow where Server does not, to be asked in this
+	// order; the last may be Server itself, which then takes it.
+	Older []netip.AddrPort
 }
 
-// Forward decides on one packet of a flow, of the given length; syn says that
-// it opens a TCP connection. It counts and, where the scheduler or the method
-// needs it, remembers the flow, as every data plane does.
-func (d *DataPlane) Forward(flow schedule.Flow, syn bool, length int) (Decision, error) {
+// Forward decides on one packet of a flow, of the given length; opens says
+// that it is a SYN or an INIT. It counts and, where the frontend is stateful,
+// remembers the flow, as every data plane does.
+func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f, ok := d.frontends[flow.Key]
-	if !ok {
+	f := d.find(flow.Key)
+	if f == nil {
 		return Decision{}, d.whyNot(flow.VIP)
 	}
-	slot, fresh := f.choose(flow, syn)
-	if slot.First == 0 {
-		return Decision{}, ErrNoServer
+	var id ring.ID
+	var chain []ring.ID
+	var fresh bool
+	var err error
+	if f.Stateful() {
+		id, fresh, err = f.remember(flow, d.now())
+	} else {
+		id, chain, err = f.ask(flow, opens)
+		fresh = opens && flow.Protocol != service.UDP
 	}
-	f.count(slot.First, fresh, length)
-	decision := Decision{Server: f.ids[slot.First].Addr}
-	if slot.Second != 0 {
-		decision.Second = f.ids[slot.Second].Addr
+	if err != nil {
+		return Decision{}, err
+	}
+	f.count(id, fresh, length)
+	decision := Decision{Server: f.endpoint(id, flow)}
+	for _, id := range chain {
+		decision.Older = append(decision.Older, f.endpoint(id, flow))
 	}
 	return decision, nil
+}
+
+// find gives the frontend that a packet is for: the one of its very port, else
+// the first whose range has it, else the whole address's.
+func (d *DataPlane) find(k service.Key) *frontend {
+	if f := d.frontends[k]; f != nil {
+		return f
+	}
+	var found *frontend
+	for of, f := range d.frontends {
+		switch {
+		case of.VIP != k.VIP || k.Port < of.Port || k.Port > of.Last,
+			of.Protocol != k.Protocol && of.Protocol != service.AnyProtocol:
+		case found == nil, found.Port == 0, of.Port != 0 && of.Compare(found.Key) < 0:
+			found = f
+		}
+	}
+	return found
 }
 
 // whyNot tells what is wrong with a packet to no frontend.
@@ -57,39 +86,65 @@ func (d *DataPlane) whyNot(dst netip.Addr) error {
 	return ErrNotOurs
 }
 
-// choose gives the server of a packet and says whether it begins a flow.
-func (f *frontend) choose(flow schedule.Flow, syn bool) (slot ring.Slot, fresh bool) {
-	if f.Method != service.FullNAT && f.Scheduler == service.Maglev {
-		if len(f.slots) == 0 {
-			return ring.Slot{}, false
-		}
-		slot = schedule.Maglev(f.slots, flow)
-		if syn || flow.Protocol != service.TCP {
-			slot.Second = 0 // a new flow is First's, and UDP has no second chance
-		} else if slot.First == 0 {
-			slot = ring.Slot{First: slot.Second}
-		}
-		return slot, syn
+// endpoint gives a server's address and the port that it gets a flow on.
+func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
+	addr := f.ids[id].Addr
+	if addr.Port() == 0 {
+		return netip.AddrPortFrom(addr.Addr(), flow.Port)
 	}
-	if id, known := f.flows[flow]; known {
-		return ring.Slot{First: id}, false
+	return addr
+}
+
+// ask gives the server of a packet, and whom the packet names beside, by the
+// ring alone.
+func (f *frontend) ask(flow schedule.Flow, opens bool) (id ring.ID, chain []ring.ID, err error) {
+	slot := schedule.Slot(f.slots, schedule.HashBy(f.HashBy(), flow))
+	if f.SecondChance() && !(opens && flow.Protocol != service.UDP) {
+		chain = slot.Chain(flow.Protocol)
 	}
-	id := f.next(flow)
-	if id != 0 {
+	if id = slot.First; id == 0 && len(chain) > 0 {
+		id, chain = chain[0], chain[1:]
+	}
+	if id == 0 {
+		err = ErrNoServer
+	}
+	return id, chain, err
+}
+
+// remember gives the server that has a flow; else the one that its client had,
+// else the scheduler's choice.
+func (f *frontend) remember(flow schedule.Flow, now time.Time) (id ring.ID, fresh bool, err error) {
+	id, known := f.flows[flow]
+	if !known {
+		if id = f.next(flow, now); id == 0 {
+			if len(ring.Members(f.members)) == 0 {
+				return 0, false, ErrNoServer
+			}
+			return 0, false, ErrFull
+		}
 		f.flows[flow] = id
+		f.conns[id]++
 	}
-	return ring.Slot{First: id}, id != 0
+	if f.Affinity > 0 {
+		f.affinity.Saw(flow.Client.Addr(), id, now)
+	}
+	return id, !known, nil
 }
 
 // next gives the server of a new flow.
-func (f *frontend) next(flow schedule.Flow) ring.ID {
-	if f.Scheduler == service.RoundRobin {
-		return f.turn.Next(f.slots)
+func (f *frontend) next(flow schedule.Flow, now time.Time) ring.ID {
+	if id, had := f.affinity.Server(flow.Client.Addr(), f.Affinity, now); had {
+		if s := f.server(id); s.Weight > 0 && !s.Full() {
+			return id
+		}
 	}
-	if len(f.slots) == 0 {
-		return 0
-	}
-	return schedule.Maglev(f.slots, flow).First
+	return f.chooser.Choose(f.Scheduler, f.slots, schedule.HashBy(f.HashBy(), flow), f.server)
+}
+
+// server is what the scheduler knows of one.
+func (f *frontend) server(id ring.ID) schedule.Server {
+	b := f.ids[id]
+	return schedule.Server{Weight: b.Weight, Conns: f.conns[id], MaxConns: b.MaxConns}
 }
 
 func (f *frontend) count(id ring.ID, fresh bool, length int) {

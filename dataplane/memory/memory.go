@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
@@ -22,19 +23,31 @@ type DataPlane struct {
 	mu        sync.Mutex
 	frontends map[service.Key]*frontend
 	lastID    ring.ID
+	rings     *ring.Builder
+	now       func() time.Time
 }
 
 type frontend struct {
 	dataplane.Frontend
+	members  []ring.Member
 	slots    []ring.Slot
 	ids      map[ring.ID]service.Backend
-	turn     schedule.RoundRobin
-	flows    map[schedule.Flow]ring.ID // where the scheduler or method needs them
 	counters dataplane.FrontendCounters
+
+	// Where flows are remembered.
+	flows    map[schedule.Flow]ring.ID
+	conns    map[ring.ID]uint32
+	chooser  schedule.Chooser
+	affinity schedule.Affinity
 }
 
 // New gives an empty data plane.
-func New() *DataPlane { return &DataPlane{frontends: map[service.Key]*frontend{}} }
+func New() *DataPlane { return NewAt(time.Now) }
+
+// NewAt gives an empty data plane that lives by another clock.
+func NewAt(now func() time.Time) *DataPlane {
+	return &DataPlane{frontends: map[service.Key]*frontend{}, rings: ring.NewBuilder(1 << 20), now: now}
+}
 
 // List implements dataplane.DataPlane.
 func (d *DataPlane) List() ([]dataplane.Frontend, error) {
@@ -59,37 +72,44 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	defer d.mu.Unlock()
 	before := cmp.Or(d.frontends[want.Key], &frontend{})
 	next := &frontend{
-		Frontend: want, ids: map[ring.ID]service.Backend{}, turn: before.turn, flows: map[schedule.Flow]ring.ID{},
+		Frontend: want, ids: map[ring.ID]service.Backend{}, flows: map[schedule.Flow]ring.ID{}, conns: map[ring.ID]uint32{},
+		chooser: before.chooser, affinity: before.affinity,
 		counters: dataplane.FrontendCounters{Key: want.Key, Total: before.counters.Total, Backends: map[string]dataplane.Counts{}},
 	}
 	next.Backends = slices.Clone(want.Backends)
-	members := d.members(before, next)
-	if want.Scheduler == service.RoundRobin {
-		next.slots = ring.RoundRobin(members)
-	} else {
-		slots, err := ring.Maglev(before.slots, want.RingSize, members)
-		if err != nil {
-			return err
-		}
-		next.slots = slots
+	d.number(before, next)
+	var err error
+	if next.slots, err = d.rings.For(want.Scheduler, before.slots, want.RingSize, next.members); err != nil {
+		return err
 	}
-	for flow, id := range before.flows {
-		if _, stays := next.ids[id]; stays {
-			next.flows[flow] = id
-		}
-	}
+	next.keep(before)
 	d.frontends[want.Key] = next
 	return nil
 }
 
-// members numbers next's backends: those that stay keep their number and
+// keep takes over what is remembered of servers that stay; nothing where flows
+// are no longer remembered.
+func (f *frontend) keep(before *frontend) {
+	stays := func(id ring.ID) bool {
+		_, ok := f.ids[id]
+		return ok && f.Stateful()
+	}
+	for flow, id := range before.flows {
+		if stays(id) {
+			f.flows[flow] = id
+			f.conns[id]++
+		}
+	}
+	f.affinity.Keep(stays)
+}
+
+// number numbers next's backends: those that stay keep their number and
 // counters.
-func (d *DataPlane) members(before, next *frontend) []ring.Member {
+func (d *DataPlane) number(before, next *frontend) {
 	known := map[string]ring.ID{}
 	for id, b := range before.ids {
 		known[b.Addr.String()] = id
 	}
-	var members []ring.Member
 	for _, b := range next.Backends {
 		name := b.Addr.String()
 		id, ok := known[name]
@@ -99,9 +119,8 @@ func (d *DataPlane) members(before, next *frontend) []ring.Member {
 		}
 		next.ids[id] = b
 		next.counters.Backends[name] = before.counters.Backends[name]
-		members = append(members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight})
+		next.members = append(next.members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight, Since: b.Since})
 	}
-	return members
 }
 
 // Delete implements dataplane.DataPlane.

@@ -4,23 +4,45 @@
 package ring
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
-	"github.com/fairlead/fairlead/maglev"
+	"github.com/fairlead/fairlead/service"
 )
 
 // ID is a data plane's own number for one backend of one frontend; 0 is none.
 type ID = uint32
 
+// Depth is how many servers a slot remembers beside its owner.
+const Depth = 5
+
+// joins is how many of the latest times at which members began a ring looks
+// back on.
+const joins = 4
+
 // Slot is one place of a ring.
 type Slot struct {
 	// First takes the slot's new flows; none where every backend drains.
 	First ID
-	// Second may hold flows that are older than First's ownership; none
-	// where nobody can. What First does not know is sent on to it.
-	Second ID
+	// Older may hold flows that are older than First's ownership, the likely
+	// ones first, with zeros at the end. What First does not know is sent on
+	// to them, one after the other.
+	Older [Depth]ID
+}
+
+// Chain gives those whom a packet names that may be of an older flow. With UDP
+// any packet may be one, so who owns the slot stands at the end too: what
+// nobody knows comes back to it as a new flow.
+func (s Slot) Chain(p service.Protocol) []ID {
+	n := slices.Index(s.Older[:], 0)
+	if n < 0 {
+		n = Depth
+	}
+	if p != service.UDP || n == 0 || s.First == 0 {
+		return slices.Clone(s.Older[:n])
+	}
+	return append(slices.Clone(s.Older[:min(n, Depth-1)]), s.First)
 }
 
 // Member is a backend with its number. A data plane must keep a backend's
@@ -29,85 +51,122 @@ type Member struct {
 	ID     ID
 	Addr   netip.AddrPort
 	Weight uint32
+	// Since is when it began to take flows; zero for always.
+	Since time.Time
 }
 
-// Maglev gives the ring that follows prev (nil for the first one).
+// For gives the slots of a scheduler, as Builder.For does, without a memory.
+func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+	return NewBuilder(0).For(s, prev, size, members)
+}
+
+// Maglev gives the ring that follows prev, as Builder.Maglev does, without a
+// memory.
+func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
+	return NewBuilder(0).Maglev(prev, size, members)
+}
+
+// For gives the slots of a scheduler: a ring that follows prev and has size
+// slots where the flow's hash says the slot, and else those of RoundRobin,
+// WeightedRoundRobin or Members.
+func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+	switch s {
+	case service.RoundRobin:
+		return RoundRobin(members), nil
+	case service.WeightedRoundRobin, service.PowerOfTwo:
+		return WeightedRoundRobin(members), nil
+	case service.LeastConn, service.WeightedLeastConn:
+		return Members(members), nil
+	}
+	return b.Maglev(prev, size, members)
+}
+
+// Maglev gives the ring that follows prev (nil for the first one), for the
+// schedulers maglev, sh and dh, which differ in what they hash alone.
 //
 // Who is first depends on the members alone, so that every balancer agrees.
-// Second is, of these, the first that is another member than First: who would
-// own the slot if no member were draining (which every balancer knows alike,
-// also one that has just started); prev's First; prev's Second.
-func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	first, err := owners(size, members, func(m Member) uint32 { return m.Weight })
+// Older are, of these, each once, and no other than members: who would own the
+// slot if no member were draining; who owned it before each of the latest times
+// at which members began, the latest first; prev's First; prev's Older. All but
+// prev's every balancer knows alike, also one that has just started.
+func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
+	rings, err := b.history(size, members)
 	if err != nil {
 		return nil, err
 	}
-	undrained := first
-	if slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 }) {
-		if undrained, err = owners(size, members, undrainedWeight(members)); err != nil {
-			return nil, err
-		}
-	}
-	present := make(map[ID]bool, len(members))
-	for _, m := range members {
-		present[m.ID] = true
-	}
 	slots := make([]Slot, size)
 	for i := range slots {
-		slots[i].First = first[i]
-		before := Slot{}
-		if len(prev) == size {
-			before = prev[i]
+		s := &slots[i]
+		s.First = rings[0].owner(i)
+		n := 0
+		for _, past := range rings[1:] {
+			n = s.add(n, past.owner(i))
 		}
-		for _, id := range [...]ID{undrained[i], before.First, before.Second} {
-			if id != first[i] && present[id] {
-				slots[i].Second = id
-				break
-			}
-		}
+	}
+	if len(prev) == size {
+		follow(slots, prev, newSet(members))
 	}
 	return slots, nil
 }
 
-// undrainedWeight gives a draining member the greatest weight around, because
-// the one that it had is no longer known.
-func undrainedWeight(members []Member) func(Member) uint32 {
-	greatest := uint32(1)
-	for _, m := range members {
-		greatest = max(greatest, m.Weight)
-	}
-	return func(m Member) uint32 { return cmp.Or(m.Weight, greatest) }
-}
-
-func owners(size int, members []Member, weight func(Member) uint32) ([]ID, error) {
-	backends := make([]maglev.Backend, len(members))
-	for i, m := range members {
-		backends[i] = maglev.Backend{ID: m.Addr, Weight: weight(m)}
-	}
-	ring, err := maglev.Build(size, backends)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]ID, size)
-	for i, owner := range ring {
-		if owner != maglev.None {
-			ids[i] = members[owner].ID
+// follow lets slots remember what is present of those before.
+func follow(slots, prev []Slot, present set) {
+	for i := range slots {
+		s, before := &slots[i], &prev[i]
+		if before.First == s.First && before.Older[0] == 0 {
+			continue // nearly everywhere
+		}
+		n := 0
+		for n < Depth && s.Older[n] != 0 {
+			n++
+		}
+		if present.has(before.First) {
+			n = s.add(n, before.First)
+		}
+		for _, id := range before.Older {
+			if id != 0 && present.has(id) {
+				n = s.add(n, id)
+			}
 		}
 	}
-	return ids, nil
 }
 
-// RoundRobin gives the ring of the rr scheduler, which takes its slots in
-// turn: every member that does not drain, in the order of addresses. The flow
-// table, not the slot, keeps a flow where it is.
-func RoundRobin(members []Member) []Slot {
-	members = slices.Clone(members)
-	slices.SortFunc(members, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
-	var slots []Slot
-	for _, m := range members {
-		if m.Weight > 0 {
-			slots = append(slots, Slot{First: m.ID})
+// add remembers one more, if it is one, and gives how many there are.
+func (s *Slot) add(n int, id ID) int {
+	if id == 0 || id == s.First || n == Depth {
+		return n
+	}
+	for _, known := range s.Older[:n] {
+		if known == id {
+			return n
 		}
 	}
-	return slots
+	s.Older[n] = id
+	return n + 1
+}
+
+// set is a set of IDs, a bit each, from the lowest on.
+type set struct {
+	lowest ID
+	bits   []uint64
+}
+
+func newSet(members []Member) set {
+	if len(members) == 0 {
+		return set{}
+	}
+	low, high := members[0].ID, members[0].ID
+	for _, m := range members {
+		low, high = min(low, m.ID), max(high, m.ID)
+	}
+	s := set{low, make([]uint64, (high-low)/64+1)}
+	for _, m := range members {
+		s.bits[(m.ID-low)/64] |= 1 << ((m.ID - low) % 64)
+	}
+	return s
+}
+
+func (s set) has(id ID) bool {
+	at := id - s.lowest // of an id below, this is beyond the end
+	return int(at/64) < len(s.bits) && s.bits[at/64]>>(at%64)&1 == 1
 }

@@ -18,6 +18,14 @@ type balancerAddr struct {
 	Word [4]uint32
 }
 
+type balancerChain struct {
+	_     structs.HostLayout
+	N     uint8
+	V6    uint8
+	Sum   uint16
+	Bytes [92]uint8
+}
+
 type balancerCounts struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -38,7 +46,16 @@ const (
 	balancerDropReasonDROP_NO_PORT        balancerDropReason = 7
 	balancerDropReasonDROP_NO_ROOM        balancerDropReason = 8
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
-	balancerDropReasonDROP_REASONS        balancerDropReason = 10
+	balancerDropReasonDROP_FULL           balancerDropReason = 10
+	balancerDropReasonDROP_REASONS        balancerDropReason = 11
+)
+
+type balancerEncapsulation uint8
+
+const (
+	balancerEncapsulationENCAPSULATION_NONE balancerEncapsulation = 0
+	balancerEncapsulationENCAPSULATION_IPIP balancerEncapsulation = 1
+	balancerEncapsulationENCAPSULATION_GUE  balancerEncapsulation = 2
 )
 
 type balancerFlow struct {
@@ -62,15 +79,32 @@ const (
 )
 
 type balancerFrontend struct {
-	_         structs.HostLayout
-	Id        uint32
-	Ring      uint32
-	Slots     uint32
-	RingSize  uint32
-	Method    balancerMethod
-	Scheduler balancerScheduler
-	Turn      uint32
+	_             structs.HostLayout
+	Id            uint32
+	Segment       uint32
+	Slot          uint32
+	Slots         uint32
+	Flags         balancerFrontendFlags
+	Method        balancerMethod
+	Encapsulation balancerEncapsulation
+	Scheduler     balancerScheduler
+	Survival      balancerSurvival
+	RingSize      uint32
+	Affinity      uint32
+	Ranges        uint32
+	Range         uint32
+	Turn          uint32
 }
+
+type balancerFrontendFlags uint32
+
+const (
+	balancerFrontendFlagsFRONTEND_STATEFUL    balancerFrontendFlags = 1
+	balancerFrontendFlagsFRONTEND_GUARDED     balancerFrontendFlags = 2
+	balancerFrontendFlagsFRONTEND_CLIENT_HASH balancerFrontendFlags = 4
+	balancerFrontendFlagsFRONTEND_VIP_HASH    balancerFrontendFlags = 8
+	balancerFrontendFlagsFRONTEND_KEEP_PORT   balancerFrontendFlags = 16
+)
 
 type balancerFrontendKey struct {
 	_     structs.HostLayout
@@ -80,7 +114,78 @@ type balancerFrontendKey struct {
 	Zero  uint8
 }
 
-type balancerKeptWay struct {
+type balancerLayout uint32
+
+const (
+	balancerLayoutLAYOUT balancerLayout = 3
+)
+
+type balancerMember struct {
+	_        structs.HostLayout
+	Weight   uint32
+	MaxConns uint32
+	Since    uint64
+	Held     uint8
+	Zero     [7]uint8
+}
+
+type balancerMemberKey struct {
+	_        structs.HostLayout
+	Frontend uint32
+	Server   uint32
+}
+
+type balancerMethod uint8
+
+const (
+	balancerMethodMETHOD_NONE       balancerMethod = 0
+	balancerMethodMETHOD_FULLNAT    balancerMethod = 1
+	balancerMethodMETHOD_DIRECT_NAT balancerMethod = 2
+	balancerMethodMETHOD_TUNNEL     balancerMethod = 3
+	balancerMethodMETHOD_NAT        balancerMethod = 4
+	balancerMethodMETHOD_DR         balancerMethod = 5
+)
+
+type balancerPortRange struct {
+	_     structs.HostLayout
+	First uint16
+	Last  uint16
+	Proto uint8
+	Zero  [3]uint8
+	F     balancerFrontend
+}
+
+type balancerRingSlot struct {
+	_     structs.HostLayout
+	First uint32
+	Chain uint32
+}
+
+type balancerScheduler uint8
+
+const (
+	balancerSchedulerSCHEDULER_MAGLEV balancerScheduler = 1
+	balancerSchedulerSCHEDULER_RR     balancerScheduler = 2
+	balancerSchedulerSCHEDULER_WRR    balancerScheduler = 3
+	balancerSchedulerSCHEDULER_LC     balancerScheduler = 4
+	balancerSchedulerSCHEDULER_WLC    balancerScheduler = 5
+	balancerSchedulerSCHEDULER_SH     balancerScheduler = 6
+	balancerSchedulerSCHEDULER_DH     balancerScheduler = 7
+	balancerSchedulerSCHEDULER_P2C    balancerScheduler = 8
+)
+
+type balancerServer struct {
+	_          structs.HostLayout
+	Addr       balancerAddr
+	Generation uint32
+	Frontend   uint32
+	Port       uint16
+	Used       uint8
+	Zero       uint8
+	MaxConns   uint32
+}
+
+type balancerServerCpu struct {
 	_          structs.HostLayout
 	Tick       uint64
 	Generation uint32
@@ -89,55 +194,45 @@ type balancerKeptWay struct {
 	Mtu        uint32
 	Macs       [12]uint8
 	Zero       uint32
-}
-
-type balancerLayout uint32
-
-const (
-	balancerLayoutLAYOUT balancerLayout = 2
-)
-
-type balancerMethod uint32
-
-const (
-	balancerMethodMETHOD_NONE       balancerMethod = 0
-	balancerMethodMETHOD_FULLNAT    balancerMethod = 1
-	balancerMethodMETHOD_DIRECT_NAT balancerMethod = 2
-	balancerMethodMETHOD_TUNNEL     balancerMethod = 3
-)
-
-type balancerRingSlot struct {
-	_      structs.HostLayout
-	First  uint32
-	Second uint32
-}
-
-type balancerScheduler uint32
-
-const (
-	balancerSchedulerSCHEDULER_MAGLEV balancerScheduler = 1
-	balancerSchedulerSCHEDULER_RR     balancerScheduler = 2
-)
-
-type balancerServer struct {
-	_          structs.HostLayout
-	Addr       balancerAddr
-	Frontend   uint32
-	Weight     uint32
-	Generation uint32
-	Port       uint16
-	Used       uint8
-	Held       uint8
+	Packets    uint64
+	Bytes      uint64
+	Flows      uint64
 }
 
 type balancerSettings struct {
-	_         structs.HostLayout
-	Layout    balancerLayout
-	Own4      balancerAddr
-	Own6      balancerAddr
-	PortFirst uint16
-	PortCount uint16
+	_      structs.HostLayout
+	Layout uint32
+	Own4   struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Own6 struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	PortFirst     uint16
+	PortCount     uint16
+	GuePort       uint16
+	Zero          uint16
+	Nat           uint32
+	Sample        uint32
+	DrainingPeers uint32
 }
+
+type balancerStep uint32
+
+const (
+	balancerStepSTEP_RARE balancerStep = 0
+	balancerStepSTEPS     balancerStep = 1
+)
+
+type balancerSurvival uint8
+
+const (
+	balancerSurvivalSURVIVAL_NONE          balancerSurvival = 0
+	balancerSurvivalSURVIVAL_SECOND_CHANCE balancerSurvival = 1
+	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
+)
 
 type balancerTuple struct {
 	_     structs.HostLayout
@@ -153,18 +248,22 @@ type balancerTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	balancerMapChains         = "chains"
 	balancerMapDrops          = "drops"
 	balancerMapFlows          = "flows"
 	balancerMapFrontendCounts = "frontend_counts"
 	balancerMapFrontends      = "frontends"
-	balancerMapKeptWays       = "kept_ways"
+	balancerMapMembers        = "members"
+	balancerMapPortRanges     = "port_ranges"
 	balancerMapRings          = "rings"
-	balancerMapServerCounts   = "server_counts"
+	balancerMapServerCpu      = "server_cpu"
 	balancerMapServers        = "servers"
-	balancerMapSettings       = "settings"
+	balancerMapSteps          = "steps"
 	balancerMapTxPorts        = "tx_ports"
+	balancerMapVipBits        = "vip_bits"
 	balancerProgBalancer      = "balancer"
 	balancerVarBackByRedirect = "back_by_redirect"
+	balancerVarSet            = "set"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -216,16 +315,19 @@ type balancerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
+	Chains         *ebpf.MapSpec `ebpf:"chains"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	KeptWays       *ebpf.MapSpec `ebpf:"kept_ways"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
+	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
-	ServerCounts   *ebpf.MapSpec `ebpf:"server_counts"`
+	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	Settings       *ebpf.MapSpec `ebpf:"settings"`
+	Steps          *ebpf.MapSpec `ebpf:"steps"`
 	TxPorts        *ebpf.MapSpec `ebpf:"tx_ports"`
+	VipBits        *ebpf.MapSpec `ebpf:"vip_bits"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -233,6 +335,7 @@ type balancerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	Set            *ebpf.VariableSpec `ebpf:"set"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -255,30 +358,36 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
+	Chains         *ebpf.Map `ebpf:"chains"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
-	KeptWays       *ebpf.Map `ebpf:"kept_ways"`
+	Members        *ebpf.Map `ebpf:"members"`
+	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
 	Rings          *ebpf.Map `ebpf:"rings"`
-	ServerCounts   *ebpf.Map `ebpf:"server_counts"`
+	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
 	Servers        *ebpf.Map `ebpf:"servers"`
-	Settings       *ebpf.Map `ebpf:"settings"`
+	Steps          *ebpf.Map `ebpf:"steps"`
 	TxPorts        *ebpf.Map `ebpf:"tx_ports"`
+	VipBits        *ebpf.Map `ebpf:"vip_bits"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.Chains,
 		m.Drops,
 		m.Flows,
 		m.FrontendCounts,
 		m.Frontends,
-		m.KeptWays,
+		m.Members,
+		m.PortRanges,
 		m.Rings,
-		m.ServerCounts,
+		m.ServerCpu,
 		m.Servers,
-		m.Settings,
+		m.Steps,
 		m.TxPorts,
+		m.VipBits,
 	)
 }
 
@@ -287,6 +396,7 @@ func (m *balancerMaps) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
+	Set            *ebpf.Variable `ebpf:"set"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

@@ -30,6 +30,8 @@ const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
 	DefaultMaxFrontends = 4096
 	DefaultMaxBackends  = 16384
+	DefaultMaxMembers   = 262144
+	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
 )
 
@@ -58,10 +60,18 @@ type Config struct {
 	// Ports are fullnat's source ports; they must not overlap the kernel's
 	// own (net.ipv4.ip_local_port_range).
 	Ports PortRange
-	// MaxFrontends, MaxBackends (of all frontends together) and MaxFlows can
-	// only be changed with a fresh PinDir.
-	MaxFrontends, MaxBackends, MaxFlows int
-	Mode                                Mode
+	// MaxFrontends is of ports, port ranges and whole addresses alike.
+	MaxFrontends int
+	// MaxBackends is of servers, one that several frontends share counting
+	// once, or once for each frontend that remembers flows. MaxMembers is of
+	// backends, counted for every frontend that has them.
+	MaxBackends, MaxMembers int
+	// MaxChains bounds the lists of older servers that packets carry; equal
+	// ones count once. Beyond it packets name fewer.
+	MaxChains int
+	// MaxFlows is of what the balancer itself remembers.
+	MaxFlows int
+	Mode     Mode
 }
 
 func (c Config) withDefaults() Config {
@@ -75,7 +85,8 @@ func (c Config) withDefaults() Config {
 		have *int
 		want int
 	}{
-		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends}, {&c.MaxFlows, DefaultMaxFlows},
+		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends},
+		{&c.MaxMembers, DefaultMaxMembers}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows},
 	} {
 		if *d.have == 0 {
 			*d.have = d.want
@@ -91,7 +102,10 @@ func (c Config) validate() error {
 	if len(c.Interfaces) == 0 {
 		return errors.New("xdp: Interfaces: none given: name at least one")
 	}
-	for field, n := range map[string]int{"MaxFrontends": c.MaxFrontends, "MaxBackends": c.MaxBackends, "MaxFlows": c.MaxFlows} {
+	for field, n := range map[string]int{
+		"MaxFrontends": c.MaxFrontends, "MaxBackends": c.MaxBackends, "MaxMembers": c.MaxMembers,
+		"MaxChains": c.MaxChains, "MaxFlows": c.MaxFlows,
+	} {
 		if n < 1 || n > math.MaxInt32 {
 			return fmt.Errorf("xdp: %s: %d is not between 1 and %d", field, n, math.MaxInt32)
 		}

@@ -80,37 +80,42 @@ func (c conformer) decide(t *testing.T, flow schedule.Flow, syn bool, frame []by
 	if !d.Server.IsValid() {
 		return d, fmt.Errorf("went to %s, port %d, where no backend is", dst, port)
 	}
-	if !syn && flow.Protocol == service.TCP {
-		d.Second = option
+	if len(option) > 0 && option[0] == netip.AddrPortFrom(flow.VIP, flow.Port) {
+		option = option[1:] // what a node is to restore
 	}
+	d.Older = option
 	return d, nil
 }
 
 // readFirstIP gives the destination of the first IP header, the Fairlead option
 // in it, and the port behind it, where it is no tunnel.
-func readFirstIP(t *testing.T, p gopacket.Packet) (dst netip.Addr, option netip.AddrPort, port uint16) {
+func readFirstIP(t *testing.T, p gopacket.Packet) (dst netip.Addr, option []netip.AddrPort, port uint16) {
 	t.Helper()
-	endpoint := func(b []byte, addr int) netip.AddrPort {
-		a, _ := netip.AddrFromSlice(b[:addr])
-		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[addr:]))
-	}
 	var behind []byte
 	switch ip := p.NetworkLayer().(type) {
 	case *layers.IPv4:
 		dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
 		behind = ip.Payload
-		if len(ip.Options) > 0 {
-			option = endpoint(ip.Options[0].OptionData, 4)
+		if len(ip.Options) > 0 && ip.Options[0].OptionType == 0x9e {
+			option = readEndpoints(ip.Options[0].OptionData, 4)
 		}
 	case *layers.IPv6:
 		dst, _ = netip.AddrFromSlice(ip.DstIP)
 		behind = ip.Payload
 		if ip.NextHeader == layers.IPProtocolIPv6Destination {
-			option = endpoint(behind[4:], 16)
-			behind = behind[24:]
+			option = readEndpoints(behind[4:4+behind[3]], 16)
+			behind = behind[8*(int(behind[1])+1):]
 		}
 	default:
 		t.Fatalf("no IP packet: %v", p)
 	}
 	return dst, option, binary.BigEndian.Uint16(behind[2:])
+}
+
+func readEndpoints(b []byte, addr int) (all []netip.AddrPort) {
+	for ; len(b) >= addr+2; b = b[addr+2:] {
+		a, _ := netip.AddrFromSlice(b[:addr])
+		all = append(all, netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[addr:])))
+	}
+	return all
 }

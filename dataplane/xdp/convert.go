@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
@@ -13,37 +12,58 @@ func toAddr(a netip.Addr) balancerAddr { return balancerAddr{Word: netorder.Word
 
 func fromAddr(a balancerAddr) netip.Addr { return netorder.Addr(a.Word) }
 
+// toKey gives the key of the entry in which a frontend's look-up ends: its own,
+// or, for a range of ports, that of the whole address.
 func toKey(k service.Key) balancerFrontendKey {
+	if k.Range() {
+		return balancerFrontendKey{Vip: toAddr(k.VIP)}
+	}
 	return balancerFrontendKey{Vip: toAddr(k.VIP), Port: netorder.Port(k.Port), Proto: uint8(k.Protocol)}
 }
 
 func fromKey(k balancerFrontendKey) service.Key {
+	if k.Port == 0 && k.Proto == 0 {
+		return wholeAddress(fromAddr(k.Vip))
+	}
 	return service.Key{VIP: fromAddr(k.Vip), Port: netorder.Port(k.Port), Protocol: service.Protocol(k.Proto)}
 }
 
-// The names of methods and schedulers, and their numbers in C.
+// The words of the model, and their numbers in C.
 var (
 	methods = map[service.Method]balancerMethod{
+		service.NAT:       balancerMethodMETHOD_NAT,
 		service.FullNAT:   balancerMethodMETHOD_FULLNAT,
 		service.DirectNAT: balancerMethodMETHOD_DIRECT_NAT,
+		service.DR:        balancerMethodMETHOD_DR,
 		service.Tunnel:    balancerMethodMETHOD_TUNNEL,
 	}
+	encapsulations = map[service.Encapsulation]balancerEncapsulation{
+		service.IPIP: balancerEncapsulationENCAPSULATION_IPIP,
+		service.GUE:  balancerEncapsulationENCAPSULATION_GUE,
+	}
 	schedulers = map[service.Scheduler]balancerScheduler{
-		service.Maglev:     balancerSchedulerSCHEDULER_MAGLEV,
-		service.RoundRobin: balancerSchedulerSCHEDULER_RR,
+		service.Maglev:             balancerSchedulerSCHEDULER_MAGLEV,
+		service.RoundRobin:         balancerSchedulerSCHEDULER_RR,
+		service.WeightedRoundRobin: balancerSchedulerSCHEDULER_WRR,
+		service.LeastConn:          balancerSchedulerSCHEDULER_LC,
+		service.WeightedLeastConn:  balancerSchedulerSCHEDULER_WLC,
+		service.SourceHash:         balancerSchedulerSCHEDULER_SH,
+		service.DestinationHash:    balancerSchedulerSCHEDULER_DH,
+		service.PowerOfTwo:         balancerSchedulerSCHEDULER_P2C,
+	}
+	survivals = map[service.Survival]balancerSurvival{
+		service.NoSurvival:   balancerSurvivalSURVIVAL_NONE,
+		service.SecondChance: balancerSurvivalSURVIVAL_SECOND_CHANCE,
+		service.FlowTable:    balancerSurvivalSURVIVAL_FLOW_TABLE,
 	}
 )
 
-// nameOf finds the name of a number.
-func nameOf[Name ~string, Number ~uint32](names map[Name]Number, n Number) Name {
+// nameOf finds the name of a number; none where it has none.
+func nameOf[Name ~string, Number ~uint8](names map[Name]Number, n Number) Name {
 	for name, number := range names {
 		if number == n {
 			return name
 		}
 	}
-	return Name(fmt.Sprintf("unknown(%d)", n))
-}
-
-func serverAddr(s balancerServer) netip.AddrPort {
-	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port))
+	return ""
 }

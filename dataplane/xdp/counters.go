@@ -9,21 +9,28 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Counters implements dataplane.DataPlane.
+// Counters implements dataplane.DataPlane. A server that several frontends share
+// has the same counters in each of them.
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := make([]dataplane.FrontendCounters, 0, len(d.held))
+	servers := make(map[uint32]dataplane.Counts, len(d.servers.byID))
 	for k, h := range d.held {
-		total, err := readCounts(d.kernel.FrontendCounts, h.value.Id)
+		total, err := d.frontendCounts(h.value.Id)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
 		}
-		c := dataplane.FrontendCounters{Key: k, Total: total, Backends: map[string]dataplane.Counts{}}
-		for addr, s := range h.servers {
-			if c.Backends[addr.String()], err = readCounts(d.kernel.ServerCounts, s.id); err != nil {
-				return nil, fmt.Errorf("%s: backend %s: %w", k, addr, err)
+		c := dataplane.FrontendCounters{Key: k, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
+		for _, m := range h.members {
+			counts, read := servers[m.id]
+			if !read {
+				if counts, err = d.serverCounts(m.id); err != nil {
+					return nil, fmt.Errorf("%s: backend %s: %w", k, m.key.addr, err)
+				}
+				servers[m.id] = counts
 			}
+			c.Backends[m.key.addr.String()] = counts
 		}
 		all = append(all, c)
 	}
@@ -31,28 +38,41 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	return all, nil
 }
 
-// readCounts sums what the CPUs have counted.
-func readCounts(m *ebpf.Map, id uint32) (dataplane.Counts, error) {
-	var perCPU []balancerCounts
-	var sum dataplane.Counts
-	if err := m.Lookup(id, &perCPU); err != nil {
-		return sum, fmt.Errorf("read counters: %w", err)
-	}
-	for _, c := range perCPU {
-		sum.Packets += c.Packets
-		sum.Bytes += c.Bytes
-		sum.Flows += c.Flows
-	}
-	return sum, nil
+func (d *DataPlane) frontendCounts(id uint32) (sum dataplane.Counts, err error) {
+	err = eachCPU(d.kernel.FrontendCounts, id, func(c balancerCounts) { add(&sum, c.Packets, c.Bytes, c.Flows) })
+	return sum, err
 }
 
-// zeroCounts makes counters new for their next owner.
-func zeroCounts(m *ebpf.Map, id uint32) error {
+func (d *DataPlane) serverCounts(id uint32) (sum dataplane.Counts, err error) {
+	err = eachCPU(d.kernel.ServerCpu, id, func(c balancerServerCpu) { add(&sum, c.Packets, c.Bytes, c.Flows) })
+	return sum, err
+}
+
+func add(sum *dataplane.Counts, packets, bytes, flows uint64) {
+	sum.Packets += packets
+	sum.Bytes += bytes
+	sum.Flows += flows
+}
+
+// eachCPU reads what the CPUs have under one number.
+func eachCPU[T any](m *ebpf.Map, id uint32, each func(T)) error {
+	var perCPU []T
+	if err := m.Lookup(id, &perCPU); err != nil {
+		return fmt.Errorf("read counters: %w", err)
+	}
+	for _, v := range perCPU {
+		each(v)
+	}
+	return nil
+}
+
+// zeroCPUs makes what the CPUs have under a number new for its next owner.
+func zeroCPUs[T any](m *ebpf.Map, id uint32) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
 	}
-	if err := m.Put(id, make([]balancerCounts, cpus)); err != nil {
+	if err := m.Put(id, make([]T, cpus)); err != nil {
 		return fmt.Errorf("zero counters: %w", err)
 	}
 	return nil
@@ -63,6 +83,10 @@ func (d *DataPlane) Describe() dataplane.Description {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := dataplane.Description{Kind: "xdp", Attached: slices.Clone(d.attached), Drops: map[string]uint64{}}
+	if n := d.chains.lacking; n > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("chains: all %d were in use when slots were to name older servers: "+
+			"%d times one was left out, whose connections may break (MaxChains)", d.config.MaxChains, n))
+	}
 	for i, name := range d.reasons {
 		var perCPU []uint64
 		if d.kernel.Drops.Lookup(uint32(i), &perCPU) != nil {

@@ -154,8 +154,7 @@ func TestDirectNAT(t *testing.T) {
 // pickFlow gives a client whose slot is as asked for.
 func pickFlow(t *testing.T, d *DataPlane, f dataplane.Frontend, want func(ring.Slot) bool) string {
 	t.Helper()
-	slots, err := d.readRing(d.held[f.Key])
-	must(t, err)
+	slots := d.readRing(d.held[f.Key])
 	client := netip.MustParseAddrPort(clients[f.VIP.Is6()]).Addr()
 	for port := uint16(1024); port < 60000; port++ {
 		c := netip.AddrPortFrom(client, port)
@@ -177,7 +176,7 @@ func TestSecondChance(t *testing.T) {
 			upsert(t, d, f)
 			f.Backends[1].Weight = 0
 			upsert(t, d, f)
-			older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
+			older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Older[0] != 0 }), dst: vips[v6], payload: 10}
 			tunnelled := outer{src: owns[far6], dst: addrOf(servers[far6]), ttl: 64, label: label(older)}
 			row{name: "tunnel, older flow", in: older, verdict: redirect, out: func(p *packet) {
 				p.outer = &tunnelled
@@ -194,9 +193,9 @@ func TestSecondChance(t *testing.T) {
 		f := frontend(service.DirectNAT, vips[v6], service.TCP, servers[v6], second[v6])
 		f.Backends[1].Weight = 0
 		upsert(t, d, f)
-		older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[v6], payload: 10}
+		older := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Older[0] != 0 }), dst: vips[v6], payload: 10}
 		row{name: "direct-nat, older flow", in: older, verdict: redirect, out: func(p *packet) {
-			p.dst, p.option = servers[v6], second[v6]
+			p.dst, p.option = servers[v6], vips[v6]+" "+second[v6]
 			sent(p)
 		}}.check(t, n, d)
 		fresh := older
@@ -209,13 +208,10 @@ func TestSecondChance(t *testing.T) {
 		upsert(t, d, f)
 		row{name: "all drain, new flow", in: fresh, verdict: drop, drop: "no-backend"}.check(t, n, d)
 		row{name: "all drain, older flow", in: older, verdict: redirect, out: func(p *packet) {
-			slots, _ := d.readRing(d.held[f.Key])
-			id := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key}).Second
-			for addr, s := range d.held[f.Key].servers {
-				if s.id == id {
-					p.dst = addr.String()
-				}
-			}
+			slots := d.readRing(d.held[f.Key])
+			slot := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key})
+			p.dst = d.servers.addrOf(slot.Older[0]).String()
+			p.option = vips[v6] + " " + d.servers.addrOf(slot.Older[1]).String()
 			sent(p)
 		}}.check(t, n, d)
 	}
@@ -228,7 +224,7 @@ func TestUDPHasNoSecondChance(t *testing.T) {
 	f := frontend(service.Tunnel, vips[false], service.UDP, "172.16.5.1:53", "172.16.5.2:53")
 	f.Backends[1].Weight = 0
 	upsert(t, d, f)
-	in := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Second != 0 }), dst: vips[false], udp: true}
+	in := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Older[0] != 0 }), dst: vips[false], udp: true}
 	row{name: "UDP", in: in, verdict: redirect, out: func(p *packet) {
 		p.outer = &outer{src: owns[false], dst: "172.16.5.1", ttl: 64}
 		sent(p)

@@ -28,10 +28,11 @@ type harnessBench struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	harnessMapBench       = "bench"
-	harnessProgFloorParse = "floor_parse"
-	harnessProgFloorTx    = "floor_tx"
-	harnessProgHarness    = "harness"
+	harnessMapBench          = "bench"
+	harnessProgFloorParse    = "floor_parse"
+	harnessProgFloorTx       = "floor_tx"
+	harnessProgHarness       = "harness"
+	harnessProgHashOfAddress = "hash_of_address"
 )
 
 // loadHarness returns the embedded CollectionSpec for harness.
@@ -76,9 +77,10 @@ type harnessSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessProgramSpecs struct {
-	FloorParse *ebpf.ProgramSpec `ebpf:"floor_parse"`
-	FloorTx    *ebpf.ProgramSpec `ebpf:"floor_tx"`
-	Harness    *ebpf.ProgramSpec `ebpf:"harness"`
+	FloorParse    *ebpf.ProgramSpec `ebpf:"floor_parse"`
+	FloorTx       *ebpf.ProgramSpec `ebpf:"floor_tx"`
+	Harness       *ebpf.ProgramSpec `ebpf:"harness"`
+	HashOfAddress *ebpf.ProgramSpec `ebpf:"hash_of_address"`
 }
 
 // harnessMapSpecs contains maps before they are loaded into the kernel.
@@ -133,9 +135,10 @@ type harnessVariables struct {
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessPrograms struct {
-	FloorParse *ebpf.Program `ebpf:"floor_parse"`
-	FloorTx    *ebpf.Program `ebpf:"floor_tx"`
-	Harness    *ebpf.Program `ebpf:"harness"`
+	FloorParse    *ebpf.Program `ebpf:"floor_parse"`
+	FloorTx       *ebpf.Program `ebpf:"floor_tx"`
+	Harness       *ebpf.Program `ebpf:"harness"`
+	HashOfAddress *ebpf.Program `ebpf:"hash_of_address"`
 }
 
 func (p *harnessPrograms) Close() error {
@@ -143,6 +146,7 @@ func (p *harnessPrograms) Close() error {
 		p.FloorParse,
 		p.FloorTx,
 		p.Harness,
+		p.HashOfAddress,
 	)
 }
 

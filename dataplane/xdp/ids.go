@@ -3,45 +3,57 @@ package xdp
 import "fmt"
 
 // pool gives out the numbers from first up to but not including end, the
-// lowest free one first.
+// lowest free one first. A number that is given back rests: somebody may still
+// be looking it up.
 type pool struct {
 	what       string // and the mend, for errors
 	first, end uint32
-	used       map[uint32]bool
+	// rouse waits until nobody can be looking up what rests, and wakes it.
+	rouse func() error
+	used  map[uint32]bool
 	// free is not above the lowest free number.
-	free uint32
+	free    uint32
+	resting []uint32
 }
 
-func newPool(what string, first, end uint32) pool {
-	return pool{what: what, first: first, end: end, used: map[uint32]bool{}, free: first}
+func newPool(what string, first, end uint32, rouse func() error) pool {
+	return pool{what: what, first: first, end: end, rouse: rouse, used: map[uint32]bool{}, free: first}
 }
 
 func (p *pool) take() (uint32, error) {
-	for ; p.free < p.end; p.free++ {
-		if !p.used[p.free] {
-			p.used[p.free] = true
-			return p.free, nil
+	if id, ok := p.lowest(); ok {
+		return id, nil
+	}
+	if len(p.resting) > 0 {
+		if err := p.rouse(); err != nil {
+			return 0, err
+		}
+		if id, ok := p.lowest(); ok {
+			return id, nil
 		}
 	}
 	return 0, fmt.Errorf("xdp: all %d %s are in use", p.end-p.first, p.what)
 }
 
+func (p *pool) lowest() (uint32, bool) {
+	for ; p.free < p.end; p.free++ {
+		if !p.used[p.free] {
+			p.used[p.free] = true
+			return p.free, true
+		}
+	}
+	return 0, false
+}
+
 func (p *pool) mark(id uint32) { p.used[id] = true }
 
-func (p *pool) giveBack(id uint32) {
-	delete(p.used, id)
-	p.free = min(p.free, id)
-}
+func (p *pool) giveBack(id uint32) { p.resting = append(p.resting, id) }
 
-// ids are the numbers by which the maps refer to each other.
-type ids struct {
-	frontends, servers, rings pool
-}
-
-func newIDs(c Config) ids {
-	return ids{
-		frontends: newPool("frontends (MaxFrontends)", 0, uint32(c.MaxFrontends)),
-		servers:   newPool("backends (MaxBackends)", 1, uint32(c.MaxBackends)+1),
-		rings:     newPool("rings (MaxFrontends)", 0, uint32(c.MaxFrontends)+1),
+// wake lets what rests be given out again.
+func (p *pool) wake() {
+	for _, id := range p.resting {
+		delete(p.used, id)
+		p.free = min(p.free, id)
 	}
+	p.resting = nil
 }

@@ -91,13 +91,13 @@ func TestKeptWayBelongsToOneOwner(t *testing.T) {
 	d := n.open(t, c)
 	f := frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80")
 	upsert(t, d, f)
-	owner := d.held[f.Key].servers[f.Backends[0].Addr]
+	owner := d.held[f.Key].members.find(f.Backends[0].Addr).server
 	in := packet{src: clients[false], dst: vips[false], flags: "S"}.bytes(t)
 	for range 100 { // most of them within one tick
 		for addr, mac := range map[string]net.HardwareAddr{"172.16.5.1": macGateway, "172.17.0.3": macServer1} {
-			owner.Addr = toAddr(netip.MustParseAddr(addr))
-			owner.Generation++
-			must(t, d.writeServers([]server{owner}))
+			owner.key.addr = netip.AddrPortFrom(netip.MustParseAddr(addr), 80)
+			d.servers.generations[owner.id]++
+			must(t, d.writeServer(owner))
 			if v, out := n.run(t, d, in); v != redirect || !bytes.Equal(out[:6], mac) {
 				t.Fatalf("%s: %v to %s, want %s", addr, v, net.HardwareAddr(out[:6]), mac)
 			}

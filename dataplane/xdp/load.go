@@ -62,20 +62,38 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	for name, n := range map[string]int{
 		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapRings:          c.MaxFrontends + 1, // a new ring stands beside the old until it is complete
+		balancerMapPortRanges:     2 * c.MaxFrontends, // a VIP's are written beside the old ones
+		balancerMapChains:         c.MaxChains + 1,    // 0 is none
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
-		balancerMapServerCounts:   c.MaxBackends + 1,
-		balancerMapKeptWays:       c.MaxBackends + 1,
+		balancerMapServerCpu:      c.MaxBackends + 1,
+		balancerMapMembers:        c.MaxMembers,
 		balancerMapFlows:          c.MaxFlows,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
 	for name, m := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // constants belong to their program
+		// Constants, settings and steps belong to their program.
+		if !strings.HasPrefix(name, ".") && name != balancerMapSteps {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	return spec, nil
+	return spec, c.presetSettings(spec)
+}
+
+// presetSettings puts the settings into the object, so that no packet ever
+// meets others.
+func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
+	variable := spec.Variables[balancerVarSet]
+	var set balancerSettings
+	if err := variable.Get(&set); err != nil {
+		return fmt.Errorf("xdp: settings: %w", err)
+	}
+	set.Own4.Word, set.Own6.Word = toAddr(c.SourceV4).Word, toAddr(c.SourceV6).Word
+	set.PortFirst, set.PortCount = c.Ports.First, c.Ports.Last-c.Ports.First+1
+	if err := variable.Set(set); err != nil {
+		return fmt.Errorf("xdp: settings: %w", err)
+	}
+	return nil
 }
 
 // load loads the program onto the pinned maps, which it makes where they are
@@ -91,7 +109,12 @@ func (d *DataPlane) load() error {
 	if err := spec.Variables[balancerVarBackByRedirect].Set(d.config.anyVeth()); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	d.ring = spec.Maps[balancerMapRings].InnerMap.Copy()
+	if err := spec.Variables[balancerVarSet].Get(&d.settings); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	fillSteps(spec)
+	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
+	d.ringMemory.spec.Name = "rings"
 	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
 	})
@@ -101,6 +124,58 @@ func (d *DataPlane) load() error {
 	}
 	if err != nil {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
+	}
+	d.ringMemory.outer = d.kernel.Rings
+	if err := d.bits.open(d.kernel.VipBits); err != nil {
+		return err
+	}
+	return d.pinSteps()
+}
+
+// stepPrograms are the programs that a packet can go on in, by their numbers.
+var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare"}
+
+// fillSteps lets the loader fill the table of steps.
+func fillSteps(spec *ebpf.CollectionSpec) {
+	for step, name := range stepPrograms {
+		if spec.Programs[name] != nil {
+			m := spec.Maps[balancerMapSteps]
+			m.Contents = append(m.Contents, ebpf.MapKV{Key: uint32(step), Value: name})
+		}
+	}
+}
+
+// stepsPrefix begins the names of the pinned tables of steps, one for each
+// program that is attached: the kernel empties a table that only a program
+// has (kernel/bpf/syscall.c, bpf_map_put_uref).
+const stepsPrefix = "steps_"
+
+func (d *DataPlane) pinSteps() error {
+	info, err := d.kernel.Steps.Info()
+	if err != nil {
+		return fmt.Errorf("xdp: steps: %w", err)
+	}
+	id, _ := info.ID()
+	d.steps = fmt.Sprint(stepsPrefix, id)
+	if err := d.kernel.Steps.Pin(d.pins.Path(d.steps)); err != nil {
+		return fmt.Errorf("xdp: pin steps: %w", err)
+	}
+	return nil
+}
+
+// unpinOldSteps lets go of the tables of programs that are no longer attached.
+func (d *DataPlane) unpinOldSteps() error {
+	names, err := d.pins.Names(stepsPrefix)
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	for _, name := range names {
+		if name == d.steps {
+			continue
+		}
+		if err := d.pins.Remove(name); err != nil {
+			return fmt.Errorf("xdp: steps of an earlier program: %w", err)
+		}
 	}
 	return nil
 }

@@ -21,9 +21,9 @@ type packet struct {
 	flags    string // TCP: of S A F R P; none is A
 	ttl      uint8  // 0 is 64
 	tos      uint8
-	payload  int  // bytes
-	noCheck  bool // UDP: checksum zero
-	option   string
+	payload  int    // bytes
+	noCheck  bool   // UDP: checksum zero
+	option   string // address:port, several with spaces between
 	outer    *outer
 }
 
@@ -136,21 +136,32 @@ func (o *outer) wrap(t testing.TB, inner []byte, inner6 bool, tos uint8) []byte 
 
 // option4 is the Fairlead option of IPv4, written anew rather than by the
 // program's own header.
-func option4(endpoint string) []layers.IPv4Option {
-	if endpoint == "" {
+func option4(endpoints string) []layers.IPv4Option {
+	data := optionData(endpoints)
+	if len(data) == 0 {
 		return nil
 	}
-	e := netip.MustParseAddrPort(endpoint)
-	return []layers.IPv4Option{{
-		OptionType: 0x9e, OptionLength: 8,
-		OptionData: binary.BigEndian.AppendUint16(e.Addr().AsSlice(), e.Port()),
-	}}
+	return []layers.IPv4Option{{OptionType: 0x9e, OptionLength: uint8(2 + len(data)), OptionData: data}}
 }
 
-func option6(endpoint string, next layers.IPProtocol) []byte {
-	e := netip.MustParseAddrPort(endpoint)
-	b := append([]byte{byte(next), 2, 0x1e, 20}, e.Addr().AsSlice()...)
-	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
+func option6(endpoints string, next layers.IPProtocol) []byte {
+	data := optionData(endpoints)
+	b := append([]byte{byte(next), 0, 0x1e, uint8(len(data))}, data...)
+	if short := 7 - (len(b)+7)%8; short > 0 {
+		b = append(b, 1, uint8(short-2)) // PadN
+		b = append(b, make([]byte, short-2)...)
+	}
+	b[1] = uint8(len(b)/8 - 1)
+	return b
+}
+
+func optionData(endpoints string) (data []byte) {
+	for _, text := range strings.Fields(endpoints) {
+		e := netip.MustParseAddrPort(text)
+		data = append(data, e.Addr().AsSlice()...)
+		data = binary.BigEndian.AppendUint16(data, e.Port())
+	}
+	return data
 }
 
 func encode(t testing.TB, all ...gopacket.SerializableLayer) []byte {

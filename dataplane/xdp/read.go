@@ -1,12 +1,9 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/service"
@@ -16,13 +13,7 @@ import (
 type held struct {
 	key     service.Key
 	value   balancerFrontend
-	servers map[netip.AddrPort]server
-}
-
-// server is an entry of the servers map and its number.
-type server struct {
-	id uint32
-	balancerServer
+	members members
 }
 
 // read makes the kernel's maps the truth: it learns what is held and which
@@ -34,122 +25,169 @@ func (d *DataPlane) read() error {
 	return d.readLocked()
 }
 
-func (d *DataPlane) readLocked() error {
-	frontends, vips, err := d.frontends()
+func (d *DataPlane) readLocked() (err error) {
+	if err := d.ringMemory.open(); err != nil {
+		return err
+	}
+	frontends, wholes, err := d.readFrontends()
 	if err != nil {
 		return err
 	}
-	ids := newIDs(d.config)
-	byID := map[uint32]*held{}
-	rings := map[uint32]bool{}
+	d.ids = newPool("frontends (MaxFrontends)", 0, uint32(d.config.MaxFrontends), d.grace)
 	for _, h := range frontends {
-		ids.frontends.mark(h.value.Id)
-		byID[h.value.Id] = h
-		if h.value.Slots > 0 {
-			ids.rings.mark(h.value.Ring)
-			rings[h.value.Ring] = true
+		d.ids.mark(h.value.Id)
+		if !d.ringMemory.mark(placeOf(h.value)) {
+			h.value.Slot, h.value.Slots = 0, 0 // the ring is gone: the next Upsert makes another
 		}
 	}
-	servers, err := d.servers()
-	if err != nil {
+	if d.servers, err = d.readServers(); err != nil {
 		return err
 	}
-	for _, s := range servers {
-		h := byID[s.Frontend]
-		if h == nil {
-			if err := d.freeServer(s); err != nil {
-				return err
-			}
-			continue
-		}
-		ids.servers.mark(s.id)
-		h.servers[serverAddr(s.balancerServer)] = s
-	}
-	if err := d.clearRings(rings); err != nil {
+	if err := d.mendMembers(frontends); err != nil {
 		return err
 	}
-	if err := d.mendVIPs(frontends, vips); err != nil {
+	if err := d.learnChains(frontends); err != nil {
 		return err
 	}
-	d.held, d.ids, d.stale = frontends, ids, false
+	if err := d.mendVIPs(frontends, wholes); err != nil {
+		return err
+	}
+	if err := d.recountNAT(frontends); err != nil {
+		return err
+	}
+	d.held, d.stale = frontends, false
 	return nil
 }
 
-// frontends reads the frontends, with no servers yet, and the VIPs that have an
-// entry of their own.
-func (d *DataPlane) frontends() (all map[service.Key]*held, vips map[netip.Addr]bool, err error) {
-	all, vips = map[service.Key]*held{}, map[netip.Addr]bool{}
-	var key balancerFrontendKey
-	var value balancerFrontend
-	entries := d.kernel.Frontends.Iterate()
-	for entries.Next(&key, &value) {
-		k := fromKey(key)
-		if k == wholeAddress(k.VIP) {
-			vips[k.VIP] = true
-			continue
+// readFrontends reads the frontends, with no members yet, and the entries of
+// whole addresses.
+func (d *DataPlane) readFrontends() (map[service.Key]*held, map[netip.Addr]balancerFrontend, error) {
+	all, wholes := map[service.Key]*held{}, map[netip.Addr]balancerFrontend{}
+	add := func(k service.Key, v balancerFrontend) {
+		v.Ranges, v.Range = 0, 0
+		if v.Method != balancerMethodMETHOD_NONE {
+			all[k] = &held{key: k, value: v}
 		}
-		all[k] = &held{key: k, value: value, servers: map[netip.AddrPort]server{}}
 	}
-	if err := entries.Err(); err != nil {
+	err := readHash(d.kernel.Frontends, func(key balancerFrontendKey, v balancerFrontend) {
+		k := fromKey(key)
+		if isWhole(k) {
+			wholes[k.VIP] = v
+		}
+		add(k, v)
+	})
+	if err != nil {
 		return nil, nil, fmt.Errorf("xdp: read frontends: %w", err)
 	}
-	return all, vips, nil
+	for addr, whole := range wholes {
+		for i := range whole.Ranges {
+			var r balancerPortRange
+			if err := d.kernel.PortRanges.Lookup(whole.Range+i, &r); err != nil {
+				return nil, nil, fmt.Errorf("xdp: read port ranges of %s: %w", addr, err)
+			}
+			add(service.Key{VIP: addr, Port: r.First, Last: r.Last, Protocol: service.Protocol(r.Proto)}, r.F)
+		}
+	}
+	return all, wholes, nil
 }
 
-// servers reads the servers in use.
-func (d *DataPlane) servers() ([]server, error) {
-	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
-	n, err := readArray(d.kernel.Servers, values)
+// memberEntry is what the kernel notes of a server of a frontend.
+type memberEntry struct {
+	server uint32
+	balancerMember
+}
+
+// readMembers reads them, by the frontend's id.
+func (d *DataPlane) readMembers() (map[uint32][]memberEntry, error) {
+	all := map[uint32][]memberEntry{}
+	err := readHash(d.kernel.Members, func(k balancerMemberKey, m balancerMember) {
+		all[k.Frontend] = append(all[k.Frontend], memberEntry{k.Server, m})
+	})
 	if err != nil {
-		return nil, fmt.Errorf("xdp: read servers: %w", err)
+		return nil, fmt.Errorf("xdp: read backends: %w", err)
 	}
-	var used []server
-	for id, s := range values[:n] {
-		if s.Used != 0 {
-			used = append(used, server{uint32(id), s})
-		}
-	}
-	return used, nil
+	return all, nil
 }
 
-// readArray fills values from an array map in one go and gives how many there
-// are.
-func readArray[T any](m *ebpf.Map, values []T) (int, error) {
-	keys := make([]uint32, len(values))
-	var cursor ebpf.MapBatchCursor
-	n, err := m.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, err
+// mendMembers gives the frontends their members, and frees the servers that
+// are no frontend's.
+func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
+	entries, err := d.readMembers()
+	if err != nil {
+		return err
 	}
-	return n, nil
+	byID := map[uint32]*held{}
+	for _, h := range frontends {
+		byID[h.value.Id] = h
+	}
+	for id, of := range entries {
+		h := byID[id]
+		for _, e := range of {
+			s := d.servers.byID[e.server]
+			// Those of another kind are of a change that was cut short.
+			if h == nil || s == nil || s.key.owner != ownerOf(h.value) {
+				if err := d.deleteMember(id, e.server); err != nil {
+					return fmt.Errorf("xdp: %w", err)
+				}
+				continue
+			}
+			s.members++
+			h.members = append(h.members, member{
+				server: s, weight: e.Weight, maxConns: e.MaxConns, since: int64(e.Since), held: e.Held != 0,
+			})
+		}
+	}
+	for _, h := range frontends {
+		slices.SortFunc(h.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
+	}
+	return d.mendServers()
 }
 
-// clearRings removes the rings that are not in use.
-func (d *DataPlane) clearRings(used map[uint32]bool) error {
-	for i := range d.kernel.Rings.MaxEntries() {
-		if used[i] {
+// mendServers sorts out the servers that are somebody's.
+func (d *DataPlane) mendServers() error {
+	t := &d.servers
+	for id, s := range t.byID {
+		if s.members > 0 {
+			t.numbers.mark(id)
+			t.byKey[s.key] = s
 			continue
 		}
-		var id uint32
-		err := d.kernel.Rings.Lookup(i, &id)
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			continue
-		}
-		if err == nil {
-			err = d.kernel.Rings.Delete(i)
-		}
-		if err != nil {
-			return fmt.Errorf("xdp: clear ring %d: %w", i, err)
+		delete(t.byID, id)
+		if err := d.endServer(s); err != nil {
+			return fmt.Errorf("xdp: %w", err)
 		}
 	}
 	return nil
 }
 
-// freeServer makes a number nobody's; the generation stays, for the next
-// owner to count on.
-func (d *DataPlane) freeServer(s server) error {
-	if err := d.kernel.Servers.Put(s.id, balancerServer{Generation: s.Generation}); err != nil {
-		return fmt.Errorf("xdp: free backend %s: %w", serverAddr(s.balancerServer), err)
+// learnChains reads which slots name which chains, and whom those name.
+func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
+	d.chains = newChainTable(uint32(d.config.MaxChains), d.grace)
+	var named []uint32
+	for _, h := range frontends {
+		if !hasChains(h.value) {
+			continue
+		}
+		for _, w := range d.ringMemory.at(placeOf(h.value)) {
+			if n := chainOf(w); d.chains.learn(n) {
+				named = append(named, n)
+			}
+		}
+	}
+	for _, n := range named {
+		var c balancerChain
+		if err := d.kernel.Chains.Lookup(n, &c); err != nil {
+			return fmt.Errorf("xdp: read chain %d: %w", n, err)
+		}
+		var owners chainOwners
+		at := 0
+		for _, e := range endpoints(c) {
+			if s := d.servers.byKey[serverKey{addr: e}]; s != nil && at < len(owners) {
+				owners[at] = s.id
+				at++
+			}
+		}
+		d.chains.know(n, owners)
 	}
 	return nil
 }
@@ -159,33 +197,30 @@ func (d *DataPlane) freeServer(s server) error {
 func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	frontends, _, err := d.frontends()
+	frontends, _, err := d.readFrontends()
 	if err != nil {
 		return nil, err
 	}
-	servers, err := d.servers()
+	servers, err := d.readServers()
 	if err != nil {
 		return nil, err
 	}
-	byID := map[uint32]*dataplane.Frontend{}
-	for _, h := range frontends {
-		byID[h.value.Id] = &dataplane.Frontend{
-			Key:       h.key,
-			Method:    nameOf(methods, h.value.Method),
-			Scheduler: nameOf(schedulers, h.value.Scheduler),
-			RingSize:  int(h.value.RingSize),
-		}
+	entries, err := d.readMembers()
+	if err != nil {
+		return nil, err
 	}
-	for _, s := range servers {
-		// What is not held yet belongs to a change that did not come about.
-		if f := byID[s.Frontend]; f != nil && s.Held != 0 {
-			f.Backends = append(f.Backends, service.Backend{Addr: serverAddr(s.balancerServer), Weight: s.Weight})
+	list := make([]dataplane.Frontend, 0, len(frontends))
+	for k, h := range frontends {
+		f := asked(h.value)
+		f.Key = k
+		for _, e := range entries[h.value.Id] {
+			// What is not held yet belongs to a change that did not come about.
+			if s := servers.byID[e.server]; s != nil && e.Held != 0 {
+				f.Backends = append(f.Backends, backendOf(s.key.addr, e.balancerMember))
+			}
 		}
-	}
-	var list []dataplane.Frontend
-	for _, f := range byID {
 		slices.SortFunc(f.Backends, service.Backend.Compare)
-		list = append(list, *f)
+		list = append(list, f)
 	}
 	slices.SortFunc(list, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
 	return list, nil

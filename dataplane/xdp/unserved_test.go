@@ -131,7 +131,7 @@ func TestNotServed(t *testing.T) {
 		must(t, d.Delete(f.Key))
 	}
 	n.judge(t, d, pass, notServed(t))
-	if _, vips, err := d.frontends(); err != nil || len(vips) != 0 {
+	if _, vips, err := d.readFrontends(); err != nil || len(vips) != 0 {
 		t.Errorf("left: %v, %v", vips, err)
 	}
 }
@@ -191,12 +191,15 @@ func TestDeathBesideTheVIP(t *testing.T) {
 	vip := frontendBefore.VIP
 	for name, damage := range map[string]func() error{
 		"not yet written": func() error { return d.removeVIP(vip) },
-		"not yet removed": func() error { return d.holdVIP(netip.MustParseAddr("10.9.9.9")) },
+		"not yet removed": func() error {
+			return d.kernel.Frontends.Put(toKey(wholeAddress(netip.MustParseAddr("10.9.9.9"))), balancerFrontend{})
+		},
 	} {
 		must(t, damage())
 		must(t, d.Close())
 		d = n.open(t, config())
-		if _, vips, err := d.frontends(); err != nil || len(vips) != 1 || !vips[vip] {
+		_, vips, err := d.readFrontends()
+		if _, has := vips[vip]; err != nil || len(vips) != 1 || !has {
 			t.Errorf("%s: the successor has %v, %v", name, vips, err)
 		}
 		if got := listed(t, d); got != show(frontendBefore) {

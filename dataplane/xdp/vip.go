@@ -1,68 +1,202 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/service"
 )
 
-// wholeAddress is the key of a VIP's own entry. Every VIP has one from its
-// first frontend to its last: by it the program knows what is sent to the VIP
-// but to no frontend, which it drops (bpf/balancer/unserved.h).
-func wholeAddress(vip netip.Addr) service.Key { return service.Key{VIP: vip} }
+// vip is an address that frontends have. From its first frontend to its last
+// it has an entry of its own, the whole address's: by it the program knows what
+// is sent to the VIP but to no frontend, and where its port ranges stand.
+type vip struct {
+	ports  int     // frontends of one port
+	whole  *held   // that of the whole address, or nil
+	ranges []*held // as they lie in port_ranges: the first that fits has a packet
+	place  extent  // of them there
+}
 
-func (d *DataPlane) holdVIP(vip netip.Addr) error {
-	entry := balancerFrontend{Method: balancerMethodMETHOD_NONE}
-	if err := d.kernel.Frontends.Put(toKey(wholeAddress(vip)), entry); err != nil {
-		return fmt.Errorf("write VIP %s: %w", vip, err)
+func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.ranges) == 0 }
+
+// with gives v as it is when h is among its frontends, where a frontend of that
+// key is new to it or takes the place of the one that it has.
+func (v *vip) with(h *held, fresh bool) *vip {
+	w := *v
+	switch {
+	case isWhole(h.key):
+		w.whole = h
+	case h.key.Range():
+		w = *v.without(h.key)
+		at, _ := slices.BinarySearchFunc(w.ranges, h, compareRanges)
+		w.ranges = slices.Insert(w.ranges, at, h)
+	case fresh:
+		w.ports++
 	}
+	return &w
+}
+
+// compareRanges puts a protocol's every port behind its ranges.
+func compareRanges(a, b *held) int {
+	return cmp.Or(-cmp.Compare(min(a.key.Port, 1), min(b.key.Port, 1)), a.key.Compare(b.key))
+}
+
+// without gives v as it is when it has its frontend of that key no longer.
+func (v *vip) without(k service.Key) *vip {
+	w := *v
+	switch {
+	case isWhole(k):
+		w.whole = nil
+	case k.Range():
+		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *held) bool { return h.key == k })
+	default:
+		w.ports--
+	}
+	return &w
+}
+
+// entry gives the whole address's.
+func (v *vip) entry() (e balancerFrontend) {
+	if v.whole != nil {
+		e = v.whole.value
+	}
+	e.Ranges, e.Range = v.place.n, v.place.first
+	return e
+}
+
+// putVIP makes the program see a VIP with other frontends than before: its
+// ranges are written aside, and its entry takes them into use. The place of the
+// old ones rests.
+func (d *DataPlane) putVIP(addr netip.Addr, before, after *vip) (err error) {
+	if !slices.Equal(before.ranges, after.ranges) {
+		if after.place, err = d.takeRanges(uint32(len(after.ranges))); err != nil {
+			return err
+		}
+		if err := d.writeRanges(before, after); err != nil {
+			return err
+		}
+	}
+	e := after.entry()
+	if after.whole != nil {
+		e.Turn = d.turnOf(wholeAddress(addr))
+	}
+	if err := d.kernel.Frontends.Put(toKey(wholeAddress(addr)), e); err != nil {
+		return fmt.Errorf("write VIP %s: %w", addr, err)
+	}
+	if before.place != after.place {
+		d.ranges.giveBack(before.place)
+	}
+	if d.vips[addr] == nil {
+		d.bits.set(addr)
+	}
+	d.vips[addr] = after
 	return nil
 }
 
-// releaseVIP removes the entry of a VIP that no frontend has any more.
-func (d *DataPlane) releaseVIP(vip netip.Addr) error {
-	for k := range d.held {
-		if k.VIP == vip {
-			return nil
-		}
+// dropVIP removes the entry of a VIP that no frontend has any more.
+func (d *DataPlane) dropVIP(addr netip.Addr, before *vip) error {
+	d.bits.clear(addr)
+	if err := d.removeVIP(addr); err != nil {
+		return err
 	}
-	return d.removeVIP(vip)
+	d.ranges.giveBack(before.place)
+	delete(d.vips, addr)
+	return nil
 }
 
-func (d *DataPlane) removeVIP(vip netip.Addr) error {
-	err := d.kernel.Frontends.Delete(toKey(wholeAddress(vip)))
+func (d *DataPlane) removeVIP(addr netip.Addr) error {
+	err := d.kernel.Frontends.Delete(toKey(wholeAddress(addr)))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove VIP %s: %w", vip, err)
+		return fmt.Errorf("remove VIP %s: %w", addr, err)
 	}
 	return nil
 }
 
-// mendVIPs sees that just the VIPs of these frontends have an entry; have says
-// which do.
-func (d *DataPlane) mendVIPs(frontends map[service.Key]*held, have map[netip.Addr]bool) error {
-	wanted := map[netip.Addr]bool{}
-	for k := range frontends {
-		wanted[k.VIP] = true
+func (d *DataPlane) takeRanges(n uint32) (extent, error) {
+	if n == 0 {
+		return extent{}, nil
 	}
-	for vip := range wanted {
-		if have[vip] {
+	if e, ok := d.ranges.take(n); ok {
+		return e, nil
+	}
+	if len(d.ranges.resting) > 0 {
+		if err := d.grace(); err != nil {
+			return extent{}, err
+		}
+		if e, ok := d.ranges.take(n); ok {
+			return e, nil
+		}
+	}
+	return extent{}, fmt.Errorf("no room for %d port ranges in a row (MaxFrontends)", n)
+}
+
+// writeRanges writes a VIP's ranges where after has them; those that stay keep
+// their turns.
+func (d *DataPlane) writeRanges(before, after *vip) error {
+	turns := map[uint32]uint32{}
+	for i := range before.place.n {
+		var old balancerPortRange
+		if err := d.kernel.PortRanges.Lookup(before.place.first+i, &old); err != nil {
+			return fmt.Errorf("read port ranges: %w", err)
+		}
+		turns[old.F.Id] = old.F.Turn
+	}
+	for i, h := range after.ranges {
+		r := balancerPortRange{First: h.key.Port, Last: h.key.Last, Proto: uint8(h.key.Protocol), F: h.value}
+		r.F.Turn = turns[h.value.Id]
+		if err := d.kernel.PortRanges.Put(after.place.first+uint32(i), r); err != nil {
+			return fmt.Errorf("write port ranges: %w", err)
+		}
+	}
+	return nil
+}
+
+// turnOf reads whose turn it is at a frontend that the program may be counting
+// on.
+func (d *DataPlane) turnOf(k service.Key) uint32 {
+	var now balancerFrontend
+	if d.kernel.Frontends.Lookup(toKey(k), &now) != nil {
+		return 0 // there is none yet
+	}
+	return now.Turn
+}
+
+// mendVIPs sees that just the VIPs of these frontends have an entry, that each
+// has all its ranges, and that just their bits and our own are set. have are the
+// entries of whole addresses that are there.
+func (d *DataPlane) mendVIPs(frontends map[service.Key]*held, have map[netip.Addr]balancerFrontend) error {
+	d.vips = map[netip.Addr]*vip{}
+	for k, h := range frontends {
+		v := d.vips[k.VIP]
+		if v == nil {
+			v = &vip{}
+		}
+		d.vips[k.VIP] = v.with(h, true)
+	}
+	d.ranges = extents{free: []extent{{0, d.kernel.PortRanges.MaxEntries()}}}
+	for addr, v := range d.vips {
+		if e, ok := have[addr]; ok {
+			v.place = extent{e.Range, e.Ranges}
+			d.ranges.mark(v.place)
 			continue
 		}
-		if err := d.holdVIP(vip); err != nil {
+		if err := d.kernel.Frontends.Put(toKey(wholeAddress(addr)), v.entry()); err != nil {
+			return fmt.Errorf("xdp: write VIP %s: %w", addr, err)
+		}
+	}
+	for addr := range have {
+		if d.vips[addr] != nil {
+			continue
+		}
+		if err := d.removeVIP(addr); err != nil {
 			return fmt.Errorf("xdp: %w", err)
 		}
 	}
-	for vip := range have {
-		if wanted[vip] {
-			continue
-		}
-		if err := d.removeVIP(vip); err != nil {
-			return fmt.Errorf("xdp: %w", err)
-		}
-	}
+	d.rebuildBits()
 	return nil
 }

@@ -3,50 +3,50 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
-// Upsert implements dataplane.DataPlane. Traffic sees the change in one step:
+// Upsert implements dataplane.DataPlane:
 //
-//  1. new servers are written, which no ring names yet;
-//  2. the new ring is written, beside the old one;
-//  3. the one step: the new ring takes the old one's place, or, where the
-//     method, the scheduler or the ring's size change, the frontend's own entry
-//     is replaced by one that names the new ring;
-//  4. what else is sent to the VIP is taken, weights are noted, and servers
-//     that are gone are freed.
+//  1. plan: numbers and room are found, in this process's memory only;
+//  2. write: what no packet can meet yet is written: new servers and chains, a
+//     ring that lies elsewhere than the old one;
+//  3. commit: traffic sees the change. Where only the ring changes, its slots
+//     are written in place, each in one go; else the frontend's entry is
+//     replaced, which names the new ring;
+//  4. settle: weights are noted, and what only the old one had is given back.
+//     It rests until no packet can be on its way that has looked it up.
 //
-// A failure up to the third step is undone; after it the frontend serves as
-// asked, and what is left to clear away is cleared by the next call.
+// A failure up to the third step leaves the frontend as it was; after it, it
+// serves as asked. What is left over in the kernel is cleared away by the next
+// call, which reads it anew.
 func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.check(f); err != nil {
 		return err
 	}
+	f.VIP = f.VIP.Unmap()
 	if err := d.heal(f.Key); err != nil {
 		return err
 	}
-	c, err := d.prepare(f)
-	if err == nil {
-		err = d.commit(c)
-	}
+	c, err := d.plan(f)
 	if err != nil {
-		d.stale = true
-		return errors.Join(fmt.Errorf("%s: %w", f.Key, err), d.undo(c))
-	}
-	if err := d.settle(c); err != nil {
-		d.stale = true
+		d.abandon(c)
 		return fmt.Errorf("%s: %w", f.Key, err)
+	}
+	for _, step := range []func(*change) error{d.write, d.commit, d.settle} {
+		if err := step(c); err != nil {
+			d.stale = true
+			return fmt.Errorf("%s: %w", f.Key, err)
+		}
 	}
 	return nil
 }
@@ -55,21 +55,11 @@ func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 // frontend as this process remembers it.
 func (d *DataPlane) heal(k service.Key) error {
 	if !d.stale {
-		k.VIP = k.VIP.Unmap()
-		var now balancerFrontend
-		err := d.kernel.Frontends.Lookup(toKey(k), &now)
-		h := d.held[k]
-		switch {
-		case err == nil && h != nil:
-			now.Turn = h.value.Turn
-			d.stale = now != h.value
-		case errors.Is(err, ebpf.ErrKeyNotExist):
-			d.stale = h != nil
-		case err == nil:
-			d.stale = true
-		default:
+		same, err := d.sameInKernel(k, d.held[k])
+		if err != nil {
 			return fmt.Errorf("%s: read frontend: %w", k, err)
 		}
+		d.stale = !same
 	}
 	if !d.stale {
 		return nil
@@ -77,313 +67,283 @@ func (d *DataPlane) heal(k service.Key) error {
 	return d.readLocked()
 }
 
-// check refuses what the program cannot do.
-func (d *DataPlane) check(f dataplane.Frontend) error {
-	if _, ok := methods[f.Method]; !ok {
-		return dataplane.Unsupported(f.Key, fmt.Sprintf("method %q", f.Method))
-	}
-	if _, ok := schedulers[f.Scheduler]; !ok {
-		return dataplane.Unsupported(f.Key, fmt.Sprintf("scheduler %q", f.Scheduler))
-	}
-	if f.Protocol != service.TCP && f.Protocol != service.UDP {
-		return dataplane.Unsupported(f.Key, "a protocol other than TCP and UDP")
-	}
-	if len(f.Backends) == 0 {
-		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
-	}
-	if f.RingSize < 0 || f.RingSize > math.MaxInt32 {
-		return fmt.Errorf("%s: ring size %d", f.Key, f.RingSize)
-	}
-	v4 := f.Backends[0].Addr.Addr().Unmap().Is4()
-	for _, b := range f.Backends {
-		if b.Addr.Addr().Unmap().Is4() != v4 {
-			return dataplane.Unsupported(f.Key, "backends of both families")
+// sameInKernel says whether the kernel holds a frontend, and its ring, just so.
+func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
+	if h == nil {
+		if k.Range() {
+			return true, nil // a range that nobody remembers is in no entry
 		}
+		var now balancerFrontend
+		err := d.kernel.Frontends.Lookup(toKey(k), &now)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return true, nil
+		}
+		return false, err
 	}
-	if f.Method != service.Tunnel && f.VIP.Unmap().Is4() != v4 {
-		return dataplane.Unsupported(f.Key, fmt.Sprintf("%s to backends of another family than the VIP's", f.Method))
+	now, err := d.entryInKernel(h)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
 	}
-	source, field := d.config.SourceV4, "SourceV4"
-	if !v4 {
-		source, field = d.config.SourceV6, "SourceV6"
+	if err != nil {
+		return false, err
 	}
-	if f.Method != service.DirectNAT && !source.IsValid() {
-		return dataplane.Unsupported(f.Key, fmt.Sprintf("%s to %s without an own address (%s)", f.Method, f.Backends[0].Addr, field))
+	if now.Turn, now.Ranges, now.Range = h.value.Turn, 0, 0; now != h.value {
+		return false, nil
 	}
-	return nil
+	return d.ringMemory.has(placeOf(h.value))
+}
+
+// entryInKernel reads a frontend's entry where it stands.
+func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
+	err = d.kernel.Frontends.Lookup(toKey(h.key), &now)
+	if err != nil || !h.key.Range() || isWhole(h.key) {
+		return now, err
+	}
+	at := slices.Index(d.vips[h.key.VIP].ranges, h)
+	if at < 0 || uint32(at) >= now.Ranges {
+		return now, ebpf.ErrKeyNotExist
+	}
+	var r balancerPortRange
+	if err := d.kernel.PortRanges.Lookup(now.Range+uint32(at), &r); err != nil {
+		return now, err
+	}
+	if r.First != h.key.Port || r.Last != h.key.Last || r.Proto != uint8(h.key.Protocol) {
+		return now, ebpf.ErrKeyNotExist
+	}
+	return r.F, nil
 }
 
 // change is an Upsert on its way.
 type change struct {
 	before *held // nil for a new frontend
 	after  *held
-	fresh  []server // in after, not in before
-	slots  []ring.Slot
-	inner  *ebpf.Map // the new ring; nil where it stays or there is none
+	// inPlace says that the new ring is written over the old one.
+	inPlace bool
+	words   []uint64 // the new ring
 }
 
-// prepare does everything that traffic does not see.
-func (d *DataPlane) prepare(f dataplane.Frontend) (*change, error) {
-	k := service.Key{VIP: f.VIP.Unmap(), Port: f.Port, Protocol: f.Protocol}
-	c := &change{before: d.held[k], after: &held{key: k, servers: map[netip.AddrPort]server{}}}
-	if err := d.number(c, f); err != nil {
+// plan finds numbers and room, and computes the ring.
+func (d *DataPlane) plan(f dataplane.Frontend) (*change, error) {
+	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}}
+	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
-	prev, err := d.readRing(c.before)
-	if err != nil {
-		return c, err
-	}
-	if c.slots, err = nextRing(prev, f, c.after.servers); err != nil {
-		return c, err
-	}
-	v := &c.after.value
-	v.Method, v.Scheduler = methods[f.Method], schedulers[f.Scheduler]
-	v.RingSize, v.Slots = uint32(f.RingSize), uint32(len(c.slots))
-	if err := d.placeRing(c, prev); err != nil {
-		return c, err
-	}
-	return c, d.writeServers(c.fresh)
-}
-
-// number gives the frontend and its new servers their ids.
-func (d *DataPlane) number(c *change, f dataplane.Frontend) (err error) {
-	known := map[netip.AddrPort]server{}
+	prev := d.readRing(c.before)
 	if c.before != nil {
-		c.after.value.Id, known = c.before.value.Id, c.before.servers
-	} else if c.after.value.Id, err = d.ids.frontends.take(); err != nil {
-		return err
-	} else if err := zeroCounts(d.kernel.FrontendCounts, c.after.value.Id); err != nil {
+		renumber(prev, c.before.members, c.after.members)
+	}
+	slots, err := ring.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
+	if err != nil {
+		return c, err
+	}
+	return c, d.place(c, prev, slots)
+}
+
+// number gives the frontend and its servers their ids.
+func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
+	v := &c.after.value
+	var known members
+	if c.before != nil {
+		v.Id, known = c.before.value.Id, c.before.members
+	} else if v.Id, err = d.ids.take(); err != nil {
+		v.Id = noID
 		return err
 	}
-	for _, b := range f.Backends {
+	c.after.members = make(members, 0, len(backends))
+	for _, b := range backends {
 		addr := netip.AddrPortFrom(b.Addr.Addr().Unmap(), b.Addr.Port())
-		s, ok := known[addr]
-		if !ok {
-			if s, err = d.newServer(addr, c.after.value.Id); err != nil {
-				return err
-			}
+		s, err := d.servers.take(serverKey{addr, ownerOf(*v)})
+		if err != nil {
+			return err
 		}
-		s.Weight = b.Weight
-		c.after.servers[addr] = s
-		if !ok {
-			c.fresh = append(c.fresh, s)
+		m := memberOf(b, s)
+		if old := known.find(addr); c.before == nil {
+			m.held = true // of a frontend that nobody knows yet
+			s.maxConns = m.maxConns
+		} else if old != nil {
+			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 		}
+		c.after.members = append(c.after.members, m)
 	}
+	slices.SortFunc(c.after.members, func(a, b member) int { return a.key.addr.Compare(b.key.addr) })
 	return nil
 }
 
-// newServer takes a number; what its last owner left is voided.
-func (d *DataPlane) newServer(addr netip.AddrPort, frontend uint32) (server, error) {
-	id, err := d.ids.servers.take()
-	if err != nil {
-		return server{}, err
-	}
-	var last balancerServer
-	if err := d.kernel.Servers.Lookup(id, &last); err != nil {
-		return server{}, fmt.Errorf("read backend %d: %w", id, err)
-	}
-	if err := zeroCounts(d.kernel.ServerCounts, id); err != nil {
-		return server{}, err
-	}
-	return server{id, balancerServer{
-		Addr: toAddr(addr.Addr()), Port: netorder.Port(addr.Port()), Frontend: frontend,
-		Generation: last.Generation + 1, Used: 1,
-	}}, nil
-}
-
-func (d *DataPlane) writeServers(servers []server) error {
-	for _, s := range servers {
-		if err := d.kernel.Servers.Put(s.id, s.balancerServer); err != nil {
-			return fmt.Errorf("write backend %s: %w", serverAddr(s.balancerServer), err)
-		}
-	}
-	return nil
-}
-
-// nextRing asks for the ring that follows prev.
-func nextRing(prev []ring.Slot, f dataplane.Frontend, servers map[netip.AddrPort]server) ([]ring.Slot, error) {
-	var members []ring.Member
-	for addr, s := range servers {
-		members = append(members, ring.Member{ID: s.id, Addr: addr, Weight: s.Weight})
-	}
-	slices.SortFunc(members, func(a, b ring.Member) int { return a.Addr.Compare(b.Addr) })
-	if f.Scheduler == service.RoundRobin {
-		return ring.RoundRobin(members), nil
-	}
-	return ring.Maglev(prev, f.RingSize, members)
-}
-
-// readRing reads a frontend's ring from the kernel.
-func (d *DataPlane) readRing(h *held) ([]ring.Slot, error) {
-	if h == nil || h.value.Slots == 0 {
-		return nil, nil
-	}
-	var inner *ebpf.Map
-	err := d.kernel.Rings.Lookup(h.value.Ring, &inner)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read ring: %w", err)
-	}
-	defer inner.Close()
-	values := make([]balancerRingSlot, h.value.Slots)
-	n, err := readArray(inner, values)
-	if err != nil {
-		return nil, fmt.Errorf("read ring: %w", err)
-	}
-	slots := make([]ring.Slot, n)
-	for i, v := range values[:n] {
-		slots[i] = ring.Slot{First: v.First, Second: v.Second}
-	}
-	return slots, nil
-}
-
-// placeRing says which place of rings the frontend has and writes the new ring,
-// if there is to be one.
-func (d *DataPlane) placeRing(c *change, prev []ring.Slot) (err error) {
-	if c.inPlace() {
-		c.after.value.Ring = c.before.value.Ring
-		if slices.Equal(c.slots, prev) {
+// place finds room for the ring: where the old one is, if nothing else about
+// the frontend changes.
+func (d *DataPlane) place(c *change, prev, slots []ring.Slot) error {
+	v := &c.after.value
+	v.Slots = uint32(len(slots))
+	if c.before != nil && v.Slots == c.before.value.Slots {
+		was := c.before.value
+		v.Segment, v.Slot, v.Turn = was.Segment, was.Slot, was.Turn
+		if now := d.ringMemory.at(placeOf(was)); *v == was && now != nil {
+			c.inPlace = true
+			c.words = d.layRing(c.after, prev, slots, now)
 			return nil
 		}
-	} else if len(c.slots) == 0 {
-		return nil
-	} else if c.after.value.Ring, err = d.ids.rings.take(); err != nil {
+	}
+	p, err := d.takePlace(v.Slots)
+	if err != nil {
 		return err
 	}
-	c.inner, err = d.newRing(c.slots)
-	return err
+	v.Segment, v.Slot = p.segment, p.first
+	c.words = d.layRing(c.after, prev, slots, nil)
+	return nil
 }
 
-// inPlace says that the new ring can take the old one's place, because nothing
-// else about the frontend changes.
-func (c *change) inPlace() bool {
-	if c.before == nil || len(c.slots) == 0 {
-		return false
+// takePlace finds room for so many slots, which it makes where there is none.
+func (d *DataPlane) takePlace(n uint32) (place, error) {
+	if n == 0 {
+		return place{}, nil
 	}
-	b, a := c.before.value, c.after.value
-	return b.Method == a.Method && b.Scheduler == a.Scheduler && b.RingSize == a.RingSize && b.Slots == a.Slots
+	p, ok := d.ringMemory.take(n)
+	if !ok && d.ringMemory.resting() {
+		if err := d.grace(); err != nil {
+			return p, err
+		}
+		p, ok = d.ringMemory.take(n)
+	}
+	if !ok {
+		if err := d.ringMemory.grow(); err != nil {
+			return p, err
+		}
+		p, _ = d.ringMemory.take(n)
+	}
+	return p, nil
 }
 
-// newRing makes a ring that no frontend has yet.
-func (d *DataPlane) newRing(slots []ring.Slot) (*ebpf.Map, error) {
-	spec := d.ring.Copy()
-	spec.Name = "ring"
-	spec.MaxEntries = uint32(len(slots))
-	m, err := ebpf.NewMap(spec)
-	if err != nil {
-		return nil, fmt.Errorf("make ring of %d slots: %w", len(slots), err)
+// noID is of a frontend that has got none.
+const noID = ^uint32(0)
+
+// abandon gives back what a plan has taken that came to nothing.
+func (d *DataPlane) abandon(c *change) {
+	v := c.after.value
+	if c.before == nil && v.Id != noID {
+		d.ids.giveBack(v.Id)
 	}
-	keys := make([]uint32, len(slots))
-	values := make([]balancerRingSlot, len(slots))
-	for i, s := range slots {
-		keys[i] = uint32(i)
-		values[i] = balancerRingSlot{First: s.First, Second: s.Second}
+	for _, m := range c.after.members {
+		d.servers.release(m.server)
 	}
-	if _, err := m.BatchUpdate(keys, values, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("fill ring of %d slots: %w", len(slots), err), m.Close())
+}
+
+// write writes what no packet can meet yet.
+func (d *DataPlane) write(c *change) error {
+	v := c.after.value
+	if c.before == nil {
+		if err := zeroCPUs[balancerCounts](d.kernel.FrontendCounts, v.Id); err != nil {
+			return err
+		}
 	}
-	return m, nil
+	if err := d.writeFresh(); err != nil {
+		return err
+	}
+	if err := d.chains.write(d.kernel.Chains, d.servers.addrOf); err != nil {
+		return err
+	}
+	fresh := []member(c.after.members)
+	if c.before != nil {
+		fresh = slices.DeleteFunc(slices.Clone(fresh), func(m member) bool {
+			old := c.before.members.find(m.key.addr)
+			return old != nil && old.id == m.id
+		})
+	}
+	if err := d.writeMembers(v.Id, fresh); err != nil {
+		return err
+	}
+	if !c.inPlace {
+		d.ringMemory.write(placeOf(v), c.words)
+	}
+	return nil
 }
 
 // commit makes traffic see the change.
 func (d *DataPlane) commit(c *change) error {
-	if c.inner != nil {
-		if err := d.kernel.Rings.Put(c.after.value.Ring, c.inner); err != nil {
-			return fmt.Errorf("put ring in place: %w", err)
-		}
-	}
-	if c.inPlace() {
+	k := c.after.key
+	before := d.vips[k.VIP]
+	if c.inPlace {
+		d.vips[k.VIP] = before.with(c.after, c.before == nil)
+		d.releaseChains(c.after.value, d.ringMemory.write(placeOf(c.after.value), c.words))
 		return nil
 	}
-	key := toKey(c.after.key)
-	var now balancerFrontend
-	if err := d.kernel.Frontends.Lookup(key, &now); err == nil {
-		c.after.value.Turn = now.Turn
+	if err := d.countNAT(c.after, 1); err != nil {
+		return err
 	}
-	if err := d.kernel.Frontends.Put(key, c.after.value); err != nil {
+	if before == nil {
+		before = &vip{}
+	}
+	if k.Range() {
+		return d.putVIP(k.VIP, before, before.with(c.after, c.before == nil))
+	}
+	c.after.value.Turn = d.turnOf(k)
+	if err := d.kernel.Frontends.Put(toKey(k), c.after.value); err != nil {
 		return fmt.Errorf("write frontend: %w", err)
 	}
+	if c.before != nil {
+		return nil
+	}
+	if before.empty() {
+		return d.putVIP(k.VIP, before, before.with(c.after, c.before == nil))
+	}
+	d.vips[k.VIP] = before.with(c.after, c.before == nil)
 	return nil
 }
 
-// await returns when no packet is on its way any more that began before the
-// commit. The kernel waits so after a change to a map of maps, so the ring is
-// put where it already is (kernel/bpf/syscall.c, maybe_wait_bpf_programs).
-func (d *DataPlane) await(c *change) error {
-	if c.inner == nil || c.inPlace() {
-		return nil
-	}
-	return d.kernel.Rings.Put(c.after.value.Ring, c.inner)
-}
-
-// undo takes back what prepare did. What it cannot take back is found by the
-// next reading.
-func (d *DataPlane) undo(c *change) error {
-	var errs []error
-	for _, s := range c.fresh {
-		errs = append(errs, d.freeServer(s))
-	}
-	if c.inner != nil {
-		errs = append(errs, c.inner.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// settle notes what traffic already sees, and clears away what it does not see
-// any more.
+// settle notes what traffic already sees, and gives back what it sees no more.
 func (d *DataPlane) settle(c *change) error {
-	if c.inner != nil {
-		defer c.inner.Close()
-	}
-	after := make([]server, 0, len(c.after.servers))
-	for addr, s := range c.after.servers {
-		s.Held = 1
-		c.after.servers[addr] = s
-		after = append(after, s)
-	}
-	if err := d.writeServers(after); err != nil {
-		return err
-	}
 	d.held[c.after.key] = c.after
-	if err := d.holdVIP(c.after.key.VIP); err != nil {
-		return err
-	}
 	if c.before == nil {
 		return nil
 	}
-	if err := d.await(c); err != nil {
-		return err
-	}
-	return d.clear(c)
-}
-
-// clear frees what only the frontend of before has.
-func (d *DataPlane) clear(c *change) error {
-	b, a := c.before.value, c.after.value
-	if b.Slots > 0 && (a.Slots == 0 || b.Ring != a.Ring) {
-		if err := d.freeRing(b.Ring); err != nil {
-			return err
-		}
-	}
-	for addr, s := range c.before.servers {
-		if _, stays := c.after.servers[addr]; stays {
+	var changed []member
+	for i := range c.after.members {
+		m := &c.after.members[i]
+		if m.held {
 			continue
 		}
-		if err := d.freeServer(s); err != nil {
+		m.held = true
+		changed = append(changed, *m)
+		if m.key.owner != 0 && m.server.maxConns != m.maxConns {
+			m.server.maxConns = m.maxConns
+			if err := d.writeServer(m.server); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.writeMembers(c.after.value.Id, changed); err != nil {
+		return err
+	}
+	if !c.inPlace {
+		d.releaseRing(c.before)
+		if err := d.countNAT(c.before, -1); err != nil {
 			return err
 		}
-		d.ids.servers.giveBack(s.id)
 	}
-	return nil
+	return d.releaseMembers(c.before, c.after.members)
 }
 
-func (d *DataPlane) freeRing(index uint32) error {
-	if err := d.kernel.Rings.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove ring: %w", err)
+// releaseRing gives a frontend's ring back.
+func (d *DataPlane) releaseRing(h *held) {
+	p := placeOf(h.value)
+	d.releaseChains(h.value, d.ringMemory.at(p))
+	d.ringMemory.giveBack(p)
+}
+
+// releaseMembers takes its servers from a frontend that has these after it, and
+// ends those that no other one has.
+func (d *DataPlane) releaseMembers(h *held, after members) error {
+	for _, m := range h.members {
+		if now := after.find(m.key.addr); now == nil || now.id != m.id {
+			if err := d.deleteMember(h.value.Id, m.id); err != nil {
+				return err
+			}
+		}
+		if d.servers.release(m.server) {
+			if err := d.endServer(m.server); err != nil {
+				return err
+			}
+		}
 	}
-	d.ids.rings.giveBack(index)
 	return nil
 }
 
@@ -391,10 +351,10 @@ func (d *DataPlane) freeRing(index uint32) error {
 func (d *DataPlane) Delete(k service.Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	k.VIP = k.VIP.Unmap()
 	if err := d.heal(k); err != nil {
 		return err
 	}
-	k.VIP = k.VIP.Unmap()
 	h := d.held[k]
 	if h == nil {
 		return nil
@@ -407,26 +367,45 @@ func (d *DataPlane) Delete(k service.Key) error {
 }
 
 // remove takes the frontend's entry first, so that what it names is no longer
-// used when it goes.
+// looked up when it goes.
 func (d *DataPlane) remove(h *held) error {
-	if err := d.kernel.Frontends.Delete(toKey(h.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
+	before := d.vips[h.key.VIP]
+	after := before.without(h.key)
+	if !h.key.Range() {
+		if err := d.kernel.Frontends.Delete(toKey(h.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
 	}
 	delete(d.held, h.key)
-	if err := d.releaseVIP(h.key.VIP); err != nil {
+	switch {
+	case after.empty():
+		if err := d.dropVIP(h.key.VIP, before); err != nil {
+			return err
+		}
+	case h.key.Range():
+		if err := d.putVIP(h.key.VIP, before, after); err != nil {
+			return err
+		}
+	default:
+		d.vips[h.key.VIP] = after
+	}
+	d.releaseRing(h)
+	if err := d.countNAT(h, -1); err != nil {
 		return err
 	}
-	if h.value.Slots > 0 {
-		if err := d.freeRing(h.value.Ring); err != nil {
-			return err
-		}
+	d.ids.giveBack(h.value.Id)
+	return d.releaseMembers(h, nil)
+}
+
+// grace waits until no packet is on its way any more that began before, and
+// wakes all that rests.
+func (d *DataPlane) grace() error {
+	if err := d.ringMemory.wait(); err != nil {
+		return err
 	}
-	for _, s := range h.servers {
-		if err := d.freeServer(s); err != nil {
-			return err
-		}
-		d.ids.servers.giveBack(s.id)
-	}
-	d.ids.frontends.giveBack(h.value.Id)
-	return nil
+	d.ids.wake()
+	d.servers.numbers.wake()
+	d.chains.numbers.wake()
+	d.ranges.wake()
+	return d.ringMemory.wake()
 }

@@ -2,7 +2,9 @@ package xdp
 
 import (
 	"fmt"
+	mathbits "math/bits"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,33 +14,58 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// state is what the kernel holds: as listed, and how many numbers are in use,
-// which shows what was left behind.
+// state is what the kernel holds: as listed, and how much of what there is is in
+// use, which shows what was left behind.
 func state(t *testing.T, d *DataPlane) string {
 	t.Helper()
 	list, err := d.List()
 	must(t, err)
-	servers, err := d.servers()
+	servers, err := d.readServers()
 	must(t, err)
-	rings := 0
-	for i := range d.kernel.Rings.MaxEntries() {
-		var id uint32
-		if d.kernel.Rings.Lookup(i, &id) == nil {
-			rings++
+	entries, err := d.readMembers()
+	must(t, err)
+	members := 0
+	for _, of := range entries {
+		members += len(of)
+	}
+	_, vips, err := d.readFrontends()
+	must(t, err)
+	bits := 0
+	for _, w := range d.bits.words {
+		bits += mathbits.OnesCount64(w)
+	}
+	return fmt.Sprintf("%s VIPs %d bits %d servers %d members %d slots %d ranges %d", show(list...), len(vips), bits,
+		len(servers.byID), members, takenSlots(d), d.kernel.PortRanges.MaxEntries()-unused(d.ranges))
+}
+
+// takenSlots counts the slots that some frontend has.
+func takenSlots(d *DataPlane) (n uint32) {
+	for _, s := range d.ringMemory.segments {
+		if s != nil {
+			n += uint32(len(s.words)) - unused(s.extents)
 		}
 	}
-	_, vips, err := d.frontends()
-	must(t, err)
-	return fmt.Sprintf("%s VIPs %d servers %d rings %d", show(list...), len(vips), len(servers), rings)
+	return n
+}
+
+// unused counts the places that are free or rest.
+func unused(x extents) (n uint32) {
+	for _, e := range slices.Concat(x.free, x.resting) {
+		n += e.n
+	}
+	return n
 }
 
 // show prints whole frontends, not only their keys, as fmt would by itself.
 func show(list ...dataplane.Frontend) string {
 	var all []string
 	for _, f := range list {
-		s := fmt.Sprintf("%s %s %s %d:", f.Key, f.Method, f.Scheduler, f.RingSize)
+		s := fmt.Sprintf("%s %s %s %s %d %q %s:", f.Key, f.Method, f.Encapsulation, f.Scheduler, f.RingSize, f.Survival, f.Affinity)
 		for _, b := range f.Backends {
 			s += fmt.Sprintf(" %s*%d", b.Addr, b.Weight)
+			if b.MaxConns > 0 || !b.Since.IsZero() {
+				s += fmt.Sprintf("(%d, %s)", b.MaxConns, b.Since.UTC())
+			}
 		}
 		all = append(all, s)
 	}
@@ -90,8 +117,8 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 		"MaxBackends":      frontend(service.Tunnel, vips[false], service.TCP, "172.16.6.1:1", "172.16.6.2:1"),
 		"no backends":      with(func(f *dataplane.Frontend) { f.Backends = nil }),
 		"nat44":            with(func(f *dataplane.Frontend) { f.Method = "nat44" }),
-		"lc":               with(func(f *dataplane.Frontend) { f.Scheduler = "lc" }),
-		"protocol":         with(func(f *dataplane.Frontend) { f.Protocol = 132 }),
+		"lblc":             with(func(f *dataplane.Frontend) { f.Scheduler = "lblc" }),
+		"protocol(1)":      with(func(f *dataplane.Frontend) { f.Protocol = 1 }),
 		"another family":   frontend(service.FullNAT, vips[false], service.TCP, servers[true]),
 		"of both families": frontend(service.Tunnel, vips[false], service.TCP, servers[true], servers[false]),
 		"ring size":        with(func(f *dataplane.Frontend) { f.RingSize = -1 }),
@@ -169,7 +196,7 @@ func TestFaults(t *testing.T) {
 		d.Delete(frontendBefore.Key) // may or may not fail
 		*m = whole
 		must(t, d.Delete(frontendBefore.Key))
-		if got := state(t, d); got != " VIPs 0 servers 0 rings 0" {
+		if got := state(t, d); got != " VIPs 0 bits 2 servers 0 members 0 slots 0 ranges 0" {
 			t.Errorf("delete, %s broken: leaves %s", name, got)
 		}
 	}
@@ -188,8 +215,9 @@ func TestDeathInTheMiddle(t *testing.T) {
 				upsert(t, d, frontendBefore)
 				oldList, oldWhere := listed(t, d), where(t, n, d)
 
-				c, err := d.prepare(next)
+				c, err := d.plan(next)
 				must(t, err)
+				must(t, d.write(c))
 				if committed {
 					must(t, d.commit(c))
 				}
@@ -230,7 +258,7 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 	if got := state(t, d); got != held {
 		t.Errorf("holds\n %s\nheld\n %s", got, held)
 	}
-	must(t, d.kernel.Rings.Delete(d.held[frontendBefore.Key].value.Ring))
+	must(t, d.kernel.Rings.Delete(d.held[frontendBefore.Key].value.Segment))
 	upsert(t, d, frontendBefore)
 	if got := where(t, n, d); got != went {
 		t.Error("the ring did not come back")
@@ -238,7 +266,9 @@ func TestHealsWhatWasRemoved(t *testing.T) {
 }
 
 func TestNumbersAreGivenBack(t *testing.T) {
-	p := newPool("things", 1, 4)
+	var p pool
+	roused := 0
+	p = newPool("things", 1, 4, func() error { roused++; p.wake(); return nil })
 	take := func(want uint32) {
 		t.Helper()
 		if got, err := p.take(); err != nil || got != want {
@@ -248,11 +278,19 @@ func TestNumbersAreGivenBack(t *testing.T) {
 	p.mark(2)
 	take(1)
 	take(3)
-	if _, err := p.take(); err == nil || !strings.Contains(err.Error(), "3 things") {
-		t.Errorf("a fourth: %v", err)
+	if _, err := p.take(); err == nil || !strings.Contains(err.Error(), "3 things") || roused != 0 {
+		t.Errorf("a fourth: %v, roused %d times", err, roused)
+	}
+	p.giveBack(3)
+	p.giveBack(2)
+	take(2) // only now is there need to wait
+	if roused != 1 {
+		t.Errorf("roused %d times", roused)
 	}
 	p.giveBack(1)
-	p.giveBack(2)
+	take(3)
 	take(1)
-	take(2)
+	if roused != 2 {
+		t.Errorf("roused %d times", roused)
+	}
 }

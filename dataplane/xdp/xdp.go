@@ -7,11 +7,9 @@ package xdp
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -22,17 +20,25 @@ import (
 // DataPlane is the XDP data plane. Counters and Describe may be called from
 // any goroutine, the other methods from one.
 type DataPlane struct {
-	config  Config
-	pins    *bpffs.Dir
-	kernel  balancerObjects
-	links   map[string]link.Link // by interface
-	reasons []string             // of drops, by number
-	ring    *ebpf.MapSpec        // of any size
+	config   Config
+	pins     *bpffs.Dir
+	kernel   balancerObjects
+	links    map[string]link.Link // by interface
+	reasons  []string             // of drops, by number
+	settings balancerSettings     // as the program has them
+	steps    string               // the pin of the program's table
 
-	mu       sync.Mutex
-	attached []string // for Describe
-	held     map[service.Key]*held
-	ids      ids
+	mu         sync.Mutex
+	attached   []string // for Describe
+	held       map[service.Key]*held
+	vips       map[netip.Addr]*vip
+	bits       vipBits
+	ids        pool // of frontends
+	servers    serverTable
+	chains     chainTable
+	ringMemory ringMemory
+	ranges     extents // of port_ranges
+	nats       int     // frontends of the method nat
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -75,10 +81,10 @@ func (d *DataPlane) open() error {
 	if err := d.read(); err != nil {
 		return err
 	}
-	if err := d.SetSources(d.config.SourceV4, d.config.SourceV6); err != nil {
+	if err := d.attach(); err != nil {
 		return err
 	}
-	return d.attach()
+	return d.unpinOldSteps()
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -89,15 +95,13 @@ func (d *DataPlane) SetSources(v4, v6 netip.Addr) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	set := balancerSettings{
-		Layout: balancerLayoutLAYOUT,
-		Own4:   toAddr(v4), Own6: toAddr(v6),
-		PortFirst: d.config.Ports.First, PortCount: d.config.Ports.Last - d.config.Ports.First + 1,
-	}
-	if err := d.kernel.Settings.Put(uint32(0), set); err != nil {
-		return fmt.Errorf("xdp: write settings: %w", err)
+	next := d.settings
+	next.Own4.Word, next.Own6.Word = toAddr(v4).Word, toAddr(v6).Word
+	if err := d.putSettings(next); err != nil {
+		return err
 	}
 	d.config.SourceV4, d.config.SourceV6 = v4, v6
+	d.rebuildBits()
 	return nil
 }
 
@@ -107,8 +111,13 @@ func (d *DataPlane) Close() error {
 	for _, l := range d.links {
 		errs = append(errs, l.Close())
 	}
-	errs = append(errs, d.kernel.Close(), d.pins.Close())
+	errs = append(errs, d.letGo(), d.pins.Close())
 	return errors.Join(errs...)
+}
+
+// letGo closes what is the kernel's.
+func (d *DataPlane) letGo() error {
+	return errors.Join(d.bits.close(), d.ringMemory.close(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
@@ -118,6 +127,6 @@ func (d *DataPlane) Detach() error {
 	for _, l := range d.links {
 		errs = append(errs, endLink(l))
 	}
-	errs = append(errs, d.kernel.Close(), d.pins.RemoveAll())
+	errs = append(errs, d.letGo(), d.pins.RemoveAll())
 	return errors.Join(errs...)
 }

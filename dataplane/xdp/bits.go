@@ -1,0 +1,86 @@
+package xdp
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/schedule"
+)
+
+// vipBits says which addresses may be VIPs or our own: where an address's bit
+// is clear, the program looks no further.
+type vipBits struct {
+	words  []uint64 // the kernel's
+	counts map[uint32]int
+}
+
+func (b *vipBits) open(m *ebpf.Map) error {
+	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("xdp: map vip_bits into memory: %w", err)
+	}
+	b.words = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	b.counts = map[uint32]int{}
+	return nil
+}
+
+// bitOf gives an address's place: VIP_BITS_SHIFT in bpf/balancer/maps.h.
+func (b *vipBits) bitOf(a netip.Addr) uint32 {
+	return uint32(uint64(schedule.AddrHash(a)) * uint64(len(b.words)*64) >> 32)
+}
+
+func (b *vipBits) set(a netip.Addr) {
+	bit := b.bitOf(a)
+	b.counts[bit]++
+	atomic.OrUint64(&b.words[bit/64], 1<<(bit%64))
+}
+
+func (b *vipBits) clear(a netip.Addr) {
+	bit := b.bitOf(a)
+	if b.counts[bit]--; b.counts[bit] > 0 {
+		return
+	}
+	delete(b.counts, bit)
+	atomic.AndUint64(&b.words[bit/64], ^uint64(1<<(bit%64)))
+}
+
+// replace makes the bits those of these addresses, and no others; a bit that is
+// to stay is never clear.
+func (b *vipBits) replace(all []netip.Addr) {
+	counts, words := map[uint32]int{}, make([]uint64, len(b.words))
+	for _, a := range all {
+		bit := b.bitOf(a)
+		counts[bit]++
+		words[bit/64] |= 1 << (bit % 64)
+	}
+	b.counts = counts
+	for i, w := range words {
+		if b.words[i] != w {
+			atomic.StoreUint64(&b.words[i], w)
+		}
+	}
+}
+
+func (b *vipBits) close() error {
+	if b.words == nil {
+		return nil
+	}
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b.words))), len(b.words)*8)
+	b.words = nil
+	return unix.Munmap(memory)
+}
+
+// rebuildBits makes the bits those of all VIPs and of our own addresses.
+func (d *DataPlane) rebuildBits() {
+	var all []netip.Addr
+	for addr := range d.vips {
+		all = append(all, addr)
+	}
+	all = append(all, d.config.ownAddresses()...)
+	d.bits.replace(all)
+}

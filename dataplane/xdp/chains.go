@@ -1,0 +1,187 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane/ring"
+)
+
+// chainOwners are the servers that a chain names, in its order, with zeros at
+// the end.
+type chainOwners = [ring.Depth]ring.ID
+
+// chainTable keeps each chain once, however many slots name it. Where it is
+// full, slots get shorter chains, or none.
+type chainTable struct {
+	numbers pool
+	byOwner map[chainOwners]uint32
+	owners  []chainOwners // by number
+	slots   []uint32      // that name it, by number
+	fresh   []uint32      // not yet written
+	// lacking counts the slots that got less than they should have had, since
+	// the table was last read.
+	lacking int
+}
+
+// newChainTable gives an empty one for numbers from 1 to max.
+func newChainTable(max uint32, rouse func() error) chainTable {
+	return chainTable{
+		numbers: newPool("chains (MaxChains)", 1, max+1, rouse),
+		byOwner: map[chainOwners]uint32{},
+		owners:  make([]chainOwners, max+1),
+		slots:   make([]uint32, max+1),
+	}
+}
+
+// take gives the number of a chain for one slot more.
+func (t *chainTable) take(owners chainOwners) uint32 {
+	for shorter := owners; shorter[0] != 0; shorter = cut(shorter) {
+		if n, ok := t.number(shorter); ok {
+			t.slots[n]++
+			if shorter != owners {
+				t.lacking++
+			}
+			return n
+		}
+	}
+	if owners[0] != 0 {
+		t.lacking++
+	}
+	return 0
+}
+
+// cut takes the oldest away.
+func cut(owners chainOwners) chainOwners {
+	for i := len(owners) - 1; i >= 0; i-- {
+		if owners[i] != 0 {
+			owners[i] = 0
+			break
+		}
+	}
+	return owners
+}
+
+func (t *chainTable) number(owners chainOwners) (uint32, bool) {
+	if n, ok := t.byOwner[owners]; ok {
+		return n, true
+	}
+	n, err := t.numbers.take()
+	if err != nil {
+		return 0, false
+	}
+	t.byOwner[owners], t.owners[n] = n, owners
+	t.fresh = append(t.fresh, n)
+	return n, true
+}
+
+// release says that a slot names a chain no longer.
+func (t *chainTable) release(n uint32) {
+	if n == 0 || int(n) >= len(t.slots) || t.slots[n] == 0 {
+		return
+	}
+	if t.slots[n]--; t.slots[n] == 0 {
+		if t.byOwner[t.owners[n]] == n {
+			delete(t.byOwner, t.owners[n])
+		}
+		t.numbers.giveBack(n)
+	}
+}
+
+// learn notes a slot that already names a chain, and says whether it is the
+// first one that does.
+func (t *chainTable) learn(n uint32) bool {
+	if n == 0 || int(n) >= len(t.slots) {
+		return false
+	}
+	t.slots[n]++
+	return t.slots[n] == 1
+}
+
+// know tells whom a chain names that has been learnt of.
+func (t *chainTable) know(n uint32, owners chainOwners) {
+	t.numbers.mark(n)
+	t.owners[n] = owners
+	if _, twice := t.byOwner[owners]; !twice {
+		t.byOwner[owners] = n
+	}
+}
+
+// of gives whom a slot's chain names.
+func (t *chainTable) of(n uint32) chainOwners {
+	if int(n) >= len(t.owners) || t.slots[n] == 0 {
+		return chainOwners{}
+	}
+	return t.owners[n]
+}
+
+// write renders what is fresh into the kernel's table. The addresses are those
+// of the servers by their numbers.
+func (t *chainTable) write(m *ebpf.Map, addr func(ring.ID) netip.AddrPort) error {
+	if len(t.fresh) == 0 {
+		return nil
+	}
+	values := make([]balancerChain, len(t.fresh))
+	for i, n := range t.fresh {
+		values[i] = renderChain(t.owners[n], addr)
+	}
+	if _, err := m.BatchUpdate(t.fresh, values, nil); err != nil {
+		return fmt.Errorf("write chains: %w", err)
+	}
+	t.fresh = t.fresh[:0]
+	return nil
+}
+
+// renderChain lays out endpoints as the Fairlead option carries them
+// (bpf/include/option.h).
+func renderChain(owners chainOwners, addr func(ring.ID) netip.AddrPort) (c balancerChain) {
+	b := c.Bytes[:0]
+	for _, id := range owners {
+		if id == 0 {
+			break
+		}
+		e := addr(id)
+		if e.Addr().Is6() {
+			c.V6 = 1
+		}
+		b = append(b, e.Addr().AsSlice()...)
+		b = binary.BigEndian.AppendUint16(b, e.Port())
+		c.N++
+	}
+	c.Sum = foldedSum(c.Bytes[:])
+	return c
+}
+
+// endpoints reads them back.
+func endpoints(c balancerChain) (all []netip.AddrPort) {
+	size := 4
+	if c.V6 != 0 {
+		size = 16
+	}
+	b := c.Bytes[:]
+	for range c.N {
+		if len(b) < size+2 {
+			break
+		}
+		a, _ := netip.AddrFromSlice(b[:size])
+		all = append(all, netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[size:])))
+		b = b[size+2:]
+	}
+	return all
+}
+
+// foldedSum is the ones' complement sum of 16-bit words (RFC 1071), in the
+// machine's own order, as the program adds it up.
+func foldedSum(b []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.NativeEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}

@@ -1,0 +1,186 @@
+package xdp
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/schedule"
+	"github.com/fairlead/fairlead/service"
+)
+
+// What a frontend left open, which the program does not look at: List gives it
+// back as it was asked for.
+const (
+	leftEncapsulation balancerFrontendFlags = 1 << 30
+	leftSurvival      balancerFrontendFlags = 1 << 31
+)
+
+// check refuses what the program cannot do.
+func (d *DataPlane) check(f dataplane.Frontend) error {
+	if len(f.Backends) == 0 {
+		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
+	}
+	if f.RingSize < 0 || f.RingSize > int(d.ringMemory.spec.MaxEntries) {
+		return fmt.Errorf("%s: ring size %d: want at most %d", f.Key, f.RingSize, d.ringMemory.spec.MaxEntries)
+	}
+	for _, check := range []func(dataplane.Frontend) string{checkNames, checkKey, checkTimes, d.checkBackends} {
+		if what := check(f); what != "" {
+			return dataplane.Unsupported(f.Key, what)
+		}
+	}
+	return nil
+}
+
+// checkNames refuses words that have no number in C.
+func checkNames(f dataplane.Frontend) string {
+	if _, ok := methods[f.Method]; !ok {
+		return fmt.Sprintf("method %q", f.Method)
+	}
+	if _, ok := schedulers[f.Scheduler]; !ok {
+		return fmt.Sprintf("scheduler %q", f.Scheduler)
+	}
+	if _, ok := encapsulations[f.Encapsulation]; !ok && f.Encapsulation != "" {
+		return fmt.Sprintf("encapsulation %q", f.Encapsulation)
+	}
+	if _, ok := survivals[f.Survival]; !ok && f.Survival != "" {
+		return fmt.Sprintf("survival %q", f.Survival)
+	}
+	return ""
+}
+
+func checkKey(f dataplane.Frontend) string {
+	switch f.Protocol {
+	case service.TCP, service.UDP, service.SCTP:
+		if f.Port == 0 && !f.Range() {
+			return "port 0"
+		}
+	case service.AnyProtocol:
+		if !isWhole(f.Key) {
+			return "any protocol on some ports only"
+		}
+	default:
+		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", f.Protocol)
+	}
+	if f.Range() && f.Last < f.Port {
+		return "a range that ends before it begins"
+	}
+	return ""
+}
+
+func checkTimes(f dataplane.Frontend) string {
+	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity/time.Second > math.MaxUint32 {
+		return fmt.Sprintf("affinity of %s: want whole seconds", f.Affinity)
+	}
+	return ""
+}
+
+// checkBackends refuses servers that the method cannot reach.
+func (d *DataPlane) checkBackends(f dataplane.Frontend) string {
+	v4 := f.Backends[0].Addr.Addr().Unmap().Is4()
+	keeps := f.Backends[0].Addr.Port() == 0
+	for _, b := range f.Backends {
+		if b.Addr.Addr().Unmap().Is4() != v4 {
+			return "backends of both families"
+		}
+		if (b.Addr.Port() == 0) != keeps {
+			return "backends of which only some have a port"
+		}
+		if f.Method == service.DR && !keeps && (f.Range() || b.Addr.Port() != f.Port) {
+			return fmt.Sprintf("dr to port %d of %s: it leaves the port as it is", b.Addr.Port(), b.Addr.Addr())
+		}
+	}
+	if keeps && !f.Range() {
+		return "backends without a port, which only a range of ports may have"
+	}
+	if f.Method != service.Tunnel && f.VIP.Unmap().Is4() != v4 {
+		return fmt.Sprintf("%s to backends of another family than the VIP's", f.Method)
+	}
+	return d.checkSource(f, v4)
+}
+
+// checkSource refuses methods that need an own address where there is none.
+func (d *DataPlane) checkSource(f dataplane.Frontend, v4 bool) string {
+	source, field := d.config.SourceV4, "SourceV4"
+	if !v4 {
+		source, field = d.config.SourceV6, "SourceV6"
+	}
+	if needs := f.Method == service.Tunnel || f.Method == service.FullNAT; needs && !source.IsValid() {
+		return fmt.Sprintf("%s to %s without an own address (%s)", f.Method, f.Backends[0].Addr, field)
+	}
+	return ""
+}
+
+// entryOf gives a frontend's entry but for what says where its ring is.
+func entryOf(f dataplane.Frontend) balancerFrontend {
+	v := balancerFrontend{
+		Method: methods[f.Method], Scheduler: schedulers[f.Scheduler],
+		Encapsulation: encapsulations[f.Encapsulation], Survival: survivals[f.Survival],
+		RingSize: uint32(f.RingSize), Affinity: uint32(f.Affinity / time.Second),
+	}
+	if f.Encapsulation == "" && f.Method == service.Tunnel {
+		v.Encapsulation = balancerEncapsulationENCAPSULATION_IPIP
+	}
+	if f.SecondChance() {
+		v.Survival = balancerSurvivalSURVIVAL_SECOND_CHANCE
+	}
+	for flag, set := range map[balancerFrontendFlags]bool{
+		balancerFrontendFlagsFRONTEND_STATEFUL:    f.Stateful(),
+		balancerFrontendFlagsFRONTEND_GUARDED:     f.Guarded(),
+		balancerFrontendFlagsFRONTEND_CLIENT_HASH: f.HashBy() == schedule.ByClient,
+		balancerFrontendFlagsFRONTEND_VIP_HASH:    f.HashBy() == schedule.ByVIP,
+		balancerFrontendFlagsFRONTEND_KEEP_PORT:   f.Backends[0].Addr.Port() == 0,
+		leftEncapsulation:                         f.Encapsulation == "",
+		leftSurvival:                              f.Survival == "",
+	} {
+		if set {
+			v.Flags |= flag
+		}
+	}
+	return v
+}
+
+// asked gives back what entryOf was given, but for key, guard and backends.
+func asked(v balancerFrontend) dataplane.Frontend {
+	f := dataplane.Frontend{
+		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
+		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),
+		RingSize: int(v.RingSize), Affinity: time.Duration(v.Affinity) * time.Second,
+	}
+	if v.Flags&leftEncapsulation != 0 {
+		f.Encapsulation = ""
+	}
+	if v.Flags&leftSurvival != 0 {
+		f.Survival = ""
+	}
+	return f
+}
+
+// hasChains says that the frontend's slots name chains.
+func hasChains(v balancerFrontend) bool {
+	return v.Flags&balancerFrontendFlagsFRONTEND_STATEFUL == 0 && v.Survival == balancerSurvivalSURVIVAL_SECOND_CHANCE
+}
+
+// hasHistory says that the frontend's next ring follows from this one.
+func hasHistory(v balancerFrontend) bool {
+	switch v.Scheduler {
+	case balancerSchedulerSCHEDULER_MAGLEV, balancerSchedulerSCHEDULER_SH, balancerSchedulerSCHEDULER_DH:
+		return true
+	}
+	return false
+}
+
+// hasWeights says that the frontend's slots hold weights in place of chains.
+func hasWeights(v balancerFrontend) bool {
+	return v.Scheduler == balancerSchedulerSCHEDULER_LC || v.Scheduler == balancerSchedulerSCHEDULER_WLC
+}
+
+// isWhole says that k is all of an address.
+func isWhole(k service.Key) bool { return k == wholeAddress(k.VIP) }
+
+// wholeAddress is the key of all ports and protocols of a VIP.
+func wholeAddress(vip netip.Addr) service.Key {
+	return service.Key{VIP: vip, Last: math.MaxUint16}
+}

@@ -1,0 +1,100 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/service"
+)
+
+// member is a server of one frontend.
+type member struct {
+	*server
+	weight   uint32
+	maxConns uint32 // which the server has got when the change is complete
+	since    int64  // nanoseconds of Unix time, 0 for always
+	held     bool   // the change that brought it, or made it so, is complete
+}
+
+func (m member) entry() balancerMember {
+	e := balancerMember{Weight: m.weight, MaxConns: m.maxConns, Since: uint64(m.since)}
+	if m.held {
+		e.Held = 1
+	}
+	return e
+}
+
+// memberOf gives what a backend asks of its server.
+func memberOf(b service.Backend, s *server) member {
+	m := member{server: s, weight: b.Weight, maxConns: b.MaxConns}
+	if !b.Since.IsZero() {
+		m.since = b.Since.UnixNano()
+	}
+	return m
+}
+
+// backendOf gives it back.
+func backendOf(addr netip.AddrPort, e balancerMember) service.Backend {
+	return service.Backend{Addr: addr, Weight: e.Weight, MaxConns: e.MaxConns, Since: timeOf(int64(e.Since))}
+}
+
+func timeOf(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds).UTC()
+}
+
+// members are those of one frontend, by address.
+type members []member
+
+func (ms members) find(addr netip.AddrPort) *member {
+	at, ok := slices.BinarySearchFunc(ms, addr, func(m member, a netip.AddrPort) int { return m.key.addr.Compare(a) })
+	if !ok {
+		return nil
+	}
+	return &ms[at]
+}
+
+// ring gives the members as the ring's maker wants them.
+func (ms members) ring() []ring.Member {
+	all := make([]ring.Member, len(ms))
+	for i, m := range ms {
+		all[i] = ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since)}
+	}
+	return all
+}
+
+// writeMembers notes in the kernel which servers a frontend has.
+func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	keys, values := make([]balancerMemberKey, len(ms)), make([]balancerMember, len(ms))
+	for i, m := range ms {
+		keys[i], values[i] = balancerMemberKey{Frontend: frontend, Server: m.id}, m.entry()
+	}
+	_, err := d.kernel.Members.BatchUpdate(keys, values, nil)
+	if errors.Is(err, unix.E2BIG) {
+		return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", d.kernel.Members.MaxEntries())
+	}
+	if err != nil {
+		return fmt.Errorf("write backends: %w", err)
+	}
+	return nil
+}
+
+func (d *DataPlane) deleteMember(frontend, server uint32) error {
+	err := d.kernel.Members.Delete(balancerMemberKey{Frontend: frontend, Server: server})
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove backend: %w", err)
+	}
+	return nil
+}

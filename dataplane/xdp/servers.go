@@ -1,0 +1,179 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+)
+
+// serverKey is whose server it is: every stateless frontend with that address
+// and port shares one, others have their own.
+type serverKey struct {
+	addr  netip.AddrPort
+	owner uint32 // 0: shared; else a frontend's id + 1
+}
+
+func ownerOf(v balancerFrontend) uint32 {
+	if v.Flags&balancerFrontendFlagsFRONTEND_STATEFUL == 0 {
+		return 0
+	}
+	return v.Id + 1
+}
+
+// server is an entry of the servers map.
+type server struct {
+	id       uint32
+	key      serverKey
+	maxConns uint32
+	members  int // frontends that have it
+}
+
+// serverTable is the servers map as this process knows it.
+type serverTable struct {
+	numbers     pool
+	byKey       map[serverKey]*server
+	byID        map[uint32]*server
+	generations []uint32 // of each number's last owner
+	fresh       []*server
+}
+
+func newServerTable(max uint32, rouse func() error) serverTable {
+	return serverTable{
+		numbers: newPool("backends (MaxBackends)", 1, max+1, rouse),
+		byKey:   map[serverKey]*server{}, byID: map[uint32]*server{},
+		generations: make([]uint32, max+1),
+	}
+}
+
+// take gives a server to one frontend more.
+func (t *serverTable) take(k serverKey) (*server, error) {
+	s := t.byKey[k]
+	if s == nil {
+		id, err := t.numbers.take()
+		if err != nil {
+			return nil, err
+		}
+		s = &server{id: id, key: k}
+		t.byKey[k], t.byID[id] = s, s
+		t.fresh = append(t.fresh, s)
+	}
+	s.members++
+	return s, nil
+}
+
+// release says that a frontend has s no longer, and whether it was the last.
+func (t *serverTable) release(s *server) (last bool) {
+	if s.members--; s.members > 0 {
+		return false
+	}
+	delete(t.byKey, s.key)
+	delete(t.byID, s.id)
+	t.numbers.giveBack(s.id)
+	return true
+}
+
+// addrOf gives the address and port of a number; none where it is nobody's.
+func (t *serverTable) addrOf(id uint32) netip.AddrPort {
+	if s := t.byID[id]; s != nil {
+		return s.key.addr
+	}
+	return netip.AddrPort{}
+}
+
+// writeFresh writes the servers that no ring names yet; what the last owners of
+// their numbers left is void.
+func (d *DataPlane) writeFresh() error {
+	t := &d.servers
+	for _, s := range t.fresh {
+		if s.members == 0 {
+			continue // given back before it was written
+		}
+		if err := zeroCPUs[balancerServerCpu](d.kernel.ServerCpu, s.id); err != nil {
+			return err
+		}
+		t.generations[s.id]++
+		if err := d.writeServer(s); err != nil {
+			return err
+		}
+	}
+	t.fresh = t.fresh[:0]
+	return nil
+}
+
+func (d *DataPlane) writeServer(s *server) error {
+	if err := d.kernel.Servers.Put(s.id, d.servers.entry(s, 1)); err != nil {
+		return fmt.Errorf("write backend %s: %w", s.key.addr, err)
+	}
+	return nil
+}
+
+func (t *serverTable) entry(s *server, used uint8) balancerServer {
+	return balancerServer{
+		Addr: toAddr(s.key.addr.Addr()), Port: netorder.Port(s.key.addr.Port()),
+		Frontend: s.key.owner, Generation: t.generations[s.id], Used: used, MaxConns: s.maxConns,
+	}
+}
+
+// endServer makes a number nobody's. The address stays for packets that are on
+// their way, the generation for the next owner to count on.
+func (d *DataPlane) endServer(s *server) error {
+	if err := d.kernel.Servers.Put(s.id, d.servers.entry(s, 0)); err != nil {
+		return fmt.Errorf("free backend %s: %w", s.key.addr, err)
+	}
+	return nil
+}
+
+// readServers reads the map; what is in use has no members yet.
+func (d *DataPlane) readServers() (serverTable, error) {
+	t := newServerTable(uint32(d.config.MaxBackends), d.grace)
+	values := make([]balancerServer, d.kernel.Servers.MaxEntries())
+	n, err := readArray(d.kernel.Servers, values)
+	if err != nil {
+		return t, fmt.Errorf("xdp: read servers: %w", err)
+	}
+	for id, v := range values[:n] {
+		t.generations[id] = v.Generation
+		if v.Used == 0 {
+			continue
+		}
+		addr := netip.AddrPortFrom(fromAddr(v.Addr), netorder.Port(v.Port))
+		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns}
+		t.byID[s.id] = s
+	}
+	return t, nil
+}
+
+// readArray fills values from an array map in one go and gives how many there
+// are.
+func readArray[T any](m *ebpf.Map, values []T) (int, error) {
+	keys := make([]uint32, len(values))
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, err
+	}
+	return n, nil
+}
+
+// readHash reads a hash map in large steps.
+func readHash[K, V any](m *ebpf.Map, each func(K, V)) error {
+	const step = 4096
+	keys, values := make([]K, step), make([]V, step)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			each(keys[i], values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package service
+
+import "fmt"
+
+func (v *validator) frontends(s *Service) {
+	alone := len(s.Frontends) > 0
+	for i := range s.Frontends {
+		alone = alone && s.Frontends[i].Range()
+	}
+	v.check(!alone || s.Health.Kind == CheckNone || s.Health.Port != 0, "health.port",
+		"a range of ports has none of its own to check; name one, or let the check be %s", CheckNone)
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		field := fmt.Sprintf("frontends[%d]", i)
+		v.check(i == 0 || s.Frontends[i-1].Key.Compare(f.Key) < 0, field, "%s is out of order or given twice", f.Key)
+		v.ports(s.Frontends[:i], f.Key, field)
+		if err := CheckUnicast(f.VIP); err != nil {
+			v.check(false, field+".vip", "%s", err)
+			continue
+		}
+		for j, b := range f.Backends {
+			v.backend(s.Method, f, j, b, fmt.Sprintf("%s.backends[%d]", field, j))
+		}
+	}
+}
+
+// ports checks a frontend's protocol and ports, also against those before it.
+func (v *validator) ports(before []Frontend, k Key, field string) {
+	if k.Whole() {
+		return
+	}
+	known := k.Protocol == TCP || k.Protocol == UDP || k.Protocol == SCTP
+	v.check(known, field+".protocol", "%s is not served; want TCP, UDP or SCTP, or the whole address", k.Protocol)
+	v.check(k.Port != 0, field+".port", "0 is out of range; want 1 to 65535")
+	if !k.Range() {
+		return
+	}
+	v.check(k.Last > k.Port, field+".last", "%d-%d is not a range of ports; want the lower port first, as in 8000-8999", k.Port, k.Last)
+	for _, o := range before {
+		overlap := o.VIP == k.VIP && o.Protocol == k.Protocol && o.Range() && o.Last >= k.Port && o.Port <= k.Last
+		v.check(!overlap, field+".port", "%s overlaps %s; a port can be of one range only", k, o.Key)
+	}
+}
+
+func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field string) {
+	if err := CheckUnicast(b.Addr.Addr()); err != nil {
+		v.check(false, field+".addr", "%s", err)
+		return
+	}
+	v.check(i == 0 || f.Backends[i-1].Compare(b) < 0, field, "%s is out of order or given twice", b.Addr)
+	v.backendPort(m, f, b.Addr.Port(), field+".port")
+	v.check(b.Weight <= MaxWeight, field+".weight", "%d is out of range; want 0 to %d", b.Weight, MaxWeight)
+	v.check(b.Addr.Addr() != f.VIP, field+".addr", "%s is the VIP itself", f.VIP)
+	v.check(b.Addr.Addr().Is4() == f.Backends[0].Addr.Addr().Is4(), field+".addr",
+		"%s is of another family than its sibling %s", b.Addr.Addr(), f.Backends[0].Addr.Addr())
+	v.check(m == Tunnel || b.Addr.Addr().Is4() == f.VIP.Is4(), field+".addr",
+		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
+}
+
+// backendPort checks the port that a server gets packets on.
+func (v *validator) backendPort(m Method, f *Frontend, port uint16, field string) {
+	switch {
+	case f.Range():
+		v.check(port == 0, field, "%d stands for every port of %s; want 0, which is the one that the client addressed", port, f.Key)
+	case !v.check(port != 0, field, "0 is out of range; want 1 to 65535") || port == f.Port:
+	case f.Protocol == SCTP:
+		v.check(false, field, "%d is another port than the frontend's, and SCTP's checksum is over both; want %d", port, f.Port)
+	case m == DR:
+		v.check(false, field, "%d is another port than the frontend's, and method %s leaves packets as they are; want %d, or method %s",
+			port, DR, f.Port, Tunnel)
+	}
+}
