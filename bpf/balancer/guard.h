@@ -30,12 +30,6 @@ struct guard_range_key {
 	struct addr addr;
 };
 
-/* Implied stands for an empty list of what is allowed. */
-enum guard_range {
-	GUARD_RANGE_GIVEN = 1,
-	GUARD_RANGE_IMPLIED = 2,
-};
-
 #define GUARD_RANGES 65536
 
 struct guard_trie {
@@ -43,10 +37,11 @@ struct guard_trie {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, GUARD_RANGES);
 	__uint(key_size, sizeof(struct guard_range_key));
-	__uint(value_size, sizeof(__u32)); /* enum guard_range */
+	__uint(value_size, sizeof(__u32)); /* its place in the list as given, from 1; 0: in none */
 };
 
-/* A trie a frontend: a change is a new one put in the place of the old. */
+/* Where nobody is named as allowed, everybody is: by ranges that are in no list.
+ * A trie a frontend: a change is a new one put in the place of the old. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -20,11 +20,6 @@ type guardOf struct {
 	limits      service.Limits
 }
 
-// guarded says that the program has to ask guard.h about f's clients.
-func guarded(f dataplane.Frontend) bool {
-	return len(f.Allow)+len(f.Deny) > 0 || f.Limits != service.Limits{}
-}
-
 // writeGuard makes the kernel hold the source ranges and the limits of f, whose
 // number is id. Ranges and limits are each replaced in one step; where there
 // are none, what was held goes.
@@ -33,9 +28,8 @@ func (d *DataPlane) writeGuard(id uint32, f dataplane.Frontend) error {
 	if err != nil {
 		return err
 	}
-	allow, deny := sortPrefixes(f.Allow), sortPrefixes(f.Deny)
-	if !slices.Equal(held.allow, allow) || !slices.Equal(held.deny, deny) {
-		if err := d.writeRanges(id, allow, deny); err != nil {
+	if !slices.Equal(held.allow, f.Allow) || !slices.Equal(held.deny, f.Deny) {
+		if err := d.writeRanges(id, f.Allow, f.Deny); err != nil {
 			return err
 		}
 	}
@@ -57,7 +51,7 @@ func absentIsFine(err error) error {
 	return err
 }
 
-// readGuard gives what the kernel holds, the ranges in order.
+// readGuard gives what the kernel holds, the ranges in the order they were given.
 func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 	var l balancerGuardLimits
 	if err := absentIsFine(d.kernel.GuardLimits.Lookup(id, &l)); err != nil {
@@ -71,41 +65,39 @@ func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
 		return g, fmt.Errorf("read source ranges: %w", err)
 	}
 	defer trie.Close()
+	var allow, deny []placed
 	var key balancerGuardRangeKey
-	var kind balancerGuardRange
+	var place uint32
 	entries := trie.Iterate()
-	for entries.Next(&key, &kind) {
-		if kind == balancerGuardRangeGUARD_RANGE_IMPLIED {
-			continue
-		}
+	for entries.Next(&key, &place) {
 		list, prefix := fromRangeKey(key)
-		if list&balancerGuardListGUARD_DENY != 0 {
-			g.deny = append(g.deny, prefix)
-		} else {
-			g.allow = append(g.allow, prefix)
+		switch {
+		case place == 0: // nobody gave it
+		case list&balancerGuardListGUARD_DENY != 0:
+			deny = append(deny, placed{place, prefix})
+		default:
+			allow = append(allow, placed{place, prefix})
 		}
 	}
 	if err := entries.Err(); err != nil {
 		return g, fmt.Errorf("read source ranges: %w", err)
 	}
-	g.allow, g.deny = sortPrefixes(g.allow), sortPrefixes(g.deny)
+	g.allow, g.deny = inOrder(allow), inOrder(deny)
 	return g, nil
 }
 
-// sortPrefixes gives prefixes as the kernel can hold them: in order, each
-// once, with nothing behind its bits. IPv4 in IPv6 is IPv4.
-func sortPrefixes(prefixes []netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range prefixes {
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
-		out = append(out, p.Masked())
+// placed is a range and its place in the list as it was given.
+type placed struct {
+	place  uint32
+	prefix netip.Prefix
+}
+
+func inOrder(ranges []placed) (prefixes []netip.Prefix) {
+	slices.SortFunc(ranges, func(a, b placed) int { return cmp.Compare(a.place, b.place) })
+	for _, r := range ranges {
+		prefixes = append(prefixes, r.prefix)
 	}
-	slices.SortFunc(out, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	return slices.Compact(out)
+	return prefixes
 }
 
 // listBits are those of a range's key before its address.
@@ -145,20 +137,20 @@ func (d *DataPlane) writeRanges(id uint32, allow, deny []netip.Prefix) error {
 		return fmt.Errorf("make source ranges: %w", err)
 	}
 	defer trie.Close()
-	put := func(list balancerGuardList, p netip.Prefix, kind balancerGuardRange) {
+	put := func(list balancerGuardList, p netip.Prefix, place int) {
 		if err == nil {
-			err = trie.Put(toRangeKey(list, p), kind)
+			err = trie.Put(toRangeKey(list, p), uint32(place))
 		}
 	}
-	for _, p := range allow {
-		put(balancerGuardListGUARD_ALLOW, p, balancerGuardRangeGUARD_RANGE_GIVEN)
+	for i, p := range allow {
+		put(balancerGuardListGUARD_ALLOW, p, i+1)
 	}
-	for _, p := range deny {
-		put(balancerGuardListGUARD_DENY, p, balancerGuardRangeGUARD_RANGE_GIVEN)
+	for i, p := range deny {
+		put(balancerGuardListGUARD_DENY, p, i+1)
 	}
 	if len(allow) == 0 {
 		for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-			put(balancerGuardListGUARD_ALLOW, netip.PrefixFrom(all, 0), balancerGuardRangeGUARD_RANGE_IMPLIED)
+			put(balancerGuardListGUARD_ALLOW, netip.PrefixFrom(all, 0), 0)
 		}
 	}
 	if err == nil {
