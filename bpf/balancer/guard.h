@@ -25,8 +25,7 @@ enum guard_list {
 
 struct guard_range_key {
 	__u32 prefixlen; /* in bits, the list's 32 among them */
-	__u8 list;	 /* enum guard_list */
-	__u8 zero[3];
+	enum guard_list list;
 	struct addr addr;
 };
 
@@ -37,7 +36,7 @@ struct guard_trie {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, GUARD_RANGES);
 	__uint(key_size, sizeof(struct guard_range_key));
-	__uint(value_size, sizeof(__u32)); /* its place in the list as given, from 1; 0: in none */
+	__type(value, __u32); /* its place in the list as given, from 1; 0: in none */
 };
 
 /* Where nobody is named as allowed, everybody is: by ranges that are in no list.
@@ -133,26 +132,25 @@ struct {
 /* Set at load by chance, so that nobody outside can aim at one set. */
 volatile const __u64 guard_key[2] = {HASH_K3, HASH_K4};
 
-static __always_inline bool guard_range_has(void *trie, __u32 list, const struct addr *src)
+static __noinline bool guard_range_has(void *trie, const struct guard_range_key *key)
 {
-	struct guard_range_key key = {
-		.prefixlen = 32 + 128,
-		.list = list | (addr_is_v4(src) ? 0 : GUARD_V6),
-		.addr = *src,
-	};
-
-	return bpf_map_lookup_elem(trie, &key);
+	return bpf_map_lookup_elem(trie, key);
 }
 
 /* Denied counts more than allowed. */
 static __always_inline bool guard_source(__u32 frontend, const struct packet *p)
 {
 	void *trie = bpf_map_lookup_elem(&guard_ranges, &frontend);
+	__u32 family = addr_is_v4(&p->t.src) ? 0 : GUARD_V6;
+	struct guard_range_key key = {.prefixlen = 32 + 128, .addr = p->t.src};
 
 	if (!trie)
 		return true;
-	return !guard_range_has(trie, GUARD_DENY, &p->t.src) &&
-	       guard_range_has(trie, GUARD_ALLOW, &p->t.src);
+	key.list = GUARD_DENY | family;
+	if (guard_range_has(trie, &key))
+		return false;
+	key.list = GUARD_ALLOW | family;
+	return guard_range_has(trie, &key);
 }
 
 /* How far a client's bucket is from full, which is nothing where it says more

@@ -37,7 +37,7 @@ enum note_kind {
 };
 
 struct note {
-	__u32 kind; /* enum note_kind */
+	enum note_kind kind;
 	__u32 a;
 	__u64 b;
 };
@@ -59,7 +59,7 @@ struct {
 
 volatile const bool tracing = false;
 
-static __noinline void note_put(__u32 kind, __u32 a, __u64 b)
+static __noinline void note_put(enum note_kind kind, __u32 a, __u64 b)
 {
 	__u32 zero = 0, at;
 	struct notes *all = bpf_map_lookup_elem(&notes, &zero);

@@ -92,7 +92,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	// Whoever ends first, by ctx or by failing, ends the others.
 	group.Go(func() error { defer cancel(); return a.loop.Run(ctx) })
 	group.Go(func() error { defer cancel(); return a.prober.Run(ctx) })
-	group.Go(func() error { defer cancel(); return status.Answer(ctx, a.socket, a.status) })
+	group.Go(func() error { defer cancel(); return status.Answer(ctx, a.socket, a.status, a.routes()...) })
 	return group.Wait()
 }
 

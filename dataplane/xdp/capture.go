@@ -194,4 +194,3 @@ func (d *DataPlane) interfaceNames() map[int]string {
 	}
 	return names
 }
-

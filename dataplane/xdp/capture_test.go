@@ -80,6 +80,11 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 	}
 	t.Cleanup(func() { end() })
 	testkit.Eventually(t, 30*time.Second, func() error {
+		select {
+		case r := <-done:
+			t.Fatal(r.err)
+		default:
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.b.Len() == 0 {

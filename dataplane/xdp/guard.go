@@ -20,6 +20,11 @@ type guardOf struct {
 	limits      service.Limits
 }
 
+// isGuarded says that the program asks guard.h about a frontend's clients.
+func isGuarded(h *held) bool {
+	return h != nil && h.value.Flags&balancerFrontendFlagsFRONTEND_GUARDED != 0
+}
+
 // writeGuard makes the kernel hold the source ranges and the limits of f, whose
 // number is id. Ranges and limits are each replaced in one step; where there
 // are none, what was held goes.
@@ -29,7 +34,7 @@ func (d *DataPlane) writeGuard(id uint32, f dataplane.Frontend) error {
 		return err
 	}
 	if !slices.Equal(held.allow, f.Allow) || !slices.Equal(held.deny, f.Deny) {
-		if err := d.writeRanges(id, f.Allow, f.Deny); err != nil {
+		if err := d.writeSources(id, f.Allow, f.Deny); err != nil {
 			return err
 		}
 	}
@@ -111,21 +116,21 @@ func toRangeKey(list balancerGuardList, p netip.Prefix) balancerGuardRangeKey {
 		list |= balancerGuardListGUARD_V6
 	}
 	return balancerGuardRangeKey{
-		Prefixlen: uint32(listBits + bits), List: uint8(list), Addr: toAddr(p.Addr()),
+		Prefixlen: uint32(listBits + bits), List: list, Addr: toAddr(p.Addr()),
 	}
 }
 
 func fromRangeKey(k balancerGuardRangeKey) (balancerGuardList, netip.Prefix) {
-	list, bits := balancerGuardList(k.List), int(k.Prefixlen)-listBits
+	list, bits := k.List, int(k.Prefixlen)-listBits
 	if list&balancerGuardListGUARD_V6 == 0 {
 		return list, netip.PrefixFrom(fromAddr(k.Addr), bits-96)
 	}
 	return list, netip.PrefixFrom(fromAddr(k.Addr), bits)
 }
 
-// writeRanges puts a new trie in the place of the old. The kernel returns when
+// writeSources puts a new trie in the place of the old. The kernel returns when
 // no packet looks at the old one any more.
-func (d *DataPlane) writeRanges(id uint32, allow, deny []netip.Prefix) error {
+func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
 	if len(allow)+len(deny) == 0 {
 		return absentIsFine(d.kernel.GuardRanges.Delete(id))
 	}

@@ -68,6 +68,10 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 		balancerMapServerCpu:      c.MaxBackends + 1,
 		balancerMapMembers:        c.MaxMembers,
 		balancerMapFlows:          c.MaxFlows,
+		balancerMapGuardRanges:    c.MaxFrontends,
+		balancerMapGuardLimits:    c.MaxFrontends,
+		balancerMapGuardBuckets:   c.MaxFrontends,
+		balancerMapGuardCredit:    c.MaxFrontends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
@@ -96,6 +100,15 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// kernelObjects are the generated ones and the map behind the settings.
+type kernelObjects struct {
+	balancerObjects
+	Settings *ebpf.Map `ebpf:".data.settings"`
+}
+
+// settingsSection is that map's name.
+const settingsSection = ".data.settings"
+
 // load loads the program onto the pinned maps, which it makes where they are
 // missing.
 func (d *DataPlane) load() error {
@@ -106,16 +119,22 @@ func (d *DataPlane) load() error {
 	if d.reasons, err = dropReasons(spec); err != nil {
 		return err
 	}
-	if err := spec.Variables[balancerVarBackByRedirect].Set(d.config.anyVeth()); err != nil {
-		return fmt.Errorf("xdp: %w", err)
-	}
 	if err := spec.Variables[balancerVarSet].Get(&d.settings); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
+	d.constants = map[string]any{
+		balancerVarBackByRedirect: d.config.anyVeth(), balancerVarGuardKey: guardKey(),
+	}
+	if err := d.setConstants(spec); err != nil {
+		return err
+	}
 	fillSteps(spec)
+	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
+	d.guardTrie.Name = "guard_trie"
 	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
 	d.ringMemory.spec.Name = "rings"
-	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{
+	var kernel kernelObjects
+	err = spec.LoadAndAssign(&kernel, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
 	})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
@@ -125,11 +144,22 @@ func (d *DataPlane) load() error {
 	if err != nil {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
+	d.kernel, d.settingsMap = kernel.balancerObjects, kernel.Settings
 	d.ringMemory.outer = d.kernel.Rings
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
 	return d.pinSteps()
+}
+
+// setConstants sets what a program is loaded with and keeps.
+func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
+	for name, value := range d.constants {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("xdp: constant %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.

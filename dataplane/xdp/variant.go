@@ -28,7 +28,8 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
-	shared := d.kernel.shared()
+	shared := mapsByName(d.kernel.balancerMaps)
+	shared[settingsSection] = d.settingsMap
 	for _, name := range private {
 		delete(shared, name)
 	}
@@ -39,6 +40,7 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 	return v, nil
 }
 
+// Close lets go of it; nothing of it stays where it is attached nowhere.
 func (v *variant) Close() error { return v.kernel.Close() }
 
 // mapsByName gives the maps of an object that the generator made, by the names
@@ -52,4 +54,3 @@ func mapsByName(maps any) map[string]*ebpf.Map {
 	}
 	return byName
 }
-

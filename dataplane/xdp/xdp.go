@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -27,6 +28,12 @@ type DataPlane struct {
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
+
+	constants   map[string]any // that the program was loaded with
+	settingsMap *ebpf.Map
+	guardTrie   *ebpf.MapSpec // a frontend's source ranges
+	// Each of these is for one at a time.
+	capturing, following, tracing sync.Mutex
 
 	mu         sync.Mutex
 	attached   []string // for Describe
@@ -117,7 +124,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.bits.close(), d.ringMemory.close(), d.settingsMap.Close(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
