@@ -14,10 +14,10 @@ PACKAGES  ?= ./...
 # What fairlead demo is given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test race lint generate bench clean
+.PHONY: help build demo test test-kernels race lint generate bench clean
 
 help: ## tell what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 build: ## build bin/fairlead; needs Go alone
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
@@ -29,6 +29,9 @@ test: ## install what the tests need, then run them all (root)
 	scripts/deps.sh test
 	go vet $(PACKAGES)
 	go test $(TESTFLAGS) $(PACKAGES)
+
+test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests
+	scripts/test-kernels.sh
 
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(PACKAGES)

@@ -2,17 +2,20 @@
 /* The balancer: an XDP program that takes what is addressed to a frontend and
  * sends it to one of its servers.
  *
- *   parse -> look up the frontend -> choose a server -> tunnel     -> leave
- *     |               | none                            direct_nat
- *     |               +-> an answer to fullnat?         fullnat
- *     |                           | no
- *     +---------------------------+-> to a VIP? -> dropped
- *                                         | no
- *                                         +-> the kernel's, untouched
+ *   may it be ours? -> parse -> the frontend -> guarded, or with flows to remember?
+ *     | no               | odd     | none               | no             | yes
+ *     |                  |         |          choose, tunnel, away    fullnat
+ *     |                  |         +-> an answer to fullnat? a range of ports?
+ *     |                  |                               | no
+ *     |                  +-> the rare program            +-> dropped, if to a VIP
+ *     +-> the kernel's, untouched
  *
- * Fragments, IPv4 options, IPv6 extension headers and other protocols than TCP
- * and UDP are to no frontend. Untouched go, too: VLAN tags, and packets whose
- * TTL ends here (the kernel answers those as any router does).
+ * Odd are fragments, IPv4 options, IPv6 extension headers, VLAN tags and other
+ * protocols than TCP, UDP and SCTP. Untouched go packets whose TTL ends here,
+ * too: the kernel answers those as any router does.
+ *
+ * What is common is in one body and calls nothing but the kernel; what is not
+ * has functions, and frames, of its own.
  */
 #include "addr.h"
 #include "common.h"
@@ -20,133 +23,167 @@
 
 #include "balancer/choose.h"
 #include "balancer/count.h"
-#include "balancer/direct_nat.h"
+#include "balancer/frontend.h"
 #include "balancer/fullnat.h"
 #include "balancer/leave.h"
 #include "balancer/maps.h"
+#include "balancer/send.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
 
-static __always_inline struct frontend *frontend_lookup(const struct packet *p)
-{
-	struct frontend_key key __attribute__((aligned(8)));
-
-	frontend_key_set(&key, &p->t.dst, p->t.dport, p->t.proto);
-	return bpf_map_lookup_elem(&frontends, &key);
-}
-
-/* The methods have frames of their own, as have the rare steps: all the stack
- * there is, on any way through the program, is 512 bytes.
+/* Reads the packet anew, from the start. Lengths that do not fit the frame's
+ * first buffer may fit the frame.
  */
-static __always_inline int send(struct xdp_md *ctx, const struct packet *p,
-				const struct frontend *f, struct choice *ch, bool v6)
+static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, bool v6)
 {
-	enum drop_reason why;
+	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr);
+	struct cursor c;
 
-	switch (f->method) {
-	case METHOD_NONE:
-	case METHOD_NAT:
-	case METHOD_DR:
-		break; /* no packet has protocol 0 and ports */
-	case METHOD_TUNNEL:
-		return tunnel(ctx, p, ch, v6);
-	case METHOD_DIRECT_NAT:
-		return v6 ? direct_nat_v6(ctx, p, ch) : direct_nat_v4(ctx, p, ch);
-	case METHOD_FULLNAT:
-		if (!fullnat_ensure(p, ch, &why, v6))
-			return drop(ctx, why);
-		return v6 ? fullnat_v6(ctx, p, ch->flow) : fullnat_v4(ctx, p, ch->flow);
-	}
-	return XDP_PASS;
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
-static __noinline void remember_new(const struct packet *p, const struct choice *ch, __u32 now)
+/* To one of our addresses, but to no frontend: an answer to fullnat, or no
+ * service of a VIP.
+ */
+static __always_inline int serve_none(struct xdp_md *ctx, const struct packet *p,
+				      const struct frontend *f, bool v6)
 {
-	struct flow fl = {
-		.server = ch->slot.first,
-		.generation = ch->server->generation,
-		.state = p->t.proto == IPPROTO_UDP ? FLOW_UDP : FLOW_OPENING,
-	};
-
-	fl.expires = now + flow_life(fl.state);
-	bpf_map_update_elem(&flows, &p->t, &fl, BPF_ANY);
-}
-
-/* rr keeps in mind whom it chose; fullnat does so by itself. */
-static __always_inline void remember(const struct frontend *f, const struct packet *p,
-				     const struct choice *ch, __u32 now)
-{
-	if (f->method == METHOD_FULLNAT || !remembers(f))
-		return;
-	if (ch->flow)
-		flow_touch(ch->flow, p, now, false);
-	else
-		remember_new(p, ch, now);
-}
-
-/* TCP: a SYN. UDP: an entry made in the flow table, where there is one. */
-static __always_inline bool is_new_flow(const struct frontend *f, const struct packet *p,
-					const struct choice *ch)
-{
-	if (p->t.proto == IPPROTO_TCP)
-		return p->flags & TCP_OPENS;
-	return !ch->flow && remembers(f);
-}
-
-static __always_inline int serve_frontend(struct xdp_md *ctx, const struct packet *p,
-					  struct frontend *f, bool v6)
-{
-	__u32 now = remembers(f) ? flow_now() : 0;
-	struct choice ch;
-	bool new_flow;
-	int verdict;
-
-	if (p->malformed)
-		return drop(ctx, DROP_MALFORMED);
-	if (p->ttl <= 1)
+	if (is_own(&p->t.dst, v6))
+		return v6 ? fullnat_back_v6(ctx, p) : fullnat_back_v4(ctx, p);
+	if (!f)
 		return XDP_PASS;
-	if (!choose(&ch, f, p, now))
-		return drop(ctx, DROP_NO_BACKEND);
-	remember(f, p, &ch, now);
-	new_flow = is_new_flow(f, p, &ch);
-	verdict = send(ctx, p, f, &ch, v6);
-	if (verdict != XDP_DROP)
-		count(f->id, ch.slot.first, p->len, new_flow);
-	return verdict;
-}
-
-static __always_inline int serve(struct xdp_md *ctx, struct cursor *c, bool v6)
-{
-	struct packet p __attribute__((aligned(8)));
-	struct frontend *f;
-
-	if (parse_packet(c, &p, v6)) {
-		f = frontend_lookup(&p);
-		if (f)
-			return serve_frontend(ctx, &p, f, v6);
-		if (is_own(&p.t.dst, v6))
-			return fullnat_back(ctx, &p, v6);
-	}
 	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 }
 
-/* One body for both families, compiled once for each. */
-static __always_inline int serve_v4(struct xdp_md *ctx)
+/* Any packet that has ports, to any frontend: to that of its very port, or to
+ * one that is to be found yet.
+ */
+static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, bool v6)
 {
-	struct cursor c;
+	struct packet p __attribute__((aligned(8)));
+	struct pick k;
 
-	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
-	c.pos += sizeof(struct ethhdr);
-	return serve(ctx, &c, false);
+	if (!read_again(ctx, &p, v6))
+		return XDP_PASS;
+	if (!f)
+		f = frontend_wide(&p);
+	if (!f || f->method == METHOD_NONE)
+		return serve_none(ctx, &p, f, v6);
+	if (p.malformed)
+		return drop(ctx, DROP_MALFORMED);
+	if (p.ttl <= 1)
+		return XDP_PASS;
+	if (f->flags & FRONTEND_STATEFUL)
+		return v6 ? remembered_v6(ctx, &p, f) : remembered_v4(ctx, &p, f);
+	choose(&k, f, &p);
+	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
 
-static __always_inline int serve_v6(struct xdp_md *ctx)
+__noinline int serve_any_v4(struct xdp_md *ctx, struct frontend *f)
 {
+	return serve_any(ctx, f, false);
+}
+
+__noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
+{
+	return serve_any(ctx, f, true);
+}
+
+/* No verdict: this packet is not of the common case. */
+#define NOT_COMMON (-2)
+
+/* The common case: a tunnel to a server of the packet's own family, the way to
+ * which is known. All others go from the start, in serve_any.
+ */
+static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
+					const struct frontend *f, bool v6)
+{
+	struct choice ch;
+	struct pick k;
+	int verdict;
+
+	if (unlikely(p->malformed || p->ttl <= 1))
+		return NOT_COMMON;
+	if (unlikely(f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)))
+		return NOT_COMMON;
+	if (unlikely(f->method != METHOD_TUNNEL))
+		return NOT_COMMON;
+	choose(&k, f, p);
+	if (unlikely(!choice_of(&ch, &k)))
+		return NOT_COMMON;
+	if (unlikely(addr_is_v4(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
+		return NOT_COMMON;
+	verdict = tunnel_on(ctx, p, &ch, way_kept(ctx, &ch), f->encapsulation == ENCAPSULATION_GUE,
+			    v6, v6);
+	if (likely(sent(verdict)))
+		count(f->id, ch.cpu, p->len, k.new_flow);
+	return verdict;
+}
+
+/* Where it has no such body the packet is odd. */
+static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct frontend **f,
+				   bool v6)
+{
+	struct packet p __attribute__((aligned(8)));
+	__u64 left = c->end - c->pos;
+
+	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
+	if (!parse_packet(c, &p, left, v6))
+		return TO_RARE;
+	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
+	return likely(*f) ? serve_common(ctx, &p, *f, v6) : NOT_COMMON;
+}
+
+/* With a frame of its own, which is gone when the rest needs one. */
+static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
+{
+	struct addr dst;
+	struct iphdr *ip;
 	struct cursor c;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	c.pos += sizeof(struct ethhdr);
-	return serve(ctx, &c, true);
+	ip = c.pos;
+	if ((void *)(ip + 1) > c.end)
+		return XDP_PASS;
+	addr_from_v4(&dst, ip->daddr);
+	if (!may_be_ours(&dst))
+		return XDP_PASS;
+	return balance(ctx, &c, f, false);
+}
+
+static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
+{
+	struct addr dst;
+	struct ipv6hdr *ip;
+	struct cursor c;
+
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	c.pos += sizeof(struct ethhdr);
+	ip = c.pos;
+	if ((void *)(ip + 1) > c.end)
+		return XDP_PASS;
+	addr_copy(&dst, &ip->daddr);
+	if (!may_be_ours(&dst))
+		return XDP_PASS;
+	return balance(ctx, &c, f, true);
+}
+
+static __always_inline int balance_any(struct xdp_md *ctx, __be16 proto)
+{
+	struct frontend *f = NULL;
+	int verdict;
+
+	if (proto == bpf_htons(ETH_P_IP)) {
+		verdict = balance_v4(ctx, &f);
+		return likely(verdict != NOT_COMMON) ? verdict : serve_any_v4(ctx, f);
+	}
+	if (proto == bpf_htons(ETH_P_IPV6)) {
+		verdict = balance_v6(ctx, &f);
+		return likely(verdict != NOT_COMMON) ? verdict : serve_any_v6(ctx, f);
+	}
+	return is_vlan(proto) ? TO_RARE : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -154,15 +191,16 @@ int balancer(struct xdp_md *ctx)
 {
 	struct ethhdr *eth;
 	struct cursor c;
+	int verdict;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		return serve_v4(ctx);
-	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		return serve_v6(ctx);
+	verdict = balance_any(ctx, eth->h_proto);
+	if (likely(verdict != TO_RARE))
+		return verdict;
+	bpf_tail_call(ctx, &steps, STEP_RARE);
 	return XDP_PASS;
 }
 

@@ -25,8 +25,8 @@ func Unsupported(k service.Key, what string) error {
 // traffic never sees a half-written one. Calls come from one goroutine, but
 // for Counters, which may come from any.
 type DataPlane interface {
-	// List gives what is really held, also by a predecessor that is gone
-	// (names and nodes are not kept).
+	// List gives what is really held, also by a predecessor that is gone:
+	// each frontend as it was asked for, but for names and nodes.
 	List() ([]Frontend, error)
 	// Upsert makes the data plane hold f just as given. A backend that is
 	// left out takes no packets any more; one with weight 0 keeps its

@@ -135,6 +135,33 @@ func (p *Plan) refuseConflicts() {
 		f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two another address or port",
 			owner.ID, f.Key)
 	}
+	p.refuseOverlaps()
+}
+
+// refuseOverlaps leaves each port that several ranges have to the oldest
+// Service.
+func (p *Plan) refuseOverlaps() {
+	var ranges []*Frontend
+	for i := range p.Frontends {
+		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict {
+			ranges = append(ranges, f)
+		}
+	}
+	slices.SortStableFunc(ranges, func(a, b *Frontend) int {
+		if a.Service == b.Service || a.Service.Older(b.Service) {
+			return -1
+		}
+		return 1
+	})
+	for i, f := range ranges {
+		for _, o := range ranges[:i] {
+			if o.State != Conflict && o.Key.Overlaps(f.Key) {
+				f.State, f.Want = Conflict, nil
+				f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
+				break
+			}
+		}
+	}
 }
 
 // owner gives the Service that has a Key.
@@ -177,14 +204,15 @@ func target(s *service.Service, f *service.Frontend, b service.Backend) health.T
 	switch {
 	case s.Health.Port != 0:
 		t.Addr = netip.AddrPortFrom(b.Addr.Addr(), s.Health.Port)
-	case f.Key.Protocol == service.UDP && deaf(s, b):
+	case b.Addr.Port() == 0, f.Key.Protocol != service.TCP && deaf(s, b):
 		t.Check.Kind = service.CheckNone
 	}
 	return t
 }
 
-// deaf says whether a UDP server is not to be asked by TCP: in a Service of
-// both protocols whose TCP servers are on other ports, the check is for them.
+// deaf says whether a server of another protocol is not to be asked by TCP: in
+// a Service that has both and whose TCP servers are on other ports, the check is
+// for them.
 func deaf(s *service.Service, b service.Backend) bool {
 	mixed := false
 	for _, f := range s.Frontends {

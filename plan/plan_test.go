@@ -3,11 +3,13 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/service"
 )
@@ -119,6 +121,46 @@ func TestOlderServiceKeepsItsVIP(t *testing.T) {
 	}
 }
 
+func TestRangesOverlap(t *testing.T) {
+	ranged := func(age int64, first, last uint16, p service.Protocol) func(*service.Service) {
+		return func(s *service.Service) {
+			s.Created = time.Unix(age, 0)
+			k := &s.Frontends[0].Key
+			k.Port, k.Last, k.Protocol = first, last, p
+		}
+	}
+	p := build("u", web("young", "10.1.1.1", 1, ranged(4, 8000, 8100, service.TCP)), web("old", "10.1.1.1", 1, ranged(1, 8050, 8999, service.TCP)),
+		web("whole", "10.1.1.1", 1, ranged(3, 0, 65535, service.AnyProtocol)), web("udp", "10.1.1.1", 1, ranged(5, 8000, 8999, service.UDP)),
+		web("other", "10.1.1.2", 1, ranged(6, 8000, 8999, service.TCP)), web("beside", "10.1.1.1", 1, ranged(7, 8000, 8049, service.TCP)))
+	for _, f := range p.Frontends {
+		if want := f.Service.ID.Name == "young"; want != (f.State == Conflict) || want == (f.Want != nil) {
+			t.Errorf("%s %s: %s, %s", f.Service.ID.Name, f.Key, f.State, f.Reason)
+		}
+		if f.State == Conflict && f.Reason != "Service default/old already has TCP 10.1.1.1:8050-8999 and is older: give one of the two other ports" {
+			t.Error(f.Reason)
+		}
+	}
+}
+
+// TestWantHasEverything: what a Service asks for reaches the data plane.
+func TestWantHasEverything(t *testing.T) {
+	s := web("all", "10.1.1.1", 1, func(s *service.Service) {
+		s.Method, s.Encapsulation, s.Scheduler, s.RingSize = service.Tunnel, service.GUE, service.WeightedLeastConn, 251
+		s.Survival, s.Affinity, s.Limits = service.FlowTable, time.Minute, service.Limits{Opens: 7}
+		s.Allow, s.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+		b := &s.Frontends[0].Backends[0]
+		b.MaxConns, b.Since = 9, time.Unix(1000, 0)
+	})
+	want := dataplane.Frontend{
+		Key: s.Frontends[0].Key, Method: service.Tunnel, Encapsulation: service.GUE, Scheduler: service.WeightedLeastConn, RingSize: 251,
+		Survival: service.FlowTable, Affinity: time.Minute, Limits: service.Limits{Opens: 7}, Allow: s.Allow, Deny: s.Deny,
+		Backends: []service.Backend{{Addr: netip.MustParseAddrPort("172.16.0.1:8080"), Weight: 1, MaxConns: 9, Since: time.Unix(1000, 0)}},
+	}
+	if got := build("u", s).Frontends[0].Want; !reflect.DeepEqual(*got, want) || !got.Same(want) {
+		t.Errorf("got  %+v\nwant %+v", *got, want)
+	}
+}
+
 func TestRoutes(t *testing.T) {
 	prefix := func(s *service.Service) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")} }
 	p := build("ud", web("one", "10.1.1.1", 1), web("two", "10.1.2.1", 2, prefix), web("none", "10.1.3.1", 0),
@@ -179,6 +221,7 @@ func TestChecksAskNoUDPPortByTCP(t *testing.T) {
 	}{
 		"another port":               {web("a", "10.1.1.1", 1, udp(53)), service.CheckNone},
 		"the same port":              {web("a", "10.1.1.1", 1, udp(8080)), service.CheckTCP},
+		"a range, which has no port": {web("a", "10.1.1.1", 1, udp(0), alone), service.CheckNone},
 		"a port to check":            {web("a", "10.1.1.1", 1, udp(53), named), service.CheckTCP},
 		"nothing but UDP, and asked": {web("a", "10.1.1.1", 1, udp(53), alone), service.CheckTCP},
 	} {

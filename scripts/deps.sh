@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Install what the tests ("test") or the checks ("lint") need beyond Go, from
-# Debian's packages. Does nothing where all of it is there.
+# Install what the tests ("test"), the checks ("lint") or the tests under other
+# kernels ("kernels") need beyond Go, from Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
 
 case "${1-}" in
 test) packages=(frr bird2) ;; # the routers that interoperation is tested with
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
+kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 *)
-	echo "usage: $0 test|lint" >&2
+	echo "usage: $0 test|lint|kernels" >&2
 	exit 2
 	;;
 esac

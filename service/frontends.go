@@ -37,8 +37,7 @@ func (v *validator) ports(before []Frontend, k Key, field string) {
 	}
 	v.check(k.Last > k.Port, field+".last", "%d-%d is not a range of ports; want the lower port first, as in 8000-8999", k.Port, k.Last)
 	for _, o := range before {
-		overlap := o.VIP == k.VIP && o.Protocol == k.Protocol && o.Range() && o.Last >= k.Port && o.Port <= k.Last
-		v.check(!overlap, field+".port", "%s overlaps %s; a port can be of one range only", k, o.Key)
+		v.check(!o.Overlaps(k), field+".port", "%s overlaps %s; a port can be of one range only", k, o.Key)
 	}
 }
 
@@ -48,7 +47,9 @@ func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field strin
 		return
 	}
 	v.check(i == 0 || f.Backends[i-1].Compare(b) < 0, field, "%s is out of order or given twice", b.Addr)
-	v.backendPort(m, f, b.Addr.Port(), field+".port")
+	if err := CheckPort(m, f.Key, b.Addr.Port()); err != nil {
+		v.check(false, field+".port", "%s", err)
+	}
 	v.check(b.Weight <= MaxWeight, field+".weight", "%d is out of range; want 0 to %d", b.Weight, MaxWeight)
 	v.check(b.Addr.Addr() != f.VIP, field+".addr", "%s is the VIP itself", f.VIP)
 	v.check(b.Addr.Addr().Is4() == f.Backends[0].Addr.Addr().Is4(), field+".addr",
@@ -57,16 +58,21 @@ func (v *validator) backend(m Method, f *Frontend, i int, b Backend, field strin
 		"%s is of another family than the VIP %s, which only method %s can serve", b.Addr.Addr(), f.VIP, Tunnel)
 }
 
-// backendPort checks the port that a server gets packets on.
-func (v *validator) backendPort(m Method, f *Frontend, port uint16, field string) {
+// CheckPort says why a server cannot get packets of a frontend on a port, or
+// nil. With port 0 it gets them on the one that the client addressed.
+func CheckPort(m Method, k Key, port uint16) error {
 	switch {
-	case f.Range():
-		v.check(port == 0, field, "%d stands for every port of %s; want 0, which is the one that the client addressed", port, f.Key)
-	case !v.check(port != 0, field, "0 is out of range; want 1 to 65535") || port == f.Port:
-	case f.Protocol == SCTP:
-		v.check(false, field, "%d is another port than the frontend's, and SCTP's checksum is over both; want %d", port, f.Port)
+	case k.Range() && port != 0:
+		return fmt.Errorf("%d stands for every port of %s; want 0, which is the one that the client addressed", port, k)
+	case k.Range(), port == k.Port:
+		return nil
+	case port == 0:
+		return fmt.Errorf("0 is out of range; want 1 to 65535")
+	case k.Protocol == SCTP:
+		return fmt.Errorf("%d is another port than the frontend's, and SCTP's checksum is over both; want %d", port, k.Port)
 	case m == DR:
-		v.check(false, field, "%d is another port than the frontend's, and method %s leaves packets as they are; want %d, or method %s",
-			port, DR, f.Port, Tunnel)
+		return fmt.Errorf("%d is another port than the frontend's, and method %s leaves packets as they are; want %d, or method %s",
+			port, DR, k.Port, Tunnel)
 	}
+	return nil
 }

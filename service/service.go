@@ -132,6 +132,12 @@ func (k Key) Range() bool { return k.Last != 0 }
 // Whole says that k is a whole address, whatever the protocol.
 func (k Key) Whole() bool { return k == Key{VIP: k.VIP, Last: 65535} }
 
+// Overlaps says that two ranges have a port in common. The whole address is no
+// such range: what has a port of it is looked for first.
+func (k Key) Overlaps(o Key) bool {
+	return k.Range() && o.Range() && k.VIP == o.VIP && k.Protocol == o.Protocol && k.Port <= o.Last && o.Port <= k.Last
+}
+
 // String gives "TCP 10.1.1.1:80", "UDP 10.1.1.1:8000-8999" or "any 10.1.1.1:*".
 func (k Key) String() string {
 	switch {

@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which server gets the packet. With maglev and a method that keeps no state:
- * one slot of the ring and one server. Otherwise a remembered flow comes first.
+/* Which server gets the packet, where no flow is remembered: a hash, a slot of
+ * the frontend's ring, and the server that owns it. Who else may have the flow
+ * goes with the packet (chain.h).
  */
 #ifndef FAIRLEAD_BALANCER_CHOOSE_H
 #define FAIRLEAD_BALANCER_CHOOSE_H
 
-#include "flow.h"
 #include "hash.h"
 #include "maps.h"
 
+/* What was chosen, in numbers: what functions of their own can be handed. */
+struct pick {
+	__u32 id;    /* of the server; 0: nobody but the chain */
+	__u32 chain; /* index in chains, 0: none */
+	__u32 hash;
+	__u32 new_flow; /* to be counted as one */
+};
+
+/* The same looked up. */
 struct choice {
-	struct ring_slot slot; /* the ids: first is the server's */
-	struct server *server;
-	struct server *second; /* where the flow may be known, or NULL */
-	struct flow *flow;     /* as remembered, or NULL */
+	const struct server *server;
+	struct server_cpu *cpu;
+	const struct chain *chain; /* who else may have the flow, or NULL */
 	__u32 hash;
 };
 
+/* A packet that begins a flow, which nobody else can have. */
 static __always_inline bool opens(const struct packet *p)
 {
-	return p->t.proto == IPPROTO_UDP || p->flags & TCP_OPENS;
+	return p->flags & TCP_OPENS;
 }
 
 static __always_inline struct server *server_lookup(__u32 id)
@@ -29,68 +38,63 @@ static __always_inline struct server *server_lookup(__u32 id)
 	return s && s->used ? s : NULL;
 }
 
-/* fullnat and rr keep their flows in mind. */
-static __always_inline bool remembers(const struct frontend *f)
+static __always_inline __u32 choose_hash(const struct frontend *f, const struct packet *p)
 {
-	return f->method == METHOD_FULLNAT || f->scheduler == SCHEDULER_RR;
+	if (unlikely(f->flags & FRONTEND_CLIENT_HASH))
+		return addr_hash(&p->t.src);
+	if (unlikely(f->flags & FRONTEND_VIP_HASH))
+		return addr_hash(&p->t.dst);
+	return flow_hash(&p->t);
 }
 
-/* A flow that is over is no reason to choose its server again for a new one. */
-static __always_inline bool flow_binds(const struct flow *fl, const struct packet *p, __u32 now)
+/* The slot of a frontend's ring, read at once as it is written; nobody's where
+ * there is none.
+ */
+static __always_inline struct ring_slot slot_at(const struct frontend *f, __u32 slot)
 {
-	return !opens(p) || !(flow_expired(fl, now) || fl->state == FLOW_CLOSING);
-}
-
-static __always_inline bool choose_remembered(struct choice *ch, const struct packet *p, __u32 now)
-{
-	struct flow *fl = bpf_map_lookup_elem(&flows, &p->t);
-	struct server *s;
-
-	if (!fl || fl->back)
-		return false;
-	s = server_lookup(fl->server);
-	if (!s || s->generation != fl->generation || !flow_binds(fl, p, now))
-		return false;
-	ch->flow = fl;
-	ch->server = s;
-	ch->slot.first = fl->server;
-	return true;
-}
-
-static __always_inline __u32 choose_slot(struct frontend *f, __u32 hash)
-{
-	if (f->scheduler == SCHEDULER_RR)
-		return __sync_fetch_and_add(&f->turn, 1) % f->slots;
-	return hash_slot(hash, f->slots);
-}
-
-static __always_inline bool choose_from_ring(struct choice *ch, struct frontend *f)
-{
-	__u32 segment = f->segment, slot;
-	struct ring_slot *s;
+	__u32 segment = f->segment;
+	union {
+		__u64 whole;
+		struct ring_slot slot;
+	} s = {};
+	const __u64 *there;
 	void *ring;
 
+	slot += f->slot;
 	ring = bpf_map_lookup_elem(&rings, &segment);
-	if (!ring || !f->slots)
-		return false;
-	slot = f->slot + choose_slot(f, ch->hash);
-	s = bpf_map_lookup_elem(ring, &slot);
-	if (!s)
-		return false;
-	ch->slot = *s;
-	ch->server = ch->slot.first ? server_lookup(ch->slot.first) : NULL;
-	return ch->server;
+	if (!ring)
+		return s.slot;
+	there = bpf_map_lookup_elem(ring, &slot);
+	if (there)
+		s.whole = *(const volatile __u64 *)there;
+	return s.slot;
 }
 
-static __always_inline bool choose(struct choice *ch, struct frontend *f, const struct packet *p,
-				   __u32 now)
+static __always_inline void choose(struct pick *k, const struct frontend *f, const struct packet *p)
 {
-	ch->flow = NULL;
-	ch->second = NULL;
-	ch->hash = flow_hash(&p->t);
-	if (remembers(f) && choose_remembered(ch, p, now))
-		return true;
-	return choose_from_ring(ch, f);
+	struct ring_slot slot;
+
+	k->hash = choose_hash(f, p);
+	slot = slot_at(f, hash_slot(k->hash, f->slots));
+	k->id = slot.first;
+	k->chain = opens(p) ? 0 : slot.chain;
+	k->new_flow = opens(p);
+}
+
+/* Looks up what was picked. False: the server is none. */
+static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
+{
+	__u32 id = k->id, chain = k->chain;
+
+	ch->hash = k->hash;
+	ch->chain = NULL;
+	ch->server = server_lookup(id);
+	ch->cpu = bpf_map_lookup_elem(&server_cpu, &id);
+	if (!ch->server || !ch->cpu)
+		return false;
+	if (chain)
+		ch->chain = bpf_map_lookup_elem(&chains, &chain);
+	return true;
 }
 
 #endif

@@ -16,32 +16,21 @@ static __noinline int drop(struct xdp_md *ctx, enum drop_reason reason)
 	return XDP_DROP;
 }
 
-static __always_inline void count_one(void *map, __u32 id, __u16 bytes, bool new_flow)
+static __always_inline void count(__u32 frontend, struct server_cpu *server, __u16 bytes,
+				  bool new_flow)
 {
-	struct counts *c = bpf_map_lookup_elem(map, &id);
+	struct counts *c = bpf_map_lookup_elem(&frontend_counts, &frontend);
 
+	server->packets++;
+	server->bytes += bytes;
+	if (new_flow)
+		server->flows++;
 	if (!c)
 		return;
 	c->packets++;
 	c->bytes += bytes;
-	c->flows += new_flow;
-}
-
-static __always_inline void count_server(__u32 id, __u16 bytes, bool new_flow)
-{
-	struct server_cpu *c = bpf_map_lookup_elem(&server_cpu, &id);
-
-	if (!c)
-		return;
-	c->packets++;
-	c->bytes += bytes;
-	c->flows += new_flow;
-}
-
-static __always_inline void count(__u32 frontend, __u32 server, __u16 bytes, bool new_flow)
-{
-	count_one(&frontend_counts, frontend, bytes, new_flow);
-	count_server(server, bytes, new_flow);
+	if (new_flow)
+		c->flows++;
 }
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* How a packet leaves: the kernel's routes and neighbours say where, asked
- * before anything is rewritten. What they cannot answer at once (a neighbour
- * not yet known, a server on this very host, an interface that is not ours)
- * goes up the kernel's own way, rewritten, with the MAC addresses and the TTL
- * it came with.
+ * before anything is rewritten, and for a server once in a tick of the kernel's
+ * clock. What they cannot answer at once (a neighbour not yet known, a server on
+ * this very host, an interface that is not ours) goes up the kernel's own way,
+ * rewritten, with the MAC addresses and the TTL it came with.
  */
 #ifndef FAIRLEAD_BALANCER_LEAVE_H
 #define FAIRLEAD_BALANCER_LEAVE_H
 
+#include "choose.h"
 #include "count.h"
 #include "csum.h"
 #include "maps.h"
@@ -19,6 +20,9 @@ enum way {
 	WAY_TOO_BIG,  /* none: larger than the MTU */
 	WAY_NO_ROUTE, /* none: forbidden */
 };
+
+/* No XDP verdict: the rare program is to have the packet, which is as it came. */
+#define TO_RARE (-1)
 
 /* What a packet becomes at layers 3 and 4, and the next hop for that. */
 struct departure {
@@ -39,24 +43,11 @@ static __always_inline void fib_set_addrs(struct bpf_fib_lookup *fib, const stru
 	__builtin_memcpy(fib->ipv6_dst, dst, sizeof(*dst));
 }
 
-/* Finds the way to d->to for a packet of len bytes at layer 3. */
-static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
-					 bool v6)
+/* Asks the kernel's tables, what to ask being written. */
+static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_lookup *fib)
 {
-	struct bpf_fib_lookup *fib = &d->fib;
-	int rc;
-
-	if (len > 0xffff)
-		return WAY_TOO_BIG;
-	__builtin_memset(fib, 0, sizeof(*fib));
-	fib_set_addrs(fib, &d->to.src, &d->to.dst, v6);
-	fib->l4_protocol = d->to.proto;
-	fib->sport = d->to.sport;
-	fib->dport = d->to.dport;
-	fib->tot_len = len;
 	fib->ifindex = ctx->ingress_ifindex;
-	rc = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
-	switch (rc) {
+	switch (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
@@ -71,6 +62,86 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 	if (fib->ifindex == ctx->ingress_ifindex)
 		return WAY_BACK;
 	return bpf_map_lookup_elem(&tx_ports, &fib->ifindex) ? WAY_ACROSS : WAY_KERNEL;
+}
+
+/* Finds the way to d->to for a packet of len bytes at layer 3. */
+static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d, __u32 len,
+					 bool v6)
+{
+	struct bpf_fib_lookup *fib = &d->fib;
+
+	if (len > 0xffff)
+		return WAY_TOO_BIG;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib_set_addrs(fib, &d->to.src, &d->to.dst, v6);
+	fib->l4_protocol = d->to.proto;
+	fib->sport = d->to.sport;
+	fib->dport = d->to.dport;
+	fib->tot_len = len;
+	return fib_way(ctx, fib);
+}
+
+/* Asks the kernel for the way to a server and keeps the answer, but for one
+ * that may be better at once. Any length will do: the MTU is kept, too.
+ */
+static __noinline enum way way_ask(struct xdp_md *ctx, const struct server *server,
+				   struct server_cpu *c)
+{
+	bool v6 = !addr_is_v4(&server->addr);
+	struct bpf_fib_lookup fib = {};
+	enum way way;
+
+	if (!c)
+		return WAY_NO_ROUTE;
+	c->tick = 0;
+	if (v6)
+		fib_set_addrs(&fib, &set.own6, &server->addr, true);
+	else
+		fib_set_addrs(&fib, &set.own4, &server->addr, false);
+	way = fib_way(ctx, &fib);
+	if (way != WAY_BACK && way != WAY_ACROSS)
+		return way;
+	c->generation = server->generation;
+	c->ingress = ctx->ingress_ifindex;
+	c->ifindex = fib.ifindex;
+	c->mtu = fib.mtu_result;
+	/* The kernel puts the router's address in place of the server's. */
+	c->beyond = v6 ? __builtin_memcmp(fib.ipv6_dst, &server->addr, sizeof(server->addr)) != 0
+		       : fib.ipv4_dst != addr_to_v4(&server->addr);
+	__builtin_memcpy(c->macs, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(c->macs + ETH_ALEN, fib.smac, ETH_ALEN);
+	c->tick = bpf_jiffies64();
+	return way;
+}
+
+/* What is kept is never older than a tick (10 ms at most), whether or not an
+ * agent runs.
+ */
+static __always_inline bool way_is_kept(struct xdp_md *ctx, const struct choice *ch)
+{
+	const struct server_cpu *c = ch->cpu;
+
+	return c->tick == bpf_jiffies64() && c->generation == ch->server->generation &&
+	       c->ingress == ctx->ingress_ifindex;
+}
+
+static __always_inline enum way way_kept(struct xdp_md *ctx, const struct choice *ch)
+{
+	return ch->cpu->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
+}
+
+/* The way to the chosen server for any packet; way_fits says for how long ones. */
+static __always_inline enum way way_to(struct xdp_md *ctx, const struct choice *ch)
+{
+	if (likely(way_is_kept(ctx, ch)))
+		return way_kept(ctx, ch);
+	return way_ask(ctx, ch->server, ch->cpu);
+}
+
+/* The kernel fragments by itself, or says that it may not. */
+static __always_inline bool way_fits(enum way way, const struct choice *ch, __u32 len)
+{
+	return len <= (way == WAY_KERNEL ? 0xffff : ch->cpu->mtu);
 }
 
 static __always_inline bool way_leads_nowhere(enum way way)
@@ -101,8 +172,8 @@ static __always_inline int go(enum way way, __u32 ifindex)
 }
 
 /* The last step: MAC addresses of the next hop, one off the TTL. */
-static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, enum way way,
-				 bool v6)
+static __always_inline int leave_by(struct xdp_md *ctx, const void *macs, __u32 ifindex,
+				    enum way way, bool v6)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -116,9 +187,25 @@ static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, 
 		((struct ipv6hdr *)(eth + 1))->hop_limit--;
 	else
 		ipv4_decrement_ttl((struct iphdr *)(eth + 1));
-	__builtin_memcpy(eth->h_source, d->fib.smac, ETH_ALEN);
-	__builtin_memcpy(eth->h_dest, d->fib.dmac, ETH_ALEN);
-	return go(way, d->fib.ifindex);
+	macs_copy(eth, macs);
+	return go(way, ifindex);
+}
+
+static __always_inline int leave_to(struct xdp_md *ctx, const struct choice *ch, enum way way,
+				    bool v6)
+{
+	return leave_by(ctx, ch->cpu->macs, ch->cpu->ifindex, way, v6);
+}
+
+/* The same by a way that was found for this packet alone. */
+static __always_inline int leave(struct xdp_md *ctx, const struct departure *d, enum way way,
+				 bool v6)
+{
+	__u32 macs[2 * ETH_ALEN / 4];
+
+	__builtin_memcpy(macs, d->fib.dmac, ETH_ALEN);
+	__builtin_memcpy((void *)macs + ETH_ALEN, d->fib.smac, ETH_ALEN);
+	return leave_by(ctx, macs, d->fib.ifindex, way, v6);
 }
 
 #endif

@@ -70,6 +70,7 @@ enum drop_reason {
 	DROP_NO_PORT,	     /* fullnat: no free source port toward the server */
 	DROP_NO_ROOM,	     /* the driver leaves no room before the frame */
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
+	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
 	DROP_REASONS,
 };
@@ -252,7 +253,7 @@ struct server_cpu {
 	__u32 ifindex;
 	__u32 mtu;
 	__u8 macs[12] __attribute__((aligned(4))); /* as in an Ethernet header */
-	__u32 zero;
+	__u32 beyond;				   /* there is a router between */
 	__u64 packets;
 	__u64 bytes;
 	__u64 flows;

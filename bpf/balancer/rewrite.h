@@ -3,15 +3,38 @@
 #ifndef FAIRLEAD_BALANCER_REWRITE_H
 #define FAIRLEAD_BALANCER_REWRITE_H
 
+#include "crc32c.h"
 #include "csum.h"
 #include "maps.h"
 
-/* Ports and checksum of the transport header. diff holds what has changed in
- * the pseudo-header. False: the frame ends before.
+/* Other ports alone: SCTP's checksum knows no addresses. */
+static __always_inline void rewrite_sctp(struct sctphdr *sctp, const struct tuple *from,
+					 const struct tuple *to, __u16 bytes)
+{
+	__u32 change = (from->sport ^ to->sport) | (__u32)(from->dport ^ to->dport) << 16;
+
+	if (!change)
+		return;
+	sctp->source = to->sport;
+	sctp->dest = to->dport;
+	sctp->checksum ^= crc32c_change(change, bytes);
+}
+
+/* Ports and checksum of the transport header, of so many bytes with its data.
+ * diff holds what has changed in the pseudo-header. False: the frame ends
+ * before.
  */
 static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *from,
-				       const struct tuple *to, __u64 diff)
+				       const struct tuple *to, __u64 diff, __u16 bytes)
 {
+	if (from->proto == IPPROTO_SCTP) {
+		struct sctphdr *sctp = l4;
+
+		if ((void *)(sctp + 1) > end)
+			return false;
+		rewrite_sctp(sctp, from, to, bytes);
+		return true;
+	}
 	diff = csum_diff2(diff, from->sport, to->sport);
 	diff = csum_diff2(diff, from->dport, to->dport);
 	if (from->proto == IPPROTO_TCP) {
@@ -34,6 +57,17 @@ static __always_inline bool rewrite_l4(void *l4, void *end, const struct tuple *
 	return true;
 }
 
+/* The same where another port is addressed. */
+static __always_inline bool rewrite_dport(void *l4, void *end, const struct tuple *from,
+					  __be16 dport, __u64 diff, __u16 bytes)
+{
+	struct tuple to;
+
+	to.sport = from->sport;
+	to.dport = dport;
+	return rewrite_l4(l4, end, from, &to, diff, bytes);
+}
+
 /* The sum of what changes when addresses change, for the pseudo-header and for
  * IPv4's own.
  */
@@ -44,10 +78,11 @@ static __always_inline __u64 rewrite_diff(const struct tuple *from, const struct
 	return csum_diff_addr(diff, &from->dst, &to->dst, v6);
 }
 
-/* Turns the packet `from` into `to`; its IP header has no option. */
-static __always_inline bool rewrite(struct xdp_md *ctx, const struct tuple *from,
+/* Turns the packet into `to`; its IP header has no option. */
+static __always_inline bool rewrite(struct xdp_md *ctx, const struct packet *p,
 				    const struct tuple *to, bool v6)
 {
+	const struct tuple *from = &p->t;
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	void *l3 = data + sizeof(struct ethhdr);
@@ -60,7 +95,7 @@ static __always_inline bool rewrite(struct xdp_md *ctx, const struct tuple *from
 			return false;
 		addr_to_v6(&ip->saddr, &to->src);
 		addr_to_v6(&ip->daddr, &to->dst);
-		return rewrite_l4(ip + 1, end, from, to, diff);
+		return rewrite_l4(ip + 1, end, from, to, diff, p->len - sizeof(*ip));
 	}
 	struct iphdr *ip = l3;
 
@@ -69,7 +104,7 @@ static __always_inline bool rewrite(struct xdp_md *ctx, const struct tuple *from
 	ip->saddr = addr_to_v4(&to->src);
 	ip->daddr = addr_to_v4(&to->dst);
 	ip->check = csum_apply(ip->check, diff);
-	return rewrite_l4(ip + 1, end, from, to, diff);
+	return rewrite_l4(ip + 1, end, from, to, diff, p->len - sizeof(*ip));
 }
 
 #endif

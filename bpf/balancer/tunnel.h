@@ -1,181 +1,181 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* tunnel: IP in IP (RFC 2003, RFC 2473, RFC 4213) from our own address to the
- * server's; the packet inside is left as it is. The second chance is an option
- * of the outer header.
+/* tunnel: the packet goes inside another, from our own address to the server's,
+ * and stays as it is. IP in IP (RFC 2003, RFC 2473, RFC 4213) carries the chain
+ * as an option of the outer header, GUE (gue.h) as its private data.
  */
 #ifndef FAIRLEAD_BALANCER_TUNNEL_H
 #define FAIRLEAD_BALANCER_TUNNEL_H
 
-#include "choose.h"
+#include "chain.h"
+#include "gue.h"
 #include "leave.h"
-#include "option.h"
 
 #define TUNNEL_TTL 64
 
-/* Asks the kernel for the way to a server and keeps the answer. */
-static __noinline enum way tunnel_ask(struct xdp_md *ctx, const struct server *server,
-				      const struct addr *own, struct server_cpu *kept, __u32 len)
-{
-	bool v6 = !addr_is_v4(&server->addr);
-	struct departure d = {.to.dst = server->addr, .to.src = *own};
-	enum way way;
-
-	kept->tick = 0;
-	way = v6 ? find_way(ctx, &d, len, true) : find_way(ctx, &d, len, false);
-	if (way != WAY_BACK && way != WAY_ACROSS)
-		return way;
-	kept->generation = server->generation;
-	kept->ingress = ctx->ingress_ifindex;
-	kept->ifindex = d.fib.ifindex;
-	kept->mtu = d.fib.mtu_result;
-	__builtin_memcpy(kept->macs, d.fib.dmac, ETH_ALEN);
-	__builtin_memcpy(kept->macs + ETH_ALEN, d.fib.smac, ETH_ALEN);
-	kept->tick = bpf_jiffies64();
-	return way;
-}
-
-/* The kernel is asked once in a tick of its clock: what it says is never older
- * than that (10 ms at most), whether or not an agent runs.
- */
-static __always_inline enum way tunnel_way(struct xdp_md *ctx, const struct server *server,
-					   const struct addr *own, struct server_cpu *kept,
-					   __u32 len)
-{
-	if (kept->tick != bpf_jiffies64() || kept->generation != server->generation ||
-	    kept->ingress != ctx->ingress_ifindex || len > kept->mtu)
-		return tunnel_ask(ctx, server, own, kept, len);
-	return kept->ifindex == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
-}
-
-/* Makes room for the outer header and writes the Ethernet header before it: to
- * the next hop, or as it came, so that the kernel still knows the frame as its
- * own. Gives where the outer IP header is to go.
- */
-static __always_inline void *tunnel_grow(struct xdp_md *ctx, int bytes, __be16 proto,
-					 const struct server_cpu *kept, enum way way)
-{
-	struct ethhdr *eth;
-	void *data, *end;
-
-	if (bpf_xdp_adjust_head(ctx, -bytes))
-		return NULL;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	if (data + bytes + sizeof(*eth) > end)
-		return NULL;
-	eth = data;
-	macs_copy(eth, way == WAY_KERNEL ? data + bytes : (const void *)kept->macs);
-	eth->h_proto = proto;
-	return eth + 1;
-}
-
-/* What the outer header says. */
+/* What the outer headers are to be. */
 struct outer {
-	const struct addr *src;
-	const struct addr *dst;
-	const struct server *second; /* for the option, or NULL */
-	__u8 proto;
+	const struct chain *chain; /* or NULL */
+	__u32 bytes;		   /* all that is put before the packet */
+	__u32 hash;
+	__u16 len; /* of the packet within */
+	__u8 tos;
 	__u8 ttl;
+	bool gue;
+	bool inner6;
 };
 
-/* In whole words, summed while they are in registers. */
-static __always_inline bool tunnel_put_v4(void *l3, const struct packet *p, const struct outer *o)
+static __always_inline __u32 tunnel_bytes(const struct chain *chain, bool gue, bool outer6)
 {
-	const int bytes = sizeof(struct iphdr) + (o->second ? sizeof(struct option4) : 0);
-	struct iphdr *ip = l3;
-	__be32 *word = l3;
-	__be32 first = bpf_htonl(4u << 28 | (bytes / 4) << 24 | p->tos << 16 | (p->len + bytes));
-	__be32 never_fragmented = bpf_htonl(0x4000); /* RFC 6864, 4.1 */
-	__be32 third = bpf_htonl(o->ttl << 24 | o->proto << 16);
-	__be32 src = addr_to_v4(o->src), dst = addr_to_v4(o->dst);
-	__u64 sum = (__u64)first + never_fragmented + third + src + dst;
+	__u32 n = chain_length(chain);
+	__u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 
-	if (!l3)
-		return false;
+	return header + (gue ? gue_bytes(n, outer6) : option_bytes(n, outer6));
+}
+
+/* Writes the Ethernet header in front: to the next hop, or as it came, so that
+ * the kernel still knows the frame as its own. `bytes` have been put before it.
+ */
+static __always_inline bool tunnel_put_eth(void *data, const void *end, const struct server_cpu *c,
+					   __u32 bytes, enum way way, bool outer6)
+{
+	struct ethhdr *eth = data;
+
+	if (way == WAY_KERNEL) {
+		bytes &= 0xff;
+		if (data + bytes + sizeof(*eth) > end)
+			return false;
+		macs_copy(eth, data + bytes);
+	} else {
+		macs_copy(eth, c->macs);
+	}
+	eth->h_proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	return true;
+}
+
+/* In whole words, summed while they are in registers. */
+static __always_inline bool tunnel_put_v4(void *l3, const void *end, const struct outer *o,
+					  __be32 dst)
+{
+	__u32 header = sizeof(struct iphdr);
+	__u8 proto = o->gue ? IPPROTO_UDP : o->inner6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	__be32 never_fragmented = bpf_htonl(0x4000); /* RFC 6864, 4.1 */
+	__be32 *word = l3;
+	__be32 first, third, src = addr_to_v4(&set.own4);
+	__u64 sum = 0;
+
+	if (o->chain && !o->gue) {
+		header += option_bytes(chain_length(o->chain), false);
+		if (!option_put_v4(word + 5, end, o->chain, &sum))
+			return false;
+	}
+	first = bpf_htonl(4u << 28 | (header / 4) << 24 | o->tos << 16 | (o->len + o->bytes));
+	third = bpf_htonl(o->ttl << 24 | proto << 16);
+	sum += (__u64)first + never_fragmented + third + src + dst;
+	third |= (__u32)(__u16)~csum_fold(sum) << 16;
 	word[0] = first;
 	word[1] = never_fragmented;
 	word[2] = third;
 	word[3] = src;
 	word[4] = dst;
-	if (o->second) {
-		option4_build((struct option4 *)(ip + 1), addr_to_v4(&o->second->addr),
-			      o->second->port);
-		sum += (__u64)word[5] + word[6];
-	}
-	ip->check = ~csum_fold(sum);
 	return true;
 }
 
 /* The flow label carries the flow's hash, for the routers' ECMP (RFC 6438). */
-static __always_inline bool tunnel_put_v6(void *l3, const struct packet *p, const struct outer *o,
-					  __u32 hash)
+static __always_inline bool tunnel_put_v6(void *l3, const void *end, const struct outer *o,
+					  const struct addr *dst)
 {
-	const int option = o->second ? sizeof(struct option6) : 0;
+	__u8 proto = o->gue ? IPPROTO_UDP : o->inner6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	struct ipv6hdr *ip = l3;
+	__u8 nexthdr = o->chain && !o->gue ? IPPROTO_DSTOPTS : proto;
 
-	if (!l3)
-		return false;
-	*(__be32 *)ip = bpf_htonl(6u << 28 | (__u32)p->tos << 20 | (hash & 0xfffff));
-	ip->payload_len = bpf_htons(p->len + option);
-	ip->nexthdr = o->second ? IPPROTO_DSTOPTS : o->proto;
-	ip->hop_limit = o->ttl;
-	addr_to_v6(&ip->saddr, o->src);
-	addr_to_v6(&ip->daddr, o->dst);
-	if (o->second)
-		option6_build((struct option6 *)(ip + 1), &o->second->addr, o->second->port,
-			      o->proto);
+	*(__be32 *)ip = bpf_htonl(6u << 28 | (__u32)o->tos << 20 | (o->hash & 0xfffff));
+	*(__be32 *)&ip->payload_len =
+		bpf_htonl((o->len + o->bytes - sizeof(*ip)) << 16 | nexthdr << 8 | o->ttl);
+	addr_copy(&ip->saddr, &set.own6);
+	addr_copy(&ip->daddr, dst);
+	if (o->chain && !o->gue)
+		return option_put_v6(ip + 1, end, o->chain, proto);
 	return true;
 }
 
-/* Called with second a constant NULL where there is none: two bodies. */
-static __always_inline bool tunnel_put(struct xdp_md *ctx, const struct packet *p,
-				       const struct outer *o, const struct server_cpu *kept,
-				       enum way way, __u32 hash, bool outer6)
+/* Called with what is constant in o and way known: one body for each case. */
+static __always_inline bool tunnel_put_one(struct xdp_md *ctx, const struct outer *o,
+					   const struct choice *ch, enum way way, bool outer6)
 {
-	const int bytes = (outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
-			  (o->second ? OPTION_SIZE(outer6) : 0);
-	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	void *l3 = tunnel_grow(ctx, bytes, proto, kept, way);
+	const __u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	const __u32 least = header + (o->gue ? sizeof(struct udphdr) + sizeof(struct gue) : 0);
+	void *data, *end, *l3;
 
-	return outer6 ? tunnel_put_v6(l3, p, o, hash) : tunnel_put_v4(l3, p, o);
+	if (bpf_xdp_adjust_head(ctx, -(int)o->bytes))
+		return false;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	l3 = data + sizeof(struct ethhdr);
+	if (l3 + least > end)
+		return false;
+	if (!tunnel_put_eth(data, end, ch->cpu, o->bytes, way, outer6))
+		return false;
+	if (o->gue && !gue_put(l3 + header, end, o->chain, o->len + o->bytes - header, o->hash,
+			       o->inner6, outer6))
+		return false;
+	return outer6 ? tunnel_put_v6(l3, end, o, &ch->server->addr)
+		      : tunnel_put_v4(l3, end, o, addr_to_v4(&ch->server->addr));
 }
 
-static __always_inline int tunnel_by(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch, const struct addr *own, __u8 proto,
+static __always_inline bool tunnel_put(struct xdp_md *ctx, struct outer *o, const struct choice *ch,
+				       enum way way, bool outer6)
+{
+	if (ch->chain) {
+		o->chain = ch->chain;
+		return tunnel_put_one(ctx, o, ch, way, outer6);
+	}
+	o->chain = NULL;
+	o->bytes = tunnel_bytes(NULL, o->gue, outer6);
+	return tunnel_put_one(ctx, o, ch, way, outer6);
+}
+
+/* Sends the packet on the way that has been found. */
+static __always_inline int tunnel_on(struct xdp_md *ctx, const struct packet *p,
+				     const struct choice *ch, enum way way, bool gue, bool v6,
 				     bool outer6)
 {
-	struct server_cpu *kept = bpf_map_lookup_elem(&server_cpu, &ch->slot.first);
-	__u32 len = p->len + (outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
-	struct outer o = {.src = own, .dst = &ch->server->addr, .proto = proto};
-	enum way way;
+	struct outer o = {
+		.bytes = tunnel_bytes(ch->chain, gue, outer6),
+		.hash = ch->hash,
+		.len = p->len,
+		.tos = p->tos,
+		.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1,
+		.inner6 = v6,
+		.gue = gue,
+	};
 	bool ok;
 
-	if (!kept || addr_is_zero(own))
+	if (unlikely(!way_fits(way, ch, p->len + o.bytes)))
+		return TO_RARE;
+	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
 		return drop(ctx, DROP_NO_SOURCE);
-	if (ch->second)
-		len += OPTION_SIZE(outer6);
-	way = tunnel_way(ctx, ch->server, own, kept, len);
-	if (way_leads_nowhere(way))
-		return drop_way(ctx, way);
-	o.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1;
-	if (ch->second) {
-		o.second = ch->second;
-		ok = tunnel_put(ctx, p, &o, kept, way, ch->hash, outer6);
+	if (gue) {
+		o.gue = true;
+		ok = tunnel_put(ctx, &o, ch, way, outer6);
 	} else {
-		o.second = NULL;
-		ok = tunnel_put(ctx, p, &o, kept, way, ch->hash, outer6);
+		o.gue = false;
+		ok = tunnel_put(ctx, &o, ch, way, outer6);
 	}
-	return ok ? go(way, kept->ifindex) : drop(ctx, DROP_NO_ROOM);
+	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_ROOM);
 }
 
+/* Any way, any family. */
 static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p,
-				  const struct choice *ch, bool v6)
+				  const struct frontend *f, const struct choice *ch, bool v6)
 {
-	__u8 proto = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	bool gue = f->encapsulation == ENCAPSULATION_GUE;
+	enum way way = way_to(ctx, ch);
 
+	if (way_leads_nowhere(way))
+		return drop_way(ctx, way);
 	if (addr_is_v4(&ch->server->addr))
-		return tunnel_by(ctx, p, ch, &set.own4, proto, false);
-	return tunnel_by(ctx, p, ch, &set.own6, proto, true);
+		return tunnel_on(ctx, p, ch, way, gue, v6, false);
+	return tunnel_on(ctx, p, ch, way, gue, v6, true);
 }
 
 #endif

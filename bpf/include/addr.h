@@ -47,6 +47,12 @@ static __always_inline void addr_copy_aligned(struct addr *to, const void *from)
 	((addr_half *)to)[1] = ((const addr_half *)from)[1];
 }
 
+/* To or from a packet, which says nothing of its place. */
+static __always_inline void addr_copy(void *to, const void *from)
+{
+	addr_copy_aligned(to, from);
+}
+
 static __always_inline __be32 addr_to_v4(const struct addr *a)
 {
 	return a->word[3];

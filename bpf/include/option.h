@@ -21,6 +21,7 @@
 
 #define OPTION4_TYPE 0x9e
 #define OPTION6_TYPE 0x1e
+#define OPTION6_PADN 1 /* RFC 8200, 4.2 */
 /* What follows the type and length of option6: address, port and two zeros. */
 #define OPTION6_LEN 20
 
@@ -80,6 +81,91 @@ static __always_inline void option6_build(struct option6 *o, const struct addr *
 	o->addr[3] = a->word[3];
 	o->port = port;
 	o->zero = 0;
+}
+
+/* The longest list: the VIP to restore and five servers that may know the flow. */
+#define ENDPOINTS_MAX 6
+#define ENDPOINT4_SIZE 6
+#define ENDPOINT6_SIZE 18
+#define ENDPOINT_SIZE(v6) ((v6) ? ENDPOINT6_SIZE : ENDPOINT4_SIZE)
+/* What stands before the first endpoint: type and length; in IPv6 those of the
+ * extension header too.
+ */
+#define OPTION4_HEAD 2
+#define OPTION6_HEAD 4
+#define OPTION_HEAD(v6) ((v6) ? OPTION6_HEAD : OPTION4_HEAD)
+
+/* The bytes of an option with so many endpoints, its padding among them. */
+static __always_inline __u32 option_bytes(__u32 n, bool v6)
+{
+	if (n == 0)
+		return 0;
+	return v6 ? (OPTION6_HEAD + n * ENDPOINT6_SIZE + 7) & ~7U
+		  : (OPTION4_HEAD + n * ENDPOINT4_SIZE + 3) & ~3U;
+}
+
+/* How many endpoints so many bytes are; 0 where they are no list. */
+static __always_inline __u32 endpoints_in(__u32 bytes, bool v6)
+{
+	__u32 n = bytes / ENDPOINT_SIZE(v6);
+
+	return n <= ENDPOINTS_MAX && n * ENDPOINT_SIZE(v6) == bytes ? n : 0;
+}
+
+/* How many endpoints the list behind an IPv4 header carries; 0: no list of
+ * ours. The cursor stands behind the fixed header and stays there.
+ */
+static __always_inline __u32 option4_count(const struct cursor *c, const struct iphdr *ip)
+{
+	const __u8 *o = c->pos;
+	__u32 n;
+
+	if (ip->ihl < 7 || (void *)(o + OPTION4_HEAD) > c->end || o[0] != OPTION4_TYPE ||
+	    o[1] < OPTION4_HEAD)
+		return 0;
+	n = endpoints_in(o[1] - OPTION4_HEAD, false);
+	return option_bytes(n, false) <= (ip->ihl - 5) * 4 ? n : 0;
+}
+
+/* The same behind an IPv6 header: the list has the extension header to itself.
+ * next gets what that header says comes next.
+ */
+static __always_inline __u32 option6_count(const struct cursor *c, const struct ipv6hdr *ip,
+					   __u8 *next)
+{
+	const __u8 *o = c->pos;
+	__u32 n;
+
+	if (ip->nexthdr != IPPROTO_DSTOPTS || (void *)(o + OPTION6_HEAD) > c->end ||
+	    o[2] != OPTION6_TYPE)
+		return 0;
+	n = endpoints_in(o[3], true);
+	if (n == 0 || option_bytes(n, true) != (o[1] + 1) * 8)
+		return 0;
+	*next = o[0];
+	return n;
+}
+
+/* GUE (draft-ietf-intarea-gue-09): UDP, four bytes, and as private data the
+ * list again, behind four bytes of its own.
+ */
+struct gue {
+	__u8 hlen : 5, control : 1, version : 2; /* hlen: words that follow the four bytes */
+	__u8 proto;
+	__be16 flags;
+};
+
+struct gue_list {
+	__u8 magic; /* OPTION4_TYPE */
+	__u8 n;
+	__u16 zero;
+};
+
+static __always_inline __u32 gue_list_bytes(__u32 n, bool v6)
+{
+	if (n == 0)
+		return 0;
+	return (sizeof(struct gue_list) + n * ENDPOINT_SIZE(v6) + 3) & ~3U;
 }
 
 /* Takes the option behind an IPv4 header that parse_ipv4 gave. False, with the

@@ -37,6 +37,12 @@ static __always_inline struct ethhdr *parse_eth(struct cursor *c)
 	return cursor_take(c, sizeof(struct ethhdr));
 }
 
+/* IEEE 802.1Q, or 802.1ad. */
+static __always_inline bool is_vlan(__be16 proto)
+{
+	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
+}
+
 /* The fixed 20 bytes; options, if ihl says so, are where the cursor stands
  * then. Refused: another version, a header length below five words.
  */
@@ -106,15 +112,14 @@ enum tcp_flags {
 
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 {
-	__u8 flags = 0;
+	/* FIN, SYN, RST, PSH, ACK from bit 0 on. Without branches: each would double
+	 * what the verifier has to follow.
+	 */
+	__u8 bits = ((const __u8 *)tcp)[13];
+	__u8 syn = bits >> 1, ack = bits >> 4;
 
-	if (tcp->syn && !tcp->ack)
-		flags |= TCP_OPENS;
-	if (tcp->fin || tcp->rst)
-		flags |= TCP_FINISHES;
-	if (tcp->ack && !tcp->syn)
-		flags |= TCP_CONTINUES;
-	return flags;
+	return (syn & ~ack & 1) * TCP_OPENS | ((bits | bits >> 2) & 1) * TCP_FINISHES |
+	       (ack & ~syn & 1) * TCP_CONTINUES;
 }
 
 /* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
@@ -153,32 +158,42 @@ struct packet {
 	__u8 flags;	/* enum tcp_flags, 0 for UDP */
 	__u8 ttl;	/* or hop limit */
 	__u8 tos;	/* or traffic class */
-	bool malformed; /* lengths inside do not fit: to be dropped if it is ours */
+	__u8 malformed; /* lengths inside do not fit: to be dropped if it is ours */
 };
 
+/* One where less is less than more, of numbers far below 2^31; no branch. */
+static __always_inline __u32 is_less(__u32 less, __u32 more)
+{
+	return (less - more) >> 31;
+}
+
 /* Reads ports and flags; the transport's own length must fit into room bytes. */
-static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 room)
+static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 room)
 {
 	if (p->t.proto == IPPROTO_TCP) {
 		struct tcphdr *tcp = parse_tcp(c);
+		__u32 bytes;
 
 		if (!tcp)
 			return false;
 		p->t.sport = tcp->source;
 		p->t.dport = tcp->dest;
 		p->flags = tcp_flags_of(tcp);
-		p->malformed |= tcp->doff < 5 || tcp->doff * 4 > room;
+		bytes = (((const __u8 *)tcp)[12] >> 4) * 4;
+		p->malformed |= is_less(bytes, sizeof(*tcp)) | is_less(room, bytes);
 		return true;
 	}
 	if (p->t.proto == IPPROTO_UDP) {
 		struct udphdr *udp = parse_udp(c);
+		__u32 bytes;
 
 		if (!udp)
 			return false;
 		p->t.sport = udp->source;
 		p->t.dport = udp->dest;
 		p->flags = 0;
-		p->malformed |= bpf_ntohs(udp->len) < sizeof(*udp) || bpf_ntohs(udp->len) > room;
+		bytes = bpf_ntohs(udp->len);
+		p->malformed |= is_less(bytes, sizeof(*udp)) | is_less(room, bytes);
 		return true;
 	}
 	if (p->t.proto == IPPROTO_SCTP) {
@@ -190,19 +205,18 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u16 r
 		p->t.sport = sctp->source;
 		p->t.dport = sctp->dest;
 		p->flags = sctp_flags_of(chunk->type);
-		p->malformed |= room < sizeof(*sctp) + sizeof(*chunk);
+		p->malformed |= is_less(room, sizeof(*sctp) + sizeof(*chunk));
 		return true;
 	}
 	return false;
 }
 
 /* Reads an IPv4 packet with no options into p, which lies at a multiple of
- * eight: where ihl is not five it says false, as for fragments and for other
- * protocols than TCP, UDP and SCTP.
+ * eight, from a frame that has so many bytes left: where ihl is not five it says
+ * false, as for fragments and for other protocols than TCP, UDP and SCTP.
  */
-static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
+static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p, __u32 left)
 {
-	__u64 left = c->end - c->pos;
 	struct iphdr *ip = parse_ipv4(c);
 
 	if (!ip || ip->ihl != 5 || ipv4_is_fragment(ip))
@@ -214,14 +228,13 @@ static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p)
 	p->len = bpf_ntohs(ip->tot_len);
 	p->ttl = ip->ttl;
 	p->tos = ip->tos;
-	p->malformed = p->len > left || p->len < sizeof(*ip) + sizeof(struct udphdr);
+	p->malformed = is_less(left, p->len) | is_less(p->len, sizeof(*ip) + sizeof(struct udphdr));
 	return parse_l4(c, p, p->len - sizeof(*ip));
 }
 
 /* The same for IPv6 with no extension header. */
-static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p)
+static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p, __u32 left)
 {
-	__u64 left = c->end - c->pos;
 	struct ipv6hdr *ip = parse_ipv6(c);
 	__u32 payload;
 
@@ -235,14 +248,15 @@ static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p)
 	p->len = payload + sizeof(*ip);
 	p->ttl = ip->hop_limit;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
-	p->malformed = payload + sizeof(*ip) > left || payload + sizeof(*ip) > 0xffff ||
-		       payload < sizeof(struct udphdr);
+	p->malformed = is_less(left, payload + sizeof(*ip)) |
+		       is_less(0xffff, payload + sizeof(*ip)) |
+		       is_less(payload, sizeof(struct udphdr));
 	return parse_l4(c, p, payload);
 }
 
-static __always_inline bool parse_packet(struct cursor *c, struct packet *p, bool v6)
+static __always_inline bool parse_packet(struct cursor *c, struct packet *p, __u32 left, bool v6)
 {
-	return v6 ? parse_packet_v6(c, p) : parse_packet_v4(c, p);
+	return v6 ? parse_packet_v6(c, p, left) : parse_packet_v4(c, p, left);
 }
 
 #endif

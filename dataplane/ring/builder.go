@@ -68,7 +68,7 @@ func (b *Builder) history(size int, members []Member) ([]past, error) {
 }
 
 // olderMembers gives, for each of the latest times at which members began,
-// those that were there before it.
+// those that were there before it; and last those that were there at first.
 func olderMembers(members []Member) (sets [][]Member) {
 	var times []time.Time
 	for _, m := range members {
@@ -76,11 +76,13 @@ func olderMembers(members []Member) (sets [][]Member) {
 	}
 	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
 	times = slices.CompactFunc(times, time.Time.Equal)
-	for _, t := range times[:min(len(times), joins)] {
+	times = times[:max(0, len(times)-1)] // nobody is older than the oldest
+	if len(times) > joins {
+		times = append(times[:joins-1:joins-1], times[len(times)-1])
+	}
+	for _, t := range times {
 		older := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Since.Before(t) })
-		if len(older) > 0 {
-			sets = append(sets, older)
-		}
+		sets = append(sets, older)
 	}
 	return sets
 }

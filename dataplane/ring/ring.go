@@ -17,9 +17,9 @@ type ID = uint32
 // Depth is how many servers a slot remembers beside its owner.
 const Depth = 5
 
-// joins is how many of the latest times at which members began a ring looks
-// back on.
-const joins = 4
+// joins is how many times at which members began a ring looks back on: the
+// latest ones, and the first.
+const joins = 8
 
 // Slot is one place of a ring.
 type Slot struct {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 const size = 1021
@@ -116,5 +117,46 @@ func TestRoundRobin(t *testing.T) {
 	want := []Slot{{First: 1}, {First: 3}, {First: 4}}
 	if got := RoundRobin(ms); !slices.Equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
+	}
+}
+
+// A balancer that has just started knows from the members' ages alone who owned
+// a slot at any time, as long as a slot has room for all that did. That there is
+// room nearly always is counted, too.
+func TestJustStartedKnowsEveryOwner(t *testing.T) {
+	const base, later = 8, 7
+	ms := members(base + later)
+	for i := range ms {
+		ms[i].Since = time.Unix(1000+int64(max(0, i-base+1)), 0)
+	}
+	ms[1].Weight, ms[base+2].Weight = 0, 0
+	var past [][]Slot
+	for n := base; n <= len(ms); n++ {
+		undrained := slices.Clone(ms[:n])
+		for i := range undrained {
+			undrained[i].Weight = 1
+		}
+		past = append(past, build(t, nil, ms[:n]), build(t, nil, undrained))
+	}
+	crowded := 0
+	for i, slot := range build(t, nil, ms) {
+		var owners []ID
+		for _, ring := range past {
+			if !slices.Contains(owners, ring[i].First) {
+				owners = append(owners, ring[i].First)
+			}
+		}
+		if len(owners) > Depth+1 {
+			crowded++
+			continue
+		}
+		for _, id := range owners {
+			if !knows(slot, id) {
+				t.Fatalf("slot %d was owned by %v, but is %+v", i, owners, slot)
+			}
+		}
+	}
+	if crowded > size/50 {
+		t.Errorf("%d of %d slots had more owners than a slot remembers", crowded, size)
 	}
 }

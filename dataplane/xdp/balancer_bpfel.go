@@ -46,8 +46,9 @@ const (
 	balancerDropReasonDROP_NO_PORT        balancerDropReason = 7
 	balancerDropReasonDROP_NO_ROOM        balancerDropReason = 8
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
-	balancerDropReasonDROP_FULL           balancerDropReason = 10
-	balancerDropReasonDROP_REASONS        balancerDropReason = 11
+	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
+	balancerDropReasonDROP_FULL           balancerDropReason = 11
+	balancerDropReasonDROP_REASONS        balancerDropReason = 12
 )
 
 type balancerEncapsulation uint8
@@ -146,6 +147,13 @@ const (
 	balancerMethodMETHOD_DR         balancerMethod = 5
 )
 
+type balancerOlder struct {
+	_      structs.HostLayout
+	Server balancerServer
+	Cpu    balancerServerCpu
+	Rest   balancerChain
+}
+
 type balancerPortRange struct {
 	_     structs.HostLayout
 	First uint16
@@ -153,12 +161,6 @@ type balancerPortRange struct {
 	Proto uint8
 	Zero  [3]uint8
 	F     balancerFrontend
-}
-
-type balancerRingSlot struct {
-	_     structs.HostLayout
-	First uint32
-	Chain uint32
 }
 
 type balancerScheduler uint8
@@ -193,7 +195,7 @@ type balancerServerCpu struct {
 	Ifindex    uint32
 	Mtu        uint32
 	Macs       [12]uint8
-	Zero       uint32
+	Beyond     uint32
 	Packets    uint64
 	Bytes      uint64
 	Flows      uint64
@@ -254,6 +256,7 @@ const (
 	balancerMapFrontendCounts = "frontend_counts"
 	balancerMapFrontends      = "frontends"
 	balancerMapMembers        = "members"
+	balancerMapOlderOwners    = "older_owners"
 	balancerMapPortRanges     = "port_ranges"
 	balancerMapRings          = "rings"
 	balancerMapServerCpu      = "server_cpu"
@@ -321,6 +324,7 @@ type balancerMapSpecs struct {
 	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
+	OlderOwners    *ebpf.MapSpec `ebpf:"older_owners"`
 	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
@@ -364,6 +368,7 @@ type balancerMaps struct {
 	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
 	Members        *ebpf.Map `ebpf:"members"`
+	OlderOwners    *ebpf.Map `ebpf:"older_owners"`
 	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
@@ -381,6 +386,7 @@ func (m *balancerMaps) Close() error {
 		m.FrontendCounts,
 		m.Frontends,
 		m.Members,
+		m.OlderOwners,
 		m.PortRanges,
 		m.Rings,
 		m.ServerCpu,

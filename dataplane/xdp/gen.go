@@ -3,4 +3,4 @@ package xdp
 // The program and the Go types of its maps, from C. The object is committed,
 // so that building needs no clang; the same sources give the same bytes.
 // BPF_CLANG names another compiler than clang-19.
-//go:generate sh -c "exec go tool bpf2go -cc ${DOLLAR}{BPF_CLANG:-clang-19} -target bpfel -go-package xdp -type layout -type method -type encapsulation -type scheduler -type survival -type drop_reason -type frontend_flags -type flow_state -type step -type ring_slot -type addr balancer ../../bpf/balancer.c -- -O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/include -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu"
+//go:generate sh -c "exec go tool bpf2go -cc ${DOLLAR}{BPF_CLANG:-clang-19} -target bpfel -go-package xdp -type layout -type method -type encapsulation -type scheduler -type survival -type drop_reason -type frontend_flags -type flow_state -type step -type addr balancer ../../bpf/balancer.c -- -O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/include -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu"

@@ -124,22 +124,44 @@ func (m *ringMemory) hold(i uint32, inner *ebpf.Map) error {
 	return nil
 }
 
-// grow makes one more segment.
+// grow makes more segments: some at once, because the kernel makes each addition
+// wait for all packets on their way.
 func (m *ringMemory) grow() error {
+	var free []uint32
 	for i, s := range m.segments {
-		if s != nil {
-			continue
+		if s == nil {
+			free = append(free, uint32(i))
 		}
-		inner, err := ebpf.NewMap(m.spec)
-		if err != nil {
-			return fmt.Errorf("xdp: ring memory: make a segment of %d slots: %w", m.spec.MaxEntries, err)
-		}
-		if err := m.outer.Put(uint32(i), inner); err != nil {
-			return errors.Join(fmt.Errorf("xdp: ring memory: add a segment: %w", err), inner.Close())
-		}
-		return m.hold(uint32(i), inner)
 	}
-	return fmt.Errorf("xdp: ring memory: all %d segments are in use: ask for smaller rings", len(m.segments))
+	if len(free) == 0 {
+		return fmt.Errorf("xdp: ring memory: all %d segments are in use: ask for smaller rings", len(m.segments))
+	}
+	free = free[:min(len(free), 1+(len(m.segments)-len(free))/8, 8)]
+	fds, inner := make([]uint32, len(free)), make([]*ebpf.Map, len(free))
+	for i := range free {
+		one, err := ebpf.NewMap(m.spec)
+		if err != nil {
+			return errors.Join(fmt.Errorf("xdp: ring memory: make a segment of %d slots: %w", m.spec.MaxEntries, err), closeAll(inner))
+		}
+		fds[i], inner[i] = uint32(one.FD()), one
+	}
+	if _, err := m.outer.BatchUpdate(free, fds, nil); err != nil {
+		return errors.Join(fmt.Errorf("xdp: ring memory: add a segment: %w", err), closeAll(inner))
+	}
+	for i, n := range free {
+		if err := m.hold(n, inner[i]); err != nil {
+			return errors.Join(err, closeAll(inner[i+1:]))
+		}
+	}
+	return nil
+}
+
+func closeAll(maps []*ebpf.Map) error {
+	var errs []error
+	for _, m := range maps {
+		errs = append(errs, m.Close()) // nil is closed already
+	}
+	return errors.Join(errs...)
 }
 
 // take gives n places in a row, without making any.

@@ -133,7 +133,7 @@ func (d *DataPlane) plan(f dataplane.Frontend) (*change, error) {
 	if c.before != nil {
 		renumber(prev, c.before.members, c.after.members)
 	}
-	slots, err := ring.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
+	slots, err := d.builder.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
 	if err != nil {
 		return c, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -44,6 +45,7 @@ type DataPlane struct {
 	servers    serverTable
 	chains     chainTable
 	ringMemory ringMemory
+	builder    *ring.Builder
 	ranges     extents // of port_ranges
 	nats       int     // frontends of the method nat
 	// stale says that a call has failed half-way: what is held is read from
@@ -52,6 +54,10 @@ type DataPlane struct {
 }
 
 var _ dataplane.DataPlane = (*DataPlane)(nil)
+
+// rememberedSlots is how much of the tables behind rings is kept, to make the
+// next ones from.
+const rememberedSlots = 1 << 21
 
 // Open loads the program, takes over what a predecessor left in PinDir, and
 // attaches to every interface. It works in the network namespace of the
@@ -67,7 +73,7 @@ func Open(c Config) (*DataPlane, error) {
 	if err := setSysctls(c.Interfaces); err != nil {
 		return nil, err
 	}
-	d := &DataPlane{config: c, links: map[string]link.Link{}}
+	d := &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
 	fresh, err := d.openPins()
 	if err != nil {
 		return nil, err

@@ -6,9 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -19,11 +17,19 @@ import (
 const (
 	AnnotationPrefix = "fairlead.io/"
 
-	// AnnotationMethod is the forwarding method: fullnat, direct-nat or
-	// tunnel (the default).
+	// AnnotationMethod is the forwarding method: nat, fullnat, direct-nat, dr
+	// or tunnel (the default).
 	AnnotationMethod = AnnotationPrefix + "method"
-	// AnnotationScheduler is maglev (the default) or rr.
+	// AnnotationEncapsulation is how a tunnel wraps packets: ipip (the
+	// default) or gue.
+	AnnotationEncapsulation = AnnotationPrefix + "encapsulation"
+	// AnnotationScheduler is maglev (the default), rr, wrr, lc, wlc, sh, dh or
+	// p2c.
 	AnnotationScheduler = AnnotationPrefix + "scheduler"
+	// AnnotationSurvival is how flows stay with their servers when things
+	// change: second-chance, flow-table or none. The default is the first of
+	// these that the rest allows, but none for method dr.
+	AnnotationSurvival = AnnotationPrefix + "survival"
 	// AnnotationRingSize is the number of slots of the Maglev ring, a prime.
 	AnnotationRingSize = AnnotationPrefix + "ring-size"
 	// AnnotationPanic is on (the default) or off: whether all servers stay
@@ -63,6 +69,29 @@ const (
 	// A server that is not named has 1; 0 drains. It may also stand on an
 	// EndpointSlice, where it wins over the Service's.
 	AnnotationWeights = AnnotationPrefix + "weights"
+	// AnnotationMaxConnections is how many connections each server may have
+	// before it gets no new ones: a number for all, or
+	// "172.16.1.2=100,172.16.1.3=500".
+	AnnotationMaxConnections = AnnotationPrefix + "max-connections"
+
+	// AnnotationPortRanges makes ports ranges that begin there,
+	// "rtp=10000-19999" (without the name for a Service's only port), or makes
+	// the Service one of whole addresses: "all". Servers get packets on the
+	// port that the client addressed.
+	AnnotationPortRanges = AnnotationPrefix + "port-ranges"
+	// AnnotationDenySourceRanges are the clients that are not served, a comma
+	// list of prefixes, also where spec.loadBalancerSourceRanges has them.
+	AnnotationDenySourceRanges = AnnotationPrefix + "deny-source-ranges"
+	// AnnotationLimits are how many packets a second are let in, and how many
+	// that open a flow, of one client and of all together:
+	// "client-packets=1000,client-opens=50,packets=100000,opens=5000", each of
+	// them or none.
+	AnnotationLimits = AnnotationPrefix + "limits"
+
+	// AnnotationSince stands on an EndpointSlice and says when its endpoints
+	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z"; of one that is
+	// not named the slice's creationTimestamp is taken.
+	AnnotationSince = AnnotationPrefix + "since"
 )
 
 // fault is something wrong in an object: the path of the field, and the mend.
@@ -73,21 +102,32 @@ func annotation(name string) string { return "metadata.annotations[" + name + "]
 
 // settings are what the annotations of a Service say.
 type settings struct {
-	method    service.Method
-	scheduler service.Scheduler
-	ringSize  int
-	panic     bool
-	health    service.HealthCheck
-	addresses []netip.Addr
-	prefixes  []netip.Prefix
-	weights   map[netip.Addr]uint32
+	method        service.Method
+	encapsulation service.Encapsulation
+	scheduler     service.Scheduler
+	survival      service.Survival
+	ringSize      int
+	panic         bool
+	health        service.HealthCheck
+	addresses     []netip.Addr
+	prefixes      []netip.Prefix
+	weights       map[netip.Addr]uint32
+	maxConns      maxConns
+	ranges        portRanges
+	deny          []netip.Prefix
+	limits        service.Limits
 }
 
 // setters read the annotations of a Service. They check only what the model
 // cannot hold; the rest is for Service.Validate.
 var setters = map[string]func(*settings, string) error{
-	AnnotationMethod:              func(s *settings, v string) error { s.method = service.Method(v); return nil },
+	AnnotationMethod: func(s *settings, v string) error { s.method = service.Method(v); return nil },
+	AnnotationEncapsulation: func(s *settings, v string) error {
+		s.encapsulation = service.Encapsulation(v)
+		return nil
+	},
 	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
+	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
 	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
 	AnnotationPanic:               func(s *settings, v string) error { return setOnOff(&s.panic, v) },
 	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
@@ -101,19 +141,24 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
 	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
 	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
+	AnnotationMaxConnections:      func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },
+	AnnotationPortRanges:          func(s *settings, v string) (err error) { s.ranges, err = parseRanges(v); return err },
+	AnnotationDenySourceRanges:    func(s *settings, v string) error { return setList(&s.deny, v, parsePrefix) },
+	AnnotationLimits:              func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
 }
 
-// readSettings reads the annotations of a Service over the defaults. onlyUDP
-// says that nothing of the Service listens on TCP.
-func readSettings(annotations map[string]string, onlyUDP bool) (settings, []fault) {
+// readSettings reads the annotations of a Service over the defaults.
+func readSettings(annotations map[string]string) (settings, []fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
 		panic: true, health: service.DefaultHealthCheck,
 	}
-	if _, ok := annotations[AnnotationHealthCheckPort]; onlyUDP && !ok {
-		s.health.Kind = service.CheckNone
-	}
-	faults := unknownAnnotations(annotations, slices.Sorted(maps.Keys(setters)), "")
+	faults := unknownAnnotations(annotations, slices.Sorted(maps.Keys(setters)), func(name string) string {
+		if name == AnnotationSince {
+			return " of a Service; it belongs on its EndpointSlices"
+		}
+		return ""
+	})
 	for _, name := range slices.Sorted(maps.Keys(setters)) {
 		value, ok := annotations[name]
 		if !ok {
@@ -126,115 +171,50 @@ func readSettings(annotations map[string]string, onlyUDP bool) (settings, []faul
 	if _, ok := annotations[AnnotationHealthCheckTimeout]; !ok && s.health.Interval > 0 {
 		s.health.Timeout = min(s.health.Timeout, s.health.Interval)
 	}
+	if _, ok := annotations[AnnotationEncapsulation]; !ok && s.method == service.Tunnel {
+		s.encapsulation = service.DefaultEncapsulation
+	}
+	return s, faults
+}
+
+// settleCheck decides on the health check where no annotation does: a check
+// goes over TCP, so a Service has none that has no port for it.
+func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []fault) {
+	_, asked := annotations[AnnotationHealthCheck]
+	_, port := annotations[AnnotationHealthCheckPort]
+	isTCP := func(p listenerPort) bool { return p.protocol == service.TCP && p.last == 0 }
+	if !asked && !port && !slices.ContainsFunc(ports, isTCP) {
+		s.health.Kind = service.CheckNone
+	}
 	for _, name := range []string{AnnotationHealthCheckPath, AnnotationHealthCheckHost} {
 		if _, ok := annotations[name]; ok && s.health.Kind != service.CheckHTTP {
 			faults = append(faults, fault{annotation(name),
 				fmt.Sprintf("has no meaning for a %s check; set %s to http", s.health.Kind, AnnotationHealthCheck)})
 		}
 	}
-	return s, faults
+	return faults
 }
 
-// unknownAnnotations refuses what begins like ours but is none of known.
-func unknownAnnotations(annotations map[string]string, known []string, hint string) (faults []fault) {
+// unknownAnnotations refuses what begins like ours but is none of known. The
+// mend is the hint for its name, if there is one.
+func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []fault) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
-			mend := cmp.Or(hint, didYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
+			mend := cmp.Or(hint(name), didYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
 			faults = append(faults, fault{annotation(name), "unknown annotation" + mend})
 		}
 	}
 	return faults
 }
 
-// modelFields says by which annotation a field of the model was set.
+// modelFields says where a field of the model was set.
 var modelFields = map[string]string{
-	"method": AnnotationMethod, "scheduler": AnnotationScheduler, "ringSize": AnnotationRingSize,
-	"health.kind": AnnotationHealthCheck, "health.path": AnnotationHealthCheckPath, "health.host": AnnotationHealthCheckHost,
-	"health.interval": AnnotationHealthCheckInterval, "health.timeout": AnnotationHealthCheckTimeout,
-	"health.rise": AnnotationHealthCheckRise, "health.fall": AnnotationHealthCheckFall, "prefixes": AnnotationPrefixes,
-}
-
-func setInt(to *int, v string) error {
-	n, err := strconv.Atoi(v)
-	if err != nil {
-		return fmt.Errorf("%q is not a whole number", v)
-	}
-	*to = n
-	return nil
-}
-
-func setPort(to *uint16, v string) error {
-	n, err := strconv.ParseUint(v, 10, 16)
-	if err != nil || n == 0 {
-		return fmt.Errorf("%q is not a port; want 1 to 65535", v)
-	}
-	*to = uint16(n)
-	return nil
-}
-
-func setOnOff(to *bool, v string) error {
-	if v != "on" && v != "off" {
-		return fmt.Errorf("unknown value %q; want on or off", v)
-	}
-	*to = v == "on"
-	return nil
-}
-
-func setDuration(to *time.Duration, v string) error {
-	d, err := time.ParseDuration(v)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration; want one like \"500ms\" or \"2s\"", v)
-	}
-	*to = d
-	return nil
-}
-
-func setList[T any](to *[]T, v string, parse func(string) (T, error)) error {
-	for part := range strings.SplitSeq(v, ",") {
-		x, err := parse(strings.TrimSpace(part))
-		if err != nil {
-			return err
-		}
-		*to = append(*to, x)
-	}
-	return nil
-}
-
-func parseAddr(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return a, fmt.Errorf("%q is not an IP address", s)
-	}
-	return a, service.CheckUnicast(a)
-}
-
-func parsePrefix(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return p, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", s)
-	}
-	return p, nil
-}
-
-func parseWeights(v string) (map[netip.Addr]uint32, error) {
-	weights := map[netip.Addr]uint32{}
-	for part := range strings.SplitSeq(v, ",") {
-		addr, weight, ok := strings.Cut(strings.TrimSpace(part), "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not a weight; want address=weight, such as \"172.16.1.2=3\"", part)
-		}
-		a, err := parseAddr(addr)
-		if err != nil {
-			return nil, err
-		}
-		w, err := strconv.ParseUint(weight, 10, 32)
-		if err != nil || w > service.MaxWeight {
-			return nil, fmt.Errorf("%q is not a weight for %s; want 0 to %d", weight, a, service.MaxWeight)
-		}
-		if _, twice := weights[a]; twice {
-			return nil, fmt.Errorf("%s is given twice", a)
-		}
-		weights[a] = uint32(w)
-	}
-	return weights, nil
+	"method": annotation(AnnotationMethod), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationRingSize),
+	"encapsulation": annotation(AnnotationEncapsulation), "survival": annotation(AnnotationSurvival),
+	"health.kind": annotation(AnnotationHealthCheck), "health.path": annotation(AnnotationHealthCheckPath),
+	"health.host": annotation(AnnotationHealthCheckHost), "health.port": annotation(AnnotationHealthCheckPort),
+	"health.interval": annotation(AnnotationHealthCheckInterval), "health.timeout": annotation(AnnotationHealthCheckTimeout),
+	"health.rise": annotation(AnnotationHealthCheckRise), "health.fall": annotation(AnnotationHealthCheckFall),
+	"prefixes": annotation(AnnotationPrefixes), "deny": annotation(AnnotationDenySourceRanges),
+	"allow": "spec.loadBalancerSourceRanges", "affinity": "spec.sessionAffinity",
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -110,7 +111,7 @@ func (m *joined) build() {
 	m.result = &s
 	m.tellFamilies(used)
 	m.tellPorts()
-	m.tellWeights(used)
+	m.tellSaid(used)
 }
 
 // ofFamily gives the slices whose servers a VIP can have: those of its own
@@ -139,16 +140,17 @@ func (m *joined) ofFamily(vip netip.Addr, method service.Method) []*object {
 func (m *joined) backends(f *service.Frontend, its []*object) []service.Backend {
 	var up, going []service.Backend
 	for _, o := range its {
-		i := slices.IndexFunc(o.slice.ports, func(p slicePort) bool {
-			return p.name == f.PortName && p.protocol == f.Protocol
-		})
-		if i < 0 {
+		port, ok := m.port(f, o)
+		if !ok {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
 			b := service.Backend{
-				Addr:   netip.AddrPortFrom(e.addr, o.slice.ports[i].number),
-				Weight: m.weight(o, e.addr), Name: e.name, Node: e.node,
+				Addr: netip.AddrPortFrom(e.addr, port), Weight: m.weight(o, e.addr), Name: e.name, Node: e.node,
+				MaxConns: m.service.service.maxConns.of(e.addr), Since: o.slice.since[e.addr],
+			}
+			if b.Since.IsZero() {
+				b.Since = o.slice.created
 			}
 			switch {
 			case e.addr == f.VIP:
@@ -169,6 +171,32 @@ func (m *joined) backends(f *service.Frontend, its []*object) []service.Backend 
 	}
 	// An address that is both, in two slices, is ready: the first counts.
 	return service.SortBackends(append(up, going...))
+}
+
+// port gives the port on which a slice's endpoints serve a frontend, if they
+// do.
+func (m *joined) port(f *service.Frontend, o *object) (uint16, bool) {
+	if f.Whole() {
+		return 0, true
+	}
+	i := slices.IndexFunc(o.slice.ports, func(p slicePort) bool {
+		return p.name == f.PortName && p.protocol == f.Protocol
+	})
+	if i < 0 {
+		return 0, false
+	}
+	port := o.slice.ports[i].number
+	err := service.CheckPort(m.service.service.template.Method, f.Key, port)
+	switch {
+	case f.Range() && port == f.Port:
+		return 0, true
+	case f.Range():
+		err = fmt.Errorf("%d is not %d, where the range begins; servers get packets on the port that the client addressed", port, f.Port)
+	}
+	if err != nil {
+		m.tell(o, o.line, fmt.Sprintf("ports[%d].port", i), "%s; its endpoints are left out", err)
+	}
+	return port, err == nil
 }
 
 // weight gives an endpoint's weight: the slice's word, else the Service's,
@@ -217,6 +245,9 @@ func (l *listener) vipList() string {
 // tellPorts names ports of the Service that no slice with endpoints has.
 func (m *joined) tellPorts() {
 	for _, p := range m.service.service.ports {
+		if p.protocol == service.AnyProtocol {
+			continue // served on every port
+		}
 		var has []string
 		found := false
 		for _, o := range m.slices {
@@ -237,30 +268,29 @@ func (m *joined) tellPorts() {
 	}
 }
 
-// tellWeights names weights of addresses that are no endpoint.
-func (m *joined) tellWeights(used map[*object]bool) {
+// tellSaid names what is said of addresses that are no endpoint.
+func (m *joined) tellSaid(used map[*object]bool) {
 	all := map[netip.Addr]bool{}
 	for _, o := range m.slices {
 		own := map[netip.Addr]bool{}
 		for _, e := range o.slice.endpoints {
 			own[e.addr], all[e.addr] = true, true
 		}
-		m.tellStrangers(o, o.slice.weightsLine, o.slice.weights, own)
+		tellStrangers(m, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
+		tellStrangers(m, o, o.slice.sinceLine, AnnotationSince, o.slice.since, own)
 	}
 	if len(used) > 0 {
-		m.tellStrangers(m.service, m.service.service.weightsLine, m.service.service.weights, all)
+		l := m.service.service
+		tellStrangers(m, m.service, l.weightsLine, AnnotationWeights, l.weights, all)
+		tellStrangers(m, m.service, l.maxConnsLine, AnnotationMaxConnections, l.maxConns.each, all)
 	}
 }
 
-func (m *joined) tellStrangers(o *object, line int, weights map[netip.Addr]uint32, endpoints map[netip.Addr]bool) {
-	var strangers []string
-	for a := range weights {
+func tellStrangers[T any](m *joined, o *object, line int, name string, said map[netip.Addr]T, endpoints map[netip.Addr]bool) {
+	what := map[string]string{AnnotationWeights: "that weight", AnnotationSince: "that time", AnnotationMaxConnections: "that limit"}[name]
+	for _, a := range slices.SortedFunc(maps.Keys(said), netip.Addr.Compare) {
 		if !endpoints[a] {
-			strangers = append(strangers, a.String())
+			m.tell(o, line, annotation(name), "%s is none of its endpoints; %s does nothing", a, what)
 		}
-	}
-	slices.Sort(strangers)
-	for _, a := range strangers {
-		m.tell(o, line, annotation(AnnotationWeights), "%s is none of its endpoints; that weight does nothing", a)
 	}
 }

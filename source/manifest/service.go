@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,8 +26,9 @@ type listener struct {
 	vips     []netip.Addr
 	ports    []listenerPort
 	weights  map[netip.Addr]uint32
-	// weightsLine is where the weights stand.
-	weightsLine int
+	maxConns maxConns
+	// Lines in the file.
+	weightsLine, maxConnsLine int
 }
 
 // listenerPort is one of a Service's ports.
@@ -34,6 +36,7 @@ type listenerPort struct {
 	name     string
 	protocol service.Protocol
 	number   uint16
+	last     uint16 // as in service.Key
 	field    string
 	line     int
 }
@@ -44,22 +47,34 @@ func readService(s *corev1.Service, line func(field string) int) (*listener, []f
 	if !ours || len(faults) > 0 {
 		return &listener{}, faults
 	}
-	l := &listener{ours: true, weightsLine: line(annotation(AnnotationWeights))}
+	l := &listener{
+		ours: true, weightsLine: line(annotation(AnnotationWeights)), maxConnsLine: line(annotation(AnnotationMaxConnections)),
+	}
+	note := func(fs []fault) { faults = append(faults, fs...) }
 	l.ports, faults = readPorts(s.Spec.Ports)
+	set, fs := readSettings(s.Annotations)
+	note(fs)
+	l.ports, fs = set.ranges.apply(l.ports)
+	note(fs)
+	note(set.settleCheck(s.Annotations, l.ports))
 	for i := range l.ports {
 		l.ports[i].line = line(l.ports[i].field)
 	}
-	isTCP := func(p listenerPort) bool { return p.protocol == service.TCP }
-	set, fs := readSettings(s.Annotations, !slices.ContainsFunc(l.ports, isTCP))
-	faults = append(faults, fs...)
 	l.vips, fs = readVIPs(s, set.addresses)
-	faults = append(append(faults, fs...), unserved(s, set.method)...)
-	l.weights = set.weights
+	note(fs)
+	note(unserved(s, set.method))
+	l.weights, l.maxConns = set.weights, set.maxConns
 	l.template = service.Service{
 		ID: service.ID{Namespace: s.Namespace, Name: s.Name}, Created: s.CreationTimestamp.UTC(),
-		Method: set.method, Scheduler: set.scheduler, RingSize: set.ringSize, Health: set.health, Panic: set.panic,
-		Prefixes: set.prefixes,
+		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
+		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
 	}
+	l.template.Affinity, fs = readAffinity(&s.Spec)
+	note(fs)
+	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)
+	note(fs)
+	_, asked := s.Annotations[AnnotationSurvival]
+	note(l.settleSurvival(asked))
 	if s.Namespace == "" {
 		l.template.ID.Namespace = "default"
 	}
@@ -72,23 +87,40 @@ func (l *listener) frontends() {
 	for _, vip := range l.vips {
 		for _, p := range l.ports {
 			l.template.Frontends = append(l.template.Frontends, service.Frontend{
-				Key: service.Key{VIP: vip, Port: p.number, Protocol: p.protocol}, PortName: p.name,
+				Key: service.Key{VIP: vip, Port: p.number, Last: p.last, Protocol: p.protocol}, PortName: p.name,
 			})
 		}
 	}
 	slices.SortFunc(l.template.Frontends, func(a, b service.Frontend) int { return a.Key.Compare(b.Key) })
 }
 
-// modelFaults asks the model, and names the annotations that its fields come
-// from. What follows from other faults is left out: frontends that could not
-// all be made, an invalid name.
+// settleSurvival decides how flows survive where the Service does not say, and
+// knows what the model sees only once there are servers.
+func (l *listener) settleSurvival(asked bool) []fault {
+	t := &l.template
+	switch {
+	case !asked && l.maxConns.any():
+		t.Survival = service.FlowTable
+	case !asked:
+		t.Survival = t.DefaultSurvival()
+	case l.maxConns.any() && t.Survival != service.FlowTable && slices.Contains(service.Survivals, t.Survival):
+		return []fault{{annotation(AnnotationSurvival), fmt.Sprintf("%s is not possible with %s, for which flows must be remembered; want %s",
+			t.Survival, AnnotationMaxConnections, service.FlowTable)}}
+	}
+	return nil
+}
+
+// modelFaults asks the model, and names where its fields come from. What
+// follows from other faults is left out: frontends that could not all be made,
+// an invalid name.
 func modelFaults(s *service.Service, already bool) (faults []fault) {
+	follow := []string{"prefixes", "allow", "deny", "health.port"}
 	for _, e := range s.Validate() {
 		top, _, _ := strings.Cut(e.Field, "[")
-		name, ok := modelFields[top]
+		field, ok := modelFields[top]
 		switch {
-		case ok && !(already && top == "prefixes"):
-			faults = append(faults, fault{annotation(name), e.Message})
+		case ok && !(already && slices.Contains(follow, top)):
+			faults = append(faults, fault{field, e.Message})
 		case !ok && !already && top != "id.name":
 			faults = append(faults, fault{"spec", e.Error()})
 		}
@@ -151,9 +183,9 @@ func readProtocol(p corev1.Protocol) (service.Protocol, string) {
 	case corev1.ProtocolUDP:
 		return service.UDP, ""
 	case corev1.ProtocolSCTP:
-		return 0, "SCTP is not served yet; want TCP or UDP"
+		return service.SCTP, ""
 	}
-	return 0, fmt.Sprintf("unknown protocol %q; want TCP or UDP", p)
+	return 0, fmt.Sprintf("unknown protocol %q; want TCP, UDP or SCTP", p)
 }
 
 // readVIPs gives a Service's addresses: those assigned in its status, else
@@ -195,27 +227,48 @@ func readVIPs(s *corev1.Service, annotated []netip.Addr) (vips []netip.Addr, fau
 // unserved refuses what a Service asks for and would not get.
 func unserved(s *corev1.Service, m service.Method) (faults []fault) {
 	refuse := func(field, message string) { faults = append(faults, fault{field, message}) }
-	switch a := s.Spec.SessionAffinity; a {
-	case "", corev1.ServiceAffinityNone:
-		if s.Spec.SessionAffinityConfig != nil && s.Spec.SessionAffinityConfig.ClientIP != nil {
-			refuse("spec.sessionAffinityConfig", "has no meaning without sessionAffinity ClientIP; leave it out")
-		}
-	case corev1.ServiceAffinityClientIP:
-		refuse("spec.sessionAffinity", "ClientIP is not served yet; want None")
-	default:
-		refuse("spec.sessionAffinity", fmt.Sprintf("unknown session affinity %q; want None", a))
-	}
-	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		refuse("spec.loadBalancerSourceRanges", "is not served yet, so everybody would be let in; leave it out and filter elsewhere")
-	}
 	switch p := s.Spec.ExternalTrafficPolicy; p {
 	case "", corev1.ServiceExternalTrafficPolicyCluster:
 	case corev1.ServiceExternalTrafficPolicyLocal:
 		if m == service.FullNAT {
-			refuse("spec.externalTrafficPolicy", "Local asks to keep the client's address, which method fullnat rewrites; want Cluster, or method tunnel or direct-nat")
+			refuse("spec.externalTrafficPolicy", "Local asks to keep the client's address, which method fullnat rewrites; want Cluster, or another method")
 		}
 	default:
 		refuse("spec.externalTrafficPolicy", fmt.Sprintf("unknown policy %q; want Cluster or Local", p))
 	}
 	return faults
+}
+
+// readAffinity gives for how long a client stays with its server.
+func readAffinity(s *corev1.ServiceSpec) (time.Duration, []fault) {
+	var timeout *int32
+	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		timeout = c.ClientIP.TimeoutSeconds
+		if s.SessionAffinity != corev1.ServiceAffinityClientIP {
+			return 0, []fault{{"spec.sessionAffinityConfig", "has no meaning without sessionAffinity ClientIP; leave it out"}}
+		}
+	}
+	switch a := s.SessionAffinity; {
+	case a == "" || a == corev1.ServiceAffinityNone:
+		return 0, nil
+	case a != corev1.ServiceAffinityClientIP:
+		return 0, []fault{{"spec.sessionAffinity", fmt.Sprintf("unknown session affinity %q; want None or ClientIP", a)}}
+	case timeout == nil:
+		return service.DefaultAffinity, nil
+	case *timeout < 1 || time.Duration(*timeout)*time.Second > service.MaxAffinity:
+		return 0, []fault{{"spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+			fmt.Sprintf("%d is out of range; want 1 to %d", *timeout, service.MaxAffinity/time.Second)}}
+	}
+	return time.Duration(*timeout) * time.Second, nil
+}
+
+func readSourceRanges(ranges []string) (prefixes []netip.Prefix, faults []fault) {
+	for i, text := range ranges {
+		p, err := parsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			faults = append(faults, fault{fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), err.Error()})
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, faults
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,8 +20,10 @@ type slice struct {
 	ports       []slicePort
 	endpoints   []endpoint
 	weights     map[netip.Addr]uint32
+	since       map[netip.Addr]time.Time
+	created     time.Time
 	// Lines in the file.
-	typeLine, weightsLine int
+	typeLine, weightsLine, sinceLine int
 }
 
 type slicePort struct {
@@ -52,6 +55,7 @@ func readSlice(s *discoveryv1.EndpointSlice, line func(field string) int) (*slic
 	out := &slice{
 		serviceName: s.Labels[discoveryv1.LabelServiceName], ipv6: s.AddressType == discoveryv1.AddressTypeIPv6,
 		typeLine: line("addressType"), weightsLine: line(annotation(AnnotationWeights)),
+		sinceLine: line(annotation(AnnotationSince)), created: s.CreationTimestamp.UTC(),
 	}
 	var faults []fault
 	if out.serviceName == "" {
@@ -65,25 +69,33 @@ func readSlice(s *discoveryv1.EndpointSlice, line func(field string) int) (*slic
 	default:
 		return out, append(faults, fault{"addressType", fmt.Sprintf("unknown address type %q; want IPv4 or IPv6", s.AddressType)})
 	}
-	faults = append(faults, unknownAnnotations(s.Annotations, []string{AnnotationWeights}, misplaced(s))...)
-	if v, ok := s.Annotations[AnnotationWeights]; ok {
-		var err error
-		if out.weights, err = parseWeights(v); err != nil {
-			faults = append(faults, fault{annotation(AnnotationWeights), err.Error()})
-		}
-	}
+	faults = append(faults, out.readAnnotations(s)...)
 	faults = append(faults, out.readPorts(s.Ports)...)
 	return out, append(faults, out.readEndpoints(s.Endpoints)...)
 }
 
-// misplaced is the mend where an annotation of a Service stands on a slice.
-func misplaced(s *discoveryv1.EndpointSlice) string {
-	for name := range s.Annotations {
-		if setters[name] != nil && name != AnnotationWeights {
-			return " of an EndpointSlice; it belongs on the Service"
+func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []fault {
+	faults := unknownAnnotations(o.Annotations, []string{AnnotationSince, AnnotationWeights}, misplaced)
+	var err error
+	if v, ok := o.Annotations[AnnotationWeights]; ok {
+		if s.weights, err = parseWeights(v); err != nil {
+			faults = append(faults, fault{annotation(AnnotationWeights), err.Error()})
 		}
 	}
-	return ""
+	if v, ok := o.Annotations[AnnotationSince]; ok {
+		if s.since, err = parseSince(v); err != nil {
+			faults = append(faults, fault{annotation(AnnotationSince), err.Error()})
+		}
+	}
+	return faults
+}
+
+// misplaced is the mend where an annotation of a Service stands on a slice.
+func misplaced(name string) string {
+	if setters[name] == nil {
+		return ""
+	}
+	return " of an EndpointSlice; it belongs on the Service"
 }
 
 func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []fault) {

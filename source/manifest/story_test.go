@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
@@ -72,6 +73,7 @@ func show(s source.Snapshot) string {
 	var b strings.Builder
 	for _, svc := range s.Services {
 		fmt.Fprintf(&b, "%s %s/%s/%d %s", svc.ID, svc.Method, svc.Scheduler, svc.RingSize, check(svc.Health))
+		b.WriteString(options(svc))
 		if !svc.Panic {
 			b.WriteString(" no-panic")
 		}
@@ -85,7 +87,7 @@ func show(s source.Snapshot) string {
 		for _, f := range svc.Frontends {
 			fmt.Fprintf(&b, "  %s %q\n", f.Key, f.PortName)
 			for _, be := range f.Backends {
-				fmt.Fprintf(&b, "    %s weight %d %s\n", be.Addr, be.Weight, strings.TrimSpace(be.Name+" "+be.Node))
+				fmt.Fprintf(&b, "    %s weight %d %s\n", be.Addr, be.Weight, strings.TrimSpace(more(be)+" "+be.Name+" "+be.Node))
 			}
 		}
 		for _, e := range svc.Validate() {
@@ -96,6 +98,41 @@ func show(s source.Snapshot) string {
 		fmt.Fprintf(&b, "! %s\n", p)
 	}
 	return strings.ReplaceAll(b.String(), " \n", "\n")
+}
+
+// options tells what is not as it is where nothing is said.
+func options(s *service.Service) string {
+	var b strings.Builder
+	if s.Encapsulation != "" && s.Encapsulation != service.DefaultEncapsulation {
+		fmt.Fprintf(&b, " %s", s.Encapsulation)
+	}
+	if s.Survival != service.SecondChance {
+		fmt.Fprintf(&b, " survival %s", s.Survival)
+	}
+	if s.Affinity > 0 {
+		fmt.Fprintf(&b, " affinity %s", s.Affinity)
+	}
+	if len(s.Allow) > 0 {
+		fmt.Fprintf(&b, " allow %v", s.Allow)
+	}
+	if len(s.Deny) > 0 {
+		fmt.Fprintf(&b, " deny %v", s.Deny)
+	}
+	if l := s.Limits; l != (service.Limits{}) {
+		fmt.Fprintf(&b, " limits %d/%d %d/%d", l.ClientPackets, l.ClientOpens, l.Packets, l.Opens)
+	}
+	return b.String()
+}
+
+// more tells what a backend has beside a weight.
+func more(b service.Backend) (words string) {
+	if b.MaxConns > 0 {
+		words += fmt.Sprintf("max %d ", b.MaxConns)
+	}
+	if !b.Since.IsZero() {
+		words += "since " + b.Since.Format(time.RFC3339)
+	}
+	return words
 }
 
 func check(h service.HealthCheck) string {

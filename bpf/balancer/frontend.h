@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which frontend a packet is for. One bit says of most packets that they are
+ * for none; then the frontend of the very port; then the VIP's own entry, with
+ * its ranges of ports.
+ */
+#ifndef FAIRLEAD_BALANCER_FRONTEND_H
+#define FAIRLEAD_BALANCER_FRONTEND_H
+
+#include "hash.h"
+#include "maps.h"
+
+/* No packet is looked for in more ranges of one VIP. */
+#define RANGES_MAX 1024
+
+static __always_inline bool may_be_ours(const struct addr *dst)
+{
+	__u32 bit = addr_hash(dst) >> VIP_BITS_SHIFT;
+	__u32 word = bit / 64;
+	const __u64 *bits = bpf_map_lookup_elem(&vip_bits, &word);
+
+	return bits && (*bits >> (bit % 64) & 1);
+}
+
+static __always_inline bool is_own(const struct addr *a, bool v6)
+{
+	return addr_equal(a, v6 ? &set.own6 : &set.own4);
+}
+
+static __always_inline struct frontend *frontend_lookup(const struct addr *vip, __be16 port,
+							__u8 proto)
+{
+	struct frontend_key key __attribute__((aligned(8)));
+
+	frontend_key_set(&key, vip, port, proto);
+	return bpf_map_lookup_elem(&frontends, &key);
+}
+
+struct range_search {
+	__u32 range;
+	__u32 found; /* index + 1 */
+	__u16 port;  /* host order */
+	__u8 proto;
+};
+
+static long range_try(__u32 i, void *arg)
+{
+	struct range_search *s = arg;
+	__u32 key = s->range + i;
+	const struct port_range *r = bpf_map_lookup_elem(&port_ranges, &key);
+
+	if (!r || r->proto != s->proto || s->port < r->first || s->port > r->last)
+		return 0;
+	s->found = key + 1;
+	return 1;
+}
+
+/* The frontend of a packet whose very port has none: a range's, or the whole
+ * address'; NULL where the address is no VIP.
+ */
+static __noinline struct frontend *frontend_wide(const struct packet *p)
+{
+	struct frontend *whole = frontend_lookup(&p->t.dst, 0, 0);
+	struct range_search s = {.port = bpf_ntohs(p->t.dport), .proto = p->t.proto};
+	struct port_range *r;
+	__u32 index;
+
+	if (!whole || !whole->ranges)
+		return whole;
+	s.range = whole->range;
+	bpf_loop(whole->ranges < RANGES_MAX ? whole->ranges : RANGES_MAX, range_try, &s, 0);
+	if (!s.found)
+		return whole;
+	index = s.found - 1;
+	r = bpf_map_lookup_elem(&port_ranges, &index);
+	return r ? &r->f : whole;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The methods that put nothing around a packet tell the server's node in the
+ * packet's own header: where it was addressed to, and then the chain. A packet
+ * that may open a flow tells always, any other where there is a chain.
+ *
+ * All that stands before the new option is read first and written anew before
+ * it, so nothing has to be moved.
+ */
+#ifndef FAIRLEAD_BALANCER_TELL_H
+#define FAIRLEAD_BALANCER_TELL_H
+
+#include "chain.h"
+#include "leave.h"
+
+/* How a packet leaves. */
+struct telling {
+	enum way way;
+	__u32 bytes; /* of the option */
+	const struct addr *dst;
+};
+
+static __always_inline bool tells(const struct packet *p, const struct choice *ch)
+{
+	return ch->chain || opens(p) || p->t.proto == IPPROTO_UDP;
+}
+
+/* MAC addresses as they came or to the next hop. */
+static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
+				      const struct choice *ch, enum way way)
+{
+	if (way == WAY_KERNEL)
+		macs_copy(macs, eth);
+	else
+		macs_copy(macs, ch->cpu->macs);
+}
+
+/* Grows the packet by t->bytes behind its IP header, with the option in it, to
+ * t->dst. Gives the place of the transport header, or NULL. By difference: a
+ * header that came broken must not leave mended.
+ */
+static __always_inline void *tell_v4(struct xdp_md *ctx, const struct packet *p,
+				     const struct choice *ch, const struct telling *t)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__be32 word[5], dst = addr_to_v4(t->dst), *ip = data + sizeof(struct ethhdr);
+	__u32 macs[3], bytes = t->bytes;
+	__u64 diff = 0;
+
+	if ((void *)(ip + 5) > end)
+		return NULL;
+	tell_macs(macs, data, ch, t->way);
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		word[i] = ip[i];
+	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return NULL;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	ip = data + sizeof(struct ethhdr);
+	if ((void *)(ip + 5) > end || !option_put_own_v4(ip + 5, end, p, ch->chain, &diff))
+		return NULL;
+	macs_copy(data, macs);
+	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IP);
+	diff = csum_diff4(csum_diff4(diff, word[0], 0), word[4], dst);
+	word[0] = bpf_htonl(4u << 28 | (5 + bytes / 4) << 24 | p->tos << 16 | (p->len + bytes));
+	diff = csum_diff4(diff, 0, word[0]);
+	if (t->way != WAY_KERNEL) {
+		diff = csum_diff2(diff, bpf_htons(0x0100), 0);
+		word[2] -= bpf_htonl(0x01000000);
+	}
+	ip[0] = word[0];
+	ip[1] = word[1];
+	ip[2] = (word[2] & bpf_htonl(0xffff0000)) |
+		bpf_htonl(bpf_ntohs(csum_apply(bpf_htons(bpf_ntohl(word[2])), diff)));
+	ip[3] = word[3];
+	ip[4] = dst;
+	bytes &= 0x3c;
+	return data + sizeof(struct ethhdr) + sizeof(struct iphdr) + bytes;
+}
+
+static __always_inline void *tell_v6(struct xdp_md *ctx, const struct packet *p,
+				     const struct choice *ch, const struct telling *t)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 macs[3], bytes = t->bytes;
+	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+	__be32 first;
+
+	if ((void *)(ip + 1) > end)
+		return NULL;
+	tell_macs(macs, data, ch, t->way);
+	first = *(__be32 *)ip;
+	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return NULL;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	ip = data + sizeof(struct ethhdr);
+	if ((void *)(ip + 1) > end || !option_put_own_v6(ip + 1, end, p, ch->chain))
+		return NULL;
+	macs_copy(data, macs);
+	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IPV6);
+	*(__be32 *)ip = first;
+	ip->payload_len = bpf_htons(p->len - sizeof(*ip) + bytes);
+	ip->nexthdr = IPPROTO_DSTOPTS;
+	ip->hop_limit = p->ttl - (t->way != WAY_KERNEL);
+	addr_copy(&ip->saddr, &p->t.src);
+	addr_copy(&ip->daddr, t->dst);
+	bytes &= 0x7f;
+	return data + sizeof(struct ethhdr) + sizeof(*ip) + bytes;
+}
+
+/* Finds the way, and how much there is to tell. Anything but zero is what is to
+ * become of the packet. A full datagram goes without: its flow is known from
+ * others.
+ */
+static __always_inline int tell_plan(struct xdp_md *ctx, const struct packet *p,
+				     const struct choice *ch, struct telling *t)
+{
+	t->way = way_to(ctx, ch);
+	if (way_leads_nowhere(t->way))
+		return drop_way(ctx, t->way);
+	if (t->bytes && !way_fits(t->way, ch, p->len + t->bytes) && p->t.proto == IPPROTO_UDP)
+		t->bytes = 0;
+	return way_fits(t->way, ch, p->len + t->bytes) ? 0 : TO_RARE;
+}
+
+#endif
