@@ -25,11 +25,13 @@
 #include "balancer/count.h"
 #include "balancer/frontend.h"
 #include "balancer/fullnat.h"
+#include "balancer/guard.h"
 #include "balancer/leave.h"
 #include "balancer/maps.h"
 #include "balancer/send.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
+#include "balancer/watch.h"
 
 /* Reads the packet anew, from the start. Lengths that do not fit the frame's
  * first buffer may fit the frame.
@@ -49,10 +51,13 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 static __always_inline int serve_none(struct xdp_md *ctx, const struct packet *p,
 				      const struct frontend *f, bool v6)
 {
-	if (is_own(&p->t.dst, v6))
+	if (is_own(&p->t.dst, v6)) {
+		note(NOTE_OWN, 0, 0);
 		return v6 ? fullnat_back_v6(ctx, p) : fullnat_back_v4(ctx, p);
+	}
 	if (!f)
 		return XDP_PASS;
+	note(NOTE_UNSERVED, 0, 0);
 	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 }
 
@@ -66,17 +71,23 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 
 	if (!read_again(ctx, &p, v6))
 		return XDP_PASS;
+	note(NOTE_PACKET, p.t.proto | p.flags << 8 | p.malformed << 16, p.len);
 	if (!f)
 		f = frontend_wide(&p);
 	if (!f || f->method == METHOD_NONE)
 		return serve_none(ctx, &p, f, v6);
+	note(NOTE_FRONTEND, f->id, f->flags | (__u64)f->method << 32 | (__u64)f->scheduler << 40);
 	if (p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	if (p.ttl <= 1)
 		return XDP_PASS;
+	if (f->flags & FRONTEND_GUARDED && guard(ctx, &p, f))
+		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return v6 ? remembered_v6(ctx, &p, f) : remembered_v4(ctx, &p, f);
 	choose(&k, f, &p);
+	note(NOTE_SLOT, f->slots, hash_slot(k.hash, f->slots) | (__u64)k.hash << 32);
+	note(NOTE_SERVER, k.id, k.chain | (__u64)k.new_flow << 32);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
 
@@ -105,7 +116,7 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 
 	if (unlikely(p->malformed || p->ttl <= 1))
 		return NOT_COMMON;
-	if (unlikely(f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)))
+	if (unlikely(f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)) || tracing)
 		return NOT_COMMON;
 	if (unlikely(f->method != METHOD_TUNNEL))
 		return NOT_COMMON;
@@ -148,8 +159,10 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_from_v4(&dst, ip->daddr);
-	if (!may_be_ours(&dst))
+	if (!may_be_ours(&dst)) {
+		note(NOTE_NOT_OURS, 0, 0);
 		return XDP_PASS;
+	}
 	return balance(ctx, &c, f, false);
 }
 
@@ -165,8 +178,10 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_copy(&dst, &ip->daddr);
-	if (!may_be_ours(&dst))
+	if (!may_be_ours(&dst)) {
+		note(NOTE_NOT_OURS, 0, 0);
 		return XDP_PASS;
+	}
 	return balance(ctx, &c, f, true);
 }
 
@@ -186,22 +201,34 @@ static __always_inline int balance_any(struct xdp_md *ctx, __be16 proto)
 	return is_vlan(proto) ? TO_RARE : XDP_PASS;
 }
 
-SEC("xdp.frags")
-int balancer(struct xdp_md *ctx)
+static __always_inline int balance_frame(struct xdp_md *ctx)
 {
 	struct ethhdr *eth;
 	struct cursor c;
-	int verdict;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	verdict = balance_any(ctx, eth->h_proto);
-	if (likely(verdict != TO_RARE))
-		return verdict;
-	bpf_tail_call(ctx, &steps, STEP_RARE);
-	return XDP_PASS;
+	return balance_any(ctx, eth->h_proto);
+}
+
+SEC("xdp.frags")
+int balancer(struct xdp_md *ctx)
+{
+	int verdict;
+
+	if (watching)
+		watch_before(ctx);
+	verdict = balance_frame(ctx);
+	if (unlikely(verdict == TO_RARE)) {
+		note(NOTE_RARE, 0, 0);
+		bpf_tail_call(ctx, &steps, STEP_RARE);
+		verdict = XDP_PASS;
+	}
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

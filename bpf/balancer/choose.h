@@ -8,6 +8,7 @@
 
 #include "hash.h"
 #include "maps.h"
+#include "note.h"
 
 /* What was chosen, in numbers: what functions of their own can be handed. */
 struct pick {

@@ -11,6 +11,7 @@
 #ifndef FAIRLEAD_BALANCER_GUARD_H
 #define FAIRLEAD_BALANCER_GUARD_H
 
+#include "count.h"
 #include "hash.h"
 #include "maps.h"
 
@@ -286,18 +287,17 @@ static __always_inline bool guard_rate(__u32 frontend, const struct packet *p)
 	       guard_of_all(frontend, opens, l, now * 16);
 }
 
-static __noinline bool guard(const struct packet *p, const struct frontend *f,
-			     enum drop_reason *why)
+/* XDP_DROP, counted already, or 0 for who may pass. */
+__noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct frontend *f)
 {
-	if (!guard_source(f->id, p)) {
-		*why = DROP_SOURCE_DENIED;
-		return false;
-	}
-	if (!guard_rate(f->id, p)) {
-		*why = DROP_RATE_LIMITED;
-		return false;
-	}
-	return true;
+	if (!ctx || !p || !f) /* for the verifier */
+		return 0;
+	if (!guard_source(f->id, p))
+		return drop(ctx, DROP_SOURCE_DENIED);
+	if (!guard_rate(f->id, p))
+		return drop(ctx, DROP_RATE_LIMITED);
+	note(NOTE_GUARD, 0, 0);
+	return 0;
 }
 
 #endif

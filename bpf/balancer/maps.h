@@ -72,6 +72,9 @@ enum drop_reason {
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
 	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
+	DROP_SOURCE_DENIED,  /* the client is not among those that may send, or among those that may
+				not */
+	DROP_RATE_LIMITED,   /* more than the frontend's limits allow */
 	DROP_REASONS,
 };
 

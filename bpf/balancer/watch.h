@@ -207,13 +207,13 @@ static __always_inline void watch_tell(struct xdp_md *ctx, struct watch_record *
 			      sizeof(*r));
 }
 
-static __noinline void watch_before(struct xdp_md *ctx)
+__noinline int watch_before(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct watch_current *now = bpf_map_lookup_elem(&watch_current, &zero);
 
 	if (!now)
-		return;
+		return 0;
 	now->r.number++;
 	now->r.when = WATCH_BEFORE;
 	now->r.verdict = 0;
@@ -221,20 +221,22 @@ static __noinline void watch_before(struct xdp_md *ctx)
 	now->wanted = now->chosen && watch_matches(ctx);
 	if (watch_filter.before && now->wanted)
 		watch_tell(ctx, &now->r);
+	return 0;
 }
 
 /* What did not match before may match now: an answer gets the VIP back here. */
-static __noinline void watch_after(struct xdp_md *ctx, int verdict)
+__noinline int watch_after(struct xdp_md *ctx, int verdict)
 {
 	__u32 zero = 0;
 	struct watch_current *now = bpf_map_lookup_elem(&watch_current, &zero);
 
 	if (!now || !now->chosen || !watch_filter.after)
-		return;
+		return 0;
 	now->r.when = WATCH_AFTER;
 	now->r.verdict = verdict;
 	if (now->wanted || watch_matches(ctx))
 		watch_tell(ctx, &now->r);
+	return 0;
 }
 
 #endif

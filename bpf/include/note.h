@@ -15,24 +15,19 @@ enum note_kind {
 	NOTE_NONE,
 	NOTE_PACKET,	/* protocol | enum tcp_flags << 8 | malformed << 16; length */
 	NOTE_NOT_OURS,	/* the destination's bit is clear */
-	NOTE_OWN,	/* to our own address */
+	NOTE_OWN,	/* to our own address, and to no frontend */
 	NOTE_FRONTEND,	/* id; flags | method << 32 | scheduler << 40 */
-	NOTE_RANGE,	/* as NOTE_FRONTEND, found in the VIP's port ranges */
-	NOTE_WHOLE,	/* as NOTE_FRONTEND, the whole address */
 	NOTE_UNSERVED,	/* a VIP, but no frontend */
-	NOTE_GUARD,	/* 1: may pass */
+	NOTE_GUARD,	/* may pass */
 	NOTE_SLOT,	/* of how many; slot | hash << 32 */
-	NOTE_OWNERS,	/* first, a server's id; chain, an index */
-	NOTE_SERVER,	/* the one that gets it, by id; opens */
+	NOTE_SERVER,	/* whom the slot names, by id; chain | opens << 32 */
 	NOTE_FLOW,	/* 1: known, 0: not; server's id */
 	NOTE_FLOW_MADE, /* the flow table has a new entry; server's id */
 	NOTE_AFFINITY,	/* the client's server, by id */
 	NOTE_HANDOVER,	/* given to a draining balancer, by number */
-	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_* */
-	NOTE_WAY,	/* enum way; interface | MTU << 32 */
-	NOTE_NEXT_HOP,	/* 0; the next hop's MAC address, its first byte lowest */
-	NOTE_CHAIN,	/* endpoints carried along */
-	NOTE_RARE,	/* goes on in the program for rare packets; enum rare_kind */
+	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_*; MTU */
+	NOTE_NEXT_HOP,	/* interface; the next hop's MAC address, its first byte lowest */
+	NOTE_RARE,	/* goes on in the program for rare packets */
 	NOTE_DROP,	/* enum drop_reason */
 };
 
@@ -44,34 +39,24 @@ struct note {
 
 #define NOTES 48
 
+/* Not a map of its own, which would need stack for a key. */
 struct notes {
 	__u32 n; /* also where there was no room */
 	__u32 zero;
 	struct note note[NOTES];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct notes);
-} notes SEC(".maps");
+} notes SEC(".data.notes");
 
 volatile const bool tracing = false;
 
-static __noinline void note_put(enum note_kind kind, __u32 a, __u64 b)
+static __always_inline void note_put(enum note_kind kind, __u32 a, __u64 b)
 {
-	__u32 zero = 0, at;
-	struct notes *all = bpf_map_lookup_elem(&notes, &zero);
+	__u32 at = notes.n++;
 
-	if (!all)
-		return;
-	at = all->n++;
 	if (at >= NOTES)
 		return;
-	all->note[at].kind = kind;
-	all->note[at].a = a;
-	all->note[at].b = b;
+	notes.note[at].kind = kind;
+	notes.note[at].a = a;
+	notes.note[at].b = b;
 }
 
 #define note(kind, a, b)                                                                           \

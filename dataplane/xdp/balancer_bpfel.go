@@ -33,6 +33,16 @@ type balancerCounts struct {
 	Flows   uint64
 }
 
+type balancerDropEvent struct {
+	_       structs.HostLayout
+	Time    uint64
+	Reason  uint32
+	Ifindex uint32
+	Cpu     uint32
+	Length  uint32
+	Data    [128]uint8
+}
+
 type balancerDropReason uint32
 
 const (
@@ -48,7 +58,9 @@ const (
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
 	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
 	balancerDropReasonDROP_FULL           balancerDropReason = 11
-	balancerDropReasonDROP_REASONS        balancerDropReason = 12
+	balancerDropReasonDROP_SOURCE_DENIED  balancerDropReason = 12
+	balancerDropReasonDROP_RATE_LIMITED   balancerDropReason = 13
+	balancerDropReasonDROP_REASONS        balancerDropReason = 14
 )
 
 type balancerEncapsulation uint8
@@ -115,6 +127,82 @@ type balancerFrontendKey struct {
 	Zero  uint8
 }
 
+type balancerGuardBuckets struct {
+	_       structs.HostLayout
+	Packets struct {
+		_    structs.HostLayout
+		Full uint64
+		Zero [7]uint64
+	}
+	Opens struct {
+		_    structs.HostLayout
+		Full uint64
+		Zero [7]uint64
+	}
+}
+
+type balancerGuardCredit struct {
+	_       structs.HostLayout
+	Packets uint32
+	Opens   uint32
+}
+
+type balancerGuardLimits struct {
+	_             structs.HostLayout
+	ClientPackets uint32
+	ClientOpens   uint32
+	Packets       uint32
+	Opens         uint32
+	EachPacket    struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	EachOpen struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	AllPackets struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	AllOpens struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	BatchPackets uint32
+	BatchOpens   uint32
+}
+
+type balancerGuardList uint32
+
+const (
+	balancerGuardListGUARD_ALLOW balancerGuardList = 1
+	balancerGuardListGUARD_DENY  balancerGuardList = 2
+	balancerGuardListGUARD_V6    balancerGuardList = 4
+)
+
+type balancerGuardRangeKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	List      balancerGuardList
+	Addr      balancerAddr
+}
+
+type balancerGuardSet struct {
+	_   structs.HostLayout
+	Way [5]struct {
+		_       structs.HostLayout
+		Tag     uint32
+		Packets uint32
+		Opens   uint32
+	}
+	Zero uint32
+}
+
 type balancerLayout uint32
 
 const (
@@ -146,6 +234,40 @@ const (
 	balancerMethodMETHOD_NAT        balancerMethod = 4
 	balancerMethodMETHOD_DR         balancerMethod = 5
 )
+
+type balancerNoteKind uint32
+
+const (
+	balancerNoteKindNOTE_NONE      balancerNoteKind = 0
+	balancerNoteKindNOTE_PACKET    balancerNoteKind = 1
+	balancerNoteKindNOTE_NOT_OURS  balancerNoteKind = 2
+	balancerNoteKindNOTE_OWN       balancerNoteKind = 3
+	balancerNoteKindNOTE_FRONTEND  balancerNoteKind = 4
+	balancerNoteKindNOTE_UNSERVED  balancerNoteKind = 5
+	balancerNoteKindNOTE_GUARD     balancerNoteKind = 6
+	balancerNoteKindNOTE_SLOT      balancerNoteKind = 7
+	balancerNoteKindNOTE_SERVER    balancerNoteKind = 8
+	balancerNoteKindNOTE_FLOW      balancerNoteKind = 9
+	balancerNoteKindNOTE_FLOW_MADE balancerNoteKind = 10
+	balancerNoteKindNOTE_AFFINITY  balancerNoteKind = 11
+	balancerNoteKindNOTE_HANDOVER  balancerNoteKind = 12
+	balancerNoteKindNOTE_ASK       balancerNoteKind = 13
+	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 14
+	balancerNoteKindNOTE_RARE      balancerNoteKind = 15
+	balancerNoteKindNOTE_DROP      balancerNoteKind = 16
+)
+
+type balancerNotes struct {
+	_    structs.HostLayout
+	N    uint32
+	Zero uint32
+	Note [48]struct {
+		_    structs.HostLayout
+		Kind uint32
+		A    uint32
+		B    uint64
+	}
+}
 
 type balancerOlder struct {
 	_      structs.HostLayout
@@ -246,15 +368,66 @@ type balancerTuple struct {
 	Zero  [3]uint8
 }
 
+type balancerWatchCurrent struct {
+	_      structs.HostLayout
+	R      balancerWatchRecord
+	Wanted uint32
+	Chosen uint32
+}
+
+type balancerWatchFilter struct {
+	_   structs.HostLayout
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Client struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Port    uint16
+	Zero    uint16
+	Ifindex uint32
+	Sample  uint32
+	Snaplen uint32
+	Before  uint32
+	After   uint32
+}
+
+type balancerWatchRecord struct {
+	_       structs.HostLayout
+	Time    uint64
+	Number  uint64
+	Ifindex uint32
+	Length  uint32
+	Caught  uint32
+	Verdict uint32
+	When    balancerWatchWhen
+	Zero    uint32
+}
+
+type balancerWatchWhen uint32
+
+const (
+	balancerWatchWhenWATCH_BEFORE balancerWatchWhen = 0
+	balancerWatchWhenWATCH_AFTER  balancerWatchWhen = 1
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	balancerMapChains         = "chains"
+	balancerMapDropEvents     = "drop_events"
 	balancerMapDrops          = "drops"
 	balancerMapFlows          = "flows"
 	balancerMapFrontendCounts = "frontend_counts"
 	balancerMapFrontends      = "frontends"
+	balancerMapGuardBuckets   = "guard_buckets"
+	balancerMapGuardClients   = "guard_clients"
+	balancerMapGuardCredit    = "guard_credit"
+	balancerMapGuardLimits    = "guard_limits"
+	balancerMapGuardRanges    = "guard_ranges"
 	balancerMapMembers        = "members"
 	balancerMapOlderOwners    = "older_owners"
 	balancerMapPortRanges     = "port_ranges"
@@ -264,9 +437,16 @@ const (
 	balancerMapSteps          = "steps"
 	balancerMapTxPorts        = "tx_ports"
 	balancerMapVipBits        = "vip_bits"
+	balancerMapWatchCurrent   = "watch_current"
+	balancerMapWatched        = "watched"
 	balancerProgBalancer      = "balancer"
 	balancerVarBackByRedirect = "back_by_redirect"
+	balancerVarGuardKey       = "guard_key"
+	balancerVarNotes          = "notes"
 	balancerVarSet            = "set"
+	balancerVarTracing        = "tracing"
+	balancerVarWatchFilter    = "watch_filter"
+	balancerVarWatching       = "watching"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -319,10 +499,16 @@ type balancerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
 	Chains         *ebpf.MapSpec `ebpf:"chains"`
+	DropEvents     *ebpf.MapSpec `ebpf:"drop_events"`
 	Drops          *ebpf.MapSpec `ebpf:"drops"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
+	GuardBuckets   *ebpf.MapSpec `ebpf:"guard_buckets"`
+	GuardClients   *ebpf.MapSpec `ebpf:"guard_clients"`
+	GuardCredit    *ebpf.MapSpec `ebpf:"guard_credit"`
+	GuardLimits    *ebpf.MapSpec `ebpf:"guard_limits"`
+	GuardRanges    *ebpf.MapSpec `ebpf:"guard_ranges"`
 	Members        *ebpf.MapSpec `ebpf:"members"`
 	OlderOwners    *ebpf.MapSpec `ebpf:"older_owners"`
 	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
@@ -332,6 +518,8 @@ type balancerMapSpecs struct {
 	Steps          *ebpf.MapSpec `ebpf:"steps"`
 	TxPorts        *ebpf.MapSpec `ebpf:"tx_ports"`
 	VipBits        *ebpf.MapSpec `ebpf:"vip_bits"`
+	WatchCurrent   *ebpf.MapSpec `ebpf:"watch_current"`
+	Watched        *ebpf.MapSpec `ebpf:"watched"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -339,7 +527,12 @@ type balancerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
+	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
+	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -363,10 +556,16 @@ func (o *balancerObjects) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
 	Chains         *ebpf.Map `ebpf:"chains"`
+	DropEvents     *ebpf.Map `ebpf:"drop_events"`
 	Drops          *ebpf.Map `ebpf:"drops"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends      *ebpf.Map `ebpf:"frontends"`
+	GuardBuckets   *ebpf.Map `ebpf:"guard_buckets"`
+	GuardClients   *ebpf.Map `ebpf:"guard_clients"`
+	GuardCredit    *ebpf.Map `ebpf:"guard_credit"`
+	GuardLimits    *ebpf.Map `ebpf:"guard_limits"`
+	GuardRanges    *ebpf.Map `ebpf:"guard_ranges"`
 	Members        *ebpf.Map `ebpf:"members"`
 	OlderOwners    *ebpf.Map `ebpf:"older_owners"`
 	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
@@ -376,15 +575,23 @@ type balancerMaps struct {
 	Steps          *ebpf.Map `ebpf:"steps"`
 	TxPorts        *ebpf.Map `ebpf:"tx_ports"`
 	VipBits        *ebpf.Map `ebpf:"vip_bits"`
+	WatchCurrent   *ebpf.Map `ebpf:"watch_current"`
+	Watched        *ebpf.Map `ebpf:"watched"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Chains,
+		m.DropEvents,
 		m.Drops,
 		m.Flows,
 		m.FrontendCounts,
 		m.Frontends,
+		m.GuardBuckets,
+		m.GuardClients,
+		m.GuardCredit,
+		m.GuardLimits,
+		m.GuardRanges,
 		m.Members,
 		m.OlderOwners,
 		m.PortRanges,
@@ -394,6 +601,8 @@ func (m *balancerMaps) Close() error {
 		m.Steps,
 		m.TxPorts,
 		m.VipBits,
+		m.WatchCurrent,
+		m.Watched,
 	)
 }
 
@@ -402,7 +611,12 @@ func (m *balancerMaps) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
+	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
+	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	Tracing        *ebpf.Variable `ebpf:"tracing"`
+	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

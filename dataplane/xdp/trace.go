@@ -70,7 +70,7 @@ func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (
 	}
 	v, err := d.newVariant(func(spec *ebpf.CollectionSpec) error {
 		return spec.Variables[balancerVarTracing].Set(true)
-	}, balancerMapNotes, balancerMapDrops, balancerMapFrontendCounts, balancerMapServerCpu)
+	}, balancerMapDrops, balancerMapFrontendCounts, balancerMapServerCpu)
 	if err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
@@ -81,7 +81,7 @@ func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (
 	}
 	t.Verdict, t.Out = verdict.String(), out
 	var notes balancerNotes
-	if err := v.kernel.Notes.Lookup(uint32(0), &notes); err != nil {
+	if err := v.kernel.Notes.Get(&notes); err != nil {
 		return t, fmt.Errorf("trace: read the notes: %w", err)
 	}
 	w := &traceWords{d: d, v: v, t: &t, name: name}

@@ -22,7 +22,7 @@ type traceWords struct {
 func (w *traceWords) read(all balancerNotes) {
 	n := min(int(all.N), len(all.Note))
 	for _, note := range all.Note[:n] {
-		kind := note.Kind
+		kind := balancerNoteKind(note.Kind)
 		text := w.text(kind, note.A, note.B)
 		if text != "" {
 			w.t.Steps = append(w.t.Steps, TraceStep{Note: noteNames[kind], Text: text})
@@ -37,10 +37,10 @@ func (w *traceWords) read(all balancerNotes) {
 var noteNames = map[balancerNoteKind]string{
 	balancerNoteKindNOTE_PACKET: "packet", balancerNoteKindNOTE_NOT_OURS: "not-ours", balancerNoteKindNOTE_OWN: "own",
 	balancerNoteKindNOTE_FRONTEND: "frontend", balancerNoteKindNOTE_UNSERVED: "unserved", balancerNoteKindNOTE_GUARD: "guard",
-	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_OWNERS: "owners", balancerNoteKindNOTE_SERVER: "server",
+	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_SERVER: "server",
 	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made", balancerNoteKindNOTE_AFFINITY: "affinity",
 	balancerNoteKindNOTE_HANDOVER: "handover", balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
-	balancerNoteKindNOTE_CHAIN: "chain", balancerNoteKindNOTE_RARE: "rare", balancerNoteKindNOTE_DROP: "drop",
+	balancerNoteKindNOTE_RARE: "rare", balancerNoteKindNOTE_DROP: "drop",
 }
 
 // text gives a note in words; none for one that says nothing new.
@@ -60,15 +60,8 @@ func (w *traceWords) text(kind balancerNoteKind, a uint32, b uint64) string {
 		return "source ranges and limits let it pass"
 	case balancerNoteKindNOTE_SLOT:
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
-	case balancerNoteKindNOTE_OWNERS:
-		return w.owners(a, uint32(b))
 	case balancerNoteKindNOTE_SERVER:
-		return w.server(a, b != 0)
-	case balancerNoteKindNOTE_CHAIN:
-		if a == 0 {
-			return "carries no older servers"
-		}
-		return fmt.Sprintf("carries %d older servers, to be asked in turn", a)
+		return w.owners(a, uint32(b), b>>32 != 0)
 	case balancerNoteKindNOTE_RARE:
 		return "goes on in the program for rare packets"
 	case balancerNoteKindNOTE_ASK:
@@ -155,12 +148,17 @@ func (w *traceWords) addrOf(server uint32) string {
 	return netip.AddrPortFrom(fromAddr(s.Addr), netorder.Port(s.Port)).String()
 }
 
-func (w *traceWords) owners(first, chain uint32) string {
+func (w *traceWords) owners(first, chain uint32, opens bool) string {
 	words := "the slot belongs to " + w.addrOf(first)
-	if chain == 0 {
+	switch {
+	case opens:
+		return words + ", which gets the flow that begins here"
+	case chain == 0:
 		return words + "; nobody else may have its flows"
+	case first == 0:
+		return words + "; its flows may be at " + w.chain(chain)
 	}
-	return fmt.Sprintf("%s; older flows may be at %s", words, w.chain(chain))
+	return words + "; a flow that it does not know may be at " + w.chain(chain)
 }
 
 func (w *traceWords) chain(index uint32) string {
@@ -181,16 +179,6 @@ func (w *traceWords) chain(index uint32) string {
 	return strings.Join(all, ", then ")
 }
 
-func (w *traceWords) server(id uint32, opens bool) string {
-	if id == 0 {
-		return "the slot's newest older owner gets it, since nobody owns the slot"
-	}
-	if opens {
-		return w.addrOf(id) + " gets it, as the first of its flow"
-	}
-	return w.addrOf(id) + " gets it"
-}
-
 // askWords are the kernel's answers to bpf_fib_lookup, in their order.
 func askWords(rc uint32, b uint64) string {
 	answers := []string{
@@ -199,7 +187,7 @@ func askWords(rc uint32, b uint64) string {
 		"no source address",
 	}
 	words := "the kernel's routes: " + nameOfNumber(answers, rc)
-	if mtu := uint32(b >> 32); rc == 0 && mtu != 0 {
+	if mtu := uint32(b); rc == 0 && mtu != 0 {
 		words += fmt.Sprintf(", MTU %d", mtu)
 	}
 	return words
