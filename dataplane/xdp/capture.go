@@ -46,7 +46,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		return s, errors.Join(fmt.Errorf("capture: %w", err), d.swap(d.kernel.Balancer))
 	}
 	defer func() { err = errors.Join(err, d.swap(d.kernel.Balancer)) }()
-	return capture.Write(ctx, w, watch, d.interfaceNames(), o.Count)
+	return capture.Write(ctx, w, watch, d.interfaceNames(), o)
 }
 
 // swap puts a program in the place of the one that is attached.

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -79,7 +80,7 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 		return s
 	}
 	t.Cleanup(func() { end() })
-	testkit.Eventually(t, 30*time.Second, func() error {
+	testkit.Eventually(t, patience, func() error {
 		select {
 		case r := <-done:
 			t.Fatal(r.err)
@@ -95,20 +96,37 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 	return f, end
 }
 
+// waitFrames waits until the file has so many frames that are wanted.
+func waitFrames(t *testing.T, f *pcapFile, count int, wanted func([]byte) bool) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		comments, data := f.frames(t)
+		have := 0
+		for _, b := range data {
+			if wanted(b) {
+				have++
+			}
+		}
+		if have < count {
+			return fmt.Errorf("%d frames of %d; in the file: %q", have, count, comments)
+		}
+		return nil
+	})
+}
+
+func anyFrame([]byte) bool { return true }
+
 // One packet is in the file twice, as it came and as it left, byte for byte.
 func TestCaptureBeforeAndAfter(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080"))
-	f, end := startCapture(t, d, capture.Options{Before: true, After: true})
+	w := n.wireEnd(t)
+	f, end := startCapture(t, d, capture.Options{VIP: netip.MustParseAddr("10.1.1.1"), Before: true, After: true})
 	in := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "S", payload: 100}.bytes(t)
 	_, out := n.run(t, d, in)
-	testkit.Eventually(t, 30*time.Second, func() error {
-		if comments, _ := f.frames(t); len(comments) < 2 {
-			return fmt.Errorf("in the file: %q", comments)
-		}
-		return nil
-	})
+	must(t, w.exchange(in, out))
+	waitFrames(t, f, 2, anyFrame)
 	if s := end(); s.Packets != 1 || s.Frames != 2 || s.Lost != 0 {
 		t.Errorf("summary %+v", s)
 	}
@@ -119,10 +137,46 @@ func TestCaptureBeforeAndAfter(t *testing.T) {
 	if !bytes.Equal(data[0], in) || !bytes.Equal(data[1], out) {
 		t.Errorf("in  %x\nis  %x\nout %x\nis  %x", in, data[0], out, data[1])
 	}
-	// Nobody looks any more: the program is as fast as before, and alone.
-	n.run(t, d, in)
+	// The ordinary program is back: it forwards, and nothing is written.
+	must(t, w.exchange(in, out))
 	if comments, _ := f.frames(t); len(comments) != 2 {
 		t.Errorf("after its end: %q", comments)
+	}
+	info, err := d.kernel.Balancer.Info()
+	must(t, err)
+	id, _ := info.ID()
+	for name, l := range d.links {
+		if i, err := l.Info(); err != nil || i.Program != id {
+			t.Errorf("%s has program %d, not %d: %v", name, i.Program, id, err)
+		}
+	}
+}
+
+// While it is captured, packets go on, and so do the agent's changes.
+func TestCaptureLosesNothing(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080"))
+	w := n.wireEnd(t)
+	in := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "S"}.bytes(t)
+	_, out := n.run(t, d, in)
+	for range 3 {
+		_, end := startCapture(t, d, capture.Options{Before: true})
+		must(t, w.exchange(in, out))
+		if _, err := d.Capture(t.Context(), io.Discard, capture.Options{Before: true}); !errors.Is(err, ErrCapturing) {
+			t.Errorf("a second capture: %v", err)
+		}
+		end()
+		must(t, w.exchange(in, out))
+	}
+	var packets uint64
+	counters, err := d.Counters()
+	must(t, err)
+	for _, c := range counters {
+		packets += c.Total.Packets
+	}
+	if packets != 7 { // one was a test run
+		t.Errorf("counted %d packets", packets)
 	}
 }
 
@@ -130,56 +184,51 @@ func TestCaptureBeforeAndAfter(t *testing.T) {
 func TestCaptureFilter(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
-	both(t, d, frontend(service.Tunnel, "10.1.1.1:80", 0, "172.16.5.1:8080"))
-	both(t, d, frontend(service.Tunnel, "[fd99::1]:80", 0, "[fd05::1]:8080"))
+	w := n.wireEnd(t)
 	addr := netip.MustParseAddr
 	packets := map[string][]byte{
 		"web":   packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t),
 		"other": packet{src: "192.0.2.8:1234", dst: "10.1.1.2:443"}.bytes(t),
 		"six":   packet{src: "[2001:db8::7]:1234", dst: "[fd99::1]:80", udp: true}.bytes(t),
-		"inner": packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", outer: &outer{src: "172.16.9.9", dst: "172.16.0.2", ttl: 9}}.bytes(t),
+		"inner": packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", outer: &outer{src: "172.16.9.9", dst: "172.16.0.7", ttl: 9}}.bytes(t),
 	}
 	for _, c := range []struct {
 		name string
 		o    capture.Options
-		want map[string]int
+		want []string
 	}{
-		{"all", capture.Options{}, map[string]int{"web": 2, "other": 2, "six": 2, "inner": 2}},
-		{"vip", capture.Options{VIP: addr("10.1.1.1")}, map[string]int{"web": 2, "inner": 2}},
-		{"vip6", capture.Options{VIP: addr("fd99::1")}, map[string]int{"six": 2}},
-		{"client", capture.Options{Client: addr("192.0.2.8")}, map[string]int{"other": 2}},
-		{"port", capture.Options{Port: 443}, map[string]int{"other": 2}},
-		{"both", capture.Options{VIP: addr("10.1.1.1"), Port: 1234}, map[string]int{"web": 2, "inner": 2}},
-		{"short", capture.Options{Snaplen: 20, VIP: addr("fd99::1")}, map[string]int{"six": 2}},
+		{"all", capture.Options{}, []string{"web", "other", "six", "inner"}},
+		{"vip", capture.Options{VIP: addr("10.1.1.1")}, []string{"web", "inner"}},
+		{"vip6", capture.Options{VIP: addr("fd99::1")}, []string{"six"}},
+		{"client", capture.Options{Client: addr("192.0.2.8")}, []string{"other"}},
+		{"port", capture.Options{Port: 443}, []string{"other"}},
+		{"vip and port", capture.Options{VIP: addr("10.1.1.1"), Port: 1234}, []string{"web", "inner"}},
+		{"short", capture.Options{Snaplen: 20, VIP: addr("fd99::1")}, []string{"six"}},
+		{"interface", capture.Options{Interface: "eth0", Client: addr("192.0.2.8")}, []string{"other"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Before, c.o.After = true, true
-			// The last is the only one that the end of is known by.
 			f, end := startCapture(t, d, c.o)
 			for _, p := range packets {
-				n.run(t, d, p)
+				_, err := unix.Write(w.fd, p)
+				must(t, err)
 			}
-			want := 0
-			for _, n := range c.want {
-				want += n
-			}
-			testkit.Eventually(t, 30*time.Second, func() error {
-				if _, data := f.frames(t); len(data) < want {
-					return fmt.Errorf("%d frames of %d", len(data), want)
-				}
-				return nil
-			})
+			waitFrames(t, f, 2*len(c.want), func(b []byte) bool { return nameOfFrame(packets, b, c.o.Snaplen) != "" })
 			end()
 			got := map[string]int{}
 			_, data := f.frames(t)
 			for _, b := range data {
 				got[nameOfFrame(packets, b, c.o.Snaplen)]++
 			}
-			delete(got, "") // after
-			for name, n := range c.want {
-				if got[name] < n/2 || len(data) != want {
-					t.Errorf("%s: %v of %d frames, want %v", name, got, len(data), c.want)
-				}
+			if c.name == "all" {
+				delete(got, "") // the kernel's own
+			}
+			want := map[string]int{}
+			for _, name := range c.want {
+				want[name] = 2 // untouched: they are to no frontend
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("captured %v, want %v", got, want)
 			}
 		})
 	}
@@ -195,6 +244,30 @@ func nameOfFrame(packets map[string][]byte, b []byte, snaplen int) string {
 		}
 	}
 	return ""
+}
+
+// A capture ends by itself after so many packets, each with both its frames.
+func TestCaptureCount(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	w := n.wireEnd(t)
+	f, end := startCapture(t, d, capture.Options{VIP: netip.MustParseAddr("10.1.1.1"), Before: true, After: true, Count: 3})
+	p := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)
+	for range 5 {
+		_, err := unix.Write(w.fd, p)
+		must(t, err)
+	}
+	waitFrames(t, f, 6, anyFrame)
+	testkit.Eventually(t, patience, func() error {
+		if !d.capturing.TryLock() {
+			return errors.New("it goes on")
+		}
+		d.capturing.Unlock()
+		return nil
+	})
+	if s := end(); s.Packets != 3 || s.Frames != 6 {
+		t.Errorf("%+v", s)
+	}
 }
 
 func TestCaptureRefuses(t *testing.T) {

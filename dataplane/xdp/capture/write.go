@@ -18,17 +18,17 @@ type Summary struct {
 	Lost uint64
 }
 
-// Write writes what comes from src as pcapng until ctx ends or there are count packets
-// (0: no end). Each way in and out is an interface of the file, named as in
-// "eth0 in" and "eth0 out XDP_TX"; the comment of a packet says the same, and
-// which two belong together. names are the interfaces by index. w sees a frame
-// soon after it came, also where no more follow.
-func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, count int) (s Summary, err error) {
+// Write writes what comes from src as pcapng until ctx ends or there are o.Count
+// packets. Each way in and out is an interface of the file, named as in "eth0
+// in" and "eth0 out XDP_TX"; the comment of a packet says the same, and which
+// two belong together. names are the interfaces by index. w sees a frame soon
+// after it came, also where no more follow.
+func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o Options) (s Summary, err error) {
 	f := &file{out: w, names: names, ids: map[string]int{}}
 	if err := f.begin(); err != nil {
 		return s, err
 	}
-	seen := map[packetID]int{}
+	inside := map[int]packet{} // by CPU, which has one at a time
 	for {
 		frame, err := next(ctx, src, f)
 		s.Lost = src.Lost()
@@ -38,30 +38,29 @@ func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, c
 		if err != nil {
 			return s, err
 		}
-		id := packetID{frame.CPU, frame.Number}
-		number, known := seen[id]
-		if !known {
-			if count > 0 && s.Packets == count {
+		p := inside[frame.CPU]
+		if p.index == 0 || p.number != frame.Number {
+			if o.Count > 0 && s.Packets == o.Count {
 				return s, f.flush()
 			}
 			s.Packets++
-			number = s.Packets
-			seen[id] = number
-		}
-		if known || frame.After {
-			delete(seen, id) // nothing follows
+			p = packet{frame.Number, s.Packets}
+			inside[frame.CPU] = p
 		}
 		s.Frames++
-		if err := f.write(frame, number); err != nil {
+		if err := f.write(frame, p.index); err != nil {
 			return s, err
+		}
+		if p.index == o.Count && (frame.After || !o.After) {
+			return s, f.flush()
 		}
 	}
 }
 
-// packetID is the same for a packet before and after.
-type packetID struct {
-	cpu    int
+// packet is one that was seen: its number on its CPU, and its place in the file.
+type packet struct {
 	number uint64
+	index  int
 }
 
 // pause is how long a frame waits for others to be written along with it.
