@@ -4,7 +4,7 @@
  *
  *   may it be ours? -> parse -> the frontend -> guarded, or with flows to remember?
  *     | no               | odd     | none               | no             | yes
- *     |                  |         |          choose, tunnel, away    fullnat
+ *     |                  |         |          choose, tunnel, away    stateful.h
  *     |                  |         +-> an answer to fullnat? a range of ports?
  *     |                  |                               | no
  *     |                  +-> the rare program            +-> dropped, if to a VIP
@@ -24,11 +24,12 @@
 #include "balancer/choose.h"
 #include "balancer/count.h"
 #include "balancer/frontend.h"
-#include "balancer/fullnat.h"
+#include "balancer/handover.h"
 #include "balancer/leave.h"
 #include "balancer/maps.h"
 #include "balancer/rare.h"
 #include "balancer/send.h"
+#include "balancer/stateful.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
 
@@ -44,17 +45,10 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
-/* To one of our addresses, but to no frontend: an answer to fullnat, or no
- * service of a VIP.
- */
-static __always_inline int serve_none(struct xdp_md *ctx, const struct packet *p,
-				      const struct frontend *f, bool v6)
+/* Whether it may be an answer to nat or fullnat. */
+static __always_inline bool may_be_answer(const struct packet *p, bool v6)
 {
-	if (is_own(&p->t.dst, v6))
-		return v6 ? fullnat_back_v6(ctx, p) : fullnat_back_v4(ctx, p);
-	if (!f)
-		return XDP_PASS;
-	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
+	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
 }
 
 /* Any packet that has ports, to any frontend: to that of its very port, or to
@@ -64,19 +58,27 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 {
 	struct packet p __attribute__((aligned(8)));
 	struct pick k;
+	int verdict;
 
 	if (!read_again(ctx, &p, v6))
 		return XDP_PASS;
+	if (!f && may_be_answer(&p, v6)) {
+		verdict = v6 ? nat_back_v6(ctx, &p) : nat_back_v4(ctx, &p);
+		if (verdict != NAT_NO_ANSWER)
+			return verdict;
+	}
 	if (!f)
 		f = frontend_wide(&p);
-	if (!f || f->method == METHOD_NONE)
-		return serve_none(ctx, &p, f, v6);
+	if (!f)
+		return XDP_PASS;
+	if (f->method == METHOD_NONE)
+		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 	if (p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	if (p.ttl <= 1)
 		return XDP_PASS;
 	if (f->flags & FRONTEND_STATEFUL)
-		return v6 ? remembered_v6(ctx, &p, f) : remembered_v4(ctx, &p, f);
+		return stateful(ctx, &p, f, v6);
 	choose(&k, f, &p);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
@@ -139,7 +141,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 /* With a frame of its own, which is gone when the rest needs one. */
 static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
-	struct addr dst;
+	struct addr dst, src;
 	struct iphdr *ip;
 	struct cursor c;
 
@@ -149,14 +151,15 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_from_v4(&dst, ip->daddr);
+	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst))
-		return XDP_PASS;
+		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
 	return balance(ctx, &c, f, false);
 }
 
 static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 {
-	struct addr dst;
+	struct addr dst, src;
 	struct ipv6hdr *ip;
 	struct cursor c;
 
@@ -166,8 +169,9 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_copy(&dst, &ip->daddr);
+	addr_copy(&src, &ip->saddr);
 	if (!may_be_ours(&dst))
-		return XDP_PASS;
+		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
 	return balance(ctx, &c, f, true);
 }
 
@@ -199,16 +203,11 @@ int balancer(struct xdp_md *ctx)
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	proto = eth->h_proto;
-	verdict = balance_any(ctx, proto);
+	verdict = balance_any(ctx, eth->h_proto);
 	if (likely(verdict >= 0))
 		return verdict;
-	bpf_tail_call(ctx, &steps, STEP_RARE);
-	if (verdict == TO_RARE_TOO_BIG)
-		return drop(ctx, DROP_TOO_BIG);
-	if (is_vlan(proto))
-		return XDP_PASS;
-	return proto == bpf_htons(ETH_P_IP) ? unserved_v4(ctx) : unserved_v6(ctx);
+	bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
+	return XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -72,9 +72,11 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCpu:      c.MaxBackends + 1,
 		balancerMapMembers:        c.MaxMembers,
-		balancerMapFlows:          c.MaxFlows,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	if err := c.sizeFlows(spec); err != nil {
+		return nil, err
 	}
 	for name, m := range spec.Maps {
 		// Constants, settings and steps belong to their program.
@@ -141,11 +143,17 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
 	d.ringMemory.outer = d.kernel.Rings
-	return nil
+	if err := d.bits.open(d.kernel.VipBits); err != nil {
+		return err
+	}
+	if err := d.openFlows(spec); err != nil {
+		return err
+	}
+	return d.pinSteps()
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
-var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare"}
+var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: "handover"}
 
 // fillSteps lets the loader fill the table of steps.
 func fillSteps(spec *ebpf.CollectionSpec) {

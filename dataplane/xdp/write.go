@@ -177,7 +177,7 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 		m := memberOf(b, s)
 		if old := known.find(addr); c.before == nil {
 			m.held = true // of a frontend that nobody knows yet
-			s.maxConns = m.maxConns
+			s.maxConns, s.drains = m.maxConns, m.drains()
 		} else if old != nil {
 			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 		}
@@ -272,6 +272,7 @@ func (d *DataPlane) write(c *change) error {
 	if !c.inPlace {
 		d.ringMemory.write(placeOf(v), c.words)
 	}
+	d.admitNAT(c.after)
 	return nil
 }
 
@@ -321,8 +322,8 @@ func (d *DataPlane) settle(c *change) error {
 		}
 		m.held = true
 		changed = append(changed, *m)
-		if m.key.owner != 0 && m.server.maxConns != m.maxConns {
-			m.server.maxConns = m.maxConns
+		if m.key.owner != 0 && (m.server.maxConns != m.maxConns || m.server.drains != m.drains()) {
+			m.server.maxConns, m.server.drains = m.maxConns, m.drains()
 			if err := d.writeServer(m.server); err != nil {
 				return err
 			}

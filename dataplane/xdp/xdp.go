@@ -40,10 +40,9 @@ type DataPlane struct {
 	chains     chainTable
 	ringMemory ringMemory
 	builder    *ring.Builder
-	slots      []ring.Slot // memory for the ring before,
-	words      []uint64    // and for the next one
-	ranges     extents     // of port_ranges
-	nats       int         // frontends of the method nat
+	ranges     extents // of port_ranges
+	nats       int     // frontends of the method nat
+	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -105,19 +104,11 @@ func (d *DataPlane) open(old *predecessor) error {
 	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
-	if old == nil {
-		if err := d.attach(nil); err != nil {
-			return err
-		}
-		return d.unpinOldSteps()
-	}
-	if err := d.inherit(old); err != nil {
+	if err := d.readDraining(); err != nil {
 		return err
 	}
-	if err := d.attach(old.pins); err != nil {
-		return err
-	}
-	return errors.Join(d.unpinOldSteps(), old.remove())
+	d.startSweeping()
+	return d.unpinOldSteps()
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -150,7 +141,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.kernel.Close())
+	return errors.Join(d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
