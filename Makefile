@@ -11,13 +11,13 @@ TOOLS   := $(CURDIR)/bin/tools
 # them from starving each other on a small machine.
 TESTFLAGS ?= -p 1 -timeout 9m
 PACKAGES  ?= ./...
-# What fairlead demo is given: make demo ARGS="--method direct-nat".
+# What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-kernels race lint generate bench clean
+.PHONY: help build demo test test-kernels race lint generate bench bench-live bench-survival clean
 
 help: ## tell what there is
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 build: ## build bin/fairlead; needs Go alone
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
@@ -47,6 +47,12 @@ generate: ## build the BPF objects and the Go beside them anew
 bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
+
+bench-live: build ## measure the balancer on live frames over a veth, beside its goal (root)
+	bin/fairlead bench live $(ARGS)
+
+bench-survival: build ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
+	bin/fairlead bench survival $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

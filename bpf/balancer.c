@@ -4,7 +4,7 @@
  *
  *   may it be ours? -> parse -> the frontend -> guarded, or with flows to remember?
  *     | no               | odd     | none               | no             | yes
- *     |                  |         |          choose, tunnel, away    fullnat
+ *     |                  |         |          choose, tunnel, away    stateful.h
  *     |                  |         +-> an answer to fullnat? a range of ports?
  *     |                  |                               | no
  *     |                  +-> the rare program            +-> dropped, if to a VIP
@@ -24,11 +24,13 @@
 #include "balancer/choose.h"
 #include "balancer/count.h"
 #include "balancer/frontend.h"
-#include "balancer/fullnat.h"
 #include "balancer/guard.h"
+#include "balancer/handover.h"
 #include "balancer/leave.h"
 #include "balancer/maps.h"
+#include "balancer/rare.h"
 #include "balancer/send.h"
+#include "balancer/stateful.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
 #include "balancer/watch.h"
@@ -45,20 +47,10 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
-/* To one of our addresses, but to no frontend: an answer to fullnat, or no
- * service of a VIP.
- */
-static __always_inline int serve_none(struct xdp_md *ctx, const struct packet *p,
-				      const struct frontend *f, bool v6)
+/* Whether it may be an answer to nat or fullnat. */
+static __always_inline bool may_be_answer(const struct packet *p, bool v6)
 {
-	if (is_own(&p->t.dst, v6)) {
-		note(NOTE_OWN, 0, 0);
-		return v6 ? fullnat_back_v6(ctx, p) : fullnat_back_v4(ctx, p);
-	}
-	if (!f)
-		return XDP_PASS;
-	note(NOTE_UNSERVED, 0, 0);
-	return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
+	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
 }
 
 /* Any packet that has ports, to any frontend: to that of its very port, or to
@@ -68,14 +60,25 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 {
 	struct packet p __attribute__((aligned(8)));
 	struct pick k;
+	int verdict;
 
 	if (!read_again(ctx, &p, v6))
 		return XDP_PASS;
 	note(NOTE_PACKET, p.t.proto | p.flags << 8 | p.malformed << 16, p.len);
+	if (!f && may_be_answer(&p, v6)) {
+		note(NOTE_OWN, 0, 0);
+		verdict = v6 ? nat_back_v6(ctx, &p) : nat_back_v4(ctx, &p);
+		if (verdict != NAT_NO_ANSWER)
+			return verdict;
+	}
 	if (!f)
 		f = frontend_wide(&p);
-	if (!f || f->method == METHOD_NONE)
-		return serve_none(ctx, &p, f, v6);
+	if (!f)
+		return XDP_PASS;
+	if (f->method == METHOD_NONE) {
+		note(NOTE_UNSERVED, 0, 0);
+		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
+	}
 	note(NOTE_FRONTEND, f->id, f->flags | (__u64)f->method << 32 | (__u64)f->scheduler << 40);
 	if (p.malformed)
 		return drop(ctx, DROP_MALFORMED);
@@ -84,7 +87,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	if (f->flags & FRONTEND_GUARDED && guard(ctx, &p, f))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
-		return v6 ? remembered_v6(ctx, &p, f) : remembered_v4(ctx, &p, f);
+		return stateful(ctx, &p, f, v6);
 	choose(&k, f, &p);
 	note(NOTE_SLOT, f->slots, hash_slot(k.hash, f->slots) | (__u64)k.hash << 32);
 	note(NOTE_SERVER, k.id, k.chain | (__u64)k.new_flow << 32);
@@ -102,7 +105,7 @@ __noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
 }
 
 /* No verdict: this packet is not of the common case. */
-#define NOT_COMMON (-2)
+#define NOT_COMMON (-3)
 
 /* The common case: a tunnel to a server of the packet's own family, the way to
  * which is known. All others go from the start, in serve_any.
@@ -149,7 +152,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 /* With a frame of its own, which is gone when the rest needs one. */
 static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
-	struct addr dst;
+	struct addr dst, src;
 	struct iphdr *ip;
 	struct cursor c;
 
@@ -159,16 +162,17 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_from_v4(&dst, ip->daddr);
+	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return XDP_PASS;
+		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
 	}
 	return balance(ctx, &c, f, false);
 }
 
 static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 {
-	struct addr dst;
+	struct addr dst, src;
 	struct ipv6hdr *ip;
 	struct cursor c;
 
@@ -178,9 +182,10 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	if ((void *)(ip + 1) > c.end)
 		return XDP_PASS;
 	addr_copy(&dst, &ip->daddr);
+	addr_copy(&src, &ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return XDP_PASS;
+		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
 	}
 	return balance(ctx, &c, f, true);
 }
@@ -221,9 +226,9 @@ int balancer(struct xdp_md *ctx)
 	if (watching)
 		watch_before(ctx);
 	verdict = balance_frame(ctx);
-	if (unlikely(verdict == TO_RARE)) {
-		note(NOTE_RARE, 0, 0);
-		bpf_tail_call(ctx, &steps, STEP_RARE);
+	if (unlikely(verdict < 0)) {
+		note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
+		bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
 		verdict = XDP_PASS;
 	}
 	if (watching)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/service"
 )
 
 // Role is a part that an agent plays on its node.
@@ -49,6 +51,12 @@ type Agent struct {
 	BPFFS        string
 	Socket       string
 	Linger       time.Duration
+	// Balancers is the Service, "namespace/name", whose endpoints are the
+	// balancers themselves; empty for none.
+	Balancers string
+	// DrainTimeout is how long a balancer that is told to end goes on for the
+	// flows that it remembers.
+	DrainTimeout time.Duration
 	Resync       time.Duration
 }
 
@@ -61,7 +69,7 @@ func DefaultAgent() Agent {
 	return Agent{
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
-		Linger: 500 * time.Millisecond, Resync: 30 * time.Second,
+		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
 	}
 }
 
@@ -86,6 +94,7 @@ type Resolved struct {
 	RouterID           netip.Addr
 	Peers              []Peer
 	Password           string
+	BalancersID        service.ID // of Balancers
 }
 
 // ErrInvalid is what every error of Resolve is: the operator can mend it.
@@ -120,6 +129,16 @@ func (a Agent) Resolve() (*Resolved, error) {
 	}
 	if a.Linger < 0 || a.Linger > time.Minute {
 		p.refuse("linger", "%s is not between 0 and 1m", a.Linger)
+	}
+	if a.DrainTimeout < 0 || a.DrainTimeout > 24*time.Hour {
+		p.refuse("drain-timeout", "%s is not between 0 and 24h", a.DrainTimeout)
+	}
+	if a.Balancers != "" {
+		namespace, name, ok := strings.Cut(a.Balancers, "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			p.refuse("balancers", "%q is not a Service: write it as namespace/name", a.Balancers)
+		}
+		r.BalancersID = service.ID{Namespace: namespace, Name: name}
 	}
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)

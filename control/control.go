@@ -8,6 +8,7 @@ package control
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,13 @@ type Config struct {
 	// Linger is how long a frontend whose route was withdrawn is still held,
 	// for packets that are on their way.
 	Linger time.Duration
+	// Own are this node's addresses among the Snapshot's Draining.
+	Own []netip.Addr
+	// DrainTimeout is how long at most the loop goes on, without its routes,
+	// after its end was asked for, while the data plane remembers flows.
+	DrainTimeout time.Duration
+	// Hurry, closed, cuts that short; nil never does.
+	Hurry <-chan struct{}
 	// Resync is how often everything is compared again with what the data
 	// plane really holds.
 	Resync time.Duration
@@ -78,6 +86,11 @@ type Loop struct {
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
 	retry   time.Duration
+	// told are the draining balancers that the data plane knows; nil for none
+	// told yet.
+	told *[]netip.Addr
+	// leaving says that nothing is announced any more.
+	leaving bool
 }
 
 type refusal struct {
@@ -96,9 +109,10 @@ func New(c Config) *Loop {
 }
 
 // Run works until ctx ends or the source gives up; then routes are withdrawn
-// and, after Linger, it returns. What the data plane holds stays.
+// and, after Linger and for as long as it drains, it returns. What the data
+// plane holds stays.
 func (l *Loop) Run(ctx context.Context) error {
-	sourceCtx, stop := context.WithCancel(ctx)
+	sourceCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
@@ -111,7 +125,11 @@ func (l *Loop) Run(ctx context.Context) error {
 		})
 	}()
 	err := l.loop(ctx, ended)
+	l.leaving = true
 	l.withdrawAll()
+	if err == nil {
+		l.drain(ended)
+	}
 	return err
 }
 

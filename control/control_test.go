@@ -128,10 +128,10 @@ func (f sourceFunc) Run(ctx context.Context, publish func(source.Snapshot)) erro
 }
 
 // newWorld runs a loop in a synctest bubble until the test ends.
-func newWorld(t *testing.T, m *memory.DataPlane) *world {
+func newWorld(t *testing.T, m *memory.DataPlane, change ...func(*world, *Config)) *world {
 	w := &world{t: t, memory: m, states: map[health.Target]health.State{}, changed: make(chan struct{}, 1), fail: func() bool { return false }}
 	w.faulty = memory.NewFaulty(journaled{w.memory, w}, 0, 1)
-	w.loop = New(Config{
+	config := Config{
 		Source: sourceFunc(func(ctx context.Context, publish func(source.Snapshot)) error {
 			w.publish = publish
 			<-ctx.Done()
@@ -140,7 +140,11 @@ func newWorld(t *testing.T, m *memory.DataPlane) *world {
 		Prober: w, DataPlane: w.faulty, Announcer: announcer{w}, Linger: time.Second, Resync: 30 * time.Second,
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")},
 		Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	}
+	for _, f := range change {
+		f(w, &config)
+	}
+	w.loop = New(config)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

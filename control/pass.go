@@ -33,6 +33,7 @@ func (l *Loop) pass() time.Duration {
 			failures["server half"] = err
 		}
 	}
+	l.tellDraining(snapshot, failures)
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
@@ -58,6 +59,9 @@ func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 // that they lead to is held or refused for good.
 func (l *Loop) wished(p *plan.Plan) []announce.Route {
 	var routes []announce.Route
+	if l.leaving {
+		return nil
+	}
 	for _, r := range p.Routes {
 		held, pending := 0, 0
 		for _, k := range r.Frontends {

@@ -7,6 +7,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -40,6 +41,21 @@ type DataPlane interface {
 	Describe() Description
 	// Close lets go of it; what it holds goes on forwarding.
 	Close() error
+}
+
+// Peered is a data plane that remembers flows and hands the packets of those
+// that it does not know to other balancers that are leaving.
+type Peered interface {
+	// SetDraining names those balancers, sorted, without this one; an empty
+	// list ends it. It comes before the first Upsert.
+	SetDraining(balancers []netip.Addr) error
+}
+
+// Remembering is a data plane that remembers flows.
+type Remembering interface {
+	// Remembered counts the flows that would break if this data plane went
+	// now. It may be called from any goroutine.
+	Remembered() (flows int, err error)
 }
 
 // Counts are totals since the frontend or backend came to be held.

@@ -31,10 +31,14 @@ func Build(size int, backends []Backend) ([]uint32, error) {
 			size, PrimeBelow(size), PrimeAbove(size))
 	}
 	ring := make([]uint32, size)
-	for i := range ring {
-		ring[i] = None
+	ws := walkers(uint32(size), backends)
+	if len(ws) == 0 {
+		for i := range ring {
+			ring[i] = None
+		}
+		return ring, nil
 	}
-	fill(ring, walkers(uint32(size), backends))
+	fill(ring, ws)
 	return ring, nil
 }
 
@@ -42,6 +46,8 @@ func Build(size int, backends []Backend) ([]uint32, error) {
 type walker struct {
 	index          uint32 // in the caller's backends
 	next, skip     uint32 // the next slot wished for, and the stride to the one after
+	skip2, skip4   uint32 // two strides, and four
+	unit           uint64 // for nearest; 0 until it is needed
 	weight, credit uint64
 }
 
@@ -53,53 +59,20 @@ func walkers(size uint32, backends []Backend) []walker {
 			continue
 		}
 		h1, h2 := hash(b.ID, 0), hash(b.ID, 1)
-		ws = append(ws, walker{
+		w := walker{
 			index:  uint32(i),
 			next:   uint32(h1 % uint64(size)),
 			skip:   uint32(h2%uint64(size-1)) + 1,
 			weight: uint64(b.Weight),
-		})
+		}
+		w.skip2 = after(w.skip, w.skip, size)
+		w.skip4 = after(w.skip2, w.skip2, size)
+		ws = append(ws, w)
 	}
 	slices.SortFunc(ws, func(a, b walker) int {
 		return backends[a.index].ID.Compare(backends[b.index].ID)
 	})
 	return ws
-}
-
-// fill lets the walkers take turns until every slot has an owner. Each turn
-// earns a walker its weight in credit, and a slot costs the greatest weight, so
-// the heaviest takes one slot a turn and the others their fraction.
-func fill(ring []uint32, ws []walker) {
-	var cost uint64
-	for _, w := range ws {
-		cost = max(cost, w.weight)
-	}
-	size := uint32(len(ring))
-	for left := len(ring); left > 0 && len(ws) > 0; {
-		for i := range ws {
-			w := &ws[i]
-			if w.credit += w.weight; w.credit < cost {
-				continue
-			}
-			w.credit -= cost
-			for ring[w.next] != None {
-				w.step(size)
-			}
-			ring[w.next] = w.index
-			w.step(size)
-			if left--; left == 0 {
-				return
-			}
-		}
-	}
-}
-
-// step moves on to the next wish; a prime size makes every stride visit every
-// slot.
-func (w *walker) step(size uint32) {
-	if w.next += w.skip; w.next >= size {
-		w.next -= size
-	}
 }
 
 // hash mixes an identity into 64 bits: each half of the address and the port

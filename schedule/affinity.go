@@ -28,7 +28,7 @@ func (a *Affinity) Server(client netip.Addr, timeout time.Duration, now time.Tim
 	return last.id, ok
 }
 
-// Saw notes that a packet of a client went to a server.
+// Saw notes that a new flow of a client went to a server.
 func (a *Affinity) Saw(client netip.Addr, id ring.ID, now time.Time) {
 	if a.clients == nil {
 		a.clients = map[netip.Addr]lastServer{}

@@ -270,8 +270,8 @@ type Service struct {
 	// balancers must use the same.
 	RingSize int
 	Survival Survival
-	// Affinity sends a client to the server that it had last, for so long
-	// after its last packet (ClientIP); 0: none.
+	// Affinity sends a client's new flows to the server that it had last, for
+	// so long after its last new flow (ClientIP); 0: none.
 	Affinity time.Duration
 	// Allow, where there are any, are the only clients that are served; Deny
 	// are not, also where Allow has them.

@@ -5,6 +5,7 @@ package source
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -39,6 +40,9 @@ type Snapshot struct {
 	// Services are sorted by ID. A Service that did not change between two
 	// snapshots is the same pointer in both.
 	Services []*service.Service
+	// Draining are the addresses of balancers that are on their way out,
+	// sorted, where the source was told who the balancers are.
+	Draining []netip.Addr
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
 	Problems []Problem

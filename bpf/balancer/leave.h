@@ -22,8 +22,9 @@ enum way {
 	WAY_NO_ROUTE, /* none: forbidden */
 };
 
-/* No XDP verdict: the rare program is to have the packet, which is as it came. */
+/* No XDP verdicts: the rare program is to have the packet, which is as it came. */
 #define TO_RARE (-1)
+#define TO_RARE_TOO_BIG (-2) /* for the way to the server */
 
 /* What a packet becomes at layers 3 and 4, and the next hop for that. */
 struct departure {

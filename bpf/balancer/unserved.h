@@ -23,19 +23,28 @@ static __always_inline bool is_vip(const struct addr *dst)
 	return bpf_map_lookup_elem(&frontends, &key);
 }
 
+/* Whether the kernel would take it, or at least not send it on. */
+static __always_inline bool stays_here(struct xdp_md *ctx, struct bpf_fib_lookup *fib,
+				       const struct addr *src, const struct addr *dst, bool v6)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx->ingress_ifindex;
+	fib_set_addrs(fib, src, dst, v6);
+	switch (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0)) {
+	case BPF_FIB_LKUP_RET_NOT_FWDED: /* local, or no route */
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return true;
+	}
+	return false;
+}
+
 static __always_inline int unserved_to(struct xdp_md *ctx, const struct addr *src,
 				       const struct addr *dst, bool v6)
 {
-	struct bpf_fib_lookup fib = {.ifindex = ctx->ingress_ifindex};
+	struct bpf_fib_lookup fib;
 
-	if (!is_vip(dst))
+	if (!is_vip(dst) || stays_here(ctx, &fib, src, dst, v6))
 		return XDP_PASS;
-	fib_set_addrs(&fib, src, dst, v6);
-	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
-	case BPF_FIB_LKUP_RET_NOT_FWDED: /* local, or no route */
-	case BPF_FIB_LKUP_RET_FWD_DISABLED:
-		return XDP_PASS;
-	}
 	return drop(ctx, DROP_NOT_SERVED);
 }
 

@@ -27,7 +27,7 @@ enum note_kind {
 	NOTE_HANDOVER,	/* given to a draining balancer, by number */
 	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_*; MTU */
 	NOTE_NEXT_HOP,	/* interface; the next hop's MAC address, its first byte lowest */
-	NOTE_RARE,	/* goes on in the program for rare packets */
+	NOTE_ELSEWHERE, /* goes on in another program, enum step */
 	NOTE_DROP,	/* enum drop_reason */
 };
 

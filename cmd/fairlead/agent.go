@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -41,7 +42,10 @@ the VIP as their source. --role balancer,server does both.
 
 The kernel goes on forwarding while the agent is away: an agent that starts finds
 what its predecessor left and changes only what must change. When it is told to
-end (SIGTERM) it withdraws its routes first.`,
+end (SIGTERM) it withdraws its routes first, and where it remembers flows it goes
+on until they have ended, at most for --drain-timeout; meanwhile the balancers that
+stay hand it the packets of flows that they do not know, if --balancers tells them
+who is leaving. A second signal ends it at once.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
   fairlead agent --services /etc/fairlead/services --role server`,
 		Args:    cobra.NoArgs,
@@ -70,6 +74,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered")
+	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	for flag, values := range map[string][]string{"xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -86,13 +92,18 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	if err := a.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	// Whoever ends first, by ctx or by failing, ends the others.
-	group.Go(func() error { defer cancel(); return a.loop.Run(ctx) })
-	group.Go(func() error { defer cancel(); return a.prober.Run(ctx) })
-	group.Go(func() error { defer cancel(); return status.Answer(ctx, a.socket, a.status, a.routes()...) })
+	// The loop ends with ctx, the others when it has drained. Whoever fails ends
+	// all.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	group, life := errgroup.WithContext(life)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(life, stop)()
+	a.loop.Hurry = life.Done()
+	group.Go(func() error { defer end(); return a.loop.Run(ctx) })
+	group.Go(func() error { defer end(); return a.prober.Run(life) })
+	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.routes()...) })
 	return group.Wait()
 }
 
@@ -118,8 +129,10 @@ func (a *agent) open() (err error) {
 		return err
 	}
 	a.prober = probe.New(log)
+	folder := manifest.New(r.Services, log)
+	folder.Balancers(r.BalancersID)
 	loop := control.Config{
-		Source: manifest.New(r.Services, log), Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
+		Source: folder, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {

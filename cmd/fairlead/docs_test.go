@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
 )
@@ -248,6 +249,31 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 	if checkManifest(t, "apiVersion: v1\nkind: Servcie\n") == nil {
 		t.Error("a wrong manifest passes")
 	}
+}
+
+// TestServicesPageIsWhole: it names every annotation, and every value of those
+// that have a few.
+func TestServicesPageIsWhole(t *testing.T) {
+	page := pages(t)["docs/services.md"]
+	words := []string{manifest.AnnotationSince}
+	words = append(words, manifest.Annotations()...)
+	for _, values := range [][]string{
+		asText(service.Methods), asText(service.Encapsulations), asText(service.Schedulers), asText(service.Survivals), asText(service.Checks),
+	} {
+		words = append(words, values...)
+	}
+	for _, w := range words {
+		if !strings.Contains(page, "`"+w+"`") {
+			t.Errorf("docs/services.md does not name %s", w)
+		}
+	}
+}
+
+func asText[T ~string](values []T) (out []string) {
+	for _, v := range values {
+		out = append(out, string(v))
+	}
+	return out
 }
 
 // checkManifest reads a manifest as an agent does.

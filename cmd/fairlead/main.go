@@ -12,6 +12,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal means at once.
+	context.AfterFunc(ctx, stop)
 	code := run(ctx, newRootCommand(), os.Args[1:])
 	stop()
 	os.Exit(code)

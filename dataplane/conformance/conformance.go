@@ -7,9 +7,11 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -27,9 +29,10 @@ type Fixture interface {
 	// Reopen closes it and opens it again, as a restarted agent does.
 	Reopen(t *testing.T)
 	// Forward sends one packet of a flow through it, with length bytes of IP
-	// packet, and tells where it went. Its errors wrap memory.ErrNotOurs,
-	// memory.ErrNotServed and memory.ErrNoServer.
-	Forward(t *testing.T, flow schedule.Flow, syn bool, length int) (memory.Decision, error)
+	// packet, and tells where it went. opens says that it is a SYN or an INIT.
+	// Its errors wrap memory.ErrNotOurs and those of memory.Drops. It skips
+	// the test where it cannot make such a packet.
+	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error)
 }
 
 // Run tells every story to fresh fixtures.
@@ -46,16 +49,25 @@ var stories = []struct {
 	tell func(*teller)
 }{
 	{"the verbs are idempotent", verbs},
-	{"every method, family and protocol", everyKind},
+	{"every method, scheduler, family and protocol", everyKind},
 	{"flows are shared by weight", shares},
 	{"a draining server keeps its flows and gets no new ones", draining},
+	{"weight 0 drains under every scheduler", drainingBySchedule},
 	{"a removed server gets nothing", removal},
 	{"all servers drain", allDrain},
+	{"several changes in a row lose no flow", chains},
+	{"who has just started knows the flows of others", newcomer},
+	{"without survival the ring alone decides", noSurvival},
 	{"round robin takes turns and remembers", roundRobin},
-	{"fullnat remembers its flows", fullNATRemembers},
+	{"what must remember its flows does", remembers},
+	{"a client's hash, a VIP's hash", hashes},
+	{"servers have no more connections than they may", maxConns},
+	{"clients stay with their server", affinity},
+	{"ranges of ports and whole addresses", ranges},
+	{"only who may is let in", clients},
 	{"what is not ours is left alone", notOurs},
 	{"a restart changes nothing", restart},
-	{"method and scheduler change while it runs", changes},
+	{"everything changes while it runs", changes},
 	{"counters tell the truth", counters},
 	{"a random walk beside the twin", randomWalk},
 }
@@ -65,6 +77,11 @@ type teller struct {
 	*testing.T
 	Fixture
 	twin *memory.DataPlane
+}
+
+// part tells a part of a story, which may be skipped by itself.
+func (s *teller) part(name string, tell func(*teller)) {
+	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin}) })
 }
 
 // upsert makes both hold f; a refusal by name ends the story.
@@ -98,18 +115,18 @@ func (s *teller) sameList() {
 	}
 	slices.SortFunc(got, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
 	want, _ := s.twin.List()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		s.Fatalf("lists other than the twin (-twin +this):\n%s", diff)
 	}
 }
 
 // send sends a packet through both and fails unless they agree.
-func (s *teller) send(flow schedule.Flow, syn bool) (memory.Decision, error) {
+func (s *teller) send(flow schedule.Flow, opens bool) (memory.Decision, error) {
 	s.Helper()
-	got, err := s.Forward(s.T, flow, syn, packetLength)
-	want, wantErr := s.twin.Forward(flow, syn, packetLength)
+	got, err := s.Forward(s.T, flow, opens, packetLength)
+	want, wantErr := s.twin.Forward(flow, opens, packetLength)
 	if !same(got, want) || !sameReason(err, wantErr) {
-		s.Fatalf("%v (syn %v): went to %v, %v; want %v, %v", flow, syn, got, err, want, wantErr)
+		s.Fatalf("%v (opens %v): went to %v, %v; want %v, %v", flow, opens, got, err, want, wantErr)
 	}
 	return got, err
 }
@@ -122,9 +139,9 @@ func finds(d memory.Decision, server netip.AddrPort) bool {
 }
 
 // must sends a packet that has to go somewhere.
-func (s *teller) must(flow schedule.Flow, syn bool) memory.Decision {
+func (s *teller) must(flow schedule.Flow, opens bool) memory.Decision {
 	s.Helper()
-	d, err := s.send(flow, syn)
+	d, err := s.send(flow, opens)
 	if err != nil {
 		s.Fatalf("%v: %v", flow, err)
 	}
@@ -132,24 +149,58 @@ func (s *teller) must(flow schedule.Flow, syn bool) memory.Decision {
 }
 
 func sameReason(a, b error) bool {
-	for _, reason := range []error{memory.ErrNotOurs, memory.ErrNotServed, memory.ErrNoServer} {
+	for _, reason := range memory.Drops {
 		if errors.Is(a, reason) != errors.Is(b, reason) {
 			return false
 		}
 	}
-	return (a == nil) == (b == nil)
+	return errors.Is(a, memory.ErrNotOurs) == errors.Is(b, memory.ErrNotOurs) && (a == nil) == (b == nil)
 }
 
 const packetLength = 120
 
 // frontend is the one that most stories are told of.
 func frontend(method service.Method, scheduler service.Scheduler, backends int) dataplane.Frontend {
+	return kind{method: method, scheduler: scheduler, protocol: service.TCP}.frontend(backends)
+}
+
+// kind is a frontend in short.
+type kind struct {
+	method        service.Method
+	encapsulation service.Encapsulation
+	scheduler     service.Scheduler
+	protocol      service.Protocol
+	vip6, server6 bool
+}
+
+func (k kind) String() string {
+	family := map[bool]string{false: "IPv4", true: "IPv6"}
+	return fmt.Sprint(k.method, " ", k.encapsulation, " ", k.scheduler, " ", k.protocol, " ", family[k.vip6], " to ", family[k.server6])
+}
+
+func (k kind) frontend(backends int) dataplane.Frontend {
 	f := dataplane.Frontend{
-		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
-		Method: method, Scheduler: scheduler, RingSize: 1021,
+		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: k.protocol},
+		Method: k.method, Encapsulation: k.encapsulation, Scheduler: k.scheduler, RingSize: 1021,
+		Survival: (&service.Service{Method: k.method, Scheduler: k.scheduler}).DefaultSurvival(),
+	}
+	if k.method == service.Tunnel && k.encapsulation == "" {
+		f.Encapsulation = service.DefaultEncapsulation
+	}
+	if k.vip6 {
+		f.VIP = netip.MustParseAddr("2001:db8:1::1")
 	}
 	for i := range backends {
-		f.Backends = append(f.Backends, server(i))
+		b := server(i)
+		addr, port := b.Addr.Addr(), b.Addr.Port()
+		if k.server6 {
+			addr = netip.AddrFrom16([16]byte{0xfd, 0x10, 15: byte(i + 1)})
+		}
+		if service.CheckPort(k.method, f.Key, port) != nil {
+			port = f.Port
+		}
+		b.Addr = netip.AddrPortFrom(addr, port)
+		f.Backends = append(f.Backends, b)
 	}
 	return f
 }
@@ -162,6 +213,20 @@ func server(i int) service.Backend {
 func with(f dataplane.Frontend, change func([]service.Backend) []service.Backend) dataplane.Frontend {
 	f.Backends = change(slices.Clone(f.Backends))
 	return f
+}
+
+// drained gives f with the i-th backend taking no new flows.
+func drained(f dataplane.Frontend, i int) dataplane.Frontend {
+	return with(f, func(b []service.Backend) []service.Backend { b[i].Weight = 0; return b })
+}
+
+// joined gives f with one more backend, the i-th, since then.
+func joined(f dataplane.Frontend, i int, since time.Time) dataplane.Frontend {
+	return with(f, func(b []service.Backend) []service.Backend {
+		s := server(i)
+		s.Since = since
+		return append(b, s)
+	})
 }
 
 // flow is the i-th flow to a frontend.

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -17,7 +18,14 @@ var (
 	ErrNotServed = errors.New("no frontend of this address has this port and protocol")
 	ErrNoServer  = errors.New("no server takes new flows")
 	ErrFull      = errors.New("every server has as many connections as it may")
+	ErrDenied    = errors.New("the client may not")
 )
+
+// Drops gives the reason by the name that other data planes count it under; a
+// packet that is not ours is not dropped.
+var Drops = map[string]error{
+	"not-served": ErrNotServed, "no-backend": ErrNoServer, "full": ErrFull, "source-denied": ErrDenied,
+}
 
 // Decision is where a packet goes.
 type Decision struct {
@@ -36,6 +44,9 @@ func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decisio
 	f := d.find(flow.Key)
 	if f == nil {
 		return Decision{}, d.whyNot(flow.VIP)
+	}
+	if !f.letsIn(flow.Client.Addr()) {
+		return Decision{}, ErrDenied
 	}
 	var id ring.ID
 	var chain []ring.ID
@@ -86,6 +97,13 @@ func (d *DataPlane) whyNot(dst netip.Addr) error {
 	return ErrNotOurs
 }
 
+// letsIn says whether a client is among those that may and not among those that
+// may not. Limits by rate are for others to keep.
+func (f *frontend) letsIn(client netip.Addr) bool {
+	has := func(p netip.Prefix) bool { return p.Contains(client) }
+	return (len(f.Allow) == 0 || slices.ContainsFunc(f.Allow, has)) && !slices.ContainsFunc(f.Deny, has)
+}
+
 // endpoint gives a server's address and the port that it gets a flow on.
 func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 	addr := f.ids[id].Addr
@@ -114,21 +132,21 @@ func (f *frontend) ask(flow schedule.Flow, opens bool) (id ring.ID, chain []ring
 // remember gives the server that has a flow; else the one that its client had,
 // else the scheduler's choice.
 func (f *frontend) remember(flow schedule.Flow, now time.Time) (id ring.ID, fresh bool, err error) {
-	id, known := f.flows[flow]
-	if !known {
-		if id = f.next(flow, now); id == 0 {
-			if len(ring.Members(f.members)) == 0 {
-				return 0, false, ErrNoServer
-			}
-			return 0, false, ErrFull
-		}
-		f.flows[flow] = id
-		f.conns[id]++
+	if id, known := f.flows[flow]; known {
+		return id, false, nil
 	}
+	switch id = f.next(flow, now); {
+	case id == 0 && len(ring.Members(f.members)) == 0:
+		return 0, false, ErrNoServer
+	case id == 0:
+		return 0, false, ErrFull
+	}
+	f.flows[flow] = id
+	f.conns[id]++
 	if f.Affinity > 0 {
 		f.affinity.Saw(flow.Client.Addr(), id, now)
 	}
-	return id, !known, nil
+	return id, true, nil
 }
 
 // next gives the server of a new flow.

@@ -2,7 +2,9 @@ package memory_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/conformance"
@@ -58,6 +60,42 @@ func insist(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, memory.ErrFault) {
 			return err
+		}
+	}
+}
+
+// A client that has opened nothing for the frontend's time may get another
+// server; its flows stay.
+func TestAffinityEnds(t *testing.T) {
+	now := time.Unix(1000, 0)
+	m := memory.NewAt(func() time.Time { return now })
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
+		Method: service.Tunnel, Scheduler: service.RoundRobin, RingSize: 251, Affinity: time.Minute,
+	}
+	for i := range 2 {
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, 1, byte(i + 1)}), 80)
+		f.Backends = append(f.Backends, service.Backend{Addr: addr, Weight: 1})
+	}
+	if err := m.Upsert(f); err != nil {
+		t.Fatal(err)
+	}
+	open := func(port uint16) int {
+		client := netip.AddrPortFrom(netip.MustParseAddr("192.168.0.1"), port)
+		d, err := m.Forward(schedule.Flow{Client: client, Key: f.Key}, true, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(d.Server.Addr().As4()[3])
+	}
+	for i, step := range []struct {
+		after time.Duration
+		port  uint16
+		want  int
+	}{{0, 1, 1}, {time.Minute, 2, 1}, {time.Minute, 3, 1}, {61 * time.Second, 1, 1}, {0, 4, 2}, {0, 2, 1}, {0, 5, 2}} {
+		now = now.Add(step.after)
+		if got := open(step.port); got != step.want {
+			t.Errorf("step %d: got server %d, want %d", i, got, step.want)
 		}
 	}
 }

@@ -46,16 +46,25 @@ func (p past) owner(slot int) ID {
 }
 
 // history gives the owners of all slots: now, were nobody draining, and before
-// each of the latest joins, as members drain now and were nobody draining.
-func (b *Builder) history(size int, members []Member) ([]past, error) {
+// each of the latest joins, were nobody draining and, because some may have
+// drained before that join, as they drain now. Of the latter a balancer that
+// has lived through the earlier joins needs the latest alone: the rest its
+// slots remember where it is true.
+func (b *Builder) history(size int, members []Member, lived bool) ([]past, error) {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
-	weights := []func(Member) uint32{func(m Member) uint32 { return m.Weight }}
-	if slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 }) {
-		weights = append(weights, undrainedWeight(members))
-	}
+	now := func(m Member) uint32 { return m.Weight }
+	undrained := undrainedWeight(members)
+	drain := slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 })
 	var rings []past
-	for _, its := range append([][]Member{members}, olderMembers(members)...) {
+	for i, its := range append([][]Member{members}, olderMembers(members)...) {
+		weights := []func(Member) uint32{now, undrained}
+		switch {
+		case !drain:
+			weights = weights[:1]
+		case i > 1 && lived:
+			weights = weights[1:]
+		}
 		for _, weight := range weights {
 			r, err := b.owners(size, its, weight)
 			if err != nil {

@@ -85,50 +85,48 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 // schedulers maglev, sh and dh, which differ in what they hash alone.
 //
 // Who is first depends on the members alone, so that every balancer agrees.
-// Older are, of these, each once, and no other than members: who would own the
-// slot if no member were draining; who owned it before each of the latest times
-// at which members began, the latest first; prev's First; prev's Older. All but
-// prev's every balancer knows alike, also one that has just started.
+// Older are, each once, and no other than members: prev's First and prev's
+// Older; who would own the slot if no member were draining; who owned it before
+// each of the times at which members began, the latest first. All but prev's
+// every balancer knows alike, also one that has just started. A ring that
+// follows one of the same members is the same.
 func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	rings, err := b.history(size, members)
+	lived := len(prev) == size
+	rings, err := b.history(size, members, lived)
 	if err != nil {
 		return nil, err
 	}
 	slots := make([]Slot, size)
+	present := newSet(members)
 	for i := range slots {
 		s := &slots[i]
 		s.First = rings[0].owner(i)
 		n := 0
+		if lived {
+			n = s.follow(&prev[i], present)
+		}
 		for _, past := range rings[1:] {
 			n = s.add(n, past.owner(i))
 		}
 	}
-	if len(prev) == size {
-		follow(slots, prev, newSet(members))
-	}
 	return slots, nil
 }
 
-// follow lets slots remember what is present of those before.
-func follow(slots, prev []Slot, present set) {
-	for i := range slots {
-		s, before := &slots[i], &prev[i]
-		if before.First == s.First && before.Older[0] == 0 {
-			continue // nearly everywhere
+// follow remembers what is present of the slot before, and gives how many that
+// are.
+func (s *Slot) follow(before *Slot, present set) (n int) {
+	if before.First != s.First && present.has(before.First) {
+		n = s.add(0, before.First)
+	}
+	for _, id := range before.Older {
+		if id == 0 {
+			break
 		}
-		n := 0
-		for n < Depth && s.Older[n] != 0 {
-			n++
-		}
-		if present.has(before.First) {
-			n = s.add(n, before.First)
-		}
-		for _, id := range before.Older {
-			if id != 0 && present.has(id) {
-				n = s.add(n, id)
-			}
+		if present.has(id) {
+			n = s.add(n, id)
 		}
 	}
+	return n
 }
 
 // add remembers one more, if it is one, and gives how many there are.

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 )
 
 // ErrOccupied is what Open answers, wrapped, where an interface has another
@@ -24,8 +26,15 @@ const linkPrefix = "link_"
 func linkPin(name string) string { return linkPrefix + strings.ReplaceAll(name, ".", ":") }
 
 // attach attaches the program to every interface, by replacing a
-// predecessor's where there is one, and detaches it from all others.
-func (d *DataPlane) attach() error {
+// predecessor's where there is one, and detaches it from all others. Another
+// layout's links, in a folder of their own, become ours.
+func (d *DataPlane) attach(older *bpffs.Dir) error {
+	if err := d.openTxPorts(); err != nil {
+		return err
+	}
+	if err := d.adoptLinks(older); err != nil {
+		return err
+	}
 	if err := d.detachOthers(); err != nil {
 		return err
 	}
@@ -40,6 +49,50 @@ func (d *DataPlane) attach() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.attached = lines
+	return nil
+}
+
+// openTxPorts lets packets leave by every interface before a program that sends
+// them there is attached.
+func (d *DataPlane) openTxPorts() error {
+	for _, name := range d.config.Interfaces {
+		nic, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("xdp: interface %s: %w", name, err)
+		}
+		index := uint32(nic.Attrs().Index)
+		if err := d.kernel.TxPorts.Put(index, index); err != nil {
+			return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// adoptLinks gives links of another layout this program, and brings their pins
+// here.
+func (d *DataPlane) adoptLinks(older *bpffs.Dir) error {
+	if older == nil {
+		return nil
+	}
+	pins, err := older.Names(linkPrefix)
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	for _, pin := range pins {
+		l, err := link.LoadPinnedLink(older.Path(pin), nil)
+		if err != nil {
+			return fmt.Errorf("xdp: take over %s: %w", pin, err)
+		}
+		err = l.Update(d.kernel.Balancer)
+		if errors.Is(err, unix.ENOLINK) {
+			err = l.Unpin() // its interface is gone
+		} else if err == nil {
+			err = l.Pin(d.pins.Path(pin))
+		}
+		if err = errors.Join(err, l.Close()); err != nil {
+			return fmt.Errorf("xdp: take over %s: %w", pin, err)
+		}
+	}
 	return nil
 }
 
@@ -61,10 +114,6 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 		if reason, err = d.attachNew(nic); err != nil {
 			return "", err
 		}
-	}
-	index := uint32(nic.Attrs().Index)
-	if err := d.kernel.TxPorts.Put(index, index); err != nil {
-		return "", fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
 	}
 	return describeAttached(name, reason)
 }
@@ -144,7 +193,11 @@ func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 	if d.config.Mode == Auto {
 		reason = losesNative(nic)
 	}
-	l, err := d.attachAs(nic, d.config.Mode == Generic || reason != "")
+	generic := d.config.Mode == Generic || reason != ""
+	l, err := d.attachAs(nic, generic)
+	if err != nil && !generic {
+		err = withParts(nic, err)
+	}
 	if err != nil && d.config.Mode == Auto && reason == "" {
 		reason = fmt.Sprintf("native refused: %v", err)
 		l, err = d.attachAs(nic, true)

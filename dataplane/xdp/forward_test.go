@@ -154,7 +154,7 @@ func TestDirectNAT(t *testing.T) {
 // pickFlow gives a client whose slot is as asked for.
 func pickFlow(t *testing.T, d *DataPlane, f dataplane.Frontend, want func(ring.Slot) bool) string {
 	t.Helper()
-	slots := d.readRing(d.held[f.Key])
+	slots := d.readRing(d.held[f.Key], nil)
 	client := netip.MustParseAddrPort(clients[f.VIP.Is6()]).Addr()
 	for port := uint16(1024); port < 60000; port++ {
 		c := netip.AddrPortFrom(client, port)
@@ -208,7 +208,7 @@ func TestSecondChance(t *testing.T) {
 		upsert(t, d, f)
 		row{name: "all drain, new flow", in: fresh, verdict: drop, drop: "no-backend"}.check(t, n, d)
 		row{name: "all drain, older flow", in: older, verdict: redirect, out: func(p *packet) {
-			slots := d.readRing(d.held[f.Key])
+			slots := d.readRing(d.held[f.Key], nil)
 			slot := schedule.Maglev(slots, schedule.Flow{Client: netip.MustParseAddrPort(older.src), Key: f.Key})
 			p.dst = d.servers.addrOf(slot.Older[0]).String()
 			p.option = vips[v6] + " " + d.servers.addrOf(slot.Older[1]).String()
@@ -217,8 +217,9 @@ func TestSecondChance(t *testing.T) {
 	}
 }
 
-// The packets of one UDP flow all go to first, whoever drains.
-func TestUDPHasNoSecondChance(t *testing.T) {
+// Any packet of UDP may be of an older flow: it names whoever may have that, and
+// comes back to the slot's first if nobody has.
+func TestUDPComesBack(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
 	f := frontend(service.Tunnel, vips[false], service.UDP, "172.16.5.1:53", "172.16.5.2:53")
@@ -226,7 +227,7 @@ func TestUDPHasNoSecondChance(t *testing.T) {
 	upsert(t, d, f)
 	in := packet{src: pickFlow(t, d, f, func(s ring.Slot) bool { return s.Older[0] != 0 }), dst: vips[false], udp: true}
 	row{name: "UDP", in: in, verdict: redirect, out: func(p *packet) {
-		p.outer = &outer{src: owns[false], dst: "172.16.5.1", ttl: 64}
+		p.outer = &outer{src: owns[false], dst: "172.16.5.1", ttl: 64, option: "172.16.5.2:53 172.16.5.1:53"}
 		sent(p)
 	}}.check(t, n, d)
 }
@@ -330,7 +331,11 @@ func TestMalformed(t *testing.T) {
 	}
 	for _, method := range service.Methods {
 		for _, v6 := range []bool{false, true} {
-			both(t, d, frontend(method, vips[v6], 0, servers[v6]))
+			server := servers[v6]
+			if method == service.DR { // which leaves the port as it is
+				server = netip.AddrPortFrom(netip.MustParseAddr(addrOf(server)), netip.MustParseAddrPort(vips[v6]).Port()).String()
+			}
+			both(t, d, frontend(method, vips[v6], 0, server))
 		}
 		for name, frame := range frames {
 			before := d.Describe().Drops["malformed"]

@@ -61,6 +61,63 @@ func (w *wireEnd) exchange(frame, want []byte) error {
 	}
 }
 
+// steady is a flow of SYNs to a tunnel's only server, each sent when the one
+// before has come back: none may be lost.
+type steady struct {
+	t         *testing.T
+	exchanged atomic.Int64
+	stop      chan struct{}
+	ended     chan error
+}
+
+func (n *testNet) steadyTraffic(t *testing.T) *steady {
+	t.Helper()
+	w := n.wireEnd(t)
+	s := &steady{t: t, stop: make(chan struct{}), ended: make(chan error, 1)}
+	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30} // no second chance
+	out := in
+	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+	sent(&out)
+	frame, want := in.bytes(t), out.bytes(t)
+	go func() {
+		for {
+			select {
+			case <-s.stop:
+				s.ended <- nil
+				return
+			default:
+			}
+			if err := w.exchange(frame, want); err != nil {
+				s.ended <- fmt.Errorf("after %d packets: %w", s.exchanged.Load(), err)
+				return
+			}
+			s.exchanged.Add(1)
+		}
+	}()
+	return s
+}
+
+// more waits for some more packets.
+func (s *steady) more(when string) {
+	s.t.Helper()
+	from := s.exchanged.Load()
+	testkit.Eventually(s.t, patience, func() error {
+		if s.exchanged.Load() < from+20 {
+			return fmt.Errorf("%s: only %d packets", when, s.exchanged.Load()-from)
+		}
+		return nil
+	})
+}
+
+func (s *steady) end() {
+	s.t.Helper()
+	close(s.stop)
+	if err := <-s.ended; err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Logf("%d packets", s.exchanged.Load())
+}
+
 // The agent goes, comes again, goes, and changes what it holds: not a packet is
 // lost, and what it held before it still holds.
 func TestRestartLosesNothing(t *testing.T) {
@@ -71,39 +128,8 @@ func TestRestartLosesNothing(t *testing.T) {
 	other := frontend(service.FullNAT, vips[true], service.UDP, servers[true], "[fd05::7]:9")
 	other.Scheduler, other.Backends[1].Weight = service.RoundRobin, 0
 	upsert(t, d, other)
-	w := n.wireEnd(t)
-	var exchanged atomic.Int64
-	stop, ended := make(chan struct{}), make(chan error, 1)
-	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30} // no second chance
-	out := in
-	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
-	sent(&out)
-	frame, want := in.bytes(t), out.bytes(t)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				ended <- nil
-				return
-			default:
-			}
-			if err := w.exchange(frame, want); err != nil {
-				ended <- fmt.Errorf("after %d packets: %w", exchanged.Load(), err)
-				return
-			}
-			exchanged.Add(1)
-		}
-	}()
-	more := func(when string) {
-		t.Helper()
-		from := exchanged.Load()
-		testkit.Eventually(t, patience, func() error {
-			if exchanged.Load() < from+20 {
-				return fmt.Errorf("%s: only %d packets", when, exchanged.Load()-from)
-			}
-			return nil
-		})
-	}
+	traffic := n.steadyTraffic(t)
+	more := traffic.more
 	more("at first")
 	held := listed(t, d)
 	for range 5 {
@@ -126,11 +152,7 @@ func TestRestartLosesNothing(t *testing.T) {
 		}
 		more("after a restart")
 	}
-	close(stop)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d packets", exchanged.Load())
+	traffic.end()
 }
 
 // realNet is three hosts with real sockets at the ends, and no neighbour known

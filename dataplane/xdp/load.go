@@ -20,31 +20,36 @@ import (
 var ErrLayout = errors.New("pinned maps of another layout")
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
-const pinPrefix = "balancer-v"
+const (
+	pinPrefix = "balancer-v"
+	ownFolder = pinPrefix + "3"
+)
 
 // openPins takes hold of the folder of pins and says whether it is empty.
 func (d *DataPlane) openPins() (fresh bool, err error) {
 	if err := bpffs.Mount(d.config.PinDir); err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	own := fmt.Sprint(pinPrefix, uint32(balancerLayoutLAYOUT))
 	folders, err := os.ReadDir(d.config.PinDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
 	for _, f := range folders {
-		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != own {
+		if strings.HasPrefix(f.Name(), pinPrefix) && !slices.Contains([]string{ownFolder, resizedFolder, layoutTwo}, f.Name()) {
 			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
 				"remove that folder (which stops its forwarding) and start again",
-				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), own)
+				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), ownFolder)
 		}
 	}
-	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, own))
+	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, ownFolder))
 	if errors.Is(err, bpffs.ErrInUse) {
 		return false, fmt.Errorf("xdp: PinDir: %w: end the other agent, or give this one another PinDir", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	if err := d.stepAside(); err != nil {
+		return false, errors.Join(err, d.pins.Close())
 	}
 	names, err := d.pins.Names("")
 	if err != nil {
@@ -62,18 +67,20 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 	for name, n := range map[string]int{
 		balancerMapFrontends:      2 * c.MaxFrontends, // each may have a VIP of its own
 		balancerMapFrontendCounts: c.MaxFrontends,
-		balancerMapPortRanges:     2 * c.MaxFrontends, // a VIP's are written beside the old ones
+		balancerMapPortRanges:     4 * c.MaxFrontends, // a VIP's lie side by side, and are written beside the old ones
 		balancerMapChains:         c.MaxChains + 1,    // 0 is none
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCpu:      c.MaxBackends + 1,
 		balancerMapMembers:        c.MaxMembers,
-		balancerMapFlows:          c.MaxFlows,
 		balancerMapGuardRanges:    c.MaxFrontends,
 		balancerMapGuardLimits:    c.MaxFrontends,
 		balancerMapGuardBuckets:   c.MaxFrontends,
 		balancerMapGuardCredit:    c.MaxFrontends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	if err := c.sizeFlows(spec); err != nil {
+		return nil, err
 	}
 	for name, m := range spec.Maps {
 		// Constants, settings and steps belong to their program.
@@ -106,6 +113,11 @@ type kernelObjects struct {
 	Settings *ebpf.Map `ebpf:".data.settings"`
 }
 
+// Close lets go of all.
+func (k *kernelObjects) Close() error {
+	return errors.Join(k.balancerObjects.Close(), k.Settings.Close())
+}
+
 // settingsSection is that map's name.
 const settingsSection = ".data.settings"
 
@@ -131,25 +143,33 @@ func (d *DataPlane) load() error {
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
+	if err := d.loadObjects(spec, &d.kernel); err != nil {
+		return err
+	}
+	if err := d.bits.open(d.kernel.VipBits); err != nil {
+		return err
+	}
+	if err := d.openFlows(spec); err != nil {
+		return err
+	}
+	return d.pinSteps()
+}
+
+// loadObjects loads all of d.kernel, or a part of it.
+func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
 	d.ringMemory.spec.Name = "rings"
-	var kernel kernelObjects
-	err = spec.LoadAndAssign(&kernel, &ebpf.CollectionOptions{
+	err := spec.LoadAndAssign(into, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
 	})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return fmt.Errorf("xdp: %w: %w: keep MaxFrontends, MaxBackends and MaxFlows as they were, "+
-			"or remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+		return fmt.Errorf("xdp: %w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
 	}
 	if err != nil {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
-	d.kernel, d.settingsMap = kernel.balancerObjects, kernel.Settings
 	d.ringMemory.outer = d.kernel.Rings
-	if err := d.bits.open(d.kernel.VipBits); err != nil {
-		return err
-	}
-	return d.pinSteps()
+	return nil
 }
 
 // setConstants sets what a program is loaded with and keeps.
@@ -163,7 +183,7 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
-var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare"}
+var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: "handover"}
 
 // fillSteps lets the loader fill the table of steps.
 func fillSteps(spec *ebpf.CollectionSpec) {
@@ -210,11 +230,11 @@ func (d *DataPlane) unpinOldSteps() error {
 	return nil
 }
 
-// anyVeth says whether an interface is one end of a veth pair.
+// anyVeth says whether an interface is one end of a veth pair, or made of one.
 func (c Config) anyVeth() bool {
 	return slices.ContainsFunc(c.Interfaces, func(name string) bool {
-		link, err := netlink.LinkByName(name)
-		return err == nil && link.Type() == "veth"
+		nic, err := netlink.LinkByName(name)
+		return err == nil && usesVeth(nic)
 	})
 }
 

@@ -52,6 +52,9 @@ func timeOf(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds).UTC()
 }
 
+// drains says that it takes no new flows.
+func (m member) drains() bool { return m.key.owner != 0 && m.weight == 0 }
+
 // members are those of one frontend, by address.
 type members []member
 

@@ -73,8 +73,8 @@ func dissect(b []byte) (a anatomy) {
 		a.headerOK, a.ttl, a.proto = true, b[7], b[6]
 		a.src, a.dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 		pseudo, body = bytes.Clone(b[8:40]), b[40:a.length]
-		if a.proto == 60 && len(body) >= 24 && body[1] == 2 {
-			a.proto, body = body[0], body[24:]
+		if a.proto == 60 && len(body) >= 8 && len(body) >= 8*(int(body[1])+1) {
+			a.proto, body = body[0], body[8*(int(body[1])+1):]
 		}
 	default:
 		return a

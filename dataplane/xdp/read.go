@@ -25,15 +25,31 @@ func (d *DataPlane) read() error {
 	return d.readLocked()
 }
 
-func (d *DataPlane) readLocked() (err error) {
-	if err := d.ringMemory.open(); err != nil {
-		return err
-	}
-	frontends, wholes, err := d.readFrontends()
+func (d *DataPlane) readLocked() error {
+	wholes, err := d.readHeld()
 	if err != nil {
 		return err
 	}
-	d.ids = newPool("frontends (MaxFrontends)", 0, uint32(d.config.MaxFrontends), d.grace)
+	if err := d.mendVIPs(d.held, wholes); err != nil {
+		return err
+	}
+	if err := d.recountNAT(d.held); err != nil {
+		return err
+	}
+	d.stale = false
+	return nil
+}
+
+// readHeld learns of the frontends, and gives the entries of whole addresses.
+func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
+	if err := d.ringMemory.open(); err != nil {
+		return nil, err
+	}
+	frontends, wholes, err := d.readFrontends()
+	if err != nil {
+		return nil, err
+	}
+	d.ids = newPool("frontends (MaxFrontends)", 0, d.kernel.FrontendCounts.MaxEntries(), d.grace)
 	for _, h := range frontends {
 		d.ids.mark(h.value.Id)
 		if !d.ringMemory.mark(placeOf(h.value)) {
@@ -41,22 +57,13 @@ func (d *DataPlane) readLocked() (err error) {
 		}
 	}
 	if d.servers, err = d.readServers(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.mendMembers(frontends); err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.learnChains(frontends); err != nil {
-		return err
-	}
-	if err := d.mendVIPs(frontends, wholes); err != nil {
-		return err
-	}
-	if err := d.recountNAT(frontends); err != nil {
-		return err
-	}
-	d.held, d.stale = frontends, false
-	return nil
+	d.held = frontends
+	return wholes, d.learnChains(frontends)
 }
 
 // readFrontends reads the frontends, with no members yet, and the entries of
@@ -162,7 +169,7 @@ func (d *DataPlane) mendServers() error {
 
 // learnChains reads which slots name which chains, and whom those name.
 func (d *DataPlane) learnChains(frontends map[service.Key]*held) error {
-	d.chains = newChainTable(uint32(d.config.MaxChains), d.grace)
+	d.chains = newChainTable(d.kernel.Chains.MaxEntries()-1, d.grace)
 	var named []uint32
 	for _, h := range frontends {
 		if !hasChains(h.value) {

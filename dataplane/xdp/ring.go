@@ -1,20 +1,23 @@
 package xdp
 
 import (
+	"slices"
+
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
 
-// readRing gives a frontend's ring as the kernel has it.
-func (d *DataPlane) readRing(h *held) []ring.Slot {
-	if h == nil || !hasHistory(h.value) {
+// readRing gives a frontend's ring as the kernel has it, in a memory that is
+// there for it, or in another.
+func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
+	if !hasHistory(h.value) {
 		return nil
 	}
 	words := d.ringMemory.at(placeOf(h.value))
 	chains := hasChains(h.value)
-	slots := make([]ring.Slot, len(words))
+	slots = slices.Grow(slots[:0], len(words))[:len(words)]
 	for i, w := range words {
-		slots[i].First = firstOf(w)
+		slots[i] = ring.Slot{First: firstOf(w)}
 		if n := chainOf(w); chains && n != 0 {
 			slots[i].Older = older(d.chains.of(n), slots[i].First)
 		}
@@ -62,11 +65,12 @@ func renumber(slots []ring.Slot, before, after members) {
 	}
 }
 
-// layRing gives the words of a frontend's slots. now are those in the place
+// layRing gives the words of a frontend's slots, until it is called again. now are those in the place
 // that it is to have, or nil: where a slot stays as it was (prev), so does its
 // word. Chains that are new are taken for the slots.
 func (d *DataPlane) layRing(h *held, prev, slots []ring.Slot, now []uint64) []uint64 {
-	words := make([]uint64, len(slots))
+	d.words = slices.Grow(d.words[:0], len(slots))[:len(slots)]
+	words := d.words
 	switch {
 	case hasWeights(h.value):
 		weights := map[ring.ID]uint32{}

@@ -40,7 +40,7 @@ var noteNames = map[balancerNoteKind]string{
 	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_SERVER: "server",
 	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made", balancerNoteKindNOTE_AFFINITY: "affinity",
 	balancerNoteKindNOTE_HANDOVER: "handover", balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
-	balancerNoteKindNOTE_RARE: "rare", balancerNoteKindNOTE_DROP: "drop",
+	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop",
 }
 
 // text gives a note in words; none for one that says nothing new.
@@ -62,8 +62,8 @@ func (w *traceWords) text(kind balancerNoteKind, a uint32, b uint64) string {
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
 	case balancerNoteKindNOTE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
-	case balancerNoteKindNOTE_RARE:
-		return "goes on in the program for rare packets"
+	case balancerNoteKindNOTE_ELSEWHERE:
+		return fmt.Sprintf("goes on in the program %q", stepPrograms[balancerStep(a)])
 	case balancerNoteKindNOTE_ASK:
 		return askWords(a, b)
 	case balancerNoteKindNOTE_NEXT_HOP:

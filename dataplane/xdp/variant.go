@@ -29,7 +29,7 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 		m.Pinning = ebpf.PinNone
 	}
 	shared := mapsByName(d.kernel.balancerMaps)
-	shared[settingsSection] = d.settingsMap
+	shared[settingsSection] = d.kernel.Settings
 	for _, name := range private {
 		delete(shared, name)
 	}

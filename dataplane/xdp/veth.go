@@ -25,8 +25,12 @@ func losesNative(nic netlink.Link) string {
 	return "native would need GRO on, or an XDP program, at the far end of this veth"
 }
 
-// featureRedirectTarget is NETDEV_XDP_ACT_NDO_XMIT (linux/netdev.h).
-const featureRedirectTarget = 1 << 2
+// featureBasic and featureRedirectTarget are NETDEV_XDP_ACT_BASIC and
+// NETDEV_XDP_ACT_NDO_XMIT (linux/netdev.h).
+const (
+	featureBasic          = 1 << 0
+	featureRedirectTarget = 1 << 2
+)
 
 // genlHeader is struct genlmsghdr (linux/genetlink.h): command, version and a
 // reserved part that must be zero, which the library leaves to chance.

@@ -30,6 +30,11 @@ import (
 func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.upsert(f, nil)
+}
+
+// upsert is Upsert, where past may give the ring that this one is to follow.
+func (d *DataPlane) upsert(f dataplane.Frontend, past addressRing) error {
 	if err := d.check(f); err != nil {
 		return err
 	}
@@ -37,7 +42,7 @@ func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 	if err := d.heal(f.Key); err != nil {
 		return err
 	}
-	c, err := d.plan(f)
+	c, err := d.plan(f, past)
 	if err != nil {
 		d.abandon(c)
 		return fmt.Errorf("%s: %w", f.Key, err)
@@ -124,20 +129,33 @@ type change struct {
 }
 
 // plan finds numbers and room, and computes the ring.
-func (d *DataPlane) plan(f dataplane.Frontend) (*change, error) {
+func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
 	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}, asked: f}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
-	prev := d.readRing(c.before)
-	if c.before != nil {
-		renumber(prev, c.before.members, c.after.members)
-	}
+	prev := d.previous(c, past)
 	slots, err := d.builder.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
 	if err != nil {
 		return c, err
 	}
 	return c, d.place(c, prev, slots)
+}
+
+// previous gives the ring that the new one is to follow.
+func (d *DataPlane) previous(c *change, past addressRing) []ring.Slot {
+	switch {
+	case past != nil && hasHistory(c.after.value):
+		return past.numbered(c.after.members)
+	case c.before == nil:
+		return nil
+	}
+	prev := d.readRing(c.before, d.slots)
+	if prev != nil {
+		d.slots = prev
+	}
+	renumber(prev, c.before.members, c.after.members)
+	return prev
 }
 
 // number gives the frontend and its servers their ids.
@@ -160,7 +178,7 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 		m := memberOf(b, s)
 		if old := known.find(addr); c.before == nil {
 			m.held = true // of a frontend that nobody knows yet
-			s.maxConns = m.maxConns
+			s.maxConns, s.drains = m.maxConns, m.drains()
 		} else if old != nil {
 			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 		}
@@ -260,6 +278,7 @@ func (d *DataPlane) write(c *change) error {
 	if !c.inPlace {
 		d.ringMemory.write(placeOf(v), c.words)
 	}
+	d.admitNAT(c.after)
 	return nil
 }
 
@@ -314,8 +333,8 @@ func (d *DataPlane) settle(c *change) error {
 		}
 		m.held = true
 		changed = append(changed, *m)
-		if m.key.owner != 0 && m.server.maxConns != m.maxConns {
-			m.server.maxConns = m.maxConns
+		if m.key.owner != 0 && (m.server.maxConns != m.maxConns || m.server.drains != m.drains()) {
+			m.server.maxConns, m.server.drains = m.maxConns, m.drains()
 			if err := d.writeServer(m.server); err != nil {
 				return err
 			}

@@ -215,7 +215,7 @@ func TestDeathInTheMiddle(t *testing.T) {
 				upsert(t, d, frontendBefore)
 				oldList, oldWhere := listed(t, d), where(t, n, d)
 
-				c, err := d.plan(next)
+				c, err := d.plan(next, nil)
 				must(t, err)
 				must(t, d.write(c))
 				if committed {

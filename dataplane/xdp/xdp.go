@@ -24,14 +24,14 @@ import (
 type DataPlane struct {
 	config   Config
 	pins     *bpffs.Dir
-	kernel   balancerObjects
+	kernel   kernelObjects
 	links    map[string]link.Link // by interface
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
+	orphans  *orphanage           // fragments that wait for their first
 
 	constants   map[string]any // that the program was loaded with
-	settingsMap *ebpf.Map
 	guardTrie   *ebpf.MapSpec // a frontend's source ranges
 	// Each of these is for one at a time.
 	capturing, following, tracing sync.Mutex
@@ -48,6 +48,7 @@ type DataPlane struct {
 	builder    *ring.Builder
 	ranges     extents // of port_ranges
 	nats       int     // frontends of the method nat
+	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -73,30 +74,46 @@ func Open(c Config) (*DataPlane, error) {
 	if err := setSysctls(c.Interfaces); err != nil {
 		return nil, err
 	}
-	d := &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+	d := newDataPlane(c)
 	fresh, err := d.openPins()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.open(); err != nil {
-		if fresh {
-			return nil, errors.Join(err, d.Detach())
-		}
-		return nil, errors.Join(err, d.Close())
+	old, err := d.openPredecessor()
+	if err != nil {
+		return nil, errors.Join(err, d.pins.Close())
 	}
-	return d, nil
+	err = d.open(old)
+	switch {
+	case err == nil:
+		return d, nil
+	case old != nil:
+		return nil, errors.Join(err, d.giveUp(old))
+	case fresh:
+		return nil, errors.Join(err, d.Detach())
+	}
+	return nil, errors.Join(err, d.Close())
 }
 
-func (d *DataPlane) open() error {
+func newDataPlane(c Config) *DataPlane {
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+}
+
+func (d *DataPlane) open(old *predecessor) error {
 	if err := d.load(); err != nil {
 		return err
 	}
 	if err := d.read(); err != nil {
 		return err
 	}
-	if err := d.attach(); err != nil {
+	var err error
+	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
+	if err := d.readDraining(); err != nil {
+		return err
+	}
+	d.startSweeping()
 	return d.unpinOldSteps()
 }
 
@@ -130,7 +147,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.settingsMap.Close(), d.kernel.Close())
+	return errors.Join(d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the

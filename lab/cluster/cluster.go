@@ -202,13 +202,19 @@ func (c *Cluster) Route(ctx context.Context, service int, args ...string) (paper
 // AddServer makes the pod of one more server with its web server; no balancer
 // knows of it yet.
 func (c *Cluster) AddServer(ctx context.Context, service int) (paper.Pod, error) {
-	c.mu.Lock()
-	pod, part := c.net.AddServer(service)
-	c.mu.Unlock()
-	if err := c.Lab.Add(ctx, part); err != nil {
+	pod, err := c.AddServerPod(ctx, service)
+	if err != nil {
 		return pod, err
 	}
 	return pod, c.Serve(pod)
+}
+
+// AddServerPod makes the pod of one more server with nothing in it.
+func (c *Cluster) AddServerPod(ctx context.Context, service int) (paper.Pod, error) {
+	c.mu.Lock()
+	pod, part := c.net.AddServer(service)
+	c.mu.Unlock()
+	return pod, c.Lab.Add(ctx, part)
 }
 
 // Balancers and Servers give the pods of a service that are there.
@@ -231,7 +237,7 @@ func (c *Cluster) pods(balancers bool, service int) []paper.Pod {
 func (c *Cluster) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.net.Remove(name)
+	c.net.Leave(name)
 }
 
 // RemovePod takes a pod away with all that runs in it.
@@ -247,7 +253,13 @@ func (c *Cluster) RemovePod(name string) error {
 			return err
 		}
 	}
-	return c.Lab.Remove(name)
+	if err := c.Lab.Remove(name); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.net.Remove(name) // another pod may have its place from now on
+	return nil
 }
 
 // Status asks a balancer's agent.
@@ -322,6 +334,17 @@ func BPFFS(name string) string { return filepath.Join("/sys/fs/bpf", "cluster", 
 func (c *Cluster) Write(service int, file, text string) error {
 	for _, folder := range []string{c.Services[service].Name, all} {
 		if err := replaceFile(filepath.Join(Manifests(folder), file), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rename gives a file of manifests another name, in a service's own folder
+// and in the nodes'.
+func (c *Cluster) Rename(service int, from, to string) error {
+	for _, folder := range []string{c.Services[service].Name, all} {
+		if err := os.Rename(filepath.Join(Manifests(folder), from), filepath.Join(Manifests(folder), to)); err != nil {
 			return err
 		}
 	}

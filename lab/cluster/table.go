@@ -78,20 +78,33 @@ func hops(r netlink.Route) []netip.Addr {
 // RouterHas says whether the router's kernel sends a service to just these
 // next hops.
 func (c *Cluster) RouterHas(service int, want []string) bool {
+	have, err := c.routerHops(service)
+	return err == nil && slices.Equal(have, want)
+}
+
+// RouterLeadsTo says whether the router's kernel sends a service to the node
+// of this balancer.
+func (c *Cluster) RouterLeadsTo(service int, pod paper.Pod) bool {
+	have, err := c.routerHops(service)
+	return err == nil && slices.Contains(have, pod.Node.Addr.String())
+}
+
+// routerHops gives the next hops that the router's kernel has for a service,
+// sorted.
+func (c *Cluster) routerHops(service int) (have []string, err error) {
 	p := c.Services[service].Prefix
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 	routes, err := c.kernelRoutes(dst)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	var have []string
 	for _, r := range routes {
 		for _, h := range hops(r) {
 			have = append(have, h.String())
 		}
 	}
 	slices.Sort(have)
-	return slices.Equal(have, want)
+	return have, nil
 }
 
 // Await asks again and again, at the given pace, and gives the time at which

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/lab"
 )
@@ -120,6 +121,8 @@ type Net struct {
 	Nodes    []*Node
 	// Pods are those that are there, in the order they came.
 	Pods []Pod
+	// leaving are those of Pods that nobody counts on any more.
+	leaving map[string]bool
 	// ClientAddrs and ClientAddrs6 are the client's own.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
@@ -170,7 +173,7 @@ func New(o Options) (*Net, error) {
 	case o.ClientAddrs > 200:
 		return nil, fmt.Errorf("paper: %d client addresses: want at most 200", o.ClientAddrs)
 	}
-	n := &Net{ipv6: o.IPv6, onNodes: o.OnNodes, random: rand.New(rand.NewPCG(o.Seed, 0))}
+	n := &Net{leaving: map[string]bool{}, ipv6: o.IPv6, onNodes: o.OnNodes, random: rand.New(rand.NewPCG(o.Seed, 0))}
 	n.addClient(o.ClientAddrs)
 	for i := range o.Nodes {
 		n.Nodes = append(n.Nodes, n.newNode(i))
@@ -259,9 +262,13 @@ func (n *Net) AddServer(service int) (Pod, lab.Topology) {
 	return p, n.drawPod(p)
 }
 
+// Leave takes a pod out of Balancers and Servers; its place stays taken.
+func (n *Net) Leave(name string) { n.leaving[name] = true }
+
 // Remove forgets a pod, whose place becomes free. Its name and address are
 // not used again.
 func (n *Net) Remove(name string) {
+	delete(n.leaving, name)
 	for i, p := range n.Pods {
 		if p.Name == name {
 			n.Pods = append(n.Pods[:i:i], n.Pods[i+1:]...)
@@ -279,7 +286,7 @@ func (n *Net) Servers(service int) []Pod { return n.pods(service, false) }
 func (n *Net) pods(service int, balancer bool) []Pod {
 	var found []Pod
 	for _, p := range n.Pods {
-		if p.Service == service && p.Balancer == balancer {
+		if p.Service == service && p.Balancer == balancer && !n.leaving[p.Name] {
 			found = append(found, p)
 		}
 	}
@@ -287,12 +294,7 @@ func (n *Net) pods(service int, balancer bool) []Pod {
 }
 
 func (n *Net) balancerOn(node *Node, service int) bool {
-	for _, p := range n.Balancers(service) {
-		if p.Node == node {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Balancer && p.Service == service && p.Node == node })
 }
 
 // newPod takes a random address of the node that no pod has had.

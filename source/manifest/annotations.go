@@ -147,19 +147,22 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationLimits:              func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
 }
 
+// Annotations gives the names of all that a Service may have, sorted.
+func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
+
 // readSettings reads the annotations of a Service over the defaults.
 func readSettings(annotations map[string]string) (settings, []fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
 		panic: true, health: service.DefaultHealthCheck,
 	}
-	faults := unknownAnnotations(annotations, slices.Sorted(maps.Keys(setters)), func(name string) string {
+	faults := unknownAnnotations(annotations, Annotations(), func(name string) string {
 		if name == AnnotationSince {
 			return " of a Service; it belongs on its EndpointSlices"
 		}
 		return ""
 	})
-	for _, name := range slices.Sorted(maps.Keys(setters)) {
+	for _, name := range Annotations() {
 		value, ok := annotations[name]
 		if !ok {
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,8 @@ type folder struct {
 	dir    string
 	files  map[string]*file
 	joiner joiner
+	// balancers is the Service whose endpoints are balancers; zero for none.
+	balancers service.ID
 	// loaded says that the folder has been read once.
 	loaded bool
 	// gone is why the folder cannot be read now.
@@ -289,5 +292,22 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	return source.Snapshot{Services: services, Problems: append(problems, more...)}
+	return source.Snapshot{Services: services, Draining: terminating(objects, d.balancers), Problems: append(problems, more...)}
+}
+
+// terminating gives the endpoints of a Service that are on their way out,
+// sorted.
+func terminating(objects []*object, of service.ID) (addrs []netip.Addr) {
+	for _, o := range objects {
+		if o.slice == nil || o.key.namespace != of.Namespace || o.slice.serviceName != of.Name {
+			continue
+		}
+		for _, e := range o.slice.endpoints {
+			if e.terminating {
+				addrs = append(addrs, e.addr)
+			}
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }

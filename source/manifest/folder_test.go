@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -267,5 +268,37 @@ func TestPointers(t *testing.T) {
 	}
 	if got := before.Services[0].Frontends[0].Backends[1].Addr.String(); got != "172.16.1.3:8080" {
 		t.Errorf("a published Service was changed: %s", got)
+	}
+}
+
+// The balancers' own Service serves nothing; who of its endpoints terminates
+// is told, however its slices are cut and whatever else there is.
+func TestDrainingBalancers(t *testing.T) {
+	slice := func(name, of, endpoints string) string {
+		return "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: " + name + "\n  namespace: lb\n" +
+			"  labels: {kubernetes.io/service-name: " + of + "}\naddressType: IPv4\nports: [{port: 179}]\nendpoints:\n" + endpoints
+	}
+	const going = "    conditions: {ready: false, serving: true, terminating: true}\n"
+	text := "apiVersion: v1\nkind: Service\nmetadata: {name: balancers, namespace: lb}\nspec: {clusterIP: None, ports: [{port: 179}]}\n" +
+		slice("a", "balancers", "  - addresses: [172.16.3.2]\n"+going+"  - addresses: [172.16.1.2]\n    conditions: {ready: true}\n") +
+		slice("b", "balancers", "  - addresses: [172.16.2.2]\n    conditions: {ready: false, serving: false, terminating: true}\n"+
+			"  - addresses: [172.16.3.2]\n"+going) +
+		slice("c", "others", "  - addresses: [172.16.9.2]\n"+going)
+	for _, c := range []struct {
+		of   service.ID
+		want string
+	}{
+		{service.ID{Namespace: "lb", Name: "balancers"}, "[172.16.2.2 172.16.3.2]"},
+		{service.ID{Namespace: "lb", Name: "nobody"}, "[]"},
+		{service.ID{}, "[]"},
+	} {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "balancers.yaml"), []byte(text), 0o644))
+		d := newFolder(dir)
+		d.balancers = c.of
+		d.look(time.Now())
+		if s := d.snapshot(); fmt.Sprint(s.Draining) != c.want || len(s.Services) > 0 {
+			t.Errorf("%v: draining %v, want %s; %d services", c.of, s.Draining, c.want, len(s.Services))
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -35,6 +36,8 @@ const (
 type Source struct {
 	dir string
 	log *slog.Logger
+	// balancers is the Service that the balancers themselves are behind.
+	balancers service.ID
 }
 
 var _ source.Source = (*Source)(nil)
@@ -45,6 +48,10 @@ func New(dir string, log *slog.Logger) *Source {
 	return &Source{dir: dir, log: log.With("folder", dir)}
 }
 
+// Balancers names the Service whose endpoints are the balancers themselves, so
+// that those that terminate are known; the zero ID for none.
+func (s *Source) Balancers(id service.ID) { s.balancers = id }
+
 // Run publishes the folder's services until ctx ends. What a file held stays
 // in force for as long as its text cannot be read as a whole, object by object
 // where one is refused, and while the folder is gone.
@@ -52,6 +59,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	w := newWatch(s.dir, s.log)
 	defer w.close()
 	d := newFolder(s.dir)
+	d.balancers = s.balancers
 	var last *source.Snapshot
 	waiting := false
 	for {
@@ -77,7 +85,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 }
 
 func same(a, b source.Snapshot) bool {
-	return slices.Equal(a.Services, b.Services) && slices.Equal(a.Problems, b.Problems)
+	return slices.Equal(a.Services, b.Services) && slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Draining, b.Draining)
 }
 
 // tell logs what a snapshot has that the last had not.

@@ -37,6 +37,8 @@ type endpoint struct {
 	addr       netip.Addr
 	name, node string
 	use        use
+	// terminating is the condition of that name.
+	terminating bool
 }
 
 // use is what an endpoint's conditions allow (KEP-1669).
@@ -134,7 +136,7 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []fault)
 			faults = append(faults, fault{field, "is empty; want one address"})
 			continue
 		}
-		out := endpoint{use: readConditions(e.Conditions)}
+		out := endpoint{use: readConditions(e.Conditions), terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating}
 		if e.NodeName != nil {
 			out.node = *e.NodeName
 		}

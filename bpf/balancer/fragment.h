@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Fragments. The first one has the ports; they are kept for the others of its
+ * datagram, which then are chosen for as the first was. A later one that comes
+ * before its first goes to user space, which brings it back when the first has
+ * come, and else gives it up.
+ *
+ * A first fragment without the whole transport header, and a later one that
+ * would write over it, are an attack (RFC 1858, RFC 3128).
+ */
+#ifndef FAIRLEAD_BALANCER_FRAGMENT_H
+#define FAIRLEAD_BALANCER_FRAGMENT_H
+
+#include "icmp.h"
+#include "scratch.h"
+
+/* How long the ports of a datagram are kept; 16 bits of identification may be
+ * used up in little more.
+ */
+#define FRAGMENT_NS 2000000000ULL
+
+struct fragment_key {
+	struct addr src;
+	struct addr dst;
+	__u32 id;
+	__u8 proto; /* 0 in IPv6, whose fragments need not agree on it */
+	__u8 zero[3];
+};
+
+struct fragment {
+	__u64 seen; /* ns of the coarse clock */
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 flags; /* enum tcp_flags */
+	__u8 lost;  /* user space has waited for the first in vain */
+	__u8 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* The longest frame that user space can bring back: what BPF_F_TEST_XDP_LIVE_
+ * FRAMES takes, a page less what the kernel needs of it (net/bpf/test_run.c).
+ */
+#define ORPHAN_MAX 3072
+
+/* A fragment that came before its first, for user space. */
+struct orphan {
+	__u64 seen; /* ns of the coarse clock */
+	struct fragment_key key;
+	__u32 ifindex;
+	__u32 len;
+	__u8 frame[ORPHAN_MAX];
+};
+
+const struct orphan *unused_orphan __attribute__((unused)); /* for bpf2go */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} orphans SEC(".maps");
+
+static __always_inline bool is_fragment(const struct spot *s)
+{
+	return s->offset || s->more;
+}
+
+/* The least of a transport header that a first fragment must have. */
+static __always_inline __u32 l4_least(__u8 proto)
+{
+	switch (proto) {
+	case IPPROTO_TCP:
+		return sizeof(struct tcphdr);
+	case IPPROTO_UDP:
+		return sizeof(struct udphdr);
+	case IPPROTO_SCTP:
+		return sizeof(struct sctphdr);
+	}
+	return ICMP_HEADER;
+}
+
+/* Lengths that no sender makes: not a multiple of eight before the last, or
+ * beyond what a datagram can have.
+ */
+static __always_inline bool fragment_is_broken(const struct spot *s)
+{
+	__u32 bytes = s->end - s->l4;
+
+	return s->offset + bytes > 0xffff ||
+	       (s->more && (!bytes || s->offset + (bytes & 7) != s->offset));
+}
+
+static __always_inline void fragment_key_set(struct fragment_key *k, const struct rare *r)
+{
+	k->src = r->p.t.src;
+	k->dst = r->p.t.dst;
+	k->id = r->own.id;
+	k->proto = r->v6 ? 0 : r->own.proto;
+	__builtin_memset(k->zero, 0, sizeof(k->zero));
+}
+
+__noinline int fragment_remember(const struct rare *r)
+{
+	if (!r)
+		return -1;
+	struct fragment f = {
+		.seen = bpf_ktime_get_coarse_ns(),
+		.sport = r->p.t.sport,
+		.dport = r->p.t.dport,
+		.proto = r->p.t.proto,
+		.flags = r->p.flags,
+	};
+	struct fragment_key key;
+
+	fragment_key_set(&key, r);
+	return bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
+}
+
+/* Hands a later fragment to user space. */
+__noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
+{
+	if (!r)
+		return XDP_ABORTED;
+	__u32 len = r->frame;
+	struct orphan *o;
+
+	if (len < sizeof(struct ethhdr) || len > ORPHAN_MAX)
+		return drop(ctx, DROP_FRAGMENT_LOST);
+	o = bpf_ringbuf_reserve(&orphans, sizeof(*o), 0);
+	if (!o)
+		return drop(ctx, DROP_FRAGMENT_LOST);
+	o->seen = bpf_ktime_get_coarse_ns();
+	o->ifindex = ctx->ingress_ifindex;
+	o->len = len;
+	fragment_key_set(&o->key, r);
+	if (bpf_xdp_load_bytes(ctx, 0, o->frame, len)) {
+		bpf_ringbuf_discard(o, 0);
+		return drop(ctx, DROP_FRAGMENT_LOST);
+	}
+	bpf_ringbuf_submit(o, 0);
+	return XDP_DROP; /* not lost yet: not counted */
+}
+
+/* The ports of a later fragment, as its first has left them. */
+__noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
+{
+	if (!r)
+		return XDP_ABORTED;
+	struct fragment_key key;
+	struct fragment *f;
+
+	fragment_key_set(&key, r);
+	f = bpf_map_lookup_elem(&fragments, &key);
+	if (!f || bpf_ktime_get_coarse_ns() - f->seen > FRAGMENT_NS)
+		return fragment_hand_up(ctx, r);
+	if (f->lost)
+		return drop(ctx, DROP_FRAGMENT_LOST);
+	if (r->own.offset < l4_least(f->proto))
+		return drop(ctx, DROP_TINY_FRAGMENT);
+	r->p.t.sport = f->sport;
+	r->p.t.dport = f->dport;
+	r->p.t.proto = f->proto;
+	r->p.flags = f->flags;
+	r->own.proto = f->proto;
+	return RARE_GO_ON;
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The program for everything that the fast path leaves aside: ICMP, fragments,
+ * IPv4 options, IPv6 extension headers, VLAN tags, packets too big for their
+ * way. It reads the frame anew and owes the fast path nothing but its tail
+ * call.
+ *
+ *   Ethernet, VLAN -> IP, options -> whose? -> ICMP -> echo, or an error's flow
+ *                                      |                          |
+ *                                      +-> ports or fragment -----+-> choose -> send
+ */
+#ifndef FAIRLEAD_BALANCER_RARE_H
+#define FAIRLEAD_BALANCER_RARE_H
+
+#include "fragment.h"
+#include "frontend.h"
+#include "icmp.h"
+#include "options.h"
+#include "rare_send.h"
+#include "unserved.h"
+#include "vlan.h"
+
+/* What the packet says of itself before its ports. */
+static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
+{
+	struct packet *p = &r->p;
+	__u8 type = 0;
+
+	__builtin_memset(p, 0, sizeof(*p));
+	icmp_own(r, &p->t.src, &p->t.dst);
+	r->vip = p->t.dst;
+	p->t.proto = r->own.proto;
+	p->len = r->own.end - r->own.l3;
+	if (r->v6) {
+		p->ttl = r->own.ip.v6.hop_limit;
+		p->tos = r->own.ip.v6.priority << 4 | r->own.ip.v6.flow_lbl[0] >> 4;
+	} else {
+		p->ttl = r->own.ip.v4.ttl;
+		p->tos = r->own.ip.v4.tos;
+	}
+	if (is_icmp(&r->own, r->v6) && !r->own.offset)
+		bpf_xdp_load_bytes(ctx, r->own.l4, &type, sizeof(type));
+	r->icmp_type = type;
+}
+
+/* Reads the frame. False: no IP packet. */
+__noinline int rare_read(struct xdp_md *ctx, struct rare *r)
+{
+	if (!r)
+		return false;
+	__be16 proto = vlan_read(ctx, r);
+
+	r->ingress = ctx->ingress_ifindex;
+	r->frame = bpf_xdp_get_buff_len(ctx);
+	r->is_error = false;
+	r->answered = false;
+	r->v6 = proto == bpf_htons(ETH_P_IPV6);
+	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
+		return false;
+	if (!spot_read(ctx, &r->own, r->frame, false, r->v6))
+		return false;
+	if (!r->v6)
+		options_read_v4(ctx, r);
+	rare_describe(ctx, r);
+	return true;
+}
+
+/* Drops what is for a VIP. What is for an address of this host, too, the kernel
+ * judges.
+ */
+__noinline int rare_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason why)
+{
+	if (!r)
+		return XDP_ABORTED;
+	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
+		return XDP_PASS;
+	return drop(ctx, why);
+}
+
+/* The ports of a whole packet or a first fragment. */
+__noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
+{
+	if (!r)
+		return XDP_ABORTED;
+	__u32 room = r->own.end - r->own.l4;
+	struct tcphdr tcp;
+	struct udphdr udp;
+	struct sctp_start {
+		struct sctphdr header;
+		struct sctp_chunk chunk;
+	} sctp;
+
+	if (r->own.end < r->own.l4 + l4_least(r->p.t.proto))
+		return rare_refuse(ctx, r,
+				   is_fragment(&r->own) ? DROP_TINY_FRAGMENT : DROP_MALFORMED);
+	switch (r->p.t.proto) {
+	case IPPROTO_TCP:
+		if (bpf_xdp_load_bytes(ctx, r->own.l4, &tcp, sizeof(tcp)) || tcp.doff < 5 ||
+		    (tcp.doff * 4 > room && !is_fragment(&r->own)))
+			return rare_refuse(ctx, r, DROP_MALFORMED);
+		r->p.t.sport = tcp.source;
+		r->p.t.dport = tcp.dest;
+		r->p.flags = tcp_flags_of(&tcp);
+		return RARE_GO_ON;
+	case IPPROTO_UDP:
+		if (bpf_xdp_load_bytes(ctx, r->own.l4, &udp, sizeof(udp)) ||
+		    bpf_ntohs(udp.len) < sizeof(udp) ||
+		    (bpf_ntohs(udp.len) > room && !is_fragment(&r->own)))
+			return rare_refuse(ctx, r, DROP_MALFORMED);
+		r->p.t.sport = udp.source;
+		r->p.t.dport = udp.dest;
+		return RARE_GO_ON;
+	}
+	if (room < sizeof(sctp) || bpf_xdp_load_bytes(ctx, r->own.l4, &sctp, sizeof(sctp)))
+		return rare_refuse(ctx, r, DROP_MALFORMED);
+	r->p.t.sport = sctp.header.source;
+	r->p.t.dport = sctp.header.dest;
+	r->p.flags = sctp_flags_of(sctp.chunk.type);
+	return RARE_GO_ON;
+}
+
+/* To a VIP, but to none of its frontends. */
+static __always_inline int rare_unserved(struct xdp_md *ctx, struct rare *r)
+{
+	return r->p.ttl <= 1 ? XDP_PASS : rare_refuse(ctx, r, DROP_NOT_SERVED);
+}
+
+static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+{
+	switch (f->method) {
+	case METHOD_TUNNEL:
+		return rare_tunnel(ctx, r, f);
+	case METHOD_DIRECT_NAT:
+	case METHOD_DR:
+		return rare_direct(ctx, r, f);
+	default: /* those that rewrite both ways remember */
+		return drop(ctx, DROP_NO_BACKEND);
+	}
+}
+
+/* The flow is known: to its frontend's server. */
+static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
+{
+	struct tuple *t = &r->p.t;
+	struct frontend *f = frontend_lookup(&t->dst, t->dport, t->proto);
+
+	if (!f)
+		f = frontend_wide(&r->p);
+	if (!f || f->method == METHOD_NONE)
+		return rare_unserved(ctx, r);
+	if (r->p.ttl <= 1)
+		return XDP_PASS;
+	choose(&r->pick, f, &r->p);
+	if (r->own.offset)
+		r->pick.new_flow = 0;
+	return rare_send(ctx, r, f);
+}
+
+/* An error is for the flow whose packet it quotes, if that is the VIP's. */
+static __always_inline int rare_error(struct xdp_md *ctx, struct rare *r)
+{
+	if (icmp_quoted(ctx, r) || !addr_equal(&r->p.t.dst, &r->vip))
+		return rare_unserved(ctx, r);
+	r->is_error = true;
+	return RARE_GO_ON;
+}
+
+static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
+{
+	if (r->own.end < r->own.l4 + ICMP_HEADER && !r->own.offset)
+		return rare_refuse(ctx, r, DROP_MALFORMED);
+	if (icmp_is_error(r->icmp_type, r->v6) && !is_fragment(&r->own))
+		return rare_error(ctx, r);
+	if (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6))
+		return rare_unserved(ctx, r);
+	if (is_martian(&r->p.t.src, r->v6))
+		return drop(ctx, DROP_MARTIAN_SOURCE);
+	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
+		return XDP_PASS; /* the kernel answers for addresses of its own */
+	return echo(ctx, r);
+}
+
+/* Finds out which flow the packet belongs to. */
+static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
+{
+	int verdict;
+
+	if (is_icmp(&r->own, r->v6))
+		return rare_icmp(ctx, r);
+	if (r->own.offset)
+		return fragment_recall(ctx, r);
+	if (!has_ports(r->own.proto))
+		return rare_unserved(ctx, r);
+	verdict = rare_ports(ctx, r);
+	if (verdict == RARE_GO_ON && r->own.more)
+		fragment_remember(r);
+	return verdict;
+}
+
+SEC("xdp.frags")
+int rare(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
+	int verdict;
+
+	if (!r || !rare_read(ctx, r))
+		return XDP_PASS;
+	if (icmp_is_discovery(r) || !is_vip(&r->vip))
+		return XDP_PASS;
+	if (r->own.source_route)
+		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);
+	if (r->own.broken || (is_fragment(&r->own) && fragment_is_broken(&r->own)))
+		return rare_refuse(ctx, r, DROP_MALFORMED);
+	verdict = rare_flow(ctx, r);
+	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+}
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sending by the methods that keep no state, whatever the packet looks like:
+ * the rare program's twin of tunnel.h, gue.h, direct_nat.h and dr.h.
+ *
+ * Where a packet's own header is to carry the Fairlead option (direct-nat, and
+ * dr with a second chance) the client's options and extension headers end
+ * here: the server's node finds ours where it looks for it, and nobody but a
+ * balancer can write one. In a tunnel they stay.
+ */
+#ifndef FAIRLEAD_BALANCER_RARE_SEND_H
+#define FAIRLEAD_BALANCER_RARE_SEND_H
+
+#include "edit.h"
+#include "icmp.h"
+#include "scratch.h"
+#include "send.h"
+#include "too_big.h"
+#include "tunnel.h"
+#include "vlan.h"
+
+/* Reads a number again that has just been written, so that the verifier sees
+ * one case and not one for each length of a chain.
+ */
+static __always_inline __s32 rare_reread(const __s32 *number)
+{
+	return *(const volatile __s32 *)number;
+}
+
+/* Finds the way to the chosen server for a packet of len bytes. */
+static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
+					 const struct choice *ch, __u32 len)
+{
+	enum way way = WAY_BACK;
+	__u32 mtu = 0;
+
+	r->mtu = 0xffff;
+	if (r->tagged) {
+		if (bpf_check_mtu(ctx, 0, &mtu, 0, 0) < 0)
+			return WAY_NO_ROUTE;
+		r->mtu = mtu;
+	} else {
+		way = way_to(ctx, ch);
+		if (way_leads_nowhere(way))
+			return way;
+		if (way != WAY_KERNEL)
+			r->mtu = ch->cpu->mtu;
+	}
+	return len > r->mtu ? WAY_TOO_BIG : way;
+}
+
+static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum way way)
+{
+	return way == WAY_TOO_BIG ? too_big(ctx, r) : drop(ctx, DROP_NO_ROUTE);
+}
+
+/* The Ethernet header that the packet leaves with, in r->l2: to the next hop,
+ * or as it came, so that the kernel still knows the frame as its own.
+ */
+static __always_inline bool rare_l2(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				    enum way way)
+{
+	if (!vlan_l2(ctx, r))
+		return false;
+	if (r->tagged)
+		vlan_turn(r);
+	else if (way != WAY_KERNEL)
+		__builtin_memcpy(r->l2, macs, 2 * ETH_ALEN);
+	return true;
+}
+
+/* The last step of a packet that leaves under its own header, by the next hop
+ * with these MAC addresses.
+ */
+static __always_inline int rare_leave(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				      __u32 ifindex, enum way way)
+{
+	long failed;
+
+	if (way == WAY_KERNEL)
+		return XDP_PASS;
+	if (r->v6) {
+		r->own.ip.v6.hop_limit--;
+		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct ipv6hdr));
+	} else {
+		ipv4_decrement_ttl(&r->own.ip.v4);
+		failed = bpf_xdp_store_bytes(ctx, r->own.l3, &r->own.ip, sizeof(struct iphdr));
+	}
+	if (failed || !rare_l2(ctx, r, macs, way) || !vlan_put(ctx, r))
+		return drop(ctx, DROP_NO_ROOM);
+	return go(way, r->tagged ? r->ingress : ifindex);
+}
+
+/* Where that begins which stays when the client's options go. A fragment
+ * header stays, and what is behind it.
+ */
+static __always_inline __u32 rare_keep(const struct rare *r)
+{
+	return r->own.fragment ? r->own.fragment : r->own.l4;
+}
+
+/* How many bytes of the client's options there are. */
+static __always_inline __u32 rare_stripped(const struct rare *r)
+{
+	return rare_keep(r) - r->own.l3 - (r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+}
+
+static __always_inline __u8 rare_keep_proto(const struct rare *r)
+{
+	return r->own.fragment ? IPPROTO_FRAGMENT : r->own.proto;
+}
+
+/* The IPv4 header with other options; its checksum by difference, as a header
+ * that came broken must not leave mended.
+ */
+static __always_inline bool reshape_v4(struct rare *r, __u32 stripped, __u32 bytes)
+{
+	struct iphdr *ip = &r->own.ip.v4;
+	__be32 *word = (__be32 *)ip;
+	__be32 old = word[0];
+	__s64 diff;
+
+	if (stripped > OPTIONS4_MAX || bytes > OPTIONS4_MAX)
+		return false;
+	ip->ihl = (sizeof(*ip) + bytes) / 4;
+	ip->tot_len = bpf_htons(bpf_ntohs(ip->tot_len) + bytes - stripped);
+	diff = bpf_csum_diff((__be32 *)r->options, stripped, (__be32 *)r->front, bytes, 0);
+	if (diff < 0)
+		return false;
+	ip->check = csum_apply(ip->check, csum_diff4(diff, old, word[0]));
+	return true;
+}
+
+static __always_inline void reshape_v6(struct rare *r, __u32 stripped, __u32 bytes)
+{
+	struct ipv6hdr *ip = &r->own.ip.v6;
+
+	ip->payload_len = bpf_htons(bpf_ntohs(ip->payload_len) + bytes - stripped);
+	ip->nexthdr = bytes ? IPPROTO_DSTOPTS : rare_keep_proto(r);
+}
+
+/* Puts so many bytes of r->front in the place of the client's options. */
+__noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
+{
+	if (!r)
+		return -1;
+	__u32 stripped = rare_stripped(r), l2 = r->own.l3;
+	__u32 header = r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+
+	if (!stripped && !bytes)
+		return 0;
+	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX || bytes > FRONT_MAX)
+		return -1;
+	if (r->v6)
+		reshape_v6(r, stripped, bytes);
+	else if (!reshape_v4(r, stripped, bytes))
+		return -1;
+	if (bpf_xdp_load_bytes(ctx, 0, r->l2, l2) ||
+	    bpf_xdp_adjust_head(ctx, (int)stripped - (int)bytes) || !vlan_put(ctx, r))
+		return -1;
+	if (r->v6 ? bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct ipv6hdr))
+		  : bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct iphdr)))
+		return -1;
+	return bytes ? bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes) : 0;
+}
+
+/* Builds the option of the packet's own header and gives its bytes. A later
+ * fragment carries none: it goes where its datagram goes.
+ */
+static __always_inline __u32 rare_tell(struct rare *r, const struct choice *ch)
+{
+	const void *end = r->front + FRONT_MAX;
+	__u64 sum = 0;
+	bool ok;
+
+	if (r->own.offset || !(r->is_error ? !!ch->chain : tells(&r->p, ch)))
+		return 0;
+	ok = r->v6 ? option_put_own_v6(r->front, end, &r->p, ch->chain)
+		   : option_put_own_v4(r->front, end, &r->p, ch->chain, &sum);
+	if (r->v6)
+		r->front[0] = rare_keep_proto(r);
+	return ok ? option_bytes(1 + chain_length(ch->chain), r->v6) : 0;
+}
+
+/* Changes the destination to the server, in an ICMP error also the source that
+ * it quotes.
+ */
+static __always_inline bool rare_address(struct xdp_md *ctx, struct rare *r,
+					 const struct frontend *f, const struct choice *ch)
+{
+	r->from = r->p.t;
+	r->to = r->p.t;
+	r->to.dst = ch->server->addr;
+	if (!(f->flags & FRONTEND_KEEP_PORT))
+		r->to.dport = ch->server->port;
+	if (r->is_error)
+		return icmp_turn(ctx, r, false, true) == 0;
+	return edit(ctx, r, &r->own) == 0;
+}
+
+static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
+					  const struct frontend *f, const struct choice *ch)
+{
+	bool nat = f->method == METHOD_DIRECT_NAT;
+	bool marks = nat || f->survival == SURVIVAL_SECOND_CHANCE;
+	__s32 less = marks ? rare_stripped(r) : 0;
+	__u32 bytes;
+	enum way way;
+
+	r->more = marks ? rare_tell(r, ch) : 0;
+	bytes = rare_reread(&r->more);
+	r->more = bytes - less;
+	way = rare_way(ctx, r, ch, r->p.len + r->more);
+	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
+		/* A full datagram goes without: its flow is known from others. */
+		bytes = 0;
+		r->more = -less;
+		way = rare_way(ctx, r, ch, r->p.len + r->more);
+	}
+	if (way_leads_nowhere(way))
+		return rare_nowhere(ctx, r, way);
+	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
+		return drop(ctx, DROP_NO_NEIGHBOUR);
+	if (nat && !rare_address(ctx, r, f, ch))
+		return drop(ctx, DROP_NO_ROOM);
+	if (marks && reshape(ctx, r, bytes))
+		return drop(ctx, DROP_NO_ROOM);
+	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+}
+
+/* direct-nat and dr: under the packet's own header. */
+__noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+{
+	struct choice ch;
+	int verdict;
+
+	if (!r || !f)
+		return XDP_ABORTED;
+	if (!choice_for(&ch, &r->pick))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = rare_direct_on(ctx, r, f, &ch);
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
+	return verdict;
+}
+
+/* Builds all that goes before the packet, in r->front. */
+static __always_inline bool rare_front(struct rare *r, const struct choice *ch, struct outer *o,
+				       bool outer6)
+{
+	const __u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	const void *end = r->front + FRONT_MAX;
+
+	if (o->gue && !gue_put(r->front + header, end, o->chain, o->len + o->bytes - header,
+			       o->hash, o->inner6, outer6))
+		return false;
+	return outer6 ? tunnel_put_v6(r->front, end, o, &ch->server->addr)
+		      : tunnel_put_v4(r->front, end, o, addr_to_v4(&ch->server->addr));
+}
+
+/* Puts r->front before the packet, and the Ethernet header before that. */
+static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
+				      enum way way, bool outer6)
+{
+	__u32 bytes = r->more, l2 = r->own.l3;
+	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+
+	if (bytes < sizeof(struct iphdr) || bytes > FRONT_MAX)
+		return false;
+	if (!rare_l2(ctx, r, macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return false;
+	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
+		return false;
+	__builtin_memcpy(r->l2 + l2 - sizeof(proto), &proto, sizeof(proto));
+	return vlan_put(ctx, r) && !bpf_xdp_store_bytes(ctx, l2, r->front, bytes);
+}
+
+static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
+					  const struct choice *ch, bool gue, bool outer6)
+{
+	struct outer o = {
+		.chain = ch->chain,
+		.hash = ch->hash,
+		.len = r->p.len,
+		.tos = r->p.tos,
+		.gue = gue,
+		.inner6 = r->v6,
+	};
+	enum way way;
+
+	r->more = tunnel_bytes(ch->chain, gue, outer6);
+	o.bytes = rare_reread(&r->more);
+	way = rare_way(ctx, r, ch, r->p.len + o.bytes);
+	if (way_leads_nowhere(way))
+		return rare_nowhere(ctx, r, way);
+	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
+		return drop(ctx, DROP_NO_SOURCE);
+	o.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1;
+	if (!rare_front(r, ch, &o, outer6) || !rare_wrap(ctx, r, ch->cpu->macs, way, outer6))
+		return drop(ctx, DROP_NO_ROOM);
+	return go(way, r->tagged ? r->ingress : ch->cpu->ifindex);
+}
+
+__noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
+{
+	struct choice ch;
+	bool gue;
+	int verdict;
+
+	if (!r || !f)
+		return XDP_ABORTED;
+	gue = f->encapsulation == ENCAPSULATION_GUE;
+	if (!choice_for(&ch, &r->pick))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = addr_is_v4(&ch.server->addr) ? rare_tunnel_by(ctx, r, &ch, gue, false)
+					       : rare_tunnel_by(ctx, r, &ch, gue, true);
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/dataplane/xdp/xdpbench"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/survival"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/service"
+)
+
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure Fairlead on this machine, beside its goals",
+		Long: `Bench runs the experiments that Fairlead's figures come from. Each prints its
+table and writes it to a file, and ends with 1 where a goal was missed.`,
+		Example: `  fairlead bench survival
+  fairlead bench live`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchSurvivalCommand(), newBenchLiveCommand(), newBenchServerCommand())
+	return cmd
+}
+
+// benchOutput is where a benchmark's figures go.
+type benchOutput struct{ dir, format string }
+
+func (b *benchOutput) flags(cmd *cobra.Command) {
+	b.dir, b.format = filepath.Join("out", "bench"), "table"
+	cmd.Flags().StringVar(&b.dir, "out", b.dir, "`folder` for the figures")
+	cmd.Flags().StringVarP(&b.format, "output", "o", b.format, "what is printed: table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (b *benchOutput) validate() error {
+	if b.format != "table" && b.format != "json" {
+		return fmt.Errorf("--output: %q is none of table, json", b.format)
+	}
+	return nil
+}
+
+// finish writes and prints a report; an error where a goal was missed.
+func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
+	path, err := r.WriteJSON(b.dir)
+	if err != nil {
+		return err
+	}
+	if b.format == "json" {
+		err = printJSON(cmd.OutOrStdout(), r)
+	} else {
+		if err = r.WriteTable(cmd.OutOrStdout()); err == nil {
+			for _, note := range r.Notes {
+				fmt.Fprintln(cmd.OutOrStdout(), "-", note)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+		}
+	}
+	if missed := r.Missed(); len(missed) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d goals were missed: %s", len(missed), strings.Join(missed, "; ")))
+	}
+	return err
+}
+
+func newBenchSurvivalCommand() *cobra.Command {
+	o := survival.DefaultOptions()
+	var out benchOutput
+	cmd := &cobra.Command{
+		Use:   "survival",
+		Short: "Count the connections that break when balancers and servers change",
+		Long: `Survival opens many TCP connections in the network of the paper, made of network
+namespaces, through several balancers to several servers, and keeps data flowing on
+all of them, while balancers come, go gracefully and are killed, servers come and
+drain, and every manifest is written anew in another order: each for itself, all in
+the same moment, and that several times within ten seconds. It counts what breaks,
+with the reason, for each way to survive; and under fullnat when balancers go
+gracefully. Goal: none with second-chance, and none under fullnat.
+
+It needs root. Everything happens in namespaces that end with it.`,
+		Example: `  fairlead bench survival
+  fairlead bench survival --connections 1000 --survival second-chance,none --fullnat=false
+  fairlead bench survival --events kill-balancer,storm -o json`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchSurvival(cmd, o, &out) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Connections, "connections", o.Connections, "TCP connections to keep open")
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers at the start")
+	f.IntVar(&o.Servers, "servers", o.Servers, "servers at the start")
+	f.StringSliceVar(&o.Survivals, "survival", o.Survivals, "ways to survive, one run each")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding method of these runs")
+	f.StringVar(&o.Encapsulation, "encapsulation", o.Encapsulation, "of the tunnel: ipip or gue (default: the Service's)")
+	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler of these runs")
+	f.BoolVar(&o.FullNAT, "fullnat", o.FullNAT, "remove balancers gracefully under fullnat, too")
+	f.StringSliceVar(&o.Events, "events", o.Events, "what happens, in this order")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often everything changes within the ten seconds of the storm")
+	f.DurationVar(&o.Every, "every", o.Every, "time between two requests of a connection")
+	f.DurationVar(&o.Life, "life", o.Life, "how long a connection lasts, about, before another takes its place; 0 for ever")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an answer may take")
+	f.DurationVar(&o.Settle, "settle", o.Settle, "how long the load runs on after each event")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	out.flags(cmd)
+	for flag, values := range map[string][]string{
+		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "survival": texts(service.Survivals),
+		"encapsulation": texts(service.Encapsulations), "events": survival.Events,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) (err error) {
+	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+		return err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	o.Progress = cmd.ErrOrStderr()
+	results, err := survival.Run(cmd.Context(), o)
+	if len(results) == 0 {
+		return err
+	}
+	plot, failed := survival.WritePlot(out.dir, o, results)
+	if failed == nil {
+		fmt.Fprintln(o.Progress, "plot in", plot)
+	}
+	return errors.Join(err, failed, out.finish(cmd, survival.Report(o, results)))
+}
+
+func newBenchLiveCommand() *cobra.Command {
+	o := xdpbench.LiveOptions{Rounds: 9, Frames: 1 << 20}
+	var out benchOutput
+	cmd := &cobra.Command{
+		Use:   "live",
+		Short: "Measure the balancer on live frames over a veth",
+		Long: `Live sends frames of many flows through the balancer's program on a veth and counts
+what comes back, all on one processor, beside a program that only swaps the MAC
+addresses. Goal: at most half of the time that Katran takes at 64 k flows, scaled by
+that swap.
+
+It needs root. Everything happens in namespaces that end with it.`,
+		Example: `  fairlead bench live
+  fairlead bench live --rounds 3 -o json`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+				return err
+			}
+			o.Progress = cmd.ErrOrStderr()
+			report, err := xdpbench.MeasureLive(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return out.finish(cmd, report)
+		},
+	}
+	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	cmd.Flags().Uint32Var(&o.Frames, "frames", o.Frames, "frames sent for each figure")
+	out.flags(cmd)
+	return cmd
+}
+
+// newBenchServerCommand is what the experiments run as a server in its pod.
+func newBenchServerCommand() *cobra.Command {
+	var listen string
+	var number uint64
+	cmd := &cobra.Command{
+		Use:     "server",
+		Short:   "Answer the requests of bench survival",
+		Hidden:  true,
+		Example: `  fairlead bench server --listen :80 --number 1`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ln, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			stop := context.AfterFunc(cmd.Context(), func() { ln.Close() })
+			defer stop()
+			return survival.Serve(ln, number)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", ":80", "`address` to listen on")
+	cmd.Flags().Uint64Var(&number, "number", 1, "what the server calls itself")
+	return cmd
+}

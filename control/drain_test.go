@@ -1,0 +1,156 @@
+package control
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// stateful is a data plane that remembers flows, as many as it is told.
+type stateful struct {
+	dataplane.DataPlane
+	w *world
+
+	mu    sync.Mutex
+	flows int
+	fail  bool
+}
+
+func (s *stateful) set(flows int, fail bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flows, s.fail = flows, fail
+}
+
+func (s *stateful) Remembered() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail {
+		return 0, errors.New("no")
+	}
+	return s.flows, nil
+}
+
+func (s *stateful) SetDraining(balancers []netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail {
+		return errors.New("no")
+	}
+	s.w.note("draining %v", balancers)
+	return nil
+}
+
+// newStateful is a world whose data plane remembers flows.
+func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
+	var plane *stateful
+	w := newWorld(t, memory.New(), func(w *world, c *Config) {
+		plane = &stateful{DataPlane: c.DataPlane, w: w}
+		c.DataPlane, c.DrainTimeout = plane, timeout
+		c.Own = []netip.Addr{netip.MustParseAddr("172.16.1.2"), {}}
+	})
+	return w, plane
+}
+
+// end tells the loop to end, and gives how long it took.
+func end(w *world) <-chan time.Duration {
+	took := make(chan time.Duration, 1)
+	go func() {
+		began := time.Now()
+		w.stop()
+		took <- time.Since(began)
+	}()
+	return took
+}
+
+func TestDrainsUntilNothingIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, plane := newStateful(t, time.Minute)
+		s := web(1, 2)
+		w.serve(s)
+		w.expect("draining []", "upsert 10.1.1.1 2", "announce 1")
+		plane.set(3, false)
+		took := end(w)
+		w.expect("announce 0")
+		time.Sleep(10 * time.Second)
+		// A server that dies meanwhile still leaves the data plane.
+		w.setHealth(s, 0, health.Down)
+		w.expect("upsert 10.1.1.1 1")
+		plane.set(0, false)
+		if d := <-took; d < 10*time.Second || d > 12*time.Second {
+			t.Errorf("it ended after %v, want it when the flows had ended, after 10 s", d)
+		}
+		w.expect()
+	})
+}
+
+func TestDrainsNoLongerThanAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		flows   int
+		fail    bool
+		hurry   bool
+		want    time.Duration // Linger of a second included
+	}{
+		"flows that do not end":         {timeout: 20 * time.Second, flows: 1, want: 21 * time.Second},
+		"flows that cannot be counted":  {timeout: 20 * time.Second, fail: true, want: 21 * time.Second},
+		"no flows":                      {timeout: 20 * time.Second, want: time.Second},
+		"no time":                       {flows: 1, want: time.Second},
+		"somebody is in a hurry":        {timeout: 20 * time.Second, flows: 1, hurry: true, want: 6 * time.Second},
+		"a hurry where nothing is kept": {timeout: 20 * time.Second, hurry: true, want: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, plane := newStateful(t, c.timeout)
+				hurry := make(chan struct{})
+				w.loop.Hurry = hurry
+				w.serve(web(1, 2))
+				synctest.Wait()
+				plane.set(c.flows, c.fail)
+				took := end(w)
+				if c.hurry {
+					time.AfterFunc(6*time.Second, func() { close(hurry) })
+				}
+				if d := <-took; d < c.want || d > c.want+drainPace {
+					t.Errorf("it ended after %v, want %v", d, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTellsWhoDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, plane := newStateful(t, 0)
+		defer w.stop()
+		services := []*service.Service{web(1, 2)}
+		say := func(addrs ...string) {
+			var draining []netip.Addr
+			for _, a := range addrs {
+				draining = append(draining, netip.MustParseAddr(a))
+			}
+			w.publish(source.Snapshot{Services: services, Draining: draining})
+		}
+		say("172.16.1.2", "172.16.2.2")
+		w.expect("draining [172.16.2.2]", "upsert 10.1.1.1 2", "announce 1") // not ourselves
+		say("172.16.2.2")
+		w.expect()
+		say("172.16.2.2", "172.16.3.2")
+		w.expect("draining [172.16.2.2 172.16.3.2]")
+		plane.set(0, true)
+		say()
+		w.expect()
+		plane.set(0, false)
+		time.Sleep(time.Minute)
+		w.expect("draining []") // told again until it was taken
+	})
+}

@@ -1,0 +1,176 @@
+package ring
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// since gives a time in hours.
+func since(hour int) time.Time { return time.Unix(1e9+3600*int64(hour), 0) }
+
+// Members come one after the other, and some drain and return. A balancer that
+// starts at the end, and knows their ages alone, comes by the owner that a slot
+// had at any time, as does one that lived through it all, unless that was before
+// the slot had more owners than it remembers.
+func TestNewcomerKnowsEveryOwner(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	asked, lost := 0, 0
+	for range 40 {
+		ms := members(5 + rng.IntN(4))
+		drained := rng.IntN(len(ms)) // from some time on
+		when := rng.IntN(joins + 1)
+		var past, lived []Slot
+		var rings [][]Slot
+		for hour := range joins + 1 {
+			if hour > 0 {
+				m := members(len(ms) + 1)[len(ms)]
+				m.Since = since(hour)
+				ms = append(ms, m)
+				if hour == 2 { // two at once
+					m = members(len(ms) + 1)[len(ms)]
+					m.Since = since(hour)
+					ms = append(ms, m)
+				}
+			}
+			if hour > 0 && hour-1 == when {
+				ms[drained].Weight = 0
+			}
+			lived = build(t, lived, ms)
+			rings = append(rings, lived)
+		}
+		past = build(t, nil, ms)
+		for hour, r := range rings {
+			for i, s := range r {
+				asked++
+				switch full := past[i].Older[Depth-1] != 0; {
+				case knows(past[i], s.First) && knows(lived[i], s.First):
+				case full:
+					lost++
+				default:
+					t.Fatalf("slot %d was %d's after %d changes, and is %v for a newcomer, %v for the others", i, s.First, hour, past[i], lived[i])
+				}
+			}
+		}
+		for i := range past {
+			if past[i].First != lived[i].First {
+				t.Fatalf("slot %d: %v for a newcomer, %v for the others", i, past[i], lived[i])
+			}
+		}
+	}
+	t.Logf("%d of %d owners were forgotten for later ones", lost, asked)
+	if lost*200 > asked {
+		t.Errorf("%d of %d owners were forgotten for later ones, want less than 0.5 %%", lost, asked)
+	}
+}
+
+// Slots hold each member once, nobody else, and nothing behind a zero.
+func TestSlotsAreWellFormed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	b := NewBuilder(5 * size)
+	var prev []Slot
+	for range 150 {
+		ms := members(12)
+		rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+		ms = ms[:1+rng.IntN(len(ms))]
+		for i := range ms {
+			ms[i].Weight, ms[i].Since = rng.Uint32N(3), since(rng.IntN(6))
+		}
+		slots, err := b.Maglev(prev, size, ms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range slots {
+			seen := map[ID]bool{s.First: true}
+			ended := false
+			for _, id := range s.Older {
+				present := slices.ContainsFunc(ms, func(m Member) bool { return m.ID == id })
+				if id != 0 && (ended || seen[id] || !present) {
+					t.Fatalf("slot %d is %v of %v", i, s, ms)
+				}
+				ended, seen[id] = id == 0, true
+			}
+		}
+		if again := build(t, slots, ms); !slices.Equal(again, slots) {
+			t.Fatal("a ring that follows one of the same members is another")
+		}
+		prev = slots
+	}
+}
+
+// A Builder that remembers builds the same as one that does not, and keeps to
+// its room.
+func TestBuilderRemembers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	const room = 7*size + 5
+	b := NewBuilder(room)
+	for range 300 {
+		ms := members(1 + rng.IntN(5))
+		for i := range ms {
+			ms[i].ID += ID(rng.IntN(2)) * 100 // whose number has changed since
+			ms[i].Weight, ms[i].Since = rng.Uint32N(2), since(rng.IntN(3))
+		}
+		got, err := b.Maglev(nil, size, ms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := build(t, nil, ms); !slices.Equal(got, want) {
+			t.Fatalf("another ring of %v", ms)
+		}
+		held := 0
+		for e := b.latest.Front(); e != nil; e = e.Next() {
+			held += len(e.Value.(*table).slots)
+		}
+		if held > room || held+b.room != room || b.latest.Len() != len(b.tables) {
+			t.Fatalf("holds %d slots in %d tables of which %d are known, and has room for %d", held, b.latest.Len(), len(b.tables), b.room)
+		}
+	}
+	if b.latest.Len() != 7 {
+		t.Errorf("remembers %d rings, want 7", b.latest.Len())
+	}
+}
+
+func TestChain(t *testing.T) {
+	for _, c := range []struct {
+		slot     Slot
+		tcp, udp []ID
+	}{
+		{Slot{}, nil, nil},
+		{Slot{First: 1}, nil, nil},
+		{Slot{First: 1, Older: [Depth]ID{2, 3}}, []ID{2, 3}, []ID{2, 3, 1}},
+		{Slot{First: 1, Older: [Depth]ID{2, 3, 4, 5, 6}}, []ID{2, 3, 4, 5, 6}, []ID{2, 3, 4, 5, 1}},
+		{Slot{Older: [Depth]ID{2, 3}}, []ID{2, 3}, []ID{2, 3}},
+	} {
+		for p, want := range map[uint8][]ID{6: c.tcp, 132: c.tcp, 17: c.udp} {
+			if got := c.slot.Chain(service.Protocol(p)); !slices.Equal(got, want) {
+				t.Errorf("%v: %v, want %v", c.slot, got, want)
+			}
+		}
+	}
+}
+
+// BenchmarkChange is one of 100 members that drains and returns, among others
+// that have come one by one.
+func BenchmarkChange(b *testing.B) {
+	for _, room := range []int{0, 1 << 21} {
+		b.Run(fmt.Sprintf("remembers %d", room), func(b *testing.B) {
+			ms := members(100)
+			for i := range ms {
+				ms[i].Since = since(i)
+			}
+			builder := NewBuilder(room)
+			var prev []Slot
+			for i := 0; b.Loop(); i++ {
+				ms[i/2%100].Weight = uint32(i % 2)
+				var err error
+				if prev, err = builder.Maglev(prev, 65537, ms); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package xdp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// orphanTick is how often the program's fragment table is asked whether
+	// the first fragment has come.
+	orphanTick = 2 * time.Millisecond
+	// orphanLife is how long a fragment waits for its first. Packets of one
+	// datagram overtake each other by less, or not at all.
+	orphanLife = 100 * time.Millisecond
+	// maxOrphans bounds the memory that waiting fragments take: 3 MiB.
+	maxOrphans = 1024
+	// fragmentFresh is FRAGMENT_NS of bpf/balancer/fragment.h.
+	fragmentFresh = 2 * time.Second
+)
+
+// orphanage keeps fragments that came before the first one of their datagram,
+// and brings them back to the program when that one has come. Those for which
+// it waits in vain it gives to the program, too, marked as lost, which drops
+// and counts them.
+type orphanage struct {
+	reader  *ringbuf.Reader
+	table   *ebpf.Map
+	program *ebpf.Program
+	netns   *os.File
+	ended   chan struct{}
+	missed  atomic.Uint64 // lost with no way back to the program, which would count them
+}
+
+// newOrphanage begins to look after the fragments of the calling thread's
+// network namespace.
+func newOrphanage(k *balancerObjects) (*orphanage, error) {
+	netns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("xdp: fragments: %w", err)
+	}
+	reader, err := ringbuf.NewReader(k.Orphans)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("xdp: fragments: read the ring buffer: %w", err), netns.Close())
+	}
+	o := &orphanage{reader: reader, table: k.Fragments, program: k.Balancer, netns: netns, ended: make(chan struct{})}
+	go o.run()
+	return o, nil
+}
+
+// close ends it, if it has begun; what still waits is lost.
+func (o *orphanage) close() error {
+	if o == nil {
+		return nil
+	}
+	err := o.reader.Close()
+	<-o.ended
+	return errors.Join(err, o.netns.Close())
+}
+
+// run never unlocks its thread, which is in another namespace than the others
+// and ends with it.
+func (o *orphanage) run() {
+	defer close(o.ended)
+	runtime.LockOSThread()
+	if err := unix.Setns(int(o.netns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return // the program goes on without: the ring buffer fills up, and it says what is lost
+	}
+	var waiting []balancerOrphan
+	var record ringbuf.Record
+	for {
+		o.reader.SetDeadline(deadline(len(waiting)))
+		switch err := o.reader.ReadInto(&record); {
+		case err == nil:
+			waiting = o.take(waiting, record.RawSample)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return // closed
+		}
+		waiting = o.look(waiting)
+	}
+}
+
+// deadline is when to look again: never where nobody waits.
+func deadline(waiting int) time.Time {
+	if waiting == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(orphanTick)
+}
+
+// take adds one to those that wait.
+func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrphan {
+	var f balancerOrphan
+	if binary.Read(bytes.NewReader(sample), binary.NativeEndian, &f) != nil || f.Len > uint32(len(f.Frame)) {
+		return waiting
+	}
+	if len(waiting) == maxOrphans {
+		o.lose(&f)
+		return waiting
+	}
+	return append(waiting, f)
+}
+
+// look brings back whose first has come, gives up who has waited long enough,
+// and gives the rest.
+func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
+	now := coarseNow()
+	rest := waiting[:0]
+	for i := range waiting {
+		f := &waiting[i]
+		var first balancerFragment
+		err := o.table.Lookup(&f.Key, &first)
+		switch {
+		case err == nil && now-time.Duration(first.Seen) < fragmentFresh:
+			o.bringBack(f)
+		case now-time.Duration(f.Seen) > orphanLife:
+			o.lose(f)
+		default:
+			rest = append(rest, *f)
+		}
+	}
+	return rest
+}
+
+// coarseNow is the program's clock: bpf_ktime_get_coarse_ns.
+func coarseNow() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// lose marks the datagram as lost, unless its first comes just now, and lets
+// the program say so.
+func (o *orphanage) lose(f *balancerOrphan) {
+	gone := balancerFragment{Seen: uint64(coarseNow()), Lost: 1}
+	stale := balancerFragment{}
+	if o.table.Lookup(&f.Key, &stale) == nil && coarseNow()-time.Duration(stale.Seen) >= fragmentFresh {
+		// It would be in the way of the mark. That the first comes between
+		// these two calls costs that datagram, no more.
+		if err := o.table.Delete(&f.Key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			o.missed.Add(1)
+			return
+		}
+	}
+	if err := o.table.Update(&f.Key, &gone, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		o.missed.Add(1)
+		return
+	}
+	o.bringBack(f)
+}
+
+// bringBack runs the program on the frame as if it came anew by its interface,
+// and the kernel does what the program says (Linux 5.18: live frames). A frame
+// whose interface is gone has no way back.
+func (o *orphanage) bringBack(f *balancerOrphan) {
+	if _, err := o.program.Run(&ebpf.RunOptions{
+		Data: f.Frame[:f.Len], Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+		Context: xdpContext{DataEnd: f.Len, IngressIfindex: f.Ifindex},
+	}); err != nil {
+		o.missed.Add(1)
+	}
+}
+
+// xdpContext is struct xdp_md (linux/bpf.h).
+type xdpContext struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}

@@ -1,0 +1,204 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// Odd frames, and a decoder that knows nothing of the program: what goes in is
+// made from plain frames with the sums of this file, and what comes out is
+// checked sum by sum.
+
+// internetSum is RFC 1071, written anew.
+func internetSum(parts ...[]byte) uint16 {
+	var sum uint32
+	for _, b := range parts {
+		for ; len(b) > 1; b = b[2:] {
+			sum += uint32(b[0])<<8 | uint32(b[1])
+		}
+		if len(b) == 1 {
+			sum += uint32(b[0]) << 8
+		}
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+// is6 says of an untagged frame that its packet is IPv6.
+func is6(frame []byte) bool { return frame[12] == 0x86 }
+
+// header4 mends length and checksum of the IPv4 header at the front.
+func header4(ip []byte) []byte {
+	header := int(ip[0]&15) * 4
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^internetSum(ip[:header]))
+	return ip
+}
+
+// withOptions puts options into an IPv4 frame that has none.
+func withOptions(frame []byte, options ...byte) []byte {
+	for len(options)%4 != 0 {
+		options = append(options, 0)
+	}
+	out := slices.Concat(frame[:34], options, frame[34:])
+	out[14] = 0x45 + byte(len(options)/4)
+	header4(out[14:])
+	return out
+}
+
+// withExtension puts an extension header into an IPv6 frame; its first byte is
+// filled in.
+func withExtension(frame []byte, kind byte, header ...byte) []byte {
+	out := slices.Concat(frame[:54], header, frame[54:])
+	out[54], out[20] = frame[20], kind
+	binary.BigEndian.PutUint16(out[18:], uint16(len(out)-54))
+	return out
+}
+
+// tagged puts VLAN tags into a frame.
+func tagged(frame []byte, tags ...uint16) []byte {
+	out := slices.Clone(frame[:12])
+	for i, id := range tags {
+		proto := uint16(0x8100)
+		if len(tags) == 2 && i == 0 {
+			proto = 0x88a8
+		}
+		out = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(out, proto), id)
+	}
+	return append(out, frame[12:]...)
+}
+
+// fragments cuts a frame into fragments of at most size bytes of payload each, a
+// multiple of eight.
+func fragments(frame []byte, id uint16, size int) (out [][]byte) {
+	header := 34
+	if is6(frame) {
+		header = 54
+	}
+	for at := 0; at < len(frame)-header; at += size {
+		end := min(at+size, len(frame)-header)
+		more := end < len(frame)-header
+		f := slices.Concat(frame[:header], frame[header+at:header+end])
+		offset := uint16(at)
+		if more {
+			offset |= 1
+		}
+		if is6(frame) {
+			h := binary.BigEndian.AppendUint16([]byte{0, 0}, offset)
+			f = withExtension(f, 44, binary.BigEndian.AppendUint32(h, uint32(id))...)
+		} else {
+			offset = uint16(at / 8)
+			if more {
+				offset |= 0x2000
+			}
+			binary.BigEndian.PutUint16(f[18:], id)
+			binary.BigEndian.PutUint16(f[20:], offset)
+			header4(f[14:])
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// sumsFit checks every checksum of an IP packet, also of one in a tunnel.
+func sumsFit(t *testing.T, ip []byte) {
+	t.Helper()
+	version := gopacket.LayerType(layers.LayerTypeIPv4)
+	if ip[0]>>4 == 6 {
+		version = layers.LayerTypeIPv6
+	}
+	p := gopacket.NewPacket(ip, version, gopacket.Default)
+	if e := p.ErrorLayer(); e != nil {
+		t.Errorf("no packet: %v\n%s", e.Error(), p)
+		return
+	}
+	var pseudo []byte
+	for _, l := range p.Layers() {
+		body := slices.Concat(l.LayerContents(), l.LayerPayload())
+		switch l := l.(type) {
+		case *layers.IPv4:
+			if internetSum(l.Contents) != 0xffff {
+				t.Errorf("IPv4 header's checksum is wrong\n%s", p)
+			}
+			if l.Flags&layers.IPv4MoreFragments != 0 || l.FragOffset != 0 {
+				return // what is inside covers what is not here
+			}
+			pseudo = slices.Concat(l.SrcIP.To4(), l.DstIP.To4())
+		case *layers.IPv6:
+			pseudo = slices.Concat(l.SrcIP.To16(), l.DstIP.To16())
+		case *layers.IPv6Fragment:
+			return
+		case *layers.TCP:
+			transportFits(t, p, pseudo, 6, body)
+		case *layers.UDP:
+			if l.Checksum != 0 {
+				transportFits(t, p, pseudo, 17, body)
+			}
+		case *layers.ICMPv4:
+			transportFits(t, p, nil, 1, body)
+		case *layers.ICMPv6:
+			transportFits(t, p, pseudo, 58, body)
+		}
+	}
+}
+
+func transportFits(t *testing.T, p gopacket.Packet, pseudo []byte, proto byte, body []byte) {
+	t.Helper()
+	if pseudo != nil {
+		pseudo = binary.BigEndian.AppendUint32(slices.Clone(pseudo), uint32(len(body)))
+		pseudo = append(pseudo, 0, 0, 0, proto)
+	}
+	if internetSum(pseudo, body) != 0xffff {
+		t.Errorf("checksum of protocol %d is wrong\n%s", proto, p)
+	}
+}
+
+// icmp is an ICMP message in a frame: from and to say the Ethernet addresses as
+// in packet.
+type icmp struct {
+	packet
+	kind, code byte
+	rest       uint32 // the four bytes behind the checksum
+	body       []byte
+}
+
+func (m icmp) bytes(t testing.TB) []byte {
+	t.Helper()
+	src, dst := netip.MustParseAddr(m.src), netip.MustParseAddr(m.dst)
+	head := binary.BigEndian.AppendUint32([]byte{m.kind, m.code, 0, 0}, m.rest)
+	body := append(head, m.body...)
+	var pseudo []byte
+	proto := byte(1)
+	if src.Is6() {
+		proto = 58
+		pseudo = append(append(pseudo, src.AsSlice()...), dst.AsSlice()...)
+		pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
+		pseudo = append(pseudo, 0, 0, 0, proto)
+	}
+	binary.BigEndian.PutUint16(body[2:], ^internetSum(pseudo, body))
+	ttl := m.ttl
+	if ttl == 0 {
+		ttl = 64
+	}
+	eth := append(append([]byte(nil), macEth0...), macGateway...)
+	if m.packet.from != nil {
+		eth = append(append([]byte(nil), m.packet.to...), m.packet.from...)
+	}
+	if src.Is6() {
+		ip := []byte{0x60 | m.tos>>4, m.tos << 4, 0, 0, 0, 0, proto, ttl}
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(body)))
+		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
+		return slices.Concat(eth, []byte{0x86, 0xdd}, ip, body)
+	}
+	ip := []byte{0x45, m.tos, 0, 0, 0, 0, 0, 0, ttl, proto, 0, 0}
+	ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
+	return slices.Concat(eth, []byte{8, 0}, header4(append(ip, body...)))
+}

@@ -1,0 +1,69 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// parts gives the interfaces that one is made of: the members of a bond, the
+// parent of a VLAN.
+func parts(nic netlink.Link) ([]netlink.Link, error) {
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	var found []netlink.Link
+	for _, l := range all {
+		member := l.Attrs().MasterIndex == nic.Attrs().Index
+		parent := nic.Attrs().ParentIndex == l.Attrs().Index && nic.Type() != "veth" // whose far end is no part
+		if member || parent {
+			found = append(found, l)
+		}
+	}
+	return found, nil
+}
+
+// withParts adds to why native XDP is impossible on an interface what that is
+// made of: it is there that drivers can, or cannot.
+func withParts(nic netlink.Link, why error) error {
+	all, err := parts(nic)
+	if err != nil || len(all) == 0 {
+		return errors.Join(why, err)
+	}
+	var told []string
+	for _, l := range all {
+		told = append(told, fmt.Sprintf("%s (%s)", l.Attrs().Name, nativeOf(l)))
+	}
+	return fmt.Errorf("%w: it is a %s on %s", why, nic.Type(), strings.Join(told, ", "))
+}
+
+// nativeOf says whether an interface's driver has native XDP.
+func nativeOf(nic netlink.Link) string {
+	switch features, err := xdpFeatures(nic); {
+	case err != nil:
+		return nic.Type()
+	case features&featureBasic == 0:
+		return "no native XDP"
+	}
+	return "native XDP"
+}
+
+// usesVeth says that packets come and go by an end of a veth pair.
+func usesVeth(nic netlink.Link) bool {
+	if nic.Type() == "veth" {
+		return true
+	}
+	all, err := parts(nic)
+	if err != nil {
+		return false
+	}
+	for _, l := range all {
+		if l.Type() == "veth" {
+			return true
+		}
+	}
+	return false
+}

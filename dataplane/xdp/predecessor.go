@@ -1,0 +1,170 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/service"
+)
+
+// predecessor is a folder of pins that cannot be used as they are: those of an
+// older layout, or of other sizes. What it holds is written anew, and then its
+// links get the new program: forwarding never stops.
+type predecessor struct {
+	pins *bpffs.Dir
+	open func(*bpffs.Dir) (legacy, error)
+	// inCharge says that its program is attached, and none of ours.
+	inCharge bool
+	// resized says that it had the name of our own folder.
+	resized bool
+}
+
+// legacy is what a predecessor holds.
+type legacy interface {
+	list() ([]dataplane.Frontend, error)
+	// ring gives the ring of one that was listed.
+	ring(service.Key) (addressRing, error)
+	close() error
+}
+
+// addressRing is a ring by its servers' addresses: each slot's first, and then
+// those that are older.
+type addressRing [][1 + ring.Depth]netip.AddrPort
+
+// numbered gives it by numbers; who is no member is nobody.
+func (r addressRing) numbered(ms members) []ring.Slot {
+	numbers := map[netip.AddrPort]ring.ID{}
+	for _, m := range ms {
+		numbers[m.key.addr] = m.id
+	}
+	slots := make([]ring.Slot, len(r))
+	for i, s := range r {
+		slots[i].First = numbers[s[0]]
+		n := 0
+		for _, addr := range s[1:] {
+			if id := numbers[addr]; id != 0 {
+				slots[i].Older[n] = id
+				n++
+			}
+		}
+	}
+	return slots
+}
+
+// resizedFolder is where the pins of other sizes stand while they are replaced.
+const resizedFolder = ownFolder + "-resized"
+
+// openPredecessor takes hold of the folder to take over, if there is one.
+func (d *DataPlane) openPredecessor() (*predecessor, error) {
+	for _, p := range []*predecessor{{open: openResized, resized: true}, {open: openTwo}} {
+		path := filepath.Join(d.config.PinDir, p.folder())
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		pins, err := bpffs.Open(path)
+		if errors.Is(err, bpffs.ErrInUse) {
+			return nil, fmt.Errorf("xdp: PinDir: %w: end the agent of the other version first: what it holds goes on forwarding", err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("xdp: PinDir: %w", err)
+		}
+		p.pins = pins
+		if p.inCharge, err = d.isInCharge(pins); err != nil {
+			return nil, errors.Join(err, pins.Close())
+		}
+		return p, nil
+	}
+	return nil, nil
+}
+
+func (p *predecessor) folder() string {
+	if p.resized {
+		return resizedFolder
+	}
+	return layoutTwo
+}
+
+func (d *DataPlane) isInCharge(pins *bpffs.Dir) (bool, error) {
+	theirs, err := pins.Names(linkPrefix)
+	if err != nil {
+		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	ours, err := d.pins.Names(linkPrefix)
+	if err != nil {
+		return false, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	return len(theirs) > 0 && len(ours) == 0, nil
+}
+
+// inherit makes the data plane hold just what the predecessor holds, while that
+// is the one that forwards.
+func (d *DataPlane) inherit(p *predecessor) error {
+	if !p.inCharge {
+		return nil
+	}
+	if err := d.inheritAll(p); err != nil {
+		return fmt.Errorf("xdp: take over %s: %w", p.pins.Path(""), err)
+	}
+	return nil
+}
+
+func (d *DataPlane) inheritAll(p *predecessor) error {
+	old, err := p.open(p.pins)
+	if err != nil {
+		return err
+	}
+	defer old.close()
+	frontends, err := old.list()
+	if err != nil {
+		return err
+	}
+	stays := map[service.Key]bool{}
+	for _, f := range frontends {
+		stays[f.Key] = true
+		past, err := old.ring(f.Key)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Key, err)
+		}
+		d.mu.Lock()
+		err = d.upsert(f, past)
+		d.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	for k := range d.held { // of an attempt that was cut short
+		if !stays[k] {
+			if err := d.Delete(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove takes the folder away, whose program is attached no longer.
+func (p *predecessor) remove() error {
+	if err := p.pins.RemoveAll(); err != nil {
+		return fmt.Errorf("xdp: remove the pins of a predecessor: %w", err)
+	}
+	return nil
+}
+
+// giveUp ends a take-over that has failed: where the predecessor still is in
+// charge, all is as before; else the next Open goes on.
+func (d *DataPlane) giveUp(p *predecessor) error {
+	if still, err := d.isInCharge(p.pins); err != nil || !still {
+		return errors.Join(err, p.pins.Close(), d.Close())
+	}
+	err := errors.Join(d.letGo(), d.pins.RemoveAll())
+	if p.resized {
+		err = errors.Join(err, os.Rename(p.pins.Path(""), filepath.Join(d.config.PinDir, ownFolder)))
+	}
+	return errors.Join(err, p.pins.Close())
+}

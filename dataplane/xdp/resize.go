@@ -1,0 +1,134 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/service"
+)
+
+// stepAside gives the folder of pins another name where its maps have not the
+// sizes of the configuration, so that they can be replaced. A folder that such
+// an attempt has left half written, which forwards nothing, is removed.
+func (d *DataPlane) stepAside() error {
+	own, aside := filepath.Join(d.config.PinDir, ownFolder), filepath.Join(d.config.PinDir, resizedFolder)
+	fits, err := d.sizesFit()
+	if err != nil || fits {
+		return err
+	}
+	if _, err := os.Stat(aside); err == nil {
+		links, err := d.pins.Names(linkPrefix)
+		if err != nil {
+			return fmt.Errorf("xdp: PinDir: %w", err)
+		}
+		if len(links) > 0 {
+			return fmt.Errorf("xdp: %w: %s is being replaced already, by other sizes: "+
+				"start once with MaxFrontends and the like as they were then", ErrLayout, aside)
+		}
+		err = d.pins.RemoveAll()
+		if err == nil {
+			d.pins, err = bpffs.Open(own)
+		}
+		if err != nil {
+			return fmt.Errorf("xdp: PinDir: %w", err)
+		}
+		return nil
+	}
+	if err := errors.Join(os.Rename(own, aside), d.pins.Close()); err != nil {
+		return fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	if d.pins, err = bpffs.Open(own); err != nil {
+		return fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	return nil
+}
+
+// sizesFit compares the pinned maps with the configuration.
+func (d *DataPlane) sizesFit() (bool, error) {
+	spec, err := d.config.spec()
+	if err != nil {
+		return false, err
+	}
+	sizes, err := pinnedSizes(d.pins, spec)
+	if err != nil {
+		return false, err
+	}
+	for name, n := range sizes {
+		if n != spec.Maps[name].MaxEntries {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// pinnedSizes gives the sizes of those maps that are pinned.
+func pinnedSizes(pins *bpffs.Dir, spec *ebpf.CollectionSpec) (map[string]uint32, error) {
+	sizes := map[string]uint32{}
+	for name, m := range spec.Maps {
+		if m.Pinning != ebpf.PinByName {
+			continue
+		}
+		pinned, err := ebpf.LoadPinnedMap(pins.Path(name), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("xdp: PinDir: %s: %w", name, err)
+		}
+		sizes[name] = pinned.MaxEntries()
+		pinned.Close()
+	}
+	return sizes, nil
+}
+
+// resized is what pins of this layout and other sizes hold.
+type resized struct{ *DataPlane }
+
+func openResized(pins *bpffs.Dir) (legacy, error) {
+	d := newDataPlane(Config{}.withDefaults())
+	d.pins = pins
+	spec, err := d.config.spec()
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := pinnedSizes(pins, spec)
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range sizes {
+		spec.Maps[name].MaxEntries = n
+	}
+	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
+		return nil, err
+	}
+	if _, err := d.readHeld(); err != nil {
+		return nil, errors.Join(err, d.letGo())
+	}
+	return resized{d}, nil
+}
+
+func (r resized) list() ([]dataplane.Frontend, error) { return r.List() }
+
+func (r resized) ring(k service.Key) (addressRing, error) {
+	h := r.held[k]
+	if h == nil {
+		return nil, nil
+	}
+	r.slots = r.readRing(h, r.slots)
+	all := make(addressRing, len(r.slots))
+	for i, s := range r.slots {
+		for j, id := range append([]ring.ID{s.First}, s.Older[:]...) {
+			all[i][j] = r.servers.addrOf(id)
+		}
+	}
+	return all, nil
+}
+
+func (r resized) close() error { return r.letGo() }

@@ -1,0 +1,141 @@
+// Package bench is the common form of all benchmarks: rows of figures beside
+// their goals and the peers' figures, as a table and as JSON. The experiments
+// live below it.
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/version"
+)
+
+// Report is one run of a benchmark. Its JSON field names are stable.
+type Report struct {
+	Name    string    `json:"name"`
+	Commit  string    `json:"commit"`
+	Machine string    `json:"machine"`
+	Kernel  string    `json:"kernel"`
+	Started time.Time `json:"started"`
+	Rows    []Row     `json:"rows"`
+	Notes   []string  `json:"notes"`
+}
+
+// Row is one figure. Measured is the median of Runs, where there are several.
+type Row struct {
+	Case     string  `json:"case"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit"`
+	Min      float64 `json:"min"`
+	Max      float64 `json:"max"`
+	Runs     int     `json:"runs"`
+	// Peer is whose figure PeerMeasured is; both are absent where none is known.
+	Peer         string   `json:"peer,omitempty"`
+	PeerMeasured *float64 `json:"peerMeasured,omitempty"`
+	// Goal bounds Measured; absent where the figure is there to compare with.
+	Goal *float64 `json:"goal,omitempty"`
+	// Met says whether this run reached the goal.
+	Met *bool `json:"met,omitempty"`
+}
+
+// New begins a report of what runs here and now.
+func New(name string) *Report {
+	return &Report{
+		Name: name, Commit: version.String(), Machine: Machine(), Kernel: version.Release(),
+		Started: time.Now().UTC().Truncate(time.Second), Rows: []Row{}, Notes: []string{},
+	}
+}
+
+// Machine names the processor, as far as figures depend on it.
+func Machine() string {
+	model := runtime.GOARCH
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			model = strings.TrimSpace(value)
+			break
+		}
+	}
+	return fmt.Sprintf("%s, %d CPUs", model, runtime.NumCPU())
+}
+
+// AtMost gives a row the goal that it must not exceed.
+func (r Row) AtMost(goal float64) Row {
+	met := r.Measured <= goal
+	r.Goal, r.Met = &goal, &met
+	return r
+}
+
+// Beside puts a peer's figure next to a row.
+func (r Row) Beside(peer string, measured float64) Row {
+	r.Peer, r.PeerMeasured = peer, &measured
+	return r
+}
+
+// Note adds a remark.
+func (r *Report) Note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// Missed lists the cases whose goal was not met.
+func (r *Report) Missed() (missed []string) {
+	for _, row := range r.Rows {
+		if row.Met != nil && !*row.Met {
+			missed = append(missed, row.Case)
+		}
+	}
+	return missed
+}
+
+// WriteJSON writes the report to DIR/NAME.json and gives that path.
+func (r *Report) WriteJSON(dir string) (path string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, r.Name+".json")
+	return path, os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// WriteTable writes the rows for people.
+func (r *Report) WriteTable(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CASE\tMEASURED\tMIN\tMAX\tGOAL\tMET\tPEER\tUNIT")
+	for _, row := range r.Rows {
+		goal, met, peer := "", "", ""
+		if row.Goal != nil {
+			goal, met = "<= "+figure(*row.Goal), "no"
+			if *row.Met {
+				met = "yes"
+			}
+		}
+		if row.PeerMeasured != nil {
+			peer = row.Peer + " " + figure(*row.PeerMeasured)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
+	}
+	return w.Flush()
+}
+
+// figure writes a number with as many digits as it is worth.
+func figure(f float64) string {
+	digits := 0
+	if f != float64(int64(f)) && f < 1000 {
+		digits = 1
+	}
+	if f != 0 && f < 1 {
+		digits = 2
+	}
+	return strconv.FormatFloat(f, 'f', digits, 64)
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func report() *Report {
+	r := New("test")
+	r.Rows = append(r.Rows,
+		Row{Case: "plain", Measured: 12.34, Unit: "ns", Min: 11, Max: 13.9, Runs: 5},
+		Row{Case: "reached", Measured: 50, Unit: "ns", Min: 50, Max: 50, Runs: 1}.AtMost(50),
+		Row{Case: "missed", Measured: 0.5, Unit: "broken", Min: 0.5, Max: 0.5, Runs: 1}.AtMost(0).Beside("Katran", 1004),
+	)
+	r.Note("%d runs", 5)
+	return r
+}
+
+func TestGoalsAreJudged(t *testing.T) {
+	if got := report().Missed(); !slices.Equal(got, []string{"missed"}) {
+		t.Errorf("missed %q", got)
+	}
+}
+
+// The field names are what others read.
+func TestJSON(t *testing.T) {
+	path, err := report().WriteJSON(t.TempDir() + "/a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Name, Commit, Machine, Kernel, Started string
+		Rows                                   []map[string]any
+		Notes                                  []string
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(path, "/a/b/test.json") || got.Name != "test" || got.Commit == "" || got.Machine == "" || got.Kernel == "" || got.Started == "" || len(got.Notes) != 1 {
+		t.Errorf("%s: %+v", path, got)
+	}
+	for i, want := range [][]string{
+		{"case", "max", "measured", "min", "runs", "unit"},
+		{"case", "goal", "max", "measured", "met", "min", "runs", "unit"},
+		{"case", "goal", "max", "measured", "met", "min", "peer", "peerMeasured", "runs", "unit"},
+	} {
+		var names []string
+		for name := range got.Rows[i] {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, want) {
+			t.Errorf("row %d has %q, want %q", i, names, want)
+		}
+	}
+	if got.Rows[1]["met"] != true || got.Rows[2]["met"] != false || got.Rows[2]["goal"] != 0.0 {
+		t.Errorf("rows %v", got.Rows)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	if err := report().WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"CASE     MEASURED  MIN   MAX   GOAL   MET  PEER         UNIT",
+		"plain    12.3      11    13.9                           ns",
+		"reached  50        50    50    <= 50  yes               ns",
+		"missed   0.50      0.50  0.50  <= 0   no   Katran 1004  broken",
+	}
+	if got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"); !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}

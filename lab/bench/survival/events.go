@@ -1,0 +1,243 @@
+package survival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// The events. Two balancers are added at a time, so that their number stays
+// what it was when one is removed and one is killed.
+const (
+	AddBalancer    = "add-balancer"
+	RemoveBalancer = "remove-balancer"
+	KillBalancer   = "kill-balancer"
+	AddServer      = "add-server"
+	DrainServer    = "drain-server"
+	Reorder        = "reorder"
+	// AllAtOnce is all of the above in the same moment, Storm that again and
+	// again within ten seconds.
+	AllAtOnce = "all-at-once"
+	Storm     = "storm"
+	// KillServer is not part of the experiment unless asked for: what it
+	// breaks is counted apart.
+	KillServer = "kill-server"
+)
+
+// Events lists them; DefaultEvents are the experiment.
+var (
+	DefaultEvents = []string{AddBalancer, RemoveBalancer, KillBalancer, AddServer, DrainServer, Reorder, AllAtOnce, Storm}
+	Events        = append(append([]string(nil), DefaultEvents...), KillServer)
+)
+
+// stormLength is how long all rounds of the storm take together.
+const stormLength = 10 * time.Second
+
+// removalLimit is how long a balancer may take to go gracefully.
+const removalLimit = 60 * time.Second
+
+// do makes one event and waits until it has taken effect; it tells whom it was
+// about.
+func (s *system) do(ctx context.Context, name string, r *Result) (subject string, err error) {
+	switch name {
+	case AddBalancer:
+		return s.addBalancers(ctx)
+	case RemoveBalancer:
+		return s.removeBalancer(ctx)
+	case KillBalancer:
+		return s.killBalancer(ctx)
+	case AddServer:
+		if subject, err = s.addServer(ctx); err != nil {
+			return subject, err
+		}
+		return subject, s.inService(ctx)
+	case DrainServer:
+		if subject, err = s.drainServer(); err != nil {
+			return subject, err
+		}
+		return subject, s.inService(ctx)
+	case Reorder:
+		return "every manifest", s.reorder()
+	case AllAtOnce:
+		return s.everything(ctx)
+	case Storm:
+		return s.storm(ctx)
+	case KillServer:
+		return s.killServer(r)
+	}
+	return "", fmt.Errorf("no event %q", name)
+}
+
+// everything makes all changes at the same time.
+func (s *system) everything(ctx context.Context) (string, error) {
+	changes := []func() (string, error){
+		func() (string, error) { return s.addBalancers(ctx) },
+		func() (string, error) { return s.removeBalancer(ctx) },
+		func() (string, error) { return s.killBalancer(ctx) },
+		func() (string, error) { return s.addServer(ctx) },
+		s.drainServer,
+		func() (string, error) { return "", s.reorder() },
+	}
+	var going sync.WaitGroup
+	subjects, errs := make([]string, len(changes)), make([]error, len(changes))
+	for i, change := range changes {
+		going.Go(func() { subjects[i], errs[i] = change() })
+	}
+	going.Wait()
+	return strings.TrimSpace(strings.Join(subjects, " ")), errors.Join(errs...)
+}
+
+// storm changes everything again and again, whether or not the change before
+// has taken effect.
+func (s *system) storm(ctx context.Context) (string, error) {
+	var going sync.WaitGroup
+	errs := make([]error, s.opts.Rounds)
+	for i := range s.opts.Rounds {
+		going.Go(func() { _, errs[i] = s.everything(ctx) })
+		if i < s.opts.Rounds-1 {
+			if err := pause(ctx, stormLength/time.Duration(s.opts.Rounds)); err != nil {
+				return "", err
+			}
+		}
+	}
+	going.Wait()
+	return fmt.Sprintf("everything %d times", s.opts.Rounds), errors.Join(errs...)
+}
+
+func (s *system) addBalancers(ctx context.Context) (string, error) {
+	started, err := s.startBalancers(ctx, 2)
+	return "+" + strings.Join(started, " +"), err
+}
+
+// takeBalancer takes the oldest balancer that nobody has taken yet.
+func (s *system) takeBalancer() (paper.Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.balancers {
+		if !b.leaving {
+			b.leaving = true
+			return b.pod, nil
+		}
+	}
+	return paper.Pod{}, errors.New("no balancer is left: start with more")
+}
+
+// removeBalancer ends a balancer as an orchestrator does: it says so in the
+// endpoints, tells the process, and takes the pod away when that has ended.
+// It returns when the router has followed.
+func (s *system) removeBalancer(ctx context.Context) (string, error) {
+	pod, err := s.takeBalancer()
+	if err != nil {
+		return "", err
+	}
+	s.Forget(pod.Name)
+	process := s.Process(pod.Name)
+	if err := errors.Join(s.writeBalancers(), process.Signal(syscall.SIGTERM)); err != nil {
+		return pod.Name, err
+	}
+	s.removals.add(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-process.Done():
+		case <-time.After(removalLimit + cluster.StartLimit):
+			return fmt.Errorf("balancer %s did not end", pod.Name)
+		}
+		return s.removed(pod)
+	})
+	return "-" + pod.Name, s.routed(ctx, pod)
+}
+
+// killBalancer cuts a balancer off and kills it, so that nobody hears from it
+// again.
+func (s *system) killBalancer(ctx context.Context) (string, error) {
+	pod, err := s.takeBalancer()
+	if err != nil {
+		return "", err
+	}
+	s.Forget(pod.Name)
+	if err := errors.Join(s.Lab.Cut(pod.Name, paper.Dev), s.Process(pod.Name).Kill()); err != nil {
+		return pod.Name, err
+	}
+	<-s.Process(pod.Name).Done()
+	if err := s.routed(ctx, pod); err != nil {
+		return pod.Name, err
+	}
+	return "x" + pod.Name, s.removed(pod)
+}
+
+// routed waits until the router sends a balancer that goes no more packets.
+func (s *system) routed(ctx context.Context, pod paper.Pod) error {
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
+	if !ok {
+		return errors.Join(ctx.Err(), fmt.Errorf("the router still leads to %s", pod.Name))
+	}
+	return nil
+}
+
+// removed takes the pod of a balancer away that has ended.
+func (s *system) removed(pod paper.Pod) error {
+	s.mu.Lock()
+	for i, b := range s.balancers {
+		if b.pod.Name == pod.Name {
+			s.balancers = append(s.balancers[:i:i], s.balancers[i+1:]...)
+			break
+		}
+	}
+	s.mu.Unlock()
+	return errors.Join(s.writeBalancers(), s.RemovePod(pod.Name))
+}
+
+func (s *system) addServer(ctx context.Context) (string, error) {
+	if err := s.startServers(ctx, 1); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	name := s.servers[len(s.servers)-1].pod.Name
+	s.mu.Unlock()
+	return "+" + name, s.writeSlices()
+}
+
+// takeServer takes the oldest server that serves.
+func (s *system) takeServer() (int, *server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, one := range s.servers {
+		if one.known && !one.draining && !one.gone {
+			one.draining = true
+			return i, one, nil
+		}
+	}
+	return 0, nil, errors.New("no server is left: start with more")
+}
+
+func (s *system) drainServer() (string, error) {
+	_, one, err := s.takeServer()
+	if err != nil {
+		return "", err
+	}
+	return "~" + one.pod.Name, s.writeSlices()
+}
+
+// killServer kills a server with its pod; its connections go with it.
+func (s *system) killServer(r *Result) (string, error) {
+	i, one, err := s.takeServer()
+	if err != nil {
+		return "", err
+	}
+	r.killed[uint64(i+1)] = one.pod.Name
+	s.mu.Lock()
+	one.gone = true
+	s.mu.Unlock()
+	return "x" + one.pod.Name, errors.Join(s.RemovePod(one.pod.Name), s.writeSlices())
+}
+
+func addrPort(pod paper.Pod) netip.AddrPort { return netip.AddrPortFrom(pod.Addr, paper.ServerPort) }

@@ -1,0 +1,254 @@
+// Package survival is the experiment that tells what a change costs: many open
+// TCP connections through several balancers to several servers, data flowing
+// on all of them, while balancers and servers come and go, in the network of
+// the papers with real agents in it. It counts, exactly, the connections that
+// break, beside each other for each way to survive.
+package survival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Options say what is run.
+type Options struct {
+	// Binary is the fairlead to run in the lab.
+	Binary                           string
+	Connections, Balancers, Servers  int
+	Survivals                        []string
+	Method, Encapsulation, Scheduler string
+	// FullNAT runs graceful removals under fullnat, too.
+	FullNAT bool
+	Events  []string
+	// Rounds is how often everything changes within the ten seconds of the
+	// storm.
+	Rounds int
+	// Life is how long a connection lasts, about, before it is closed and
+	// opened anew; 0: as long as it can. Under fullnat it is fullNATLife.
+	Life time.Duration
+	// Every is the time between two requests of a connection, Timeout how
+	// long an answer may take before its connection counts as broken, Settle
+	// how long the load runs on after each event.
+	Every, Timeout, Settle time.Duration
+	// Logs is the folder for the logs of all processes; empty for one that
+	// vanishes with the sandbox.
+	Logs string
+	// Progress is told what goes on.
+	Progress io.Writer
+}
+
+// DefaultOptions are the experiment as it is quoted.
+func DefaultOptions() Options {
+	return Options{
+		Connections: 10000, Balancers: 4, Servers: 8,
+		Survivals: []string{string(service.SecondChance), string(service.FlowTable), string(service.NoSurvival)},
+		Method:    string(service.DefaultMethod), Scheduler: string(service.DefaultScheduler), FullNAT: true,
+		Events: slices.Clone(DefaultEvents), Rounds: 3,
+		Every: time.Second, Timeout: 15 * time.Second, Settle: 5 * time.Second,
+	}
+}
+
+// mostConnections is what the client's process may open files for.
+const mostConnections = 18000
+
+// Validate says which option is wrong.
+func (o Options) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	within := func(name string, n, low, high int) {
+		if n < low || n > high {
+			refuse("--%s: %d is not between %d and %d", name, n, low, high)
+		}
+	}
+	within("connections", o.Connections, 1, mostConnections)
+	within("balancers", o.Balancers, 2, 16)
+	within("servers", o.Servers, 2, 64)
+	within("rounds", o.Rounds, 1, 5)
+	for _, s := range o.Survivals {
+		if !slices.Contains(service.Survivals, service.Survival(s)) {
+			refuse("--survival: %q is none of %v", s, service.Survivals)
+		}
+	}
+	if !slices.Contains(service.Methods, service.Method(o.Method)) {
+		refuse("--method: %q is none of %v", o.Method, service.Methods)
+	}
+	if o.Encapsulation != "" && !slices.Contains(service.Encapsulations, service.Encapsulation(o.Encapsulation)) {
+		refuse("--encapsulation: %q is none of %v", o.Encapsulation, service.Encapsulations)
+	}
+	if !slices.Contains(service.Schedulers, service.Scheduler(o.Scheduler)) {
+		refuse("--scheduler: %q is none of %v", o.Scheduler, service.Schedulers)
+	}
+	for _, e := range o.Events {
+		if !slices.Contains(Events, e) {
+			refuse("--events: %q is none of %v", e, Events)
+		}
+	}
+	if len(o.Survivals) == 0 && !o.FullNAT {
+		refuse("--survival: name one of %v, or leave --fullnat on", service.Survivals)
+	}
+	if o.Every < 10*time.Millisecond || o.Timeout < time.Second || o.Settle < 0 || o.Timeout > 2*time.Minute || o.Settle > time.Minute || o.Life < 0 {
+		refuse("--every, --timeout, --settle, --life: want at least 10ms; 1s to 2m; 0s to 1m; at least 0s")
+	}
+	return errors.Join(errs...)
+}
+
+// variant is one run of the experiment.
+type variant struct {
+	name                                       string
+	method, encapsulation, scheduler, survival string
+	events                                     []string
+	// goal says that every event is to break nothing.
+	goal bool
+	// life is how long a connection lasts, about; 0: as long as it can.
+	life time.Duration
+	// drain is for how long a balancer that is removed goes on.
+	drain time.Duration
+}
+
+// fullNATLife is how long a connection lasts under fullnat, where a balancer
+// that is told to end waits for those that it has.
+const fullNATLife = 15 * time.Second
+
+// variants are the runs that the options ask for.
+func (o Options) variants() (all []variant) {
+	for _, s := range o.Survivals {
+		v := variant{
+			name: s, method: o.Method, encapsulation: o.Encapsulation, scheduler: o.Scheduler, survival: s,
+			events: o.Events, goal: s == string(service.SecondChance), life: o.Life,
+		}
+		if s == string(service.FlowTable) {
+			v.drain = removalLimit
+		}
+		all = append(all, v)
+	}
+	if o.FullNAT {
+		// A balancer that remembers its connections can go when they have
+		// ended: so here they do.
+		all = append(all, variant{
+			name: string(service.FullNAT), method: string(service.FullNAT), scheduler: string(service.Maglev),
+			survival: string(service.FlowTable), events: []string{RemoveBalancer}, goal: true,
+			life: fullNATLife, drain: removalLimit,
+		})
+	}
+	return all
+}
+
+// Run runs the experiment. It needs the sandbox. What it could measure is in
+// the results also where it ends with an error.
+func Run(ctx context.Context, o Options) ([]*Result, error) {
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
+	}
+	if o.Logs == "" {
+		o.Logs = sandbox.WorkDir
+	}
+	var results []*Result
+	for _, v := range o.variants() {
+		r, err := o.runOne(ctx, v)
+		if r != nil {
+			results = append(results, r)
+		}
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	if left := sandbox.Leftovers(); len(left) > 0 {
+		return results, fmt.Errorf("left behind: %v", left)
+	}
+	return results, nil
+}
+
+// spareNodes are for the balancers that come while others still go.
+const spareNodes = 10
+
+func (o Options) runOne(ctx context.Context, v variant) (r *Result, err error) {
+	logs := filepath.Join(o.Logs, v.name)
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, err
+	}
+	o.say("%s: building the network, %d balancers, %d servers ...", v.name, o.Balancers, o.Servers)
+	c, err := cluster.New(ctx, cluster.Options{
+		Binary: o.Binary, Router: cluster.RouterFairlead, Logs: logs,
+		Paper: paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: o.Balancers + spareNodes, ClientAddrs: 64},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	s := newSystem(c, o, v)
+	if err := s.bringUp(ctx); err != nil {
+		return nil, err
+	}
+	return s.measure(ctx)
+}
+
+func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+
+// measure opens the connections, makes the changes and counts.
+func (s *system) measure(ctx context.Context) (*Result, error) {
+	load, end := context.WithCancel(ctx)
+	t := &traffic{
+		dial: s.Lab.Host(paper.Client).Dial, target: s.Services[0].VIP, locals: s.ClientAddrs,
+		every: s.opts.Every, timeout: s.opts.Timeout, life: s.variant.life,
+	}
+	defer t.wait()
+	defer end()
+	began := time.Now()
+	err := t.start(load, s.opts.Connections, func(open int64) { s.say("%d connections open", open) })
+	if err != nil {
+		return nil, err
+	}
+	s.say("%d connections open after %.1f s", s.opts.Connections, time.Since(began).Seconds())
+	r := &Result{variant: s.variant, connections: s.opts.Connections, traffic: t, killed: map[uint64]string{}}
+	if err := pause(ctx, s.opts.Settle+2*s.opts.Every); err != nil {
+		return nil, err
+	}
+	for _, name := range s.variant.events {
+		if err := s.event(ctx, r, name); err != nil {
+			return r, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	// What hangs shows by its timeout.
+	s.say("waiting for what hangs ...")
+	if err := pause(ctx, s.opts.Timeout+2*s.opts.Every); err != nil {
+		return r, err
+	}
+	r.finish()
+	s.say("%s", r.verdict())
+	return r, errors.Join(s.removals.wait(ctx), s.FailedProcess())
+}
+
+// event makes one change, waits until it has settled, and tells what it cost
+// so far.
+func (s *system) event(ctx context.Context, r *Result, name string) error {
+	before := len(r.traffic.broken())
+	e := Event{Name: name, At: time.Since(r.traffic.began)}
+	r.Events = append(r.Events, e)
+	subject, err := s.do(ctx, name, r)
+	took := time.Since(r.traffic.began) - e.At
+	r.Events[len(r.Events)-1].Subject = subject
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, s.opts.Settle); err != nil {
+		return err
+	}
+	s.say("%-15s %-40s took %5.2f s; %d connections broken so far", name, subject, took.Seconds(), len(r.traffic.broken())-before)
+	return s.FailedProcess()
+}
+
+// say tells what goes on in this run.
+func (s *system) say(format string, args ...any) {
+	s.opts.say("%s: "+format, append([]any{s.variant.name}, args...)...)
+}

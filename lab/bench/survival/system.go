@@ -1,0 +1,209 @@
+package survival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/status"
+)
+
+// system is the cluster with what the experiment knows of it.
+type system struct {
+	*cluster.Cluster
+	opts    Options
+	variant variant
+
+	mu        sync.Mutex
+	servers   []*server // in the order they came; the number is the place plus one
+	balancers []*balancer
+
+	writing         sync.Mutex // the manifests
+	naming, shuffle int        // of them
+	removals        removals
+}
+
+type server struct {
+	pod   paper.Pod
+	since time.Time
+	// known says that the manifests have it.
+	known, draining, gone bool
+}
+
+type balancer struct {
+	pod   paper.Pod
+	since time.Time
+	// leaving says that it goes gracefully.
+	leaving bool
+}
+
+func newSystem(c *cluster.Cluster, o Options, v variant) *system {
+	return &system{Cluster: c, opts: o, variant: v}
+}
+
+// bringUp starts servers and balancers and waits until all is in service.
+func (s *system) bringUp(ctx context.Context) error {
+	if err := s.startServers(ctx, s.opts.Servers); err != nil {
+		return err
+	}
+	if err := s.writeAll(); err != nil {
+		return err
+	}
+	if _, err := s.startBalancers(ctx, s.opts.Balancers); err != nil {
+		return err
+	}
+	return s.inService(ctx)
+}
+
+// startServers adds servers with one age, which the manifests have from the
+// next writing on.
+func (s *system) startServers(ctx context.Context, n int) error {
+	var added []*server
+	for range n {
+		pod, err := s.AddServerPod(ctx, 0)
+		if err != nil {
+			return err
+		}
+		one := &server{pod: pod}
+		added = append(added, one)
+		s.mu.Lock()
+		s.servers = append(s.servers, one)
+		number := len(s.servers)
+		s.mu.Unlock()
+		err = s.Start(pod.Name, pod.Name, "bench", "server", "--listen", fmt.Sprintf(":%d", paper.ServerPort), "--number", strconv.Itoa(number))
+		if err != nil {
+			return err
+		}
+	}
+	for _, one := range added {
+		// As in a cluster, what does not answer is no endpoint yet.
+		if err := s.answers(ctx, one.pod); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range added {
+		one.known, one.since = true, now
+	}
+	return nil
+}
+
+// answers waits until a server listens.
+func (s *system) answers(ctx context.Context, pod paper.Pod) error {
+	host := s.Lab.Host(pod.Name)
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool {
+		conn, err := host.Dial(ctx, pod.Addr, addrPort(pod))
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	if !ok {
+		return fmt.Errorf("server %s never answered: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name)))
+	}
+	return nil
+}
+
+// startBalancers adds balancers at the same time, waits until the router sends
+// them packets, and gives their names.
+func (s *system) startBalancers(ctx context.Context, n int) (names []string, err error) {
+	var starting sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		pod, err := s.AddBalancer(ctx, 0)
+		if err != nil {
+			return names, err
+		}
+		names = append(names, pod.Name)
+		s.mu.Lock()
+		s.balancers = append(s.balancers, &balancer{pod: pod, since: time.Now()})
+		s.mu.Unlock()
+		starting.Go(func() { errs[i] = s.startBalancer(ctx, pod) })
+	}
+	err = s.writeBalancers()
+	starting.Wait()
+	return names, errors.Join(append(errs, err)...)
+}
+
+func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
+	err := s.StartBalancer(pod, "--balancers", "bench/"+balancersService, "--drain-timeout", s.variant.drain.String())
+	if err != nil {
+		return err
+	}
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { return s.RouterLeadsTo(0, pod) })
+	if !ok {
+		return errors.Join(ctx.Err(), fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name))))
+	}
+	return nil
+}
+
+// inService waits until every balancer that stays treats every server as it
+// should.
+func (s *system) inService(ctx context.Context) error {
+	s.mu.Lock()
+	want := map[string]bool{} // by address: draining
+	for _, one := range s.servers {
+		if one.known && !one.gone {
+			want[one.pod.Addr.String()] = one.draining
+		}
+	}
+	s.mu.Unlock()
+	right := func(st status.Status) bool {
+		seen := 0
+		for _, svc := range st.Services {
+			for _, f := range svc.Frontends {
+				for _, b := range f.Backends {
+					draining, known := want[b.Address.Addr().String()]
+					if known && b.InService && b.Draining == draining {
+						seen++
+					}
+				}
+			}
+		}
+		return seen == len(want)
+	}
+	_, ok := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool { return s.EveryBalancer(ctx, 0, right) })
+	if !ok {
+		return errors.Join(ctx.Err(), errors.New("not every balancer has every server in service"))
+	}
+	return nil
+}
+
+// removals are balancers that are on their way out.
+type removals struct {
+	going sync.WaitGroup
+	mu    sync.Mutex
+	errs  []error
+}
+
+// add has a removal finished in the background.
+func (r *removals) add(f func() error) {
+	r.going.Go(func() {
+		if err := f(); err != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.errs = append(r.errs, err)
+		}
+	})
+}
+
+// wait waits for all removals.
+func (r *removals) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { r.going.Wait(); close(done) }()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.errs...)
+}
