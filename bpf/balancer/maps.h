@@ -75,8 +75,8 @@ enum drop_reason {
 	DROP_SOURCE_DENIED,  /* the client is not among those that may send, or among those that may
 				not */
 	DROP_RATE_LIMITED,   /* more than the frontend's limits allow */
-	DROP_FLOWS_FULL,   /* the flow table has no place for one more */
-	DROP_FLOW_BUSY,	   /* two CPUs opened one flow at once */
+	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
+	DROP_FLOW_BUSY,	     /* two CPUs opened one flow at once */
 	DROP_REASONS,
 };
 
@@ -235,8 +235,8 @@ struct server {
 	__u32 generation; /* counts the owners of this id: flows of an earlier one are void */
 	__u32 frontend;	  /* 0: shared; else its frontend's id + 1 */
 	__be16 port;
-	__u8 used;   /* the id is somebody's */
-	__u8 drains; /* of a frontend that remembers flows: takes no new ones */
+	__u8 used;	 /* the id is somebody's */
+	__u8 drains;	 /* of a frontend that remembers flows: takes no new ones */
 	__u32 max_conns; /* connections at a time, 0: no limit */
 };
 
