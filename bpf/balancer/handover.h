@@ -40,7 +40,7 @@ struct handover {
 	struct server_cpu way;
 	struct chain list; /* who after that */
 	struct addr next[CHAIN_MAX];
-	__u32 n; /* in next */
+	__u32 n;     /* in next */
 	__u32 inner; /* where the packet begins in the frame, and what it is */
 	__u16 ethertype;
 	bool outer6;

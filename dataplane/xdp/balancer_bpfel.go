@@ -18,6 +18,12 @@ type balancerAddr struct {
 	Word [4]uint32
 }
 
+type balancerAllowance struct {
+	_    structs.HostLayout
+	At   uint64
+	Left uint64
+}
+
 type balancerChain struct {
 	_     structs.HostLayout
 	N     uint8
@@ -60,7 +66,12 @@ const (
 	balancerDropReasonDROP_FULL           balancerDropReason = 11
 	balancerDropReasonDROP_SOURCE_DENIED  balancerDropReason = 12
 	balancerDropReasonDROP_RATE_LIMITED   balancerDropReason = 13
-	balancerDropReasonDROP_REASONS        balancerDropReason = 14
+	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 14
+	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 15
+	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
+	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
+	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
+	balancerDropReasonDROP_REASONS        balancerDropReason = 19
 )
 
 type balancerEncapsulation uint8
@@ -71,25 +82,72 @@ const (
 	balancerEncapsulationENCAPSULATION_GUE  balancerEncapsulation = 2
 )
 
-type balancerFlow struct {
-	_          structs.HostLayout
-	To         balancerTuple
-	Server     uint32
-	Generation uint32
-	Expires    uint32
-	State      uint8
-	Back       uint8
-	Zero       [2]uint8
+type balancerFlowBack struct {
+	_   structs.HostLayout
+	Way [8]uint64
 }
 
-type balancerFlowState uint32
+type balancerFlowData struct {
+	_          structs.HostLayout
+	Client     balancerAddr
+	Vip        balancerAddr
+	ClientPort uint16
+	VipPort    uint16
+	NatPort    uint16
+	Mtu        uint16
+	Back       uint32
+	Egress     uint32
+	Tick       uint32
+	Macs       [12]uint8
+}
+
+type balancerFlowSecret struct {
+	_ structs.HostLayout
+	K [12]uint64
+}
+
+type balancerFlowSet struct {
+	_   structs.HostLayout
+	Way [8]struct {
+		_    structs.HostLayout
+		Tag  uint64
+		Word uint64
+	}
+}
+
+type balancerFlowState uint8
 
 const (
-	balancerFlowStateFLOW_OPENING     balancerFlowState = 0
-	balancerFlowStateFLOW_ESTABLISHED balancerFlowState = 1
-	balancerFlowStateFLOW_CLOSING     balancerFlowState = 2
-	balancerFlowStateFLOW_UDP         balancerFlowState = 3
+	balancerFlowStateFLOW_FREE           balancerFlowState = 0
+	balancerFlowStateFLOW_OPENING        balancerFlowState = 1
+	balancerFlowStateFLOW_ESTABLISHED    balancerFlowState = 2
+	balancerFlowStateFLOW_FINISHING      balancerFlowState = 3
+	balancerFlowStateFLOW_CLOSED         balancerFlowState = 4
+	balancerFlowStateFLOW_UDP_OPENING    balancerFlowState = 5
+	balancerFlowStateFLOW_UDP            balancerFlowState = 6
+	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
+	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
 )
+
+type balancerFragment struct {
+	_     structs.HostLayout
+	Seen  uint64
+	Sport uint16
+	Dport uint16
+	Proto uint8
+	Flags uint8
+	Lost  uint8
+	Zero  uint8
+}
+
+type balancerFragmentKey struct {
+	_     structs.HostLayout
+	Src   balancerAddr
+	Dst   balancerAddr
+	Id    uint32
+	Proto uint8
+	Zero  [3]uint8
+}
 
 type balancerFrontend struct {
 	_             structs.HostLayout
@@ -203,6 +261,12 @@ type balancerGuardSet struct {
 	Zero uint32
 }
 
+type balancerHandoverPeers struct {
+	_   structs.HostLayout
+	N   uint32
+	Who [4]balancerAddr
+}
+
 type balancerLayout uint32
 
 const (
@@ -253,7 +317,7 @@ const (
 	balancerNoteKindNOTE_HANDOVER  balancerNoteKind = 12
 	balancerNoteKindNOTE_ASK       balancerNoteKind = 13
 	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 14
-	balancerNoteKindNOTE_RARE      balancerNoteKind = 15
+	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 15
 	balancerNoteKindNOTE_DROP      balancerNoteKind = 16
 )
 
@@ -274,6 +338,15 @@ type balancerOlder struct {
 	Server balancerServer
 	Cpu    balancerServerCpu
 	Rest   balancerChain
+}
+
+type balancerOrphan struct {
+	_       structs.HostLayout
+	Seen    uint64
+	Key     balancerFragmentKey
+	Ifindex uint32
+	Len     uint32
+	Frame   [3072]uint8
 }
 
 type balancerPortRange struct {
@@ -305,7 +378,7 @@ type balancerServer struct {
 	Frontend   uint32
 	Port       uint16
 	Used       uint8
-	Zero       uint8
+	Drains     uint8
 	MaxConns   uint32
 }
 
@@ -346,8 +419,9 @@ type balancerSettings struct {
 type balancerStep uint32
 
 const (
-	balancerStepSTEP_RARE balancerStep = 0
-	balancerStepSTEPS     balancerStep = 1
+	balancerStepSTEP_RARE     balancerStep = 0
+	balancerStepSTEP_HANDOVER balancerStep = 1
+	balancerStepSTEPS         balancerStep = 2
 )
 
 type balancerSurvival uint8
@@ -357,16 +431,6 @@ const (
 	balancerSurvivalSURVIVAL_SECOND_CHANCE balancerSurvival = 1
 	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
 )
-
-type balancerTuple struct {
-	_     structs.HostLayout
-	Src   balancerAddr
-	Dst   balancerAddr
-	Sport uint16
-	Dport uint16
-	Proto uint8
-	Zero  [3]uint8
-}
 
 type balancerWatchCurrent struct {
 	_      structs.HostLayout
@@ -417,36 +481,54 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	balancerMapChains         = "chains"
-	balancerMapDropEvents     = "drop_events"
-	balancerMapDrops          = "drops"
-	balancerMapFlows          = "flows"
-	balancerMapFrontendCounts = "frontend_counts"
-	balancerMapFrontends      = "frontends"
-	balancerMapGuardBuckets   = "guard_buckets"
-	balancerMapGuardClients   = "guard_clients"
-	balancerMapGuardCredit    = "guard_credit"
-	balancerMapGuardLimits    = "guard_limits"
-	balancerMapGuardRanges    = "guard_ranges"
-	balancerMapMembers        = "members"
-	balancerMapOlderOwners    = "older_owners"
-	balancerMapPortRanges     = "port_ranges"
-	balancerMapRings          = "rings"
-	balancerMapServerCpu      = "server_cpu"
-	balancerMapServers        = "servers"
-	balancerMapSteps          = "steps"
-	balancerMapTxPorts        = "tx_ports"
-	balancerMapVipBits        = "vip_bits"
-	balancerMapWatchCurrent   = "watch_current"
-	balancerMapWatched        = "watched"
-	balancerProgBalancer      = "balancer"
-	balancerVarBackByRedirect = "back_by_redirect"
-	balancerVarGuardKey       = "guard_key"
-	balancerVarNotes          = "notes"
-	balancerVarSet            = "set"
-	balancerVarTracing        = "tracing"
-	balancerVarWatchFilter    = "watch_filter"
-	balancerVarWatching       = "watching"
+	balancerMapAnswers         = "answers"
+	balancerMapChains          = "chains"
+	balancerMapConnections     = "connections"
+	balancerMapDropEvents      = "drop_events"
+	balancerMapDrops           = "drops"
+	balancerMapFlowBack        = "flow_back"
+	balancerMapFlowData        = "flow_data"
+	balancerMapFlowSecret      = "flow_secret"
+	balancerMapFlows           = "flows"
+	balancerMapFragments       = "fragments"
+	balancerMapFrontendCounts  = "frontend_counts"
+	balancerMapFrontends       = "frontends"
+	balancerMapGuardBuckets    = "guard_buckets"
+	balancerMapGuardClients    = "guard_clients"
+	balancerMapGuardCredit     = "guard_credit"
+	balancerMapGuardLimits     = "guard_limits"
+	balancerMapGuardRanges     = "guard_ranges"
+	balancerMapHandoverPeers   = "handover_peers"
+	balancerMapHandoverScratch = "handover_scratch"
+	balancerMapMembers         = "members"
+	balancerMapNatBits         = "nat_bits"
+	balancerMapNatScratch      = "nat_scratch"
+	balancerMapOlderOwners     = "older_owners"
+	balancerMapOrphans         = "orphans"
+	balancerMapPortRanges      = "port_ranges"
+	balancerMapRareScratch     = "rare_scratch"
+	balancerMapRings           = "rings"
+	balancerMapServerCpu       = "server_cpu"
+	balancerMapServers         = "servers"
+	balancerMapSteps           = "steps"
+	balancerMapTxPorts         = "tx_ports"
+	balancerMapVipBits         = "vip_bits"
+	balancerMapWatchCurrent    = "watch_current"
+	balancerMapWatched         = "watched"
+	balancerProgBalancer       = "balancer"
+	balancerProgHandover       = "handover"
+	balancerProgRare           = "rare"
+	balancerVarBackByRedirect  = "back_by_redirect"
+	balancerVarFlowBackLines   = "flow_back_lines"
+	balancerVarFlowLives       = "flow_lives"
+	balancerVarFlowSets        = "flow_sets"
+	balancerVarGuardKey        = "guard_key"
+	balancerVarNotes           = "notes"
+	balancerVarSet             = "set"
+	balancerVarTracing         = "tracing"
+	balancerVarUnusedOrphan    = "unused_orphan"
+	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatching        = "watching"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -492,34 +574,48 @@ type balancerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
+	Handover *ebpf.ProgramSpec `ebpf:"handover"`
+	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
-	Chains         *ebpf.MapSpec `ebpf:"chains"`
-	DropEvents     *ebpf.MapSpec `ebpf:"drop_events"`
-	Drops          *ebpf.MapSpec `ebpf:"drops"`
-	Flows          *ebpf.MapSpec `ebpf:"flows"`
-	FrontendCounts *ebpf.MapSpec `ebpf:"frontend_counts"`
-	Frontends      *ebpf.MapSpec `ebpf:"frontends"`
-	GuardBuckets   *ebpf.MapSpec `ebpf:"guard_buckets"`
-	GuardClients   *ebpf.MapSpec `ebpf:"guard_clients"`
-	GuardCredit    *ebpf.MapSpec `ebpf:"guard_credit"`
-	GuardLimits    *ebpf.MapSpec `ebpf:"guard_limits"`
-	GuardRanges    *ebpf.MapSpec `ebpf:"guard_ranges"`
-	Members        *ebpf.MapSpec `ebpf:"members"`
-	OlderOwners    *ebpf.MapSpec `ebpf:"older_owners"`
-	PortRanges     *ebpf.MapSpec `ebpf:"port_ranges"`
-	Rings          *ebpf.MapSpec `ebpf:"rings"`
-	ServerCpu      *ebpf.MapSpec `ebpf:"server_cpu"`
-	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	Steps          *ebpf.MapSpec `ebpf:"steps"`
-	TxPorts        *ebpf.MapSpec `ebpf:"tx_ports"`
-	VipBits        *ebpf.MapSpec `ebpf:"vip_bits"`
-	WatchCurrent   *ebpf.MapSpec `ebpf:"watch_current"`
-	Watched        *ebpf.MapSpec `ebpf:"watched"`
+	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	Chains          *ebpf.MapSpec `ebpf:"chains"`
+	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	DropEvents      *ebpf.MapSpec `ebpf:"drop_events"`
+	Drops           *ebpf.MapSpec `ebpf:"drops"`
+	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
+	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
+	FlowSecret      *ebpf.MapSpec `ebpf:"flow_secret"`
+	Flows           *ebpf.MapSpec `ebpf:"flows"`
+	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
+	FrontendCounts  *ebpf.MapSpec `ebpf:"frontend_counts"`
+	Frontends       *ebpf.MapSpec `ebpf:"frontends"`
+	GuardBuckets    *ebpf.MapSpec `ebpf:"guard_buckets"`
+	GuardClients    *ebpf.MapSpec `ebpf:"guard_clients"`
+	GuardCredit     *ebpf.MapSpec `ebpf:"guard_credit"`
+	GuardLimits     *ebpf.MapSpec `ebpf:"guard_limits"`
+	GuardRanges     *ebpf.MapSpec `ebpf:"guard_ranges"`
+	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.MapSpec `ebpf:"handover_scratch"`
+	Members         *ebpf.MapSpec `ebpf:"members"`
+	NatBits         *ebpf.MapSpec `ebpf:"nat_bits"`
+	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.MapSpec `ebpf:"older_owners"`
+	Orphans         *ebpf.MapSpec `ebpf:"orphans"`
+	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
+	RareScratch     *ebpf.MapSpec `ebpf:"rare_scratch"`
+	Rings           *ebpf.MapSpec `ebpf:"rings"`
+	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
+	Servers         *ebpf.MapSpec `ebpf:"servers"`
+	Steps           *ebpf.MapSpec `ebpf:"steps"`
+	TxPorts         *ebpf.MapSpec `ebpf:"tx_ports"`
+	VipBits         *ebpf.MapSpec `ebpf:"vip_bits"`
+	WatchCurrent    *ebpf.MapSpec `ebpf:"watch_current"`
+	Watched         *ebpf.MapSpec `ebpf:"watched"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -527,10 +623,14 @@ type balancerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
+	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
@@ -555,36 +655,54 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
-	Chains         *ebpf.Map `ebpf:"chains"`
-	DropEvents     *ebpf.Map `ebpf:"drop_events"`
-	Drops          *ebpf.Map `ebpf:"drops"`
-	Flows          *ebpf.Map `ebpf:"flows"`
-	FrontendCounts *ebpf.Map `ebpf:"frontend_counts"`
-	Frontends      *ebpf.Map `ebpf:"frontends"`
-	GuardBuckets   *ebpf.Map `ebpf:"guard_buckets"`
-	GuardClients   *ebpf.Map `ebpf:"guard_clients"`
-	GuardCredit    *ebpf.Map `ebpf:"guard_credit"`
-	GuardLimits    *ebpf.Map `ebpf:"guard_limits"`
-	GuardRanges    *ebpf.Map `ebpf:"guard_ranges"`
-	Members        *ebpf.Map `ebpf:"members"`
-	OlderOwners    *ebpf.Map `ebpf:"older_owners"`
-	PortRanges     *ebpf.Map `ebpf:"port_ranges"`
-	Rings          *ebpf.Map `ebpf:"rings"`
-	ServerCpu      *ebpf.Map `ebpf:"server_cpu"`
-	Servers        *ebpf.Map `ebpf:"servers"`
-	Steps          *ebpf.Map `ebpf:"steps"`
-	TxPorts        *ebpf.Map `ebpf:"tx_ports"`
-	VipBits        *ebpf.Map `ebpf:"vip_bits"`
-	WatchCurrent   *ebpf.Map `ebpf:"watch_current"`
-	Watched        *ebpf.Map `ebpf:"watched"`
+	Answers         *ebpf.Map `ebpf:"answers"`
+	Chains          *ebpf.Map `ebpf:"chains"`
+	Connections     *ebpf.Map `ebpf:"connections"`
+	DropEvents      *ebpf.Map `ebpf:"drop_events"`
+	Drops           *ebpf.Map `ebpf:"drops"`
+	FlowBack        *ebpf.Map `ebpf:"flow_back"`
+	FlowData        *ebpf.Map `ebpf:"flow_data"`
+	FlowSecret      *ebpf.Map `ebpf:"flow_secret"`
+	Flows           *ebpf.Map `ebpf:"flows"`
+	Fragments       *ebpf.Map `ebpf:"fragments"`
+	FrontendCounts  *ebpf.Map `ebpf:"frontend_counts"`
+	Frontends       *ebpf.Map `ebpf:"frontends"`
+	GuardBuckets    *ebpf.Map `ebpf:"guard_buckets"`
+	GuardClients    *ebpf.Map `ebpf:"guard_clients"`
+	GuardCredit     *ebpf.Map `ebpf:"guard_credit"`
+	GuardLimits     *ebpf.Map `ebpf:"guard_limits"`
+	GuardRanges     *ebpf.Map `ebpf:"guard_ranges"`
+	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
+	HandoverScratch *ebpf.Map `ebpf:"handover_scratch"`
+	Members         *ebpf.Map `ebpf:"members"`
+	NatBits         *ebpf.Map `ebpf:"nat_bits"`
+	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
+	OlderOwners     *ebpf.Map `ebpf:"older_owners"`
+	Orphans         *ebpf.Map `ebpf:"orphans"`
+	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
+	RareScratch     *ebpf.Map `ebpf:"rare_scratch"`
+	Rings           *ebpf.Map `ebpf:"rings"`
+	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
+	Servers         *ebpf.Map `ebpf:"servers"`
+	Steps           *ebpf.Map `ebpf:"steps"`
+	TxPorts         *ebpf.Map `ebpf:"tx_ports"`
+	VipBits         *ebpf.Map `ebpf:"vip_bits"`
+	WatchCurrent    *ebpf.Map `ebpf:"watch_current"`
+	Watched         *ebpf.Map `ebpf:"watched"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.Answers,
 		m.Chains,
+		m.Connections,
 		m.DropEvents,
 		m.Drops,
+		m.FlowBack,
+		m.FlowData,
+		m.FlowSecret,
 		m.Flows,
+		m.Fragments,
 		m.FrontendCounts,
 		m.Frontends,
 		m.GuardBuckets,
@@ -592,9 +710,15 @@ func (m *balancerMaps) Close() error {
 		m.GuardCredit,
 		m.GuardLimits,
 		m.GuardRanges,
+		m.HandoverPeers,
+		m.HandoverScratch,
 		m.Members,
+		m.NatBits,
+		m.NatScratch,
 		m.OlderOwners,
+		m.Orphans,
 		m.PortRanges,
+		m.RareScratch,
 		m.Rings,
 		m.ServerCpu,
 		m.Servers,
@@ -611,10 +735,14 @@ func (m *balancerMaps) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
+	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
+	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
 }
@@ -624,11 +752,15 @@ type balancerVariables struct {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
+	Handover *ebpf.Program `ebpf:"handover"`
+	Rare     *ebpf.Program `ebpf:"rare"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balancer,
+		p.Handover,
+		p.Rare,
 	)
 }
 

@@ -149,9 +149,6 @@ func (d *DataPlane) load() error {
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
-	if err := d.openFlows(spec); err != nil {
-		return err
-	}
 	return d.pinSteps()
 }
 
@@ -169,7 +166,7 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
 	d.ringMemory.outer = d.kernel.Rings
-	return nil
+	return d.openFlows(spec)
 }
 
 // setConstants sets what a program is loaded with and keeps.

@@ -31,8 +31,8 @@ type DataPlane struct {
 	steps    string               // the pin of the program's table
 	orphans  *orphanage           // fragments that wait for their first
 
-	constants   map[string]any // that the program was loaded with
-	guardTrie   *ebpf.MapSpec // a frontend's source ranges
+	constants map[string]any // that the program was loaded with
+	guardTrie *ebpf.MapSpec  // a frontend's source ranges
 	// Each of these is for one at a time.
 	capturing, following, tracing sync.Mutex
 
@@ -46,8 +46,10 @@ type DataPlane struct {
 	chains     chainTable
 	ringMemory ringMemory
 	builder    *ring.Builder
-	ranges     extents // of port_ranges
-	nats       int     // frontends of the method nat
+	slots      []ring.Slot // memory for the ring before,
+	words      []uint64    // and for the next one
+	ranges     extents     // of port_ranges
+	nats       int         // frontends of the method nat
 	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
@@ -110,11 +112,32 @@ func (d *DataPlane) open(old *predecessor) error {
 	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
+	if err := d.attachTo(old); err != nil {
+		return err
+	}
 	if err := d.readDraining(); err != nil {
 		return err
 	}
 	d.startSweeping()
-	return d.unpinOldSteps()
+	return nil
+}
+
+// attachTo attaches the programs, in the place of a predecessor's if there is
+// one.
+func (d *DataPlane) attachTo(old *predecessor) error {
+	if old == nil {
+		if err := d.attach(nil); err != nil {
+			return err
+		}
+		return d.unpinOldSteps()
+	}
+	if err := d.inherit(old); err != nil {
+		return err
+	}
+	if err := d.attach(old.pins); err != nil {
+		return err
+	}
+	return errors.Join(d.unpinOldSteps(), old.remove())
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -147,7 +170,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
-	return errors.Join(d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
+	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
