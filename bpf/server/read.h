@@ -32,6 +32,10 @@ enum kind {
 	KIND_TUNNEL6,
 };
 
+/* Chunks that parse.h needs no names for. */
+#define SCTP_SHUTDOWN 7
+#define SCTP_SHUTDOWN_ACK 8
+
 /* What a segment or chunk says about its connection's life. */
 enum view_flags {
 	VIEW_OPENS = 1,	  /* SYN, INIT */
@@ -61,27 +65,21 @@ static __always_inline __u32 list_at(const struct view *v)
 			      : sizeof(struct iphdr) + OPTION4_HEAD);
 }
 
-static __always_inline __u8 sctp_flags_of(__u8 chunk)
+/* Of SHUTDOWN and SHUTDOWN ACK too: each side sends its own. */
+static __always_inline __u8 chunk_flags(__u8 type)
 {
-	switch (chunk) {
-	case 1: /* INIT */
+	switch (type) {
+	case SCTP_INIT:
 		return VIEW_OPENS;
-	case 6: /* ABORT */
+	case SCTP_ABORT:
 		return VIEW_RESET;
-	case 7:	 /* SHUTDOWN */
-	case 8:	 /* SHUTDOWN ACK */
-	case 14: /* SHUTDOWN COMPLETE */
+	case SCTP_SHUTDOWN:
+	case SCTP_SHUTDOWN_ACK:
+	case SCTP_SHUTDOWN_COMPLETE:
 		return VIEW_FIN;
 	}
 	return 0;
 }
-
-struct sctp {
-	__be16 source, dest;
-	__be32 tag;
-	__le32 check;
-	__u8 chunk;
-};
 
 static __always_inline enum kind read_tcp(struct cursor *c, struct view *v, __u32 room)
 {
@@ -113,13 +111,14 @@ static __always_inline enum kind read_udp(struct cursor *c, struct view *v, __u3
 
 static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u32 room)
 {
-	struct sctp *sctp = cursor_take(c, offsetof(struct sctp, chunk) + 1);
+	struct sctphdr *sctp = cursor_take(c, sizeof(*sctp));
+	struct sctp_chunk *chunk = cursor_take(c, sizeof(*chunk));
 
-	if (!sctp || room <= offsetof(struct sctp, chunk))
+	if (!sctp || !chunk || room < sizeof(*sctp) + sizeof(*chunk))
 		return KIND_MALFORMED;
 	v->t.sport = sctp->source;
 	v->t.dport = sctp->dest;
-	v->flags = sctp_flags_of(sctp->chunk);
+	v->flags = chunk_flags(chunk->type);
 	return KIND_TRANSPORT;
 }
 
