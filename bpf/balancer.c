@@ -79,7 +79,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 		note(NOTE_UNSERVED, 0, 0);
 		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
 	}
-	note(NOTE_FRONTEND, f->id, f->flags | (__u64)f->method << 32 | (__u64)f->scheduler << 40);
+	note_frontend(f);
 	if (p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	if (p.ttl <= 1)
@@ -89,8 +89,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	if (f->flags & FRONTEND_STATEFUL)
 		return stateful(ctx, &p, f, v6);
 	choose(&k, f, &p);
-	note(NOTE_SLOT, f->slots, hash_slot(k.hash, f->slots) | (__u64)k.hash << 32);
-	note(NOTE_SERVER, k.id, k.chain | (__u64)k.new_flow << 32);
+	note_pick(f, &k);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
 }
 

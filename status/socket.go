@@ -57,17 +57,17 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Route is something more that is answered on the socket.
-type Route struct {
+// Endpoint is something more that is answered on the socket.
+type Endpoint struct {
 	// Pattern is as in http.ServeMux: "POST /v1/trace".
 	Pattern string
 	http.Handler
 }
 
-// Answer answers GET /v1/status on l with what get says, as JSON, and the routes
-// given, until ctx ends; then it closes l.
-func Answer(ctx context.Context, l net.Listener, get func() Status, routes ...Route) error {
-	srv := &http.Server{Handler: Handler(get, routes...), ReadHeaderTimeout: 5 * time.Second}
+// Answer answers GET /v1/status on l with what get says, as JSON, and more,
+// until ctx ends; then it closes l.
+func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
+	srv := &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -88,10 +88,10 @@ func Answer(ctx context.Context, l net.Listener, get func() Status, routes ...Ro
 }
 
 // Handler answers what Serve answers, for those who serve more than status.
-func Handler(get func() Status, routes ...Route) http.Handler {
+func Handler(get func() Status, more ...Endpoint) http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range routes {
-		mux.Handle(r.Pattern, r)
+	for _, e := range more {
+		mux.Handle(e.Pattern, e)
 	}
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
 		body, err := marshal(get().complete())
@@ -145,7 +145,7 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 	return s, nil
 }
 
-// Ask asks the agent at path for one of its routes and gives the answer's body,
+// Ask asks the agent at path for one of its endpoints and gives the answer's body,
 // to be closed. An answer that says no becomes an error of its words.
 func Ask(ctx context.Context, path, method, target string, body io.Reader) (io.ReadCloser, error) {
 	resp, err := send(ctx, path, method, target, body)

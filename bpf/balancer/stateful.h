@@ -307,12 +307,16 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
-	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
+	if (likely(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o))) {
+		note(NOTE_FLOW, 1, flow_server(o.word));
+	} else {
+		note(NOTE_FLOW, 0, 0);
 		if (!o.server && stateful_asks(p))
 			return STATEFUL_ASK;
 		failed = stateful_new(p, f, &o, v6);
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
+		note(NOTE_FLOW_MADE, o.remembered, flow_server(o.word));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
 		affinity_note(p, f, o.word, o.now, !o.fresh);

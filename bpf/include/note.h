@@ -22,9 +22,7 @@ enum note_kind {
 	NOTE_SLOT,	/* of how many; slot | hash << 32 */
 	NOTE_SERVER,	/* whom the slot names, by id; chain | opens << 32 */
 	NOTE_FLOW,	/* 1: known, 0: not; server's id */
-	NOTE_FLOW_MADE, /* the flow table has a new entry; server's id */
-	NOTE_AFFINITY,	/* the client's server, by id */
-	NOTE_HANDOVER,	/* given to a draining balancer, by number */
+	NOTE_FLOW_MADE, /* 1: the flow table has a new entry; server's id */
 	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_*; MTU */
 	NOTE_NEXT_HOP,	/* interface; the next hop's MAC address, its first byte lowest */
 	NOTE_ELSEWHERE, /* goes on in another program, enum step */

@@ -23,17 +23,17 @@ const (
 	capturePath = "/v1/capture"
 )
 
-// routes answer what needs the data plane or the server half.
-func (a *agent) routes() []status.Route {
-	routes := []status.Route{{Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)}}
+// endpoints answer what needs the data plane or the server half.
+func (a *agent) endpoints() []status.Endpoint {
+	all := []status.Endpoint{{Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)}}
 	if a.plane == nil {
-		return routes
+		return all
 	}
-	return append(routes,
-		status.Route{Pattern: "POST " + tracePath, Handler: answer(a.answerTrace)},
-		status.Route{Pattern: "GET " + dropsPath, Handler: answer(a.answerDrops)},
-		status.Route{Pattern: "GET " + eventsPath, Handler: answer(a.answerEvents)},
-		status.Route{Pattern: "GET " + capturePath, Handler: answer(a.answerCapture)},
+	return append(all,
+		status.Endpoint{Pattern: "POST " + tracePath, Handler: answer(a.answerTrace)},
+		status.Endpoint{Pattern: "GET " + dropsPath, Handler: answer(a.answerDrops)},
+		status.Endpoint{Pattern: "GET " + eventsPath, Handler: answer(a.answerEvents)},
+		status.Endpoint{Pattern: "GET " + capturePath, Handler: answer(a.answerCapture)},
 	)
 }
 
@@ -96,7 +96,7 @@ func (a *agent) serviceOf(k service.Key) string {
 	return ""
 }
 
-// asker is a looking command that asks for one of these routes.
+// asker is a looking command that asks for one of these.
 type asker struct{ look }
 
 // ask gives the body of an answer.

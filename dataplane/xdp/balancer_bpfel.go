@@ -313,12 +313,10 @@ const (
 	balancerNoteKindNOTE_SERVER    balancerNoteKind = 8
 	balancerNoteKindNOTE_FLOW      balancerNoteKind = 9
 	balancerNoteKindNOTE_FLOW_MADE balancerNoteKind = 10
-	balancerNoteKindNOTE_AFFINITY  balancerNoteKind = 11
-	balancerNoteKindNOTE_HANDOVER  balancerNoteKind = 12
-	balancerNoteKindNOTE_ASK       balancerNoteKind = 13
-	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 14
-	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 15
-	balancerNoteKindNOTE_DROP      balancerNoteKind = 16
+	balancerNoteKindNOTE_ASK       balancerNoteKind = 11
+	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 12
+	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 13
+	balancerNoteKindNOTE_DROP      balancerNoteKind = 14
 )
 
 type balancerNotes struct {

@@ -38,8 +38,8 @@ var noteNames = map[balancerNoteKind]string{
 	balancerNoteKindNOTE_PACKET: "packet", balancerNoteKindNOTE_NOT_OURS: "not-ours", balancerNoteKindNOTE_OWN: "own",
 	balancerNoteKindNOTE_FRONTEND: "frontend", balancerNoteKindNOTE_UNSERVED: "unserved", balancerNoteKindNOTE_GUARD: "guard",
 	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_SERVER: "server",
-	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made", balancerNoteKindNOTE_AFFINITY: "affinity",
-	balancerNoteKindNOTE_HANDOVER: "handover", balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
+	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made",
+	balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
 	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop",
 }
 
@@ -86,12 +86,12 @@ func (w *traceWords) flow(kind balancerNoteKind, a uint32, b uint64) string {
 		w.t.Changed = append(w.t.Changed, "the flow that is remembered has been used, which makes it live longer")
 		return "the flow is known: " + w.addrOf(uint32(b))
 	case balancerNoteKindNOTE_FLOW_MADE:
-		w.t.Changed = append(w.t.Changed, "the flow is remembered now")
-		return "a new flow is remembered: " + w.addrOf(uint32(b))
-	case balancerNoteKindNOTE_AFFINITY:
-		return "the client has been here: " + w.addrOf(a)
-	case balancerNoteKindNOTE_HANDOVER:
-		return fmt.Sprintf("handed to draining balancer %d, which may know the flow", a)
+		w.t.Changed = append(w.t.Changed, "a server was chosen, which moves the schedulers on that take turns")
+		if a == 0 {
+			return "chosen by the hash, since the flow table has no room: " + w.addrOf(uint32(b))
+		}
+		w.t.Changed = append(w.t.Changed, "the flow is remembered now, as one that opens")
+		return "chosen, and the flow remembered: " + w.addrOf(uint32(b))
 	}
 	return ""
 }

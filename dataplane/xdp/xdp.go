@@ -109,7 +109,7 @@ func (d *DataPlane) open(old *predecessor) error {
 		return err
 	}
 	var err error
-	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+	if d.orphans, err = newOrphanage(&d.kernel.balancerObjects); err != nil {
 		return err
 	}
 	if err := d.attachTo(old); err != nil {
