@@ -161,7 +161,7 @@ func Ask(ctx context.Context, path, method, target string, body io.Reader) (io.R
 	if text := strings.TrimSpace(string(words)); text != "" && resp.StatusCode != http.StatusNotFound {
 		return nil, errors.New(text)
 	}
-	return nil, fmt.Errorf("the agent on %s does not know %s: it is of another role or version", path, target)
+	return nil, fmt.Errorf("the agent on %s does not know %s: it is of another role or version", path, strings.SplitN(target, "?", 2)[0])
 }
 
 func send(ctx context.Context, path, method, target string, body io.Reader) (*http.Response, error) {

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"time"
@@ -31,7 +32,11 @@ func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o
 	inside := map[int]packet{} // by CPU, which has one at a time
 	for {
 		frame, err := next(ctx, src, f)
-		s.Lost = src.Lost()
+		if s.Lost = src.Lost(); s.Lost != f.lost {
+			if err := f.tellLost(s.Lost); err != nil {
+				return s, err
+			}
+		}
 		if ctx.Err() != nil {
 			return s, f.flush()
 		}
@@ -87,6 +92,7 @@ type file struct {
 	names map[int]string
 	ng    *pcapgo.NgWriter
 	ids   map[string]int // of the file's interfaces, by name
+	lost  uint64         // as it was last told
 }
 
 // begin writes the head, so that a capture of nothing is a file, too.
@@ -144,4 +150,30 @@ func (f *file) id(way string) (int, error) {
 	id, err := f.ng.AddInterface(ngInterface(way))
 	f.ids[way] = id
 	return id, err
+}
+
+// tellLost writes how many frames are missing so far, in the statistics of the
+// first interface.
+func (f *file) tellLost(n uint64) error {
+	f.lost = n
+	err := f.ng.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{
+		LastUpdate: time.Now(), PacketsDropped: n, PacketsReceived: pcapgo.NgNoValue64,
+	})
+	if err != nil {
+		return fmt.Errorf("capture: write: %w", err)
+	}
+	return nil
+}
+
+// LostIn reads what tellLost wrote out of its block.
+func LostIn(block []byte) uint64 {
+	const options, dropped = 20, 5 // isb_ifdrop
+	for b := block[min(options, len(block)):]; len(b) >= 12; {
+		code, size := binary.LittleEndian.Uint16(b), int(binary.LittleEndian.Uint16(b[2:]))
+		if code == dropped && size == 8 {
+			return binary.LittleEndian.Uint64(b[4:])
+		}
+		b = b[min(4+(size+3)&^3, len(b)):]
+	}
+	return 0
 }
