@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 		n := newNet(t)
 		n.nearServers(t)
 		n.open(t, config())
-		return conformer{n}
+		return conformer{n, t}
 	})
 }
 
@@ -52,13 +52,17 @@ func (n *testNet) nearServers(t *testing.T) {
 	})
 }
 
-type conformer struct{ *testNet }
+type conformer struct {
+	*testNet
+	story *testing.T // which the data plane outlives the parts of
+}
 
 func (c conformer) DataPlane() dataplane.DataPlane { return c.current }
 
 func (c conformer) Reopen(t *testing.T) {
+	t.Helper()
 	must(t, c.current.Close())
-	c.open(t, config())
+	c.open(c.story, config())
 }
 
 // Forward sends a real packet and reads from what comes out where it went.
