@@ -13,6 +13,7 @@
 
 #include "fragment.h"
 #include "frontend.h"
+#include "guard.h"
 #include "icmp.h"
 #include "options.h"
 #include "rare_nat.h"
@@ -20,6 +21,7 @@
 #include "stateful.h"
 #include "unserved.h"
 #include "vlan.h"
+#include "watch.h"
 
 /* What the packet says of itself before its ports. */
 static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
@@ -201,11 +203,15 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 		f = frontend_wide(&r->p);
 	if (!f || f->method == METHOD_NONE)
 		return rare_unserved(ctx, r);
+	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
+	if (f->flags & FRONTEND_GUARDED && guard(ctx, &r->p, f))
+		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);
 	choose(&r->pick, f, &r->p);
+	note_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
 	return rare_send(ctx, r, f);
@@ -254,8 +260,7 @@ static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
 	return verdict;
 }
 
-SEC("xdp.frags")
-int rare(struct xdp_md *ctx)
+static __always_inline int rare_frame(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
@@ -274,6 +279,16 @@ int rare(struct xdp_md *ctx)
 		return rare_refuse(ctx, r, DROP_MALFORMED);
 	verdict = rare_flow(ctx, r);
 	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+}
+
+SEC("xdp.frags")
+int rare(struct xdp_md *ctx)
+{
+	int verdict = rare_frame(ctx);
+
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
 }
 
 #endif
