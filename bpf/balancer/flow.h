@@ -1,138 +1,519 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The life of a remembered flow. */
+/* The flow table: a set-associative cache in an array, so that a look-up costs
+ * one line of it, aged or fresh. A set is two lines of four entries; a flow has
+ * a home line, and lives in the other one where its home is taken by flows that
+ * must not go. What a packet seldom needs stands in flow_data, a line an entry.
+ *
+ *   tag --high bits--> flows[set] --way--> tag, word
+ *                                    \--> flow_data[set * 8 + way]
+ *
+ * The tag is a hash of the tuple under a secret key, so that nobody outside can
+ * aim at a set. An entry is changed by who has exchanged its tag for the same
+ * with FLOW_PENDING; a reader looks at the tag before and after it reads the
+ * rest.
+ */
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
 
 #include "maps.h"
+#include "parse.h"
 
-enum flow_state {
-	FLOW_OPENING = 0,
-	FLOW_ESTABLISHED = 1,
-	FLOW_CLOSING = 2,
-	FLOW_UDP = 3,
+#define FLOW_LINE 4
+#define FLOW_WAYS (2 * FLOW_LINE)
+#define FLOW_PENDING 1ULL
+
+struct flow {
+	__u64 tag;  /* 0: free */
+	__u64 word; /* FLOW_SERVER and so on */
 };
 
-/* A remembered flow. rr remembers the server; fullnat also what the packet
- * becomes, once for each direction: the tuple `to` the other way round is the
- * key of the other direction's entry.
+struct flow_set {
+	struct flow way[FLOW_WAYS];
+};
+
+/* A flow's word. The generation's low bits are enough: the agent clears the
+ * flows of a server that is gone long before its number comes round.
  */
-struct flow {
-	struct tuple to;
-	__u32 server;
-	__u32 generation; /* of the server */
-	__u32 expires;	  /* seconds of the coarse clock */
-	__u8 state;	  /* enum flow_state */
-	__u8 back;	  /* fullnat: from the server to the client */
-	__u8 zero[2];
+#define FLOW_SERVER_BITS 20
+#define FLOW_GENERATION_SHIFT 20
+#define FLOW_GENERATION_MASK 0x7f
+#define FLOW_NAT (1ULL << 27) /* it has a place in flow_back */
+#define FLOW_STATE_SHIFT 28
+#define FLOW_EXPIRES_SHIFT 32
+
+/* The states, and how long a flow may be silent in each: as in Linux' IPVS,
+ * net/netfilter/ipvs/ip_vs_proto_{tcp,udp,sctp}.c. A flow is opening until its
+ * client speaks again (UDP under nat and fullnat: until its server answers),
+ * which no flood of forged packets brings about.
+ */
+enum flow_state {
+	FLOW_FREE = 0,
+	FLOW_OPENING = 1,	 /* TCP, SCTP: syn_recv, 60 s */
+	FLOW_ESTABLISHED = 2,	 /* 15 min */
+	FLOW_FINISHING = 3,	 /* a FIN or SHUTDOWN was seen: fin_wait, 2 min */
+	FLOW_CLOSED = 4,	 /* a RST or ABORT: close, 10 s */
+	FLOW_UDP_OPENING = 5,	 /* 5 min */
+	FLOW_UDP = 6,		 /* 5 min */
+	FLOW_CLIENT_OPENING = 7, /* no flow, but a client's affinity: affinity.h */
+	FLOW_CLIENT = 8,
+} __attribute__((packed));
+
+/* The clock of the table ticks in 2^30 ns, which are 1.07 s: no division. */
+#define FLOW_TICK_SHIFT 30
+#define FLOW_SECONDS(s) ((__u32)((s) * 1000000000ULL >> FLOW_TICK_SHIFT))
+
+const volatile __u32 flow_lives[16] = {
+	[FLOW_OPENING] = FLOW_SECONDS(60),	[FLOW_ESTABLISHED] = FLOW_SECONDS(900),
+	[FLOW_FINISHING] = FLOW_SECONDS(120),	[FLOW_CLOSED] = FLOW_SECONDS(10),
+	[FLOW_UDP_OPENING] = FLOW_SECONDS(300), [FLOW_UDP] = FLOW_SECONDS(300),
+};
+
+/* A life is renewed only when this much of it is gone, which spares writes. */
+#define FLOW_RENEW FLOW_SECONDS(5)
+/* A flow that was silent for so long gives way to a new one, if need be. */
+#define FLOW_IDLE FLOW_SECONDS(200)
+
+#define FLOW_BIT(state) (1u << (state))
+/* What a flood may push out of the table. */
+#define FLOW_WEAK                                                                                  \
+	(FLOW_BIT(FLOW_FREE) | FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_FINISHING) |                 \
+	 FLOW_BIT(FLOW_CLOSED) | FLOW_BIT(FLOW_UDP_OPENING) | FLOW_BIT(FLOW_CLIENT_OPENING))
+/* What is a connection of its server's: every flow, for as long as it is
+ * remembered.
+ */
+#define FLOW_COUNTED                                                                               \
+	(FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_FINISHING) |          \
+	 FLOW_BIT(FLOW_CLOSED) | FLOW_BIT(FLOW_UDP_OPENING) | FLOW_BIT(FLOW_UDP))
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_set);
+} flows SEC(".maps");
+
+/* How many sets there are: as many as flows has entries. */
+const volatile __u32 flow_sets = 1;
+
+/* What the two directions of a flow are, and the way back to its client as the
+ * kernel's tables said in this tick of its clock.
+ */
+struct flow_data {
+	struct addr client;
+	struct addr vip; /* as addressed: also one of a range */
+	__be16 client_port;
+	__be16 vip_port;
+	__be16 nat_port; /* fullnat: ours toward the server */
+	__u16 mtu;
+	__u32 back;   /* its place in flow_back, and one; 0: none */
+	__u32 egress; /* interface; in the highest byte the protocol */
+	__u32 tick;
+	__u8 macs[12] __attribute__((aligned(4)));
+};
+
+_Static_assert(sizeof(struct flow_data) == 64, "one line");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_data);
+} flow_data SEC(".maps");
+
+/* A place of an answer's flow: half of the answer's hash, and the flow's index
+ * and one.
+ */
+#define FLOW_BACK_WAYS 8
+struct flow_back {
+	__u64 way[FLOW_BACK_WAYS];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, struct tuple);
-	__type(value, struct flow);
-} flows SEC(".maps");
+	__type(key, __u32);
+	__type(value, struct flow_back);
+} flow_back SEC(".maps");
 
-/* Seconds without a packet. Two hours is when Linux sends its first TCP
- * keepalive (tcp_keepalive_time).
+/* The connections that each server has, by its id. The agent counts them anew
+ * once a second, for what is lost between CPUs.
  */
-#define LIFE_OPENING 60
-#define LIFE_ESTABLISHED 7200
-#define LIFE_CLOSING 60
-#define LIFE_UDP 300
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} connections SEC(".maps");
 
-/* Seconds since boot, from the clock that costs nothing to read. */
+/* The key of the tags, made once by the agent: odd numbers. */
+#define FLOW_SECRETS 12
+struct flow_secret {
+	__u64 k[FLOW_SECRETS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_secret);
+} flow_secret SEC(".maps");
+
 static __always_inline __u32 flow_now(void)
 {
-	return bpf_ktime_get_coarse_ns() / 1000000000;
+	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
 }
 
-static __always_inline __u32 flow_life(__u8 state)
+static __always_inline __u32 flow_server(__u64 word)
 {
-	switch (state) {
-	case FLOW_ESTABLISHED:
-		return LIFE_ESTABLISHED;
-	case FLOW_UDP:
-		return LIFE_UDP;
-	case FLOW_CLOSING:
-		return LIFE_CLOSING;
-	}
-	return LIFE_OPENING;
+	return word & ((1u << FLOW_SERVER_BITS) - 1);
 }
 
-static __always_inline bool flow_expired(const struct flow *fl, __u32 now)
+static __always_inline __u32 flow_state(__u64 word)
 {
-	return (__s32)(fl->expires - now) <= 0;
+	return word >> FLOW_STATE_SHIFT & 15;
 }
 
-/* The state after this packet. */
-static __always_inline __u8 flow_next(const struct flow *fl, const struct packet *p)
+static __always_inline __u32 flow_expires(__u64 word)
 {
-	if (p->t.proto == IPPROTO_UDP)
-		return FLOW_UDP;
-	if (p->flags & TCP_FINISHES)
-		return FLOW_CLOSING;
-	if (fl->state == FLOW_CLOSING)
-		return p->flags & TCP_OPENS ? FLOW_OPENING : FLOW_CLOSING;
-	if (p->flags & TCP_CONTINUES)
-		return FLOW_ESTABLISHED;
-	return fl->state;
+	return word >> FLOW_EXPIRES_SHIFT;
 }
 
-static __always_inline void tuple_reverse(struct tuple *r, const struct tuple *t)
+static __always_inline bool flow_generation_is(__u64 word, __u32 generation)
 {
-	r->src = t->dst;
-	r->dst = t->src;
-	r->sport = t->dport;
-	r->dport = t->sport;
-	r->proto = t->proto;
-	r->zero[0] = 0;
-	r->zero[1] = 0;
-	r->zero[2] = 0;
+	return ((word >> FLOW_GENERATION_SHIFT ^ generation) & FLOW_GENERATION_MASK) == 0;
 }
 
-static __always_inline bool tuple_equal(const struct tuple *a, const struct tuple *b)
+static __always_inline __u64 flow_word(__u32 server, __u32 generation, __u32 state, __u32 expires)
 {
-	__u32 differ = addr_differ(&a->src, &b->src) | addr_differ(&a->dst, &b->dst);
-
-	return (differ | (a->sport ^ b->sport) | (a->dport ^ b->dport) | (a->proto ^ b->proto)) ==
-	       0;
+	return server | (__u64)(generation & FLOW_GENERATION_MASK) << FLOW_GENERATION_SHIFT |
+	       (__u64)state << FLOW_STATE_SHIFT | (__u64)expires << FLOW_EXPIRES_SHIFT;
 }
 
-/* A connection that ends or starts anew does so in both directions: without
- * this, one RST would leave the other entry to its two hours.
+static __always_inline bool flow_expired(__u64 word, __u32 now)
+{
+	return (__s32)(flow_expires(word) - now) <= 0;
+}
+
+/* Lets every bit of a sum reach every other. */
+static __always_inline __u64 flow_finish(__u64 h)
+{
+	h ^= h >> 32;
+	h *= 0xd6e8feb86659fd93ULL;
+	h ^= h >> 32;
+	h *= 0xd6e8feb86659fd93ULL;
+	h ^= h >> 32;
+	h &= ~FLOW_PENDING;
+	return h ? h : 2;
+}
+
+/* Multilinear in 32-bit words with odd 64-bit keys: who does not know the keys
+ * cannot name two tuples of one set (Lemire and Kaser, Strongly universal
+ * string hashing is fast).
  */
-static __noinline void flow_set_other(struct flow *fl, enum flow_state state, __u32 expires)
+static __always_inline __u64 flow_sum_addr(const __u64 *k, const struct addr *a, bool v6)
 {
-	struct tuple key;
-	struct flow *other;
+	__u64 h = k[0] * a->word[3];
 
-	if (!fl)
+	if (v6) {
+		h += k[1] * a->word[0];
+		h += k[2] * a->word[1];
+		h += k[3] * a->word[2];
+	}
+	return h;
+}
+
+static __always_inline __u64 flow_tag(const struct flow_secret *s, const struct tuple *t, bool v6)
+{
+	__u64 h = flow_sum_addr(&s->k[0], &t->src, v6) + flow_sum_addr(&s->k[4], &t->dst, v6);
+
+	h += s->k[8] * ((__u32)t->sport << 16 | t->dport);
+	h += s->k[9] * (t->proto | (v6 ? 0x100 : 0));
+	return flow_finish(h);
+}
+
+static __always_inline struct flow_secret *flow_secret_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&flow_secret, &zero);
+}
+
+/* An entry in hand: where it is, and what its word was. */
+struct flow_ref {
+	struct flow_set *set;
+	struct flow *flow;
+	__u64 tag;
+	__u64 word;
+	__u32 first; /* index of the set's first entry in flow_data */
+	__u32 index; /* of this entry */
+};
+
+static __always_inline bool flow_ref_init(struct flow_ref *r, __u64 tag)
+{
+	__u32 set = (tag >> 32) * flow_sets >> 32;
+
+	r->tag = tag;
+	r->first = set * FLOW_WAYS;
+	r->set = bpf_map_lookup_elem(&flows, &set);
+	r->flow = NULL;
+	return r->set;
+}
+
+/* The i-th way to look at: those of the home line first. */
+static __always_inline __u32 flow_way(__u64 tag, __u32 i)
+{
+	return (((tag >> 1) & FLOW_LINE) ^ i) & (FLOW_WAYS - 1);
+}
+
+/* Reads the word after the tag and the tag again, in this order on every
+ * machine: the second address hangs on the word. False: it was taken meanwhile.
+ */
+static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
+{
+	__u64 word = *(volatile __u64 *)&flow->word, none = word;
+
+	asm volatile("%0 &= 0" : "+r"(none));
+	if (*(volatile __u64 *)((void *)&flow->tag + none) != r->tag)
+		return false;
+	r->word = word;
+	r->flow = flow;
+	return true;
+}
+
+/* Finds the entry of r->tag. */
+static __always_inline bool flow_find(struct flow_ref *r)
+{
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_WAYS; i++) {
+		__u32 way = flow_way(r->tag, i);
+		struct flow *flow = &r->set->way[way];
+
+		if (*(volatile __u64 *)&flow->tag == r->tag) {
+			r->index = r->first + way;
+			return flow_read(r, flow);
+		}
+	}
+	return false;
+}
+
+/* Takes up an entry that was found before. */
+static __always_inline bool flow_ref_at(struct flow_ref *r, __u32 index, __u64 word)
+{
+	r->index = index;
+	r->word = word;
+	r->flow = &r->set->way[index % FLOW_WAYS];
+	return index - r->first < FLOW_WAYS;
+}
+
+/* How soon an entry gives way: the lower the sooner. Expired ones, then what a
+ * flood may push out, then what was silent for long; the nearest to its end
+ * first.
+ */
+#define FLOW_STRONG (1ULL << 32)
+#define FLOW_KEPT (1ULL << 48)
+
+static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
+{
+	__u64 word = *(volatile __u64 *)&flow->word;
+	__u32 state = flow_state(word), left = flow_expires(word) - now;
+
+	if (*(volatile __u64 *)&flow->tag & FLOW_PENDING)
+		return FLOW_KEPT;
+	if ((__s32)left <= 0)
+		return 0;
+	if (FLOW_WEAK >> state & 1)
+		return left;
+	if (state != FLOW_CLIENT && flow_lives[state] - left < FLOW_IDLE)
+		return FLOW_KEPT;
+	return FLOW_STRONG + left;
+}
+
+/* Where a new flow may go: the rank, and the way in the low bits. */
+static __always_inline __u64 flow_victim(const struct flow_ref *r, __u32 now)
+{
+	__u64 best = FLOW_KEPT * FLOW_WAYS;
+
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_WAYS; i++) {
+		__u32 way = flow_way(r->tag, i);
+		__u64 rank;
+
+		if (i == FLOW_LINE && best < FLOW_STRONG * FLOW_WAYS)
+			break;
+		rank = flow_rank(&r->set->way[way], now) * FLOW_WAYS + way;
+		if (rank < best)
+			best = rank;
+	}
+	return best;
+}
+
+static __always_inline void connections_add(__u32 server, __s64 n)
+{
+	__u64 *count = bpf_map_lookup_elem(&connections, &server);
+
+	if (count)
+		__sync_fetch_and_add(count, n);
+}
+
+static __always_inline __u64 connections_of(__u32 server)
+{
+	__u64 *count = bpf_map_lookup_elem(&connections, &server);
+
+	/* It may be below zero until the agent has counted anew. */
+	return count && (__s64)*count > 0 ? *count : 0;
+}
+
+static __always_inline struct flow_data *flow_data_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&flow_data, &index);
+}
+
+/* Frees the answers' place of an entry, unless it is another's by now. */
+static __always_inline void flow_back_free(__u32 index)
+{
+	struct flow_data *data = flow_data_at(index);
+	struct flow_back *set;
+	__u32 place, line;
+	__u64 *way, was;
+
+	if (!data || !data->back)
 		return;
-	tuple_reverse(&key, &fl->to);
-	other = bpf_map_lookup_elem(&flows, &key);
-	if (other) {
-		other->state = state;
-		other->expires = expires;
-	}
+	place = data->back - 1;
+	data->back = 0;
+	line = place / FLOW_BACK_WAYS;
+	set = bpf_map_lookup_elem(&flow_back, &line);
+	if (!set)
+		return;
+	way = &set->way[place % FLOW_BACK_WAYS];
+	was = *(volatile __u64 *)way;
+	if ((__u32)was == index + 1)
+		__sync_val_compare_and_swap(way, was, 0);
 }
 
-/* Notes that a packet of the flow went by. Written once a second and at a
- * change of state only, to leave the cache line alone.
+/* What was there is no more. */
+static __always_inline void flow_forget(__u64 word, __u32 index)
+{
+	if (FLOW_COUNTED >> flow_state(word) & 1)
+		connections_add(flow_server(word), -1);
+	if (word & FLOW_NAT)
+		flow_back_free(index);
+}
+
+/* Lets others see a claimed entry. */
+static __always_inline void flow_publish(struct flow_ref *r)
+{
+	__sync_lock_test_and_set(&r->flow->tag, r->tag);
+}
+
+/* Lets go of a claimed entry: nobody's. */
+static __always_inline void flow_drop(struct flow_ref *r)
+{
+	__u64 word = __sync_lock_test_and_set(&r->flow->word, 0);
+
+	flow_forget(word, r->index);
+	__sync_lock_test_and_set(&r->flow->tag, 0);
+	r->flow = NULL;
+}
+
+enum flow_claimed {
+	FLOW_CLAIMED, /* r->flow is ours to fill, until flow_publish */
+	FLOW_BUSY,    /* another CPU opens this very flow */
+	FLOW_FULL,    /* the set is full of flows that must not go */
+	FLOW_FOUND,   /* another CPU has opened it */
+};
+
+/* Where r->tag is to go: where it is already, though void by now, or else in
+ * place of what may go. FLOW_WAYS: nowhere.
  */
-static __always_inline void flow_touch(struct flow *fl, const struct packet *p, __u32 now,
+static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now)
+{
+	__u64 best;
+
+	if (r->flow)
+		return r->index % FLOW_WAYS;
+	best = flow_victim(r, now);
+	return best >= FLOW_KEPT * FLOW_WAYS ? FLOW_WAYS : best % FLOW_WAYS;
+}
+
+/* Takes an entry for r->tag. Of several CPUs that do so for one tag at most one
+ * succeeds: each has made its own claim visible before it looks for others'.
+ */
+static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
+{
+	__u32 way = flow_place(r, now), seen = 0;
+	struct flow *flow;
+	__u64 was;
+
+	if (way >= FLOW_WAYS)
+		return FLOW_FULL;
+	flow = &r->set->way[way];
+	was = *(volatile __u64 *)&flow->tag;
+	if (was & FLOW_PENDING || (was == r->tag) != !!r->flow ||
+	    __sync_val_compare_and_swap(&flow->tag, was, r->tag | FLOW_PENDING) != was)
+		return FLOW_BUSY;
+	if (r->flow && *(volatile __u64 *)&flow->word != r->word) {
+		flow_publish(r); /* another CPU has just made it anew */
+		return FLOW_BUSY;
+	}
+	r->flow = flow;
+	r->index = r->first + way;
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_WAYS; i++)
+		seen += (*(volatile __u64 *)&r->set->way[i].tag & ~FLOW_PENDING) == r->tag;
+	if (seen == 1)
+		return FLOW_CLAIMED;
+	flow_drop(r);
+	return FLOW_BUSY;
+}
+
+/* Gives a claimed entry its word; what was there before is no more. */
+static __always_inline void flow_fill(struct flow_ref *r, __u64 word)
+{
+	__u64 was = __sync_lock_test_and_set(&r->flow->word, word);
+
+	r->word = word;
+	flow_forget(was, r->index);
+	if (FLOW_COUNTED >> flow_state(word) & 1)
+		connections_add(flow_server(word), 1);
+}
+
+/* The state after this packet. answers: it is the server's; two_way: we would
+ * see those.
+ */
+static __always_inline __u32 flow_next(__u32 state, const struct packet *p, bool answers,
 				       bool two_way)
 {
-	__u8 state = flow_next(fl, p);
-	__u32 expires = now + flow_life(state);
+	if (p->t.proto == IPPROTO_UDP)
+		return answers || !two_way ? FLOW_UDP : state;
+	if (p->flags & TCP_RESETS)
+		return FLOW_CLOSED;
+	if (p->flags & TCP_FINISHES && state != FLOW_CLOSED)
+		return FLOW_FINISHING;
+	if (state == FLOW_OPENING && !answers && p->flags & TCP_CONTINUES)
+		return FLOW_ESTABLISHED;
+	return state;
+}
 
-	if (fl->state != state) {
-		fl->state = state;
-		if (two_way && state != FLOW_ESTABLISHED)
-			flow_set_other(fl, state, expires);
-	}
-	if (fl->expires != expires)
-		fl->expires = expires;
+/* Notes that a packet of the flow went by. A word that another CPU changes
+ * meanwhile stays as that one has it.
+ */
+static __always_inline void flow_touch(struct flow_ref *r, const struct packet *p, __u32 now,
+				       bool answers, bool two_way)
+{
+	__u32 was = flow_state(r->word), state = flow_next(was, p, answers, two_way);
+	__u32 expires = now + flow_lives[state & 15];
+	__u64 word;
+
+	if (state == was && expires - flow_expires(r->word) < FLOW_RENEW)
+		return;
+	word = (r->word & 0x0fffffff) | (__u64)state << FLOW_STATE_SHIFT |
+	       (__u64)expires << FLOW_EXPIRES_SHIFT;
+	if (__sync_val_compare_and_swap(&r->flow->word, r->word, word) == r->word)
+		r->word = word;
 }
 
 #endif

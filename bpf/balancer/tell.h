@@ -121,7 +121,7 @@ static __always_inline int tell_plan(struct xdp_md *ctx, const struct packet *p,
 		return drop_way(ctx, t->way);
 	if (t->bytes && !way_fits(t->way, ch, p->len + t->bytes) && p->t.proto == IPPROTO_UDP)
 		t->bytes = 0;
-	return way_fits(t->way, ch, p->len + t->bytes) ? 0 : TO_RARE;
+	return way_fits(t->way, ch, p->len + t->bytes) ? 0 : TO_RARE_TOO_BIG;
 }
 
 #endif

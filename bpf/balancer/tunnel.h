@@ -151,7 +151,7 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, const struct packet *p,
 	bool ok;
 
 	if (unlikely(!way_fits(way, ch, p->len + o.bytes)))
-		return TO_RARE;
+		return TO_RARE_TOO_BIG;
 	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
 		return drop(ctx, DROP_NO_SOURCE);
 	if (gue) {

@@ -108,6 +108,7 @@ enum tcp_flags {
 	TCP_OPENS = 1,	   /* SYN without ACK, INIT: a new connection */
 	TCP_FINISHES = 2,  /* FIN or RST, ABORT or SHUTDOWN COMPLETE: the connection ends */
 	TCP_CONTINUES = 4, /* ACK without SYN, any other chunk: both sides have spoken */
+	TCP_RESETS = 8,	   /* RST, ABORT or SHUTDOWN COMPLETE: at once */
 };
 
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
@@ -119,7 +120,7 @@ static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 	__u8 syn = bits >> 1, ack = bits >> 4;
 
 	return (syn & ~ack & 1) * TCP_OPENS | ((bits | bits >> 2) & 1) * TCP_FINISHES |
-	       (ack & ~syn & 1) * TCP_CONTINUES;
+	       (ack & ~syn & 1) * TCP_CONTINUES | (bits >> 2 & 1) * TCP_RESETS;
 }
 
 /* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
@@ -134,7 +135,7 @@ static __always_inline __u8 sctp_flags_of(__u8 chunk_type)
 		return 0;
 	case SCTP_ABORT:
 	case SCTP_SHUTDOWN_COMPLETE:
-		return TCP_FINISHES;
+		return TCP_FINISHES | TCP_RESETS;
 	}
 	return TCP_CONTINUES;
 }

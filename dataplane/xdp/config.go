@@ -43,8 +43,7 @@ var DefaultPorts = PortRange{1024, 32767}
 //
 // Kernel memory, about: 100 bytes a frontend held, and as much a VIP; 8 bytes a slot of each ring
 // (131 KB for 16381); 40 bytes a backend and 64 more a CPU, whether used or
-// not; 170 bytes a flow, whether used or not, for the fullnat method (two
-// entries a connection) and the rr scheduler. The defaults come to 23 MB and
+// not; 96 bytes a flow, whether used or not. The defaults come to 23 MB and
 // 1.2 MB a CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, servers'

@@ -1,15 +1,14 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/schedule"
@@ -76,36 +75,32 @@ func TestFullNATRefusesMartians(t *testing.T) {
 	}
 }
 
-// flowEntry reads one direction's entry.
-func flowEntry(t *testing.T, d *DataPlane, src, dst string, protocol service.Protocol) (key balancerTuple, fl balancerFlow) {
+// flowEntry finds a flow's entry.
+func flowEntry(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) (entry *uint64, w flowWord) {
 	t.Helper()
-	s, e := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
-	key = balancerTuple{
-		Src: toAddr(s.Addr()), Dst: toAddr(e.Addr()), Sport: netorder.Port(s.Port()), Dport: netorder.Port(e.Port()), Proto: uint8(protocol),
+	c, v := netip.MustParseAddrPort(client), netip.MustParseAddrPort(vip)
+	for i := range d.flows.sets {
+		for j := range d.flows.sets[i].Way {
+			e, data := &d.flows.sets[i].Way[j], d.flows.data[i*flowWays+j]
+			if e.Tag != 0 && flowWord(e.Word).isFlow() && data.Client == toAddr(c.Addr()) && data.Vip == toAddr(v.Addr()) &&
+				data.ClientPort == netorder.Port(c.Port()) && data.VipPort == netorder.Port(v.Port()) && data.Egress>>24 == uint32(protocol) {
+				return &e.Word, flowWord(atomic.LoadUint64(&e.Word))
+			}
+		}
 	}
-	if err := d.kernel.Flows.Lookup(key, &fl); err != nil {
-		t.Fatalf("flow %s to %s: %v", src, dst, err)
-	}
-	return key, fl
+	t.Fatalf("no flow of %s to %s", client, vip)
+	return nil, 0
 }
 
 // expire makes an entry old.
-func expire(t *testing.T, d *DataPlane, src, dst string, protocol service.Protocol) {
+func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Protocol) {
 	t.Helper()
-	key, fl := flowEntry(t, d, src, dst, protocol)
-	fl.Expires = bootSeconds(t)
-	must(t, d.kernel.Flows.Put(key, fl))
-}
-
-func bootSeconds(t *testing.T) uint32 {
-	t.Helper()
-	var ts unix.Timespec
-	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts))
-	return uint32(ts.Sec)
+	entry, w := flowEntry(t, d, client, vip, protocol)
+	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
 }
 
 // Two flows whose hashes fall on one port get two; where all are taken the
-// next flow is refused, until one has expired in both directions.
+// next flow is refused, until one has expired.
 func TestFullNATPorts(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -125,77 +120,72 @@ func TestFullNATPorts(t *testing.T) {
 	row{name: "second", in: ins[1], verdict: redirect, out: to(20001)}.check(t, n, d)
 	row{name: "third", in: ins[2], verdict: drop, drop: "no-port"}.check(t, n, d)
 
-	expire(t, d, servers[false], "172.16.0.2:20000", service.TCP)
-	row{name: "expired in one direction only", in: ins[2], verdict: drop, drop: "no-port"}.check(t, n, d)
 	expire(t, d, ins[0].src, vips[false], service.TCP)
-	row{name: "expired in both", in: ins[2], verdict: redirect, out: to(20000)}.check(t, n, d)
-	row{name: "its first owner is back", in: ins[0], verdict: drop, drop: "no-port"}.check(t, n, d)
+	row{name: "the first has expired", in: ins[2], verdict: redirect, out: to(20000)}.check(t, n, d)
+	row{name: "it is back", in: ins[0], verdict: drop, drop: "no-port"}.check(t, n, d)
 	row{name: "the second is still there", in: ins[1], verdict: redirect, out: to(20001)}.check(t, n, d)
 	answer := packet{src: servers[false], dst: "172.16.0.2:20000", flags: "SA"}
 	row{name: "answers go to the new owner", in: answer, verdict: redirect, out: func(p *packet) {
 		p.src, p.dst = vips[false], ins[2].src
 		sent(p)
 	}}.check(t, n, d)
+	// To another server the same ports are free.
+	upsert(t, d, frontend(service.FullNAT, "10.1.1.1:81", service.TCP, "172.16.5.2:8080"))
+	other := ins[0]
+	other.dst = "10.1.1.1:81"
+	port := portOf(c, other)
+	row{name: "another server", in: other, verdict: redirect, out: forth(owns[false], port, "172.16.5.2:8080")}.check(t, n, d)
 }
 
-// An entry that was evicted is made again, on the same port.
-func TestFullNATEviction(t *testing.T) {
-	n := newNet(t)
-	c := config()
-	d := n.open(t, c)
-	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
-	in := packet{src: clients[false], dst: vips[false]}
-	port := portOf(c, in)
-	to := forth(owns[false], port, servers[false])
-	row{name: "opens", in: in, verdict: redirect, out: to}.check(t, n, d)
-	key, _ := flowEntry(t, d, in.src, in.dst, service.TCP)
-	must(t, d.kernel.Flows.Delete(key))
-	row{name: "forth was evicted", in: in, verdict: redirect, out: to}.check(t, n, d)
-	row{name: "goes on", in: in, verdict: redirect, out: to}.check(t, n, d)
-}
-
-// How long an entry lives follows the connection, in both directions.
+// How long an entry lives follows the connection, seen from both sides.
 func TestFullNATLives(t *testing.T) {
 	n := newNet(t)
 	c := config()
 	d := n.open(t, c)
 	both(t, d, frontend(service.FullNAT, vips[false], 0, servers[false]))
 	in := packet{src: clients[false], dst: vips[false]}
-	own := fmt.Sprintf("172.16.0.2:%d", portOf(c, in))
-	back := packet{src: servers[false], dst: own}
+	back := packet{src: servers[false], dst: fmt.Sprintf("172.16.0.2:%d", portOf(c, in))}
 	for _, step := range []struct {
-		from        *packet
-		flags       string
-		forth, back uint32 // seconds
+		from  *packet
+		flags string
+		state balancerFlowState
+		lives time.Duration
 	}{
-		{&in, "S", 60, 60},
-		{&back, "SA", 60, 60},
-		{&in, "A", 7200, 60},
-		{&back, "A", 7200, 7200},
-		{&back, "FA", 60, 60},
-		{&in, "A", 60, 60},
-		{&in, "S", 60, 60}, // the port is used anew
-		{&in, "A", 7200, 60},
-		{&back, "PA", 7200, 7200},
-		{&in, "R", 60, 60},
+		{&in, "S", balancerFlowStateFLOW_OPENING, time.Minute},
+		{&back, "SA", balancerFlowStateFLOW_OPENING, time.Minute},
+		{&in, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
+		{&back, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
+		{&back, "FA", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
+		{&in, "A", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
+		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
-		p := *step.from
-		p.flags = step.flags
-		n.run(t, d, p.bytes(t))
-		for _, e := range []struct {
-			src, dst string
-			want     uint32
-		}{{in.src, in.dst, step.forth}, {back.src, back.dst, step.back}} {
-			_, fl := flowEntry(t, d, e.src, e.dst, service.TCP)
-			if left := fl.Expires - bootSeconds(t); left > e.want || left+30 < e.want {
-				t.Errorf("after %s from %s: %s lives %d s more, want %d", step.flags, p.src, e.src, left, e.want)
-			}
-		}
+		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
 	}
-	in.udp = true
-	n.run(t, d, in.bytes(t))
-	if _, fl := flowEntry(t, d, in.src, in.dst, service.UDP); fl.Expires-bootSeconds(t) > 300 || fl.Expires-bootSeconds(t) < 270 {
-		t.Errorf("a UDP flow lives %d s more", fl.Expires-bootSeconds(t))
+	// The client's port is used anew: another flow, with a port of its own.
+	in.flags = "S"
+	_, out := n.run(t, d, in.bytes(t))
+	tcp := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
+	back.dst = fmt.Sprintf("172.16.0.2:%d", tcp.SrcPort)
+	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_OPENING, time.Minute)
+	checkLife(t, n, d, in, "A", in, service.TCP, balancerFlowStateFLOW_ESTABLISHED, 15*time.Minute)
+	in.udp, back.udp = true, true
+	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
+	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
+	back.dst = fmt.Sprintf("172.16.0.2:%d", portOf(c, in))
+	checkLife(t, n, d, back, "", in, service.UDP, balancerFlowStateFLOW_UDP, 5*time.Minute)
+}
+
+// checkLife sends a packet and looks at its flow, whose client's side is in.
+func checkLife(t *testing.T, n *testNet, d *DataPlane, p packet, flags string, in packet, protocol service.Protocol, state balancerFlowState, lives time.Duration) {
+	t.Helper()
+	p.flags = flags
+	if v, _ := n.run(t, d, p.bytes(t)); v != redirect {
+		t.Fatalf("%s from %s: %v", flags, p.src, v)
+	}
+	_, w := flowEntry(t, d, in.src, in.dst, protocol)
+	left := time.Duration(w.expires()-flowNow()) << flowTickShift
+	if w.state() != uint32(state) || left > lives+2*time.Second || left < lives-30*time.Second {
+		t.Errorf("after %s from %s: state %d for %s more, want %d for %s", flags, p.src, w.state(), left, state, lives)
 	}
 }
 
@@ -240,7 +230,8 @@ func TestFullNATAfterRoundRobin(t *testing.T) {
 	row{name: "again", in: in, verdict: redirect, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
 }
 
-// More flows than the table holds: the oldest give way, no packet is lost.
+// More flows than the table holds: those that are only opening give way, and no
+// packet is lost.
 func TestFlowTableOverflows(t *testing.T) {
 	n := newNet(t)
 	c := config()
@@ -253,15 +244,9 @@ func TestFlowTableOverflows(t *testing.T) {
 			t.Fatalf("flow %d: %v, %v", i, v, d.Describe().Drops)
 		}
 	}
-	count, key, fl := 0, balancerTuple{}, balancerFlow{}
-	entries := d.kernel.Flows.Iterate()
-	for entries.Next(&key, &fl) {
-		count++
-	}
-	if err := entries.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		t.Fatal(err)
-	}
-	if count > c.MaxFlows {
-		t.Errorf("%d entries in a table of %d", count, c.MaxFlows)
+	all, err := d.Flows()
+	must(t, err)
+	if len(all) > c.MaxFlows || len(all) < c.MaxFlows/2 {
+		t.Errorf("%d entries in a table of %d", len(all), c.MaxFlows)
 	}
 }

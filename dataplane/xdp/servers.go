@@ -29,7 +29,8 @@ type server struct {
 	id       uint32
 	key      serverKey
 	maxConns uint32
-	members  int // frontends that have it
+	drains   bool // takes no new flows, though its clients have affinity to it
+	members  int  // frontends that have it
 }
 
 // serverTable is the servers map as this process knows it.
@@ -115,7 +116,15 @@ func (t *serverTable) entry(s *server, used uint8) balancerServer {
 	return balancerServer{
 		Addr: toAddr(s.key.addr.Addr()), Port: netorder.Port(s.key.addr.Port()),
 		Frontend: s.key.owner, Generation: t.generations[s.id], Used: used, MaxConns: s.maxConns,
+		Drains: oneIf(s.drains),
 	}
+}
+
+func oneIf(is bool) uint8 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // endServer makes a number nobody's. The address stays for packets that are on
@@ -141,7 +150,7 @@ func (d *DataPlane) readServers() (serverTable, error) {
 			continue
 		}
 		addr := netip.AddrPortFrom(fromAddr(v.Addr), netorder.Port(v.Port))
-		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns}
+		s := &server{id: uint32(id), key: serverKey{addr, v.Frontend}, maxConns: v.MaxConns, drains: v.Drains != 0}
 		t.byID[s.id] = s
 	}
 	return t, nil

@@ -117,9 +117,15 @@ func (d *DataPlane) removeVIP(addr netip.Addr) error {
 	return nil
 }
 
+// maxRanges is RANGES_MAX in bpf/balancer/frontend.h.
+const maxRanges = 1024
+
 func (d *DataPlane) takeRanges(n uint32) (extent, error) {
 	if n == 0 {
 		return extent{}, nil
+	}
+	if n > maxRanges {
+		return extent{}, fmt.Errorf("the VIP has %d port ranges already, and no packet is looked for in more", maxRanges)
 	}
 	if e, ok := d.ranges.take(n); ok {
 		return e, nil

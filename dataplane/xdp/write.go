@@ -124,12 +124,13 @@ type change struct {
 	after  *held
 	// inPlace says that the new ring is written over the old one.
 	inPlace bool
-	words   []uint64 // the new ring
+	words   []uint64           // the new ring
+	asked   dataplane.Frontend // for the guard
 }
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}}
+	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}, asked: f}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
@@ -177,7 +178,7 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 		m := memberOf(b, s)
 		if old := known.find(addr); c.before == nil {
 			m.held = true // of a frontend that nobody knows yet
-			s.maxConns = m.maxConns
+			s.maxConns, s.drains = m.maxConns, m.drains()
 		} else if old != nil {
 			m.held = old.held && old.id == m.id && old.weight == m.weight && old.maxConns == m.maxConns && old.since == m.since
 		}
@@ -253,6 +254,11 @@ func (d *DataPlane) write(c *change) error {
 			return err
 		}
 	}
+	if !isGuarded(c.before) {
+		if err := d.writeGuard(v.Id, c.asked); err != nil {
+			return err
+		}
+	}
 	if err := d.writeFresh(); err != nil {
 		return err
 	}
@@ -272,6 +278,7 @@ func (d *DataPlane) write(c *change) error {
 	if !c.inPlace {
 		d.ringMemory.write(placeOf(v), c.words)
 	}
+	d.admitNAT(c.after)
 	return nil
 }
 
@@ -313,6 +320,11 @@ func (d *DataPlane) settle(c *change) error {
 	if c.before == nil {
 		return nil
 	}
+	if isGuarded(c.before) {
+		if err := d.writeGuard(c.after.value.Id, c.asked); err != nil {
+			return err
+		}
+	}
 	var changed []member
 	for i := range c.after.members {
 		m := &c.after.members[i]
@@ -321,8 +333,8 @@ func (d *DataPlane) settle(c *change) error {
 		}
 		m.held = true
 		changed = append(changed, *m)
-		if m.key.owner != 0 && m.server.maxConns != m.maxConns {
-			m.server.maxConns = m.maxConns
+		if m.key.owner != 0 && (m.server.maxConns != m.maxConns || m.server.drains != m.drains()) {
+			m.server.maxConns, m.server.drains = m.maxConns, m.drains()
 			if err := d.writeServer(m.server); err != nil {
 				return err
 			}
@@ -410,6 +422,11 @@ func (d *DataPlane) remove(h *held) error {
 	d.releaseRing(h)
 	if err := d.countNAT(h, -1); err != nil {
 		return err
+	}
+	if isGuarded(h) {
+		if err := d.clearGuard(h.value.Id); err != nil {
+			return err
+		}
 	}
 	d.ids.giveBack(h.value.Id)
 	return d.releaseMembers(h, nil)

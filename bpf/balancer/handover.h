@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Handover: flows of a balancer that drains stay with it. A packet of a flow
+ * that nobody here knows goes to the draining balancers, one after the other,
+ * by IP in IP from our own address to theirs; who knows the flow serves it, and
+ * the last to have it is who asked, where it then is a new flow.
+ *
+ *   B, unknown -> [D2, B] D1, unknown -> [B] D2, unknown -> [B] B: new
+ *
+ * The list is the Fairlead option (option.h) of the outer header, its ports
+ * zero: whom to ask next. B stays in it, so that B knows the packet again. D
+ * takes only what is to one of its own frontends that remember flows.
+ */
+#ifndef FAIRLEAD_BALANCER_HANDOVER_H
+#define FAIRLEAD_BALANCER_HANDOVER_H
+
+#include "frontend.h"
+#include "stateful.h"
+#include "watch.h"
+
+/* The asker is the last of a list. */
+#define HANDOVER_PEERS (CHAIN_MAX - 1)
+
+/* The draining balancers' own addresses, of one family. */
+struct handover_peers {
+	__u32 n;
+	struct addr who[HANDOVER_PEERS];
+};
+
+/* IPv4, IPv6. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct handover_peers);
+} handover_peers SEC(".maps");
+
+/* A packet on its way through the program handover. */
+struct handover {
+	struct packet p;
+	struct server to; /* who is asked next */
+	struct server_cpu way;
+	struct chain list; /* who after that */
+	struct addr next[CHAIN_MAX];
+	__u32 n;     /* in next */
+	__u32 inner; /* where the packet begins in the frame, and what it is */
+	__u16 ethertype;
+	bool outer6;
+	bool last;
+	__u8 header[sizeof(struct ipv6hdr)];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct handover));
+} handover_scratch SEC(".maps");
+
+static __always_inline struct frontend *handover_frontend(const struct packet *p)
+{
+	struct frontend *f = frontend_lookup(&p->t.dst, p->t.dport, p->t.proto);
+
+	return f ? f : frontend_wide(p);
+}
+
+static __always_inline bool handover_is_own(const struct addr *a)
+{
+	return addr_equal(a, &set.own4) || addr_equal(a, &set.own6);
+}
+
+/* Writes the list behind the first as the option has it. */
+static __always_inline void handover_list(struct handover *h)
+{
+	struct chain *c = &h->list;
+	__u64 sum = 0;
+
+	__builtin_memset(c, 0, sizeof(*c));
+	c->v6 = h->outer6;
+	for (__u32 i = 0; i < CHAIN_MAX; i++) {
+		__u32 from = h->n > 1 ? i + 1 : i;
+		const struct addr *a;
+
+		if (from >= h->n || from >= CHAIN_MAX)
+			break;
+		a = &h->next[from];
+		if (h->outer6) {
+			__builtin_memcpy(c->bytes + i * ENDPOINT6_SIZE, a, sizeof(*a));
+		} else {
+			__builtin_memcpy(c->bytes + i * ENDPOINT4_SIZE, &a->word[3], 4);
+			sum += a->word[3];
+		}
+		c->n = i + 1;
+	}
+	c->sum = csum_fold(sum);
+}
+
+/* Sends the packet, which is whole and alone in the frame, to the first of next. */
+static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool v6)
+{
+	struct choice ch = {.server = &h->to, .cpu = &h->way, .chain = &h->list};
+	enum way way;
+	int verdict;
+
+	h->to.addr = h->next[0];
+	handover_list(h);
+	way = way_ask(ctx, &h->to, &h->way);
+	if (way_leads_nowhere(way))
+		return drop_way(ctx, way);
+	ch.hash = flow_hash(&h->p.t);
+	if (h->outer6)
+		verdict = tunnel_on(ctx, &h->p, &ch, way, false, v6, true);
+	else
+		verdict = tunnel_on(ctx, &h->p, &ch, way, false, v6, false);
+	return verdict == TO_RARE ? drop(ctx, DROP_TOO_BIG) : verdict;
+}
+
+/* Reads the packet that the frame begins with. */
+static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h, bool *v6)
+{
+	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr);
+	struct ethhdr *eth;
+	struct cursor c;
+
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	eth = parse_eth(&c);
+	if (!eth)
+		return false;
+	*v6 = eth->h_proto == bpf_htons(ETH_P_IPV6);
+	if (*v6)
+		return parse_packet_v6(&c, &h->p, left);
+	return eth->h_proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &h->p, left);
+}
+
+/* A packet of ours, of a flow that we do not know. */
+static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool v6)
+{
+	struct handover_peers *peers;
+	__u32 family = 0, n = 0;
+
+	if (addr_is_zero(&set.own4))
+		family = 1;
+	peers = bpf_map_lookup_elem(&handover_peers, &family);
+	if (peers && !peers->n) {
+		family ^= 1;
+		peers = bpf_map_lookup_elem(&handover_peers, &family);
+	}
+	if (!peers || !peers->n)
+		return drop(ctx, DROP_NO_BACKEND);
+	h->outer6 = family;
+	while (n < HANDOVER_PEERS && n < peers->n) {
+		h->next[n] = peers->who[n];
+		n++;
+	}
+	h->next[n] = family ? set.own6 : set.own4;
+	h->n = n + 1;
+	return handover_send(ctx, h, v6);
+}
+
+/* Reads the list of an outer IPv4 header; false: it is none. */
+static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover *h)
+{
+	struct iphdr *ip = (struct iphdr *)h->header;
+	const __u32 at = sizeof(struct ethhdr) + sizeof(*ip);
+	struct addr dst;
+	__u8 head[OPTION4_HEAD];
+
+	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), ip, sizeof(*ip)) ||
+	    bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
+		return false;
+	addr_from_v4(&dst, ip->daddr);
+	if (ip->ihl < 7 || head[0] != OPTION4_TYPE || !handover_is_own(&dst))
+		return false;
+	h->n = endpoints_in(head[1] - OPTION4_HEAD, false);
+	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, false) != ip->ihl * 4 - sizeof(*ip))
+		return false;
+	for (__u32 i = 0; i < CHAIN_MAX; i++) {
+		__u32 from = at + OPTION4_HEAD + i * ENDPOINT4_SIZE;
+		__be32 v4 = 0;
+
+		if (i < h->n && bpf_xdp_load_bytes(ctx, from, &v4, sizeof(v4)))
+			return false;
+		addr_from_v4(&h->next[i], v4);
+	}
+	h->outer6 = false;
+	h->inner = sizeof(struct ethhdr) + ip->ihl * 4;
+	h->ethertype = ip->protocol == IPPROTO_IPIP   ? bpf_htons(ETH_P_IP)
+		       : ip->protocol == IPPROTO_IPV6 ? bpf_htons(ETH_P_IPV6)
+						      : 0;
+	return h->ethertype;
+}
+
+static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover *h)
+{
+	struct ipv6hdr *ip = (struct ipv6hdr *)h->header;
+	const __u32 at = sizeof(struct ethhdr) + sizeof(*ip);
+	struct addr dst;
+	__u8 head[OPTION6_HEAD];
+
+	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), ip, sizeof(*ip)) ||
+	    bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
+		return false;
+	addr_from_v6(&dst, &ip->daddr);
+	if (ip->nexthdr != IPPROTO_DSTOPTS || head[2] != OPTION6_TYPE || !handover_is_own(&dst))
+		return false;
+	h->n = endpoints_in(head[3], true);
+	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, true) != (head[1] + 1u) * 8)
+		return false;
+	for (__u32 i = 0; i < CHAIN_MAX; i++) {
+		__u32 from = at + OPTION6_HEAD + i * ENDPOINT6_SIZE;
+
+		if (i < h->n && bpf_xdp_load_bytes(ctx, from, &h->next[i], sizeof(h->next[i])))
+			return false;
+	}
+	h->outer6 = true;
+	h->inner = at + (head[1] + 1u) * 8;
+	h->ethertype = head[0] == IPPROTO_IPIP	 ? bpf_htons(ETH_P_IP)
+		       : head[0] == IPPROTO_IPV6 ? bpf_htons(ETH_P_IPV6)
+						 : 0;
+	return h->ethertype;
+}
+
+/* The frontend of the packet within, if it is one of ours that remembers flows:
+ * looked at before anything is taken away.
+ */
+static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
+{
+	__be16 ports[2];
+	struct frontend *f;
+
+	__builtin_memset(&h->p, 0, sizeof(h->p));
+	if (h->ethertype == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = (struct iphdr *)h->header;
+
+		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)) || ip->ihl != 5 ||
+		    ipv4_is_fragment(ip) ||
+		    bpf_xdp_load_bytes(ctx, h->inner + sizeof(*ip), ports, sizeof(ports)))
+			return false;
+		addr_from_v4(&h->p.t.dst, ip->daddr);
+		h->p.t.proto = ip->protocol;
+	} else {
+		struct ipv6hdr *ip = (struct ipv6hdr *)h->header;
+
+		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)) ||
+		    bpf_xdp_load_bytes(ctx, h->inner + sizeof(*ip), ports, sizeof(ports)))
+			return false;
+		addr_from_v6(&h->p.t.dst, &ip->daddr);
+		h->p.t.proto = ip->nexthdr;
+	}
+	h->p.t.dport = ports[1];
+	f = handover_frontend(&h->p);
+	return f && f->flags & FRONTEND_STATEFUL;
+}
+
+/* Takes the outer header away. */
+static __always_inline bool handover_unwrap(struct xdp_md *ctx, struct handover *h)
+{
+	struct ethhdr eth;
+
+	if (bpf_xdp_load_bytes(ctx, 0, &eth, sizeof(eth)))
+		return false;
+	eth.h_proto = h->ethertype;
+	return !bpf_xdp_adjust_head(ctx, h->inner - sizeof(eth)) &&
+	       !bpf_xdp_store_bytes(ctx, 0, &eth, sizeof(eth));
+}
+
+/* A packet that was handed to us. */
+static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool outer6)
+{
+	struct frontend *f;
+	int verdict;
+	bool v6;
+
+	if (outer6 ? !handover_read_v6(ctx, h) : !handover_read_v4(ctx, h))
+		return XDP_PASS;
+	if (!handover_is_ours(ctx, h))
+		return XDP_PASS;
+	h->last = h->n == 1 && handover_is_own(&h->next[0]);
+	if (!handover_unwrap(ctx, h))
+		return drop(ctx, DROP_NO_ROOM);
+	if (!handover_parse(ctx, h, &v6) || h->p.malformed)
+		return drop(ctx, DROP_MALFORMED);
+	f = handover_frontend(&h->p);
+	if (!f || h->p.ttl <= 1)
+		return drop(ctx, DROP_TTL_EXPIRED);
+	h->p.flags |= h->last ? PACKET_LAST : PACKET_ASK;
+	verdict = v6 ? stateful_v6(ctx, &h->p, f) : stateful_v4(ctx, &h->p, f);
+	return verdict == STATEFUL_ASK ? handover_send(ctx, h, v6) : verdict;
+}
+
+/* Reached from the balancer with a packet that has no flow here, and from the
+ * program rare with one to our own address.
+ */
+static __always_inline int handover_frame(struct xdp_md *ctx)
+{
+	struct handover *h;
+	__u32 zero = 0;
+	int verdict;
+	bool v6;
+
+	h = bpf_map_lookup_elem(&handover_scratch, &zero);
+	if (!h)
+		return XDP_PASS;
+	if (handover_parse(ctx, h, &v6))
+		return handover_out(ctx, h, v6);
+	verdict = v6 ? handover_in(ctx, h, true) : handover_in(ctx, h, false);
+	return verdict;
+}
+
+SEC("xdp.frags")
+int handover(struct xdp_md *ctx)
+{
+	int verdict = handover_frame(ctx);
+
+	if (verdict == TO_RARE) {
+		note(NOTE_ELSEWHERE, STEP_RARE, 0);
+		bpf_tail_call(ctx, &steps, STEP_RARE);
+		verdict = XDP_PASS;
+	}
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* nat and fullnat: the server's answers come back through us. nat changes the
+ * destination alone, and the servers' gateway is the balancer; with fullnat the
+ * server sees our own address and a port that stands for the client.
+ *
+ * A flow is one entry of the flow table. What its answers look like is found
+ * through flow_back: a hash of the answer's tuple leads to the entry's index.
+ * No two flows have answers alike: fullnat tries ports until one is nobody's.
+ */
+#ifndef FAIRLEAD_BALANCER_NAT_H
+#define FAIRLEAD_BALANCER_NAT_H
+
+#include "choose.h"
+#include "flow.h"
+#include "hash.h"
+#include "leave.h"
+#include "rewrite.h"
+
+/* How many ports are tried before a flow is refused. */
+#define NAT_PORT_TRIES 64
+
+/* How many lines of flow_back there are, a power of two. */
+const volatile __u32 flow_back_lines = 2;
+
+/* The addresses of servers of frontends with the method nat: one bit for each
+ * value of the last bits of addr_hash. Where it is clear a packet is no answer.
+ */
+#define NAT_BITS_WORDS 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NAT_BITS_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} nat_bits SEC(".maps");
+
+static __always_inline bool may_be_nat_server(const struct addr *a)
+{
+	__u32 hash = addr_hash(a), word = hash >> 6 & (NAT_BITS_WORDS - 1);
+	__u64 *bits = bpf_map_lookup_elem(&nat_bits, &word);
+
+	return bits && *bits >> (hash & 63) & 1;
+}
+
+/* Addresses that no client has, but that a router of ours would let pass once
+ * they are replaced (RFC 1812, 5.3.7).
+ */
+static __always_inline bool is_martian(const struct addr *a, bool v6)
+{
+	if (v6) {
+		__u8 first = bpf_ntohl(a->word[0]) >> 24;
+		bool low = !a->word[0] && !a->word[1] && !a->word[2];
+
+		return first == 0xff || (low && bpf_ntohl(a->word[3]) <= 1);
+	}
+	__u8 first = bpf_ntohl(a->word[3]) >> 24;
+
+	return first == 0 || first == 127 || first >= 224;
+}
+
+static __always_inline bool is_nat(const struct frontend *f)
+{
+	return f->method == METHOD_NAT || f->method == METHOD_FULLNAT;
+}
+
+/* Servers of a range have no port of their own. */
+static __always_inline __be16 nat_server_port(const struct server *s, __be16 addressed)
+{
+	return s->port ? s->port : addressed;
+}
+
+/* Whether a place in flow_back is that of a flow which lives. */
+__noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
+{
+	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
+	struct flow_data *data = flow_data_at(index);
+	struct flow_set *flow = bpf_map_lookup_elem(&flows, &set);
+
+	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
+		return false;
+	return !flow_expired(flow->way[index % FLOW_WAYS].word, now);
+}
+
+/* How many flows that live have such answers in a line. Places of others with
+ * the like are freed, so that they do not hide them.
+ */
+__noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
+{
+	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	__u32 same = 0;
+
+	if (!back)
+		return 0;
+	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
+		__u64 was = *(volatile __u64 *)&back->way[i];
+
+		if (!was || was >> 32 != check)
+			continue;
+		if (nat_place_is_held(was, line * FLOW_BACK_WAYS + i, now))
+			same++;
+		else
+			__sync_val_compare_and_swap(&back->way[i], was, 0);
+	}
+	return same;
+}
+
+/* A place of a line that can be had: a free one, or one of a flow that is over;
+ * FLOW_BACK_WAYS: none.
+ */
+__noinline __u32 nat_free_place(__u32 line, __u32 now)
+{
+	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+
+	if (!back)
+		return FLOW_BACK_WAYS;
+	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
+		if (!*(volatile __u64 *)&back->way[i])
+			return i;
+	for (__u32 i = 0; i < FLOW_BACK_WAYS; i++)
+		if (!nat_place_is_held(back->way[i], line * FLOW_BACK_WAYS + i, now))
+			return i;
+	return FLOW_BACK_WAYS;
+}
+
+/* Takes a place in a line for the flow with that index, unless another flow has
+ * such answers. The flow says whose the place is before others can see it; of
+ * two CPUs with answers alike at most one succeeds, as with flow_claim.
+ */
+__noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
+{
+	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	__u64 value = (__u64)check << 32 | (index + 1), was;
+	struct flow_data *data = flow_data_at(index);
+	__u32 free;
+
+	if (!back || !data || nat_same(line, check, now) || nat_same(line ^ 1, check, now))
+		return false;
+	free = nat_free_place(line, now);
+	if (free >= FLOW_BACK_WAYS)
+		return false;
+	was = *(volatile __u64 *)&back->way[free];
+	data->back = line * FLOW_BACK_WAYS + free + 1;
+	if (__sync_val_compare_and_swap(&back->way[free], was, value) != was)
+		return false;
+	if (nat_same(line, check, now) + nat_same(line ^ 1, check, now) == 1)
+		return true;
+	__sync_val_compare_and_swap(&back->way[free], value, 0);
+	return false;
+}
+
+/* What is at work on this CPU, and too large for the stack. */
+struct nat_scratch {
+	struct tuple answer; /* of the flow that is opened; fullnat searches its dport */
+	struct tuple to;     /* what the packet becomes */
+	struct departure d;
+	__u32 index; /* of the flow that is opened */
+	__u32 now;
+	__u32 start; /* the first port to try */
+	__u32 v6;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct nat_scratch));
+} nat_scratch SEC(".maps");
+
+static __always_inline struct nat_scratch *nat_scratch_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&nat_scratch, &zero);
+}
+
+/* Takes a place for the answer, in its line or the one beside it. */
+static __always_inline bool nat_take(const struct nat_scratch *s)
+{
+	struct flow_secret *secret = flow_secret_get();
+	__u32 line;
+	__u64 tag;
+
+	if (!secret)
+		return false;
+	tag = s->v6 ? flow_tag(secret, &s->answer, true) : flow_tag(secret, &s->answer, false);
+	line = (tag >> 32) * flow_back_lines >> 32;
+	return nat_take_place(line, tag, s->index, s->now) ||
+	       nat_take_place(line ^ 1, tag, s->index, s->now);
+}
+
+static long nat_try_port(__u32 i, void *found)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	__u32 count = set.port_count;
+	struct flow_data *data;
+
+	if (!s || !count)
+		return 1;
+	data = flow_data_at(s->index);
+	if (!data)
+		return 1;
+	s->answer.dport = bpf_htons(set.port_first + (s->start + i) % count);
+	data->nat_port = s->answer.dport;
+	*(__u32 *)found = nat_take(s);
+	return *(__u32 *)found;
+}
+
+/* Gives the claimed flow at index its way back: all else in its data is
+ * written. full: by fullnat.
+ */
+static __always_inline bool nat_open(const struct packet *p, const struct server *server,
+				     __u32 index, __u32 now, bool full)
+{
+	struct flow_data *data = flow_data_at(index);
+	struct nat_scratch *s = nat_scratch_get();
+	__u32 ports = set.port_count, found = 0;
+
+	if (!data || !s)
+		return false;
+	s->v6 = !addr_is_v4(&p->t.dst);
+	s->index = index;
+	s->now = now;
+	s->answer = p->t;
+	s->answer.src = server->addr;
+	s->answer.dst = p->t.src;
+	s->answer.sport = nat_server_port(server, p->t.dport);
+	s->answer.dport = p->t.sport;
+	if (!full) {
+		found = nat_take(s);
+	} else {
+		s->answer.dst = s->v6 ? set.own6 : set.own4;
+		s->start = hash_slot(flow_hash(&p->t), ports);
+		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &found, 0);
+	}
+	if (!found)
+		data->back = 0;
+	return found;
+}
+
+/* Whether an entry is this packet's flow, by the method that it has now. */
+static __always_inline bool nat_is_flow(const struct flow_data *data, const struct packet *p,
+					bool full, bool v6)
+{
+	__u32 differ = (data->client_port ^ p->t.sport) | (data->vip_port ^ p->t.dport) |
+		       (data->egress >> 24 ^ p->t.proto);
+
+	differ |= data->client.word[3] ^ p->t.src.word[3];
+	differ |= data->vip.word[3] ^ p->t.dst.word[3];
+	if (v6)
+		differ |=
+			addr_differ(&data->client, &p->t.src) | addr_differ(&data->vip, &p->t.dst);
+	return !differ && !!data->nat_port == full;
+}
+
+/* From the client to the server. */
+static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
+				    const struct choice *ch, const struct flow_data *data, bool v6)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	enum way way = way_to(ctx, ch);
+
+	if (way_leads_nowhere(way) || !s)
+		return drop_way(ctx, way);
+	if (unlikely(!way_fits(way, ch, p->len)))
+		return TO_RARE;
+	s->to = p->t;
+	s->to.dst = ch->server->addr;
+	s->to.dport = nat_server_port(ch->server, p->t.dport);
+	if (data->nat_port) {
+		s->to.src = v6 ? set.own6 : set.own4;
+		s->to.sport = data->nat_port;
+	}
+	if (!rewrite(ctx, p, &s->to, v6))
+		return drop(ctx, DROP_NO_ROOM);
+	return leave_to(ctx, ch, way, v6);
+}
+
+/* Asks the kernel for the way to the client and keeps the answer for this tick
+ * of its clock, as for servers.
+ */
+__noinline int nat_ask_back(struct xdp_md *ctx, __u32 index, __u32 len, bool v6)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	struct flow_data *data = flow_data_at(index);
+	__u32 now = bpf_jiffies64();
+	enum way way;
+
+	if (!data || !s)
+		return WAY_KERNEL;
+	data->tick = now - 1;
+	s->d.to = s->to;
+	way = v6 ? find_way(ctx, &s->d, len, true) : find_way(ctx, &s->d, len, false);
+	if (way != WAY_BACK && way != WAY_ACROSS)
+		return way;
+	if (s->d.fib.ifindex >> 24)
+		return WAY_KERNEL;
+	data->mtu = s->d.fib.mtu_result;
+	data->egress = (data->egress & 0xff000000) | s->d.fib.ifindex;
+	__builtin_memcpy(data->macs, s->d.fib.dmac, ETH_ALEN);
+	__builtin_memcpy(data->macs + ETH_ALEN, s->d.fib.smac, ETH_ALEN);
+	data->tick = now;
+	return way;
+}
+
+static __always_inline enum way nat_way_back(struct xdp_md *ctx, const struct flow_data *data,
+					     __u32 index, __u32 len, bool v6)
+{
+	if (data->tick != (__u32)bpf_jiffies64() || len > data->mtu)
+		return nat_ask_back(ctx, index, len, v6);
+	return (data->egress & 0xffffff) == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
+}
+
+/* The index of the flow that has such answers, and one; 0: none has. */
+static __always_inline __u32 nat_find_back(__u64 tag)
+{
+	__u32 line = (tag >> 32) * flow_back_lines >> 32;
+
+	for (int beside = 0; beside < 2; beside++, line ^= 1) {
+		struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+
+		if (!back)
+			return 0;
+#pragma unroll
+		for (__u32 i = 0; i < FLOW_BACK_WAYS; i++) {
+			__u64 way = *(volatile __u64 *)&back->way[i];
+
+			if (way >> 32 == (__u32)tag)
+				return way;
+		}
+	}
+	return 0;
+}
+
+/* Whether a packet is the answer of the flow in hand. */
+static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct flow_data *data,
+					  const struct packet *p, __u32 now, bool v6)
+{
+	struct server *s = server_lookup(flow_server(r->word));
+	bool full = data->nat_port;
+	__u32 differ;
+
+	if (!s || !flow_generation_is(r->word, s->generation) || flow_expired(r->word, now) ||
+	    !(r->word & FLOW_NAT))
+		return false;
+	differ = s->addr.word[3] ^ p->t.src.word[3];
+	differ |= nat_server_port(s, data->vip_port) ^ p->t.sport;
+	differ |= (full ? data->nat_port : data->client_port) ^ p->t.dport;
+	differ |= data->egress >> 24 ^ p->t.proto;
+	if (v6)
+		differ |= addr_differ(&s->addr, &p->t.src);
+	if (full)
+		differ |= v6 ? addr_differ(&set.own6, &p->t.dst)
+			     : set.own4.word[3] ^ p->t.dst.word[3];
+	else
+		differ |= v6 ? addr_differ(&data->client, &p->t.dst)
+			     : data->client.word[3] ^ p->t.dst.word[3];
+	return !differ;
+}
+
+/* Finds the flow of an answer. The tag is read before and after the data. */
+static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, const struct packet *p,
+							 __u32 now, bool v6)
+{
+	struct flow_secret *secret = flow_secret_get();
+	__u32 place = secret ? nat_find_back(flow_tag(secret, &p->t, v6)) : 0;
+	struct flow_data *data;
+	__u32 set;
+
+	if (!place)
+		return NULL;
+	r->index = place - 1;
+	set = r->index / FLOW_WAYS;
+	r->set = bpf_map_lookup_elem(&flows, &set);
+	data = flow_data_at(r->index);
+	if (!r->set || !data)
+		return NULL;
+	r->flow = &r->set->way[r->index % FLOW_WAYS];
+	r->tag = *(volatile __u64 *)&r->flow->tag;
+	if (r->tag & FLOW_PENDING || !flow_read(r, r->flow))
+		return NULL;
+	return nat_is_answer(r, data, p, now, v6) ? data : NULL;
+}
+
+/* It is no answer of any flow's. */
+#define NAT_NO_ANSWER (-1001)
+
+/* From the server to the client. */
+static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	__u32 now = flow_now();
+	struct flow_data *data;
+	struct flow_ref r;
+	enum way way;
+
+	if (!p || !s) /* for the verifier */
+		return NAT_NO_ANSWER;
+	data = nat_find_answer(&r, p, now, v6);
+	if (!data)
+		return NAT_NO_ANSWER;
+	s->to = p->t;
+	s->to.src = data->vip;
+	s->to.dst = data->client;
+	s->to.sport = data->vip_port;
+	s->to.dport = data->client_port;
+	if (*(volatile __u64 *)&r.flow->tag != r.tag)
+		return NAT_NO_ANSWER;
+	if (p->malformed)
+		return drop(ctx, DROP_MALFORMED);
+	if (p->ttl <= 1)
+		return drop(ctx, DROP_TTL_EXPIRED);
+	flow_touch(&r, p, now, true, true);
+	way = nat_way_back(ctx, data, r.index, p->len, v6);
+	if (way == WAY_TOO_BIG)
+		return TO_RARE;
+	if (way_leads_nowhere(way))
+		return drop_way(ctx, way);
+	if (!rewrite(ctx, p, &s->to, v6))
+		return drop(ctx, DROP_NO_ROOM);
+	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
+}
+
+/* What comes to our own address, or from a server of the method nat:
+ * NAT_NO_ANSWER where it is something else.
+ */
+__noinline int nat_back_v4(struct xdp_md *ctx, const struct packet *p)
+{
+	return nat_back(ctx, p, false);
+}
+
+__noinline int nat_back_v6(struct xdp_md *ctx, const struct packet *p)
+{
+	return nat_back(ctx, p, true);
+}
+
+#endif

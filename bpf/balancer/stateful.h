@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Frontends whose flows are remembered here:
+ *
+ *   flow table -> known: its server -> the method's send step
+ *        | unknown
+ *        +-> may another balancer know it? -> handover.h
+ *        | no
+ *        +-> affinity -> scheduler -> an entry, and for nat and fullnat a way back
+ *
+ * A flow is void at once when its server leaves the frontend.
+ */
+#ifndef FAIRLEAD_BALANCER_STATEFUL_H
+#define FAIRLEAD_BALANCER_STATEFUL_H
+
+#include "affinity.h"
+#include "choose.h"
+#include "count.h"
+#include "flow.h"
+#include "nat.h"
+#include "schedule.h"
+#include "send.h"
+
+/* No verdict, as TO_RARE: another balancer is to be asked for the flow. */
+#define STATEFUL_ASK (-1000)
+
+/* In a packet's flags, where it was handed to us: whether yet another balancer
+ * may know its flow.
+ */
+#define PACKET_ASK 0x40
+#define PACKET_LAST 0x80
+
+static __always_inline bool stateful_asks(const struct packet *p)
+{
+	if (p->flags & TCP_OPENS || p->flags & PACKET_LAST)
+		return false;
+	return p->flags & PACKET_ASK || set.draining_peers;
+}
+
+/* A new connection on the ports of one that has ended is another flow. */
+static __always_inline bool stateful_binds(__u64 word, const struct packet *p, __u32 now)
+{
+	__u32 state = flow_state(word);
+
+	if (flow_expired(word, now))
+		return false;
+	return !(p->flags & TCP_OPENS) || (state != FLOW_FINISHING && state != FLOW_CLOSED);
+}
+
+/* What a new flow is opened with, and what comes of it. */
+struct opening {
+	__u64 tag;
+	__u64 word;   /* in: the entry's, if remembered; out: the flow's */
+	__u32 index;  /* likewise */
+	__u32 server; /* the one to keep, 0: none */
+	__u32 now;
+	bool remembered;       /* in: there is an entry, but void; out: there is one now */
+	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
+	bool fresh;	       /* out: it was not known */
+	enum flow_state state; /* out: what it was */
+};
+
+/* Why no flow may be opened, by the method; 0: it may. */
+static __always_inline int stateful_refuses(const struct packet *p, const struct frontend *f,
+					    bool v6)
+{
+	if (f->method != METHOD_FULLNAT)
+		return 0;
+	if (addr_is_zero(v6 ? &set.own6 : &set.own4))
+		return FAILED(DROP_NO_SOURCE);
+	return is_martian(&p->t.src, v6) ? FAILED(DROP_MARTIAN_SOURCE) : 0;
+}
+
+static __always_inline void stateful_describe(struct flow_data *data, const struct packet *p)
+{
+	data->client = p->t.src;
+	data->vip = p->t.dst;
+	data->client_port = p->t.sport;
+	data->vip_port = p->t.dport;
+	data->nat_port = 0;
+	data->egress = (__u32)p->t.proto << 24;
+	data->tick = (__u32)bpf_jiffies64() - 1;
+}
+
+/* Fills a claimed entry and, unless it needs a way back yet, lets it be seen. */
+static __always_inline int stateful_fill(const struct packet *p, const struct frontend *f,
+					 struct flow_ref *r, struct opening *o)
+{
+	__u32 state = p->t.proto == IPPROTO_UDP ? FLOW_UDP_OPENING : FLOW_OPENING;
+	struct server *server = server_lookup(o->server);
+	struct flow_data *data = flow_data_at(r->index);
+
+	if (!server || !data) {
+		flow_drop(r);
+		return FAILED(DROP_NO_BACKEND);
+	}
+	o->word = flow_word(o->server, server->generation, state, o->now + flow_lives[state]);
+	if (is_nat(f))
+		o->word |= FLOW_NAT;
+	flow_fill(r, o->word);
+	stateful_describe(data, p);
+	o->index = r->index;
+	o->remembered = true;
+	o->claimed = is_nat(f);
+	if (!o->claimed)
+		flow_publish(r);
+	return 0;
+}
+
+/* Takes an entry. Another CPU may have opened the flow a moment ago: then o is
+ * that one's.
+ */
+static __always_inline int stateful_claim(struct flow_ref *r, struct opening *o)
+{
+	int claimed = flow_claim(r, o->now);
+
+	if (claimed != FLOW_BUSY)
+		return claimed;
+	r->flow = NULL;
+	if (!flow_find(r) || flow_expired(r->word, o->now))
+		return FLOW_BUSY;
+	o->word = r->word;
+	o->index = r->index;
+	o->remembered = true;
+	return FLOW_FOUND;
+}
+
+/* Opens a flow to o->server: enum flow_claimed or FAILED. A function of its own
+ * for the verifier, which looks at such a one once, and for the stack.
+ */
+__noinline int stateful_open(const struct packet *p, const struct frontend *f, struct opening *o)
+{
+	struct flow_ref r;
+	int claimed;
+
+	if (!p || !f || !o || !flow_ref_init(&r, o->tag))
+		return FAILED(DROP_NO_BACKEND);
+	if (o->remembered && !flow_ref_at(&r, o->index, o->word))
+		return FAILED(DROP_NO_BACKEND);
+	claimed = stateful_claim(&r, o);
+	return claimed == FLOW_CLAIMED ? stateful_fill(p, f, &r, o) : claimed;
+}
+
+/* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
+ * stateful_open because of the stack.
+ */
+__noinline int stateful_open_nat(const struct packet *p, const struct frontend *f,
+				 const struct opening *o)
+{
+	struct server *server;
+	struct flow_ref r;
+
+	if (!p || !f || !o || !flow_ref_init(&r, o->tag) || !flow_ref_at(&r, o->index, o->word))
+		return FAILED(DROP_FLOW_BUSY);
+	server = server_lookup(o->server);
+	if (!server || !nat_open(p, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
+		flow_drop(&r);
+		return FAILED(DROP_NO_PORT);
+	}
+	flow_publish(&r);
+	return 0;
+}
+
+/* Whether a packet's flow is known: r has it. Where only its way back is
+ * missing, because the method has changed, keep gets its server.
+ */
+static __always_inline bool stateful_known(struct flow_ref *r, const struct packet *p,
+					   const struct frontend *f, __u32 now, __u32 *keep,
+					   bool v6)
+{
+	struct flow_data *data;
+
+	if (!flow_find(r) || !stateful_binds(r->word, p, now) || !flow_server_alive(r->word))
+		return false;
+	if (!is_nat(f))
+		return true;
+	data = flow_data_at(r->index);
+	if (r->word & FLOW_NAT && data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, v6))
+		return true;
+	*keep = flow_server(r->word);
+	return false;
+}
+
+/* Finds a packet's flow. False: it is not known; o says the rest. */
+static __always_inline bool stateful_find(const struct packet *p, const struct frontend *f,
+					  struct opening *o, bool v6)
+{
+	struct flow_secret *secret = flow_secret_get();
+	struct flow_ref r;
+	bool known;
+
+	if (!p || !f || !o || !secret) /* for the verifier */
+		return false;
+	o->tag = flow_tag(secret, &p->t, v6);
+	if (!flow_ref_init(&r, o->tag))
+		return false;
+	known = stateful_known(&r, p, f, o->now, &o->server, v6);
+	if (r.flow) {
+		o->state = flow_state(r.word);
+		if (known)
+			flow_touch(&r, p, o->now, false, is_nat(f));
+		o->word = r.word;
+		o->index = r.index;
+		o->remembered = true;
+	}
+	return known;
+}
+
+__noinline bool stateful_find_v4(const struct packet *p, const struct frontend *f,
+				 struct opening *o)
+{
+	return stateful_find(p, f, o, false);
+}
+
+__noinline bool stateful_find_v6(const struct packet *p, const struct frontend *f,
+				 struct opening *o)
+{
+	return stateful_find(p, f, o, true);
+}
+
+/* Sends a packet by nat or fullnat. */
+static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet *p,
+					const struct frontend *f, const struct opening *o, bool v6)
+{
+	struct pick k = {.new_flow = 0};
+	const struct flow_data *data;
+	struct choice ch;
+	int verdict;
+
+	if (!ctx || !p || !f || !o) /* for the verifier */
+		return XDP_PASS;
+	k.id = flow_server(o->word);
+	data = flow_data_at(o->index);
+	if (!data || !choice_of(&ch, &k))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = nat_send(ctx, p, &ch, data, v6);
+	if (sent(verdict))
+		count(f->id, ch.cpu, p->len, o->fresh);
+	return verdict;
+}
+
+__noinline int stateful_nat_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			       const struct opening *o)
+{
+	return stateful_nat(ctx, p, f, o, false);
+}
+
+__noinline int stateful_nat_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			       const struct opening *o)
+{
+	return stateful_nat(ctx, p, f, o, true);
+}
+
+/* Chooses the server of a new flow: 0 or FAILED. */
+static __always_inline int stateful_choose(const struct packet *p, struct frontend *f,
+					   struct opening *o, bool by_hash)
+{
+	int id = f->affinity ? affinity_find(p, f, o->now) : 0;
+
+	if (id == 0)
+		id = schedule(f, choose_hash(f, p), by_hash);
+	o->server = id;
+	return id < 0 ? id : 0;
+}
+
+/* A flow for which the table has no place: those of a method that needs none go
+ * by the hash.
+ */
+static __always_inline int stateful_unremembered(const struct packet *p, struct frontend *f,
+						 struct opening *o)
+{
+	int failed;
+
+	if (is_nat(f))
+		return FAILED(DROP_FLOWS_FULL);
+	failed = stateful_choose(p, f, o, true);
+	o->remembered = false;
+	o->word = o->server;
+	return failed;
+}
+
+/* Gives an unknown flow a server and, if need be, a way back: 0 or FAILED. */
+static __always_inline int stateful_new(const struct packet *p, struct frontend *f,
+					struct opening *o, bool v6)
+{
+	int result = stateful_refuses(p, f, v6);
+
+	o->fresh = true;
+	if (result == 0 && !o->server)
+		result = stateful_choose(p, f, o, false);
+	if (result < 0)
+		return result;
+	result = stateful_open(p, f, o);
+	if (result == FLOW_FULL)
+		return stateful_unremembered(p, f, o);
+	if (result == FLOW_BUSY)
+		return FAILED(DROP_FLOW_BUSY);
+	return result >= 0 && o->claimed ? stateful_open_nat(p, f, o) : result;
+}
+
+/* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
+static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
+				    bool v6)
+{
+	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
+	struct pick k = {};
+	int failed;
+
+	if (!p || !f) /* for the verifier */
+		return XDP_PASS;
+	if (likely(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o))) {
+		note(NOTE_FLOW, 1, flow_server(o.word));
+	} else {
+		note(NOTE_FLOW, 0, 0);
+		if (!o.server && stateful_asks(p))
+			return STATEFUL_ASK;
+		failed = stateful_new(p, f, &o, v6);
+		if (failed < 0)
+			return drop(ctx, FAILED_WHY(failed));
+		note(NOTE_FLOW_MADE, o.remembered, flow_server(o.word));
+	}
+	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
+		affinity_note(p, f, o.word, o.now, !o.fresh);
+	if (is_nat(f))
+		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
+	k.id = flow_server(o.word);
+	k.hash = flow_hash(&p->t);
+	k.new_flow = o.fresh;
+	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
+}
+
+__noinline int stateful_v4(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return stateful(ctx, p, f, false);
+}
+
+__noinline int stateful_v6(struct xdp_md *ctx, const struct packet *p, struct frontend *f)
+{
+	return stateful(ctx, p, f, true);
+}
+
+#endif

@@ -1,0 +1,102 @@
+package xdp
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/service"
+)
+
+func TestChainsAreSharedAndGivenBack(t *testing.T) {
+	var c chainTable
+	c = newChainTable(2, func() error { c.numbers.wake(); return nil })
+	a, b, ab := chainOwners{7}, chainOwners{8}, chainOwners{7, 8}
+	one := c.take(a)
+	if again := c.take(a); one == 0 || again != one || c.of(one) != a {
+		t.Fatalf("the same chain is %d and %d: %v", one, again, c.of(one))
+	}
+	two := c.take(ab)
+	if two == 0 || two == one || c.lacking != 0 {
+		t.Fatalf("another chain is %d, the first %d; %d lack", two, one, c.lacking)
+	}
+	if n := c.take(b); n != 0 || c.lacking != 1 {
+		t.Errorf("beyond the table: %d, %d lack", n, c.lacking)
+	}
+	if n := c.take(chainOwners{7, 9}); n != one || c.lacking != 2 {
+		t.Errorf("beyond the table, with a shorter one there: %d, want %d; %d lack", n, one, c.lacking)
+	}
+	c.release(two)
+	if c.of(two) != (chainOwners{}) {
+		t.Errorf("nobody names it, but it is %v", c.of(two))
+	}
+	if n := c.take(b); n != two || c.of(n) != b {
+		t.Errorf("a number that rested: %d, want %d; %v", n, two, c.of(n))
+	}
+	c.release(0)
+	c.release(99)
+}
+
+func TestChainsAreRendered(t *testing.T) {
+	addrs := map[ring.ID]netip.AddrPort{
+		1: netip.MustParseAddrPort("10.1.2.3:258"), 2: netip.MustParseAddrPort("10.4.5.6:65535"),
+		3: netip.MustParseAddrPort("[fd00::1]:80"), 4: netip.MustParseAddrPort("[fd00::2]:81"),
+	}
+	of := func(id ring.ID) netip.AddrPort { return addrs[id] }
+	v4 := renderChain(chainOwners{1, 2}, of)
+	if want := "\x0a\x01\x02\x03\x01\x02\x0a\x04\x05\x06\xff\xff"; v4.N != 2 || v4.V6 != 0 || string(v4.Bytes[:12]) != want {
+		t.Errorf("IPv4: %+v", v4)
+	}
+	// 0a01+0203+0102+0a04+0506+ffff, in network order, is 11c0f.
+	if sum := v4.Sum>>8 | v4.Sum<<8; sum != 0x1c0f+1 {
+		t.Errorf("the sum is %#x", sum)
+	}
+	v6 := renderChain(chainOwners{3, 4, 3, 4, 3}, of)
+	if v6.N != 5 || v6.V6 != 1 || v6.Bytes[16] != 0 || v6.Bytes[17] != 80 || v6.Bytes[18] != 0xfd || v6.Bytes[90] != 0 {
+		t.Errorf("IPv6: %+v", v6)
+	}
+	for _, owners := range []chainOwners{{1}, {2, 1}, {3, 4, 3, 4, 3}} {
+		var want []netip.AddrPort
+		for _, id := range owners {
+			if id != 0 {
+				want = append(want, addrs[id])
+			}
+		}
+		if got := endpoints(renderChain(owners, of)); !slices.Equal(got, want) {
+			t.Errorf("%v came back as %v", want, got)
+		}
+	}
+}
+
+// A table that is too small: new flows go on, old ones may break, and it is
+// said.
+func TestTooFewChains(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxChains = 1
+	d := n.open(t, c)
+	f := frontend(service.Tunnel, vips[false], service.TCP, "172.16.5.1:80", "172.16.5.2:80", "172.16.5.3:80")
+	upsert(t, d, f)
+	if w := d.Describe().Warnings; len(w) != 0 {
+		t.Fatalf("warns too early: %q", w)
+	}
+	f.Backends[0].Weight, f.Backends[1].Weight = 0, 0
+	upsert(t, d, f)
+	slots, chained := d.readRing(d.held[f.Key], nil), 0
+	for i, s := range slots {
+		if s.First != d.held[f.Key].members[2].id {
+			t.Fatalf("slot %d: %+v", i, s)
+		}
+		if s.Older[0] != 0 {
+			chained++
+		}
+	}
+	if chained == 0 || chained == len(slots) {
+		t.Errorf("%d of %d slots have a chain", chained, len(slots))
+	}
+	if w := d.Describe().Warnings; len(w) != 1 || !strings.Contains(w[0], "MaxChains") {
+		t.Errorf("warns %q", w)
+	}
+}

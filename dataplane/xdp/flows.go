@@ -1,0 +1,299 @@
+package xdp
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/service"
+)
+
+// The flow table's shape: FLOW_WAYS, FLOW_PENDING and the fields of a word in
+// bpf/balancer/flow.h.
+const (
+	flowWays      = 8
+	flowBackWays  = 8
+	flowPending   = 1
+	flowTickShift = 30 // of nanoseconds
+	maxServerID   = 1<<20 - 1
+)
+
+// flowWord is what an entry says beside its tag.
+type flowWord uint64
+
+func (w flowWord) server() uint32     { return uint32(w) & maxServerID }
+func (w flowWord) generation() uint32 { return uint32(w>>20) & 0x7f }
+func (w flowWord) nat() bool          { return w>>27&1 != 0 }
+func (w flowWord) state() uint32      { return uint32(w>>28) & 15 }
+func (w flowWord) expires() uint32    { return uint32(w >> 32) }
+
+func (w flowWord) isFlow() bool {
+	return w.state() >= uint32(balancerFlowStateFLOW_OPENING) && w.state() <= uint32(balancerFlowStateFLOW_UDP)
+}
+
+// flowNow is the table's clock.
+func flowNow() uint32 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
+		panic(err) // there is no kernel without that clock
+	}
+	return uint32(ts.Nano() >> flowTickShift)
+}
+
+// flowTable is the kernel's memory of what is remembered. Entries are changed as
+// the program changes them, by who has exchanged the tag.
+type flowTable struct {
+	sets        []balancerFlowSet
+	data        []balancerFlowData
+	back        []balancerFlowBack
+	connections []uint64
+	nat         []uint64 // bits: NAT_BITS_WORDS in bpf/balancer/nat.h
+	lives       [16]uint32
+	states      []string
+	stop, done  chan struct{} // of the sweeper
+}
+
+// sizeFlows gives the flow table's maps their sizes, and the program the same
+// numbers.
+func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
+	sets := (uint32(c.MaxFlows) + flowWays - 1) / flowWays
+	for name, n := range map[string]uint32{
+		balancerMapFlows:       sets,
+		balancerMapFlowData:    sets * flowWays,
+		balancerMapFlowBack:    2 * sets, // half of the places free, when all flows need one
+		balancerMapConnections: uint32(c.MaxBackends) + 1,
+	} {
+		spec.Maps[name].MaxEntries = n
+	}
+	err := errors.Join(spec.Variables[balancerVarFlowSets].Set(sets), spec.Variables[balancerVarFlowBackLines].Set(2*sets))
+	if err != nil {
+		return fmt.Errorf("xdp: flow table: %w", err)
+	}
+	return nil
+}
+
+// openFlows takes hold of the flow table, and makes its secret where it has none.
+func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
+	t := &d.flows
+	if err := spec.Variables[balancerVarFlowLives].Get(&t.lives); err != nil {
+		return fmt.Errorf("xdp: flow table: %w", err)
+	}
+	if t.states, err = flowStates(spec); err != nil {
+		return err
+	}
+	if t.sets, err = mapMemory[balancerFlowSet](d.kernel.Flows); err != nil {
+		return err
+	}
+	if t.data, err = mapMemory[balancerFlowData](d.kernel.FlowData); err != nil {
+		return err
+	}
+	if t.back, err = mapMemory[balancerFlowBack](d.kernel.FlowBack); err != nil {
+		return err
+	}
+	if t.connections, err = mapMemory[uint64](d.kernel.Connections); err != nil {
+		return err
+	}
+	if t.nat, err = mapMemory[uint64](d.kernel.NatBits); err != nil {
+		return err
+	}
+	return makeSecret(d.kernel.FlowSecret)
+}
+
+// flowStates gives their names from the C enum: FLOW_UDP_OPENING is
+// "udp-opening".
+func flowStates(spec *ebpf.CollectionSpec) ([]string, error) {
+	var enum *btf.Enum
+	if err := spec.Types.TypeByName("flow_state", &enum); err != nil {
+		return nil, fmt.Errorf("xdp: the object does not say the states of flows: %w", err)
+	}
+	names := make([]string, 16)
+	for _, v := range enum.Values {
+		names[v.Value&15] = strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v.Name, "FLOW_")), "_", "-")
+	}
+	return names, nil
+}
+
+// makeSecret makes the key of the tags, which flows outlive an agent by.
+func makeSecret(m *ebpf.Map) error {
+	var secret balancerFlowSecret
+	if err := m.Lookup(uint32(0), &secret); err != nil {
+		return fmt.Errorf("xdp: read the flow table's key: %w", err)
+	}
+	if secret.K[0] != 0 {
+		return nil
+	}
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &secret); err != nil {
+		return fmt.Errorf("xdp: make the flow table's key: %w", err)
+	}
+	for i := range secret.K {
+		secret.K[i] |= 1
+	}
+	if err := m.Put(uint32(0), secret); err != nil {
+		return fmt.Errorf("xdp: write the flow table's key: %w", err)
+	}
+	return nil
+}
+
+func (d *DataPlane) closeFlows() error {
+	t := &d.flows
+	if t.stop != nil {
+		close(t.stop)
+		<-t.done
+	}
+	err := errors.Join(unmapMemory(t.sets), unmapMemory(t.data), unmapMemory(t.back), unmapMemory(t.connections), unmapMemory(t.nat))
+	d.flows = flowTable{}
+	return err
+}
+
+// startSweeping clears the table once a second while this process lives; without
+// it expired entries only wait for others to take their places.
+func (d *DataPlane) startSweeping() {
+	t := &d.flows
+	t.stop, t.done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(t.done)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.stop:
+				return
+			case <-tick.C:
+				d.sweep(flowNow())
+			}
+		}
+	}()
+}
+
+// owners are the servers that flows can have: their generations by id, 0 for
+// none, and one more where there is one.
+func (d *DataPlane) owners() []uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	owners := make([]uint32, len(d.servers.generations))
+	for id := range d.servers.byID {
+		owners[id] = d.servers.generations[id]&0x7f + 1
+	}
+	return owners
+}
+
+// sweep clears what has expired and what was a server's that is gone, and counts
+// every server's connections anew.
+func (d *DataPlane) sweep(now uint32) {
+	t := &d.flows
+	owners := d.owners()
+	before := make([]uint64, len(t.connections))
+	for id := range before {
+		before[id] = atomic.LoadUint64(&t.connections[id])
+	}
+	counted := make([]uint64, len(t.connections))
+	for i := range t.sets {
+		for j := range t.sets[i].Way {
+			e := &t.sets[i].Way[j]
+			tag := atomic.LoadUint64(&e.Tag)
+			w := flowWord(atomic.LoadUint64(&e.Word))
+			if tag == 0 || tag&flowPending != 0 {
+				continue
+			}
+			id := w.server()
+			if int32(w.expires()-now) <= 0 || int(id) >= len(owners) || owners[id] != w.generation()+1 {
+				t.clear(i, j, tag, w)
+			} else if w.isFlow() {
+				counted[id]++
+			}
+		}
+	}
+	for id := range counted {
+		if counted[id] != before[id] {
+			atomic.AddUint64(&t.connections[id], counted[id]-before[id])
+		}
+	}
+}
+
+// clear frees an entry, unless a packet has changed it meanwhile.
+func (t *flowTable) clear(set, way int, tag uint64, was flowWord) {
+	e := &t.sets[set].Way[way]
+	if !atomic.CompareAndSwapUint64(&e.Tag, tag, tag|flowPending) {
+		return
+	}
+	if !atomic.CompareAndSwapUint64(&e.Word, uint64(was), 0) {
+		atomic.StoreUint64(&e.Tag, tag)
+		return
+	}
+	if was.nat() {
+		t.freeBack(uint32(set*flowWays + way))
+	}
+	atomic.StoreUint64(&e.Tag, 0)
+}
+
+// freeBack gives back where an entry's answers are found.
+func (t *flowTable) freeBack(index uint32) {
+	place := atomic.SwapUint32(&t.data[index].Back, 0)
+	if place--; int(place/flowBackWays) >= len(t.back) {
+		return // it had none
+	}
+	at := &t.back[place/flowBackWays].Way[place%flowBackWays]
+	if was := atomic.LoadUint64(at); uint32(was) == index+1 {
+		atomic.CompareAndSwapUint64(at, was, 0)
+	}
+}
+
+// Flows gives what is remembered, in the order of clients. It may be called from
+// any goroutine; what changes meanwhile may be missing.
+func (d *DataPlane) Flows() ([]dataplane.Flow, error) {
+	owners := d.owners()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := &d.flows
+	if t.sets == nil {
+		return nil, errors.New("xdp: flows: the data plane is closed")
+	}
+	now := flowNow()
+	var all []dataplane.Flow
+	for i := range t.sets {
+		for j := range t.sets[i].Way {
+			e := &t.sets[i].Way[j]
+			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
+			if tag == 0 || tag&flowPending != 0 || !w.isFlow() || int32(w.expires()-now) <= 0 {
+				continue
+			}
+			data := t.data[i*flowWays+j]
+			if id := w.server(); atomic.LoadUint64(&e.Tag) == tag && int(id) < len(owners) && owners[id] == w.generation()+1 {
+				all = append(all, d.flowOf(w, data, now))
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b dataplane.Flow) int { return a.Client.Compare(b.Client) })
+	return all, nil
+}
+
+func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) dataplane.Flow {
+	f := dataplane.Flow{
+		Client:   netip.AddrPortFrom(fromAddr(data.Client), netorder.Port(data.ClientPort)),
+		VIP:      netip.AddrPortFrom(fromAddr(data.Vip), netorder.Port(data.VipPort)),
+		Protocol: service.Protocol(data.Egress >> 24),
+		Server:   d.servers.addrOf(w.server()),
+		State:    d.flows.states[w.state()],
+		Idle:     time.Duration(d.flows.lives[w.state()]-(w.expires()-now)) << flowTickShift,
+	}
+	if data.NatPort != 0 {
+		own := d.config.SourceV4
+		if !f.Client.Addr().Is4() {
+			own = d.config.SourceV6
+		}
+		f.Source = netip.AddrPortFrom(own, netorder.Port(data.NatPort))
+	}
+	return f
+}

@@ -1,0 +1,29 @@
+package xdp
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// mapMemory gives an array map's elements as the kernel has them. T is as large
+// as the kernel's step from one to the next, a multiple of eight bytes.
+func mapMemory[T any](m *ebpf.Map) ([]T, error) {
+	var t T
+	bytes := int(m.MaxEntries()) * int(unsafe.Sizeof(t))
+	memory, err := unix.Mmap(m.FD(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("xdp: map %v into memory: %w", m, err)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries()), nil
+}
+
+func unmapMemory[T any](elements []T) error {
+	if elements == nil {
+		return nil
+	}
+	bytes := len(elements) * int(unsafe.Sizeof(elements[0]))
+	return unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(elements))), bytes))
+}
