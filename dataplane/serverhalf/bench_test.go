@@ -197,4 +197,3 @@ func writeRows(path string, began time.Time, rows []benchRow, notes []string) er
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
-
