@@ -6,21 +6,26 @@
  * place of under_test before loading (dataplane/xdp/graft_test.go).
  */
 #include "common.h"
+#include "csum.h"
 #include "hash.h"
 #include "parse.h"
 
 #define FRAME_BYTES 80
 #define PACKETS_A_RUN 128
+#define BACK_FLOWS 1024
 
 /* What Go sets and reads. */
 struct bench {
 	__u64 frame[FRAME_BYTES / 8]; /* as it comes in, but for addresses and ports */
 	__u64 turn;		      /* counts packets */
 	__u64 flows;		      /* a mask: one less than how many */
-	__u64 vips;		      /* likewise */
+	__u64 vips;		      /* how many */
 	__u64 verdicts[8];
 	__u32 vip; /* the first, host order */
 	__u32 v6;  /* vip and client are the last words of IPv6 addresses */
+	__u32 back;		   /* IPv4 packets of a server, whose frame is whole but for ... */
+	__u32 zero;
+	__be16 ports[BACK_FLOWS]; /* ... the port that stands for the flow */
 };
 
 struct {
@@ -45,7 +50,7 @@ static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 	__u32 flow = (b->turn * 0x9e3779b1) & b->flows;
 	int grown = (int)(ctx->data_end - ctx->data) - FRAME_BYTES;
 	__be32 client = bpf_htonl(0x0b000000 + (flow >> 14));
-	__be32 vip = bpf_htonl(b->vip + (flow & b->vips));
+	__be32 vip = bpf_htonl(b->vip + ((__u64)(flow * 0x85ebca6b) * b->vips >> 32));
 	__be16 port = bpf_htons(1024 + (flow & 0x3fff));
 	void *data;
 
@@ -57,7 +62,11 @@ static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 #pragma unroll
 	for (int i = 0; i < FRAME_BYTES / 8; i++)
 		((__u64 *)data)[i] = b->frame[i];
-	if (b->v6) {
+	if (b->back) {
+		struct iphdr *ip = data + sizeof(struct ethhdr);
+
+		((struct udphdr *)(ip + 1))->dest = b->ports[flow % BACK_FLOWS];
+	} else if (b->v6) {
 		struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 
 		ip->saddr.in6_u.u6_addr32[3] = client;
@@ -116,6 +125,191 @@ int floor_parse(struct xdp_md *ctx)
 	if (!ip || ip->ihl != 5 || ip->protocol != IPPROTO_TCP || !parse_tcp(&c))
 		return XDP_PASS;
 	return XDP_TX;
+}
+
+/* The bare balancers: what is left of one when nothing is checked and nothing
+ * asked: parse, the VIP, a server, one counter, a whole outer header.
+ */
+struct bare_vip {
+	__be32 addr;
+	__be16 port;
+	__u16 proto;
+	__be32 zero[3]; /* the key of balancers with IPv6 has 20 bytes */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct bare_vip);
+	__type(value, __u32);
+} bare_vips SEC(".maps");
+
+/* A slot of four owners. */
+struct bare_slot {
+	__u32 owners[4];
+};
+
+#define BARE_SLOTS 65537
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BARE_SLOTS);
+	__type(key, __u32);
+	__type(value, struct bare_slot);
+} bare_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16);
+	__type(key, __u32);
+	__type(value, __be32);
+} bare_servers SEC(".maps");
+
+struct bare_count {
+	__u64 packets;
+	__u64 bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct bare_count);
+} bare_counts SEC(".maps");
+
+/* A cache line of four flows; two million in all. */
+struct bare_set {
+	struct {
+		__u64 flow;
+		__u32 server;
+		__u32 turn;
+	} way[4];
+};
+
+#define BARE_SETS (1 << 19)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BARE_SETS);
+	__type(key, __u32);
+	__type(value, struct bare_set);
+} bare_flows SEC(".maps");
+
+static __always_inline __u32 bare_from_ring(__u64 hash)
+{
+	__u32 slot = (hash >> 32) * BARE_SLOTS >> 32;
+	struct bare_slot *s = bpf_map_lookup_elem(&bare_ring, &slot);
+
+	return s ? s->owners[0] : 0;
+}
+
+/* The flow's server; a flow that is not there takes the place of the oldest. */
+static __always_inline __u32 bare_from_flows(__u64 hash)
+{
+	__u32 key = hash & (BARE_SETS - 1);
+	struct bare_set *set = bpf_map_lookup_elem(&bare_flows, &key);
+	__u32 oldest = 0, turn = 0;
+
+	if (!set)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (set->way[i].flow == hash)
+			return set->way[i].server;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		if (set->way[i].turn < set->way[oldest & 3].turn)
+			oldest = i;
+		if (set->way[i].turn > turn)
+			turn = set->way[i].turn;
+	}
+	oldest &= 3;
+	set->way[oldest].flow = hash;
+	set->way[oldest].server = bare_from_ring(hash);
+	set->way[oldest].turn = turn + 1;
+	return set->way[oldest].server;
+}
+
+static __always_inline int bare_encapsulate(struct xdp_md *ctx, __u32 server, __u16 len)
+{
+	__be32 *addr = bpf_map_lookup_elem(&bare_servers, &server);
+	struct ethhdr *eth;
+	struct iphdr *ip;
+	__be32 dst;
+
+	if (!addr)
+		return XDP_DROP;
+	dst = *addr;
+	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(*ip)))
+		return XDP_DROP;
+	eth = (void *)(long)ctx->data;
+	ip = (void *)(eth + 1);
+	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	__builtin_memset(eth, 2, 2 * ETH_ALEN);
+	eth->h_proto = bpf_htons(ETH_P_IP);
+	__builtin_memset(ip, 0, sizeof(*ip));
+	ip->version = 4;
+	ip->ihl = 5;
+	ip->tot_len = bpf_htons(len + sizeof(*ip));
+	ip->ttl = 64;
+	ip->protocol = IPPROTO_IPIP;
+	ip->saddr = bpf_htonl(0x0a000001);
+	ip->daddr = dst;
+	ip->check = csum_ipv4(ip, sizeof(*ip));
+	return XDP_TX;
+}
+
+static __always_inline int bare(struct xdp_md *ctx, bool flows)
+{
+	struct bare_vip key = {};
+	struct bare_count *count;
+	struct ethhdr *eth;
+	struct tcphdr *tcp;
+	struct iphdr *ip;
+	struct cursor c;
+	__u64 hash;
+	__u32 *vip;
+	__u16 len;
+
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	eth = parse_eth(&c);
+	if (!eth || eth->h_proto != bpf_htons(ETH_P_IP))
+		return XDP_PASS;
+	ip = parse_ipv4(&c);
+	if (!ip || ip->ihl != 5 || ip->protocol != IPPROTO_TCP)
+		return XDP_PASS;
+	tcp = parse_tcp(&c);
+	if (!tcp)
+		return XDP_PASS;
+	key.addr = ip->daddr;
+	key.port = tcp->dest;
+	key.proto = ip->protocol;
+	len = bpf_ntohs(ip->tot_len);
+	hash = ((__u64)ip->saddr << 32 | (__u64)tcp->source << 16 | tcp->dest) * HASH_K0;
+	hash ^= hash >> 32;
+	hash *= HASH_K1;
+	vip = bpf_map_lookup_elem(&bare_vips, &key);
+	if (!vip)
+		return XDP_PASS;
+	count = bpf_map_lookup_elem(&bare_counts, vip);
+	if (!count)
+		return XDP_PASS;
+	count->packets++;
+	count->bytes += len;
+	return bare_encapsulate(ctx, flows ? bare_from_flows(hash) : bare_from_ring(hash), len);
+}
+
+SEC("xdp")
+int floor_bare(struct xdp_md *ctx)
+{
+	return bare(ctx, false);
+}
+
+SEC("xdp")
+int floor_bare_flows(struct xdp_md *ctx)
+{
+	return bare(ctx, true);
 }
 
 /* Not measured: gives addr_hash of the 16 bytes that it is handed, for the goldens. */

@@ -3,6 +3,7 @@ package xdp
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/service"
@@ -20,13 +24,19 @@ import (
 type load struct {
 	name  string
 	flows uint64 // a power of two; 0: every packet is a new one
-	vips  uint64 // likewise a power of two
+	vips  uint64
 }
 
 var loads = []load{
 	{"1 flow", 1, 1}, {"1 k flows", 1 << 10, 1}, {"64 k flows", 1 << 16, 1}, {"1 M flows", 1 << 20, 1},
-	{"every packet new", 0, 1}, {"1 k VIPs and 1 M flows", 1 << 20, 1 << 10},
+	{"every packet new", 0, 1}, {"1 k VIPs and 1 M flows", 1 << 20, 1000},
 }
+
+// few are the loads that the goals name; many is the one of many VIPs.
+var (
+	few  = []load{loads[0], loads[3], loads[4]}
+	many = []load{{"10 k VIPs and 1 M flows", 1 << 20, 10000}}
+)
 
 // subject is what is measured: a program, and the frontends it has.
 type subject struct {
@@ -34,23 +44,43 @@ type subject struct {
 	program   string
 	method    service.Method
 	scheduler service.Scheduler
+	gue       bool
+	chain     bool // every slot has older owners
+	servers   int  // of each frontend, shared by all; 0: four of its own
 	v6, udp   bool
 	away      uint16 // another port: not served
 	elsewhere bool   // another address: not a VIP
 	want      verdict
 	loads     []load
+	goal      float64 // nanoseconds on the machine where floorBare takes bareNS
+	peer      string
+	peers     []float64 // its nanoseconds there, by load
 }
+
+// floorBare is the floor that the goals are scaled by: a bare stateless
+// balancer, which takes bareNS on the machine that they were written for.
+const (
+	floorBare = "floor_bare"
+	bareNS    = 36
+)
 
 var subjects = []subject{
 	{name: "floor: return XDP_TX", program: "floor_tx", want: tx, loads: loads},
 	{name: "floor: parse", program: "floor_parse", want: tx, loads: loads},
-	{name: "tunnel, maglev", method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: loads},
-	{name: "tunnel, maglev, IPv6", method: service.Tunnel, scheduler: service.Maglev, v6: true, want: tx, loads: loads[:4]},
-	{name: "direct-nat, maglev", method: service.DirectNAT, scheduler: service.Maglev, want: tx, loads: loads},
+	{name: "floor: a bare stateless balancer", program: floorBare, want: tx, loads: loads[:5]},
+	{name: "floor: a bare balancer with a flow table", program: "floor_bare_flows", want: tx, loads: loads[:5]},
+	{name: "tunnel, second chance", method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: loads, goal: 50, peer: "Katran", peers: []float64{73, 88, 312, 437, 1004, 356}},
+	{name: "tunnel, second chance, a chain in every slot", method: service.Tunnel, scheduler: service.Maglev, chain: true, want: tx, loads: few, goal: 50, peer: "Katran", peers: []float64{73, 437, 1004}},
+	{name: "tunnel, second chance, 100 servers shared", method: service.Tunnel, scheduler: service.Maglev, servers: 100, want: tx, loads: many, goal: 130, peer: "Katran", peers: []float64{443}},
+	{name: "tunnel by GUE", method: service.Tunnel, scheduler: service.Maglev, gue: true, want: tx, loads: few, goal: 60, peer: "Katran", peers: []float64{127}},
+	{name: "tunnel by GUE, a chain in every slot", method: service.Tunnel, scheduler: service.Maglev, gue: true, chain: true, want: tx, loads: few, goal: 60, peer: "Katran", peers: []float64{127}},
+	{name: "tunnel, IPv6", method: service.Tunnel, scheduler: service.Maglev, v6: true, want: tx, loads: few},
+	{name: "direct-nat", method: service.DirectNAT, scheduler: service.Maglev, want: tx, loads: few},
+	{name: "dr", method: service.DR, scheduler: service.Maglev, want: tx, loads: few},
 	{name: "tunnel, rr, UDP", method: service.Tunnel, scheduler: service.RoundRobin, udp: true, want: tx, loads: loads[:5]},
 	{name: "fullnat, maglev, UDP", method: service.FullNAT, scheduler: service.Maglev, udp: true, want: tx, loads: loads[:3]},
-	{name: "not a VIP", method: service.Tunnel, scheduler: service.Maglev, elsewhere: true, want: pass, loads: loads[:4]},
-	{name: "not served", method: service.Tunnel, scheduler: service.Maglev, away: 81, want: drop, loads: loads[:4]},
+	{name: "not a VIP", method: service.Tunnel, scheduler: service.Maglev, elsewhere: true, want: pass, loads: few, goal: 20, peer: "Katran", peers: []float64{31}},
+	{name: "not served", method: service.Tunnel, scheduler: service.Maglev, away: 81, want: drop, loads: few},
 }
 
 const firstVIP = 0x0a400001 // 10.64.0.1
@@ -66,30 +96,79 @@ func (s subject) vip(i int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// prepare writes the frontends: four backends each. A VIP alone has a ring of
-// 65537 slots, one of many has 1021.
-func (s subject) prepare(b *testing.B, d *DataPlane, vips int) {
+// frontend gives the i-th one. Unless servers are shared it has four of its own;
+// a VIP alone has a ring of 65537 slots, one of many has 1021, or 7477 where a
+// hundred servers are behind each.
+func (s subject) frontend(i, vips int) dataplane.Frontend {
+	protocol := map[bool]service.Protocol{false: service.TCP, true: service.UDP}[s.udp]
+	port := uint16(8080)
+	if s.method == service.DR {
+		port = 80
+	}
+	var backends []string
+	add := func(n int) {
+		server := netip.AddrFrom4([4]byte{172, 16, 8 + byte(n>>8), byte(n)})
+		if s.v6 {
+			server = netip.AddrFrom16([16]byte{0xfd, 5, 13: 1, 14: byte(n >> 8), 15: byte(n)})
+		}
+		backends = append(backends, netip.AddrPortFrom(server, port).String())
+	}
+	if s.servers > 0 {
+		for n := range s.servers {
+			add(1 + n)
+		}
+	} else {
+		for j := range 4 {
+			add(1 + 8*i + j)
+		}
+	}
+	if s.chain {
+		for j := range 4 {
+			add(1 + 8*i + 4 + j)
+		}
+	}
+	f := frontend(s.method, netip.AddrPortFrom(s.vip(i), 80).String(), protocol, backends...)
+	f.Scheduler, f.RingSize = s.scheduler, 65537
+	if s.gue {
+		f.Encapsulation = service.GUE
+	}
+	switch {
+	case s.servers > 0:
+		f.RingSize = 7477
+	case vips > 1:
+		f.RingSize = 1021
+	}
+	if s.chain { // four old ones that drain: each slot is a younger one's
+		for j := range f.Backends {
+			f.Backends[j].Since = time.Unix(1000, 0)
+			if j < 4 {
+				f.Backends[j].Weight, f.Backends[j].Since = 0, time.Unix(0, 0)
+			}
+		}
+	}
+	return f
+}
+
+// prepare writes the frontends and gives how long that took.
+func (s subject) prepare(b *testing.B, n *testNet, d *DataPlane, vips int) time.Duration {
 	b.Helper()
 	if s.method == "" {
-		return
+		return 0
 	}
-	protocol := map[bool]service.Protocol{false: service.TCP, true: service.UDP}[s.udp]
-	for i := range vips {
-		var backends []string
-		for j := range 4 {
-			server := netip.AddrFrom4([4]byte{172, 16, 8 + byte(i>>6), 1 + byte(i&63)*4 + byte(j)})
-			if s.v6 {
-				server = netip.AddrFrom16([16]byte{0xfd, 5, 14: byte(i), 15: byte(j + 1)})
+	if s.method == service.DR {
+		testkit.Do(b, n.balancer, func() error {
+			for j := range 4 {
+				neighbour(b, n.eth0, fmt.Sprintf("172.16.8.%d", 1+j), macServer1)
+				route(b, netlink.Route{LinkIndex: int(n.eth0), Dst: netlink.NewIPNet(net.IPv4(172, 16, 8, byte(1+j))), Scope: netlink.SCOPE_LINK})
 			}
-			backends = append(backends, netip.AddrPortFrom(server, 8080).String())
-		}
-		f := frontend(s.method, netip.AddrPortFrom(s.vip(i), 80).String(), protocol, backends...)
-		f.Scheduler, f.RingSize = s.scheduler, 65537
-		if vips > 1 {
-			f.RingSize = 1021
-		}
-		upsert(b, d, f)
+			return nil
+		})
 	}
+	began := time.Now()
+	for i := range vips {
+		upsert(b, d, s.frontend(i, vips))
+	}
+	return time.Since(began)
 }
 
 // state is the harness's for a load.
@@ -108,7 +187,7 @@ func (s subject) state(b *testing.B, l load) *harnessBench {
 	if s.udp {
 		in.payload += 12
 	}
-	out := &harnessBench{Flows: l.flows - 1, Vips: l.vips - 1, Vip: firstVIP}
+	out := &harnessBench{Flows: l.flows - 1, Vips: l.vips, Vip: firstVIP}
 	if s.v6 {
 		out.V6 = 1
 	}
@@ -197,77 +276,144 @@ func flowsOf(b *testing.B, d *DataPlane) (sum uint64) {
 // whole and of its own flow, thread CPU time, floors beside.
 func BenchmarkProgram(b *testing.B) {
 	began := time.Now()
-	var figures []figure
-	floors := map[string][2]float64{} // by load
+	t := table{floors: map[string]map[string]float64{}}
 	for _, s := range subjects {
 		b.Run(s.name, func(b *testing.B) {
-			for _, l := range s.loads {
+			for i, l := range s.loads {
 				b.Run(l.name, func(b *testing.B) {
 					n := newNet(b)
 					c := config()
-					c.MaxFrontends, c.MaxBackends, c.MaxFlows = 1024, 4096, DefaultMaxFlows
+					c.MaxFrontends, c.MaxBackends, c.MaxFlows = 16384, 16384, DefaultMaxFlows
+					c.MaxMembers = max(65536, int(l.vips)*max(8, s.servers)*2)
 					d := n.open(b, c)
-					s.prepare(b, d, int(l.vips))
+					took := s.prepare(b, n, d, int(l.vips))
 					f := s.measure(b, n, d, l)
-					figures = append(figures, f)
-					switch floor := floors[l.name]; s.program {
-					case "floor_tx":
-						floors[l.name] = [2]float64{f.min()}
-					case "floor_parse":
-						floors[l.name] = [2]float64{floor[0], f.min()}
+					t.add(s, i, f)
+					if s.servers > 0 {
+						t.fill(b, s.name+", "+l.name, d, took)
 					}
-					report(b, f, floors[l.name])
+					t.report(b, s, f)
 				})
 			}
 		})
 	}
-	must(b, writeFigures("../../out/bench/dataplane.json", began, figures, floors))
+	must(b, t.write("../../out/bench/dataplane.json", began))
 }
 
-func report(b *testing.B, f figure, floors [2]float64) {
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(f.min(), "ns/packet-min")
-	b.ReportMetric(f.median(), "ns/packet-median")
-	for i, name := range []string{"x-XDP_TX", "x-parse"} {
-		if floors[i] > 0 {
-			b.ReportMetric(f.min()/floors[i], name)
-		}
-	}
-	b.ReportMetric(100*f.misses, "%miss")
-	b.Logf("%d runs, verdicts %v", len(f.all), f.verdicts)
+// table is what a run of the benchmark says.
+type table struct {
+	floors map[string]map[string]float64 // nanoseconds by program and load
+	rows   []benchRow
+	notes  []string
 }
 
 // benchRow is a row of the benchmarks' common form.
 type benchRow struct {
-	Case     string  `json:"case"`
-	Measured float64 `json:"measured"`
-	Unit     string  `json:"unit"`
-	Min      float64 `json:"min"`
-	Max      float64 `json:"max"`
-	Runs     int     `json:"runs"`
+	Case         string   `json:"case"`
+	Measured     float64  `json:"measured"`
+	Unit         string   `json:"unit"`
+	Min          float64  `json:"min"`
+	Max          float64  `json:"max"`
+	Runs         int      `json:"runs"`
+	Peer         string   `json:"peer,omitempty"`
+	PeerMeasured *float64 `json:"peerMeasured,omitempty"`
+	Goal         *float64 `json:"goal,omitempty"`
+	Met          *bool    `json:"met,omitempty"`
 }
 
-// writeFigures writes them in the form that all benchmarks have. measured is
-// the median.
-func writeFigures(path string, began time.Time, figures []figure, floors map[string][2]float64) error {
-	var rows []benchRow
-	notes := []string{
-		"measured is the median; CPU time of one pinned thread, the harness's own share included",
-		fmt.Sprintf("four backends a frontend; flow tables of %d entries", DefaultMaxFlows),
+// bare gives the floor of the goals: at this load, or at one flow where it is
+// not measured at this.
+func (t *table) bare(load string) float64 {
+	if ns := t.floors[floorBare][load]; ns > 0 {
+		return ns
 	}
-	for _, f := range figures {
-		name := f.subject + ", " + f.load
-		rows = append(rows, benchRow{name, f.median(), "ns/packet", f.min(), slices.Max(f.all), len(f.all)})
-		for i, floor := range []string{"return XDP_TX", "parse"} {
-			if ns := floors[f.load][i]; ns > 0 {
-				rows = append(rows, benchRow{name + ", over " + floor, f.median() / ns, "ratio", f.min() / ns, slices.Max(f.all) / ns, len(f.all)})
-			}
+	return t.floors[floorBare][loads[0].name]
+}
+
+// add writes the rows of one figure: as measured, over the floors, and scaled
+// to the machine of the goals. Minima are compared with minima: what disturbs a
+// measurement only adds.
+func (t *table) add(s subject, i int, f figure) {
+	name := f.subject + ", " + f.load
+	row := func(name, unit string, by float64) benchRow {
+		return benchRow{Case: name, Measured: f.median() * by, Unit: unit, Min: f.min() * by, Max: slices.Max(f.all) * by, Runs: len(f.all)}
+	}
+	t.rows = append(t.rows, row(name, "ns/packet", 1))
+	t.notes = append(t.notes, fmt.Sprintf("%s: verdicts %v, flow table misses %.2f %%", name, f.verdicts, 100*f.misses))
+	if s.program != "" {
+		if t.floors[s.program] == nil {
+			t.floors[s.program] = map[string]float64{}
 		}
-		notes = append(notes, fmt.Sprintf("%s: verdicts %v, flow table misses %.2f %%", name, f.verdicts, 100*f.misses))
+		t.floors[s.program][f.load] = f.min()
 	}
+	for _, floor := range []string{"floor_tx", "floor_parse"} {
+		if ns := t.floors[floor][f.load]; ns > 0 {
+			t.rows = append(t.rows, row(name+", over "+floor, "ratio", 1/ns))
+		}
+	}
+	bare := t.bare(f.load)
+	if bare == 0 || s.program != "" {
+		return
+	}
+	t.rows = append(t.rows, row(name+", over "+floorBare, "ratio", 1/bare))
+	scaled := row(name+fmt.Sprintf(", scaled to %s = %d ns, minimum", floorBare, bareNS), "ns/packet", bareNS/bare)
+	scaled.Measured = scaled.Min
+	if s.goal > 0 {
+		met := scaled.Measured <= s.goal
+		scaled.Goal, scaled.Met = &s.goal, &met
+	}
+	if i < len(s.peers) {
+		scaled.Peer, scaled.PeerMeasured = s.peer, &s.peers[i]
+	}
+	t.rows = append(t.rows, scaled)
+}
+
+// fill writes how long the frontends took to write, and the rings' memory.
+func (t *table) fill(b *testing.B, name string, d *DataPlane, took time.Duration) {
+	b.ReportMetric(took.Seconds(), "s-filling")
+	slots := 0
+	for _, segment := range d.ringMemory.segments {
+		if segment != nil {
+			slots += len(segment.words)
+		}
+	}
+	megabytes := float64(slots*8) / 1e6
+	b.ReportMetric(megabytes, "MB-rings")
+	for _, r := range []struct {
+		what, unit           string
+		measured, goal, peer float64
+	}{
+		{"rings filled in", "s", took.Seconds(), 10, 179}, {"ring memory", "MB", megabytes, 600, 5200},
+	} {
+		met := r.measured <= r.goal
+		t.rows = append(t.rows, benchRow{Case: name + ", " + r.what, Measured: r.measured, Unit: r.unit, Min: r.measured,
+			Max: r.measured, Runs: 1, Peer: "Katran", PeerMeasured: &r.peer, Goal: &r.goal, Met: &met})
+	}
+}
+
+func (t *table) report(b *testing.B, s subject, f figure) {
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(f.min(), "ns/packet-min")
+	b.ReportMetric(f.median(), "ns/packet-median")
+	if ns := t.bare(f.load); ns > 0 {
+		b.ReportMetric(f.min()/ns, "x-bare")
+		b.ReportMetric(f.min()/ns*bareNS, "ns-scaled")
+	}
+	b.ReportMetric(100*f.misses, "%miss")
+	b.Logf("%d runs, verdicts %v, goal %v", len(f.all), f.verdicts, s.goal)
+}
+
+// write writes the table in the form that all benchmarks have. measured is the
+// median, unless its case says otherwise.
+func (t *table) write(path string, began time.Time) error {
 	text, err := json.MarshalIndent(map[string]any{
 		"name": "dataplane", "commit": version.String(), "machine": machine(), "kernel": version.Kernel(),
-		"started": began.UTC().Format(time.RFC3339), "rows": rows, "notes": notes,
+		"started": began.UTC().Format(time.RFC3339), "rows": t.rows,
+		"notes": append([]string{
+			"measured is the median, where the case does not say minimum; CPU time of one pinned thread, the harness's own share included",
+			fmt.Sprintf("goals and peers: ns on a machine where %s takes %d; met compares the scaled figure", floorBare, bareNS),
+			fmt.Sprintf("four backends a frontend where nothing else is said; flow tables of %d entries", DefaultMaxFlows),
+		}, t.notes...),
 	}, "", "  ")
 	if err != nil {
 		return err

@@ -1,15 +1,19 @@
 package xdp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 )
 
 // packetsARun is PACKETS_A_RUN.
@@ -55,6 +59,9 @@ func newRig(d *DataPlane, program string) (*rig, error) {
 		for name, m := range balancer.Maps {
 			spec.Maps[name] = m
 		}
+		for name, v := range balancer.Variables {
+			spec.Variables[name] = v
+		}
 		opts.Maps.PinPath = d.pins.Path("")
 	}
 	harness := spec.Programs[harnessProgHarness]
@@ -65,10 +72,32 @@ func newRig(d *DataPlane, program string) (*rig, error) {
 		Harness *ebpf.Program `ebpf:"harness"`
 		Bench   *ebpf.Map     `ebpf:"bench"`
 	}
+	if strings.HasPrefix(program, "floor_bare") {
+		fillBare(spec)
+	}
 	if err := spec.LoadAndAssign(&out, &opts); err != nil {
 		return nil, fmt.Errorf("%s: %+v", program, err)
 	}
 	return &rig{out.Harness, out.Bench}, nil
+}
+
+// fillBare gives the bare balancers their VIPs and servers.
+func fillBare(spec *ebpf.CollectionSpec) {
+	word := func(host uint32) uint32 {
+		return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, host))
+	}
+	for i := range uint32(1024) {
+		key := harnessBareVip{Addr: word(firstVIP + i), Port: netorder.Port(80), Proto: 6}
+		spec.Maps[harnessMapBareVips].Contents = append(spec.Maps[harnessMapBareVips].Contents, ebpf.MapKV{Key: key, Value: i})
+	}
+	for i := range uint32(65537) {
+		slot := harnessBareSlot{Owners: [4]uint32{i % 4, (i + 1) % 4, (i + 2) % 4, (i + 3) % 4}}
+		spec.Maps[harnessMapBareRing].Contents = append(spec.Maps[harnessMapBareRing].Contents, ebpf.MapKV{Key: i, Value: slot})
+	}
+	for i := range uint32(4) {
+		server := ebpf.MapKV{Key: i, Value: word(0xac100801 + i)}
+		spec.Maps[harnessMapBareServers].Contents = append(spec.Maps[harnessMapBareServers].Contents, server)
+	}
 }
 
 func (r *rig) Close() error { return errors.Join(r.harness.Close(), r.bench.Close()) }
