@@ -50,6 +50,9 @@ type Config struct {
 	Linger time.Duration
 	// Own are this node's addresses among the Snapshot's Draining.
 	Own []netip.Addr
+	// Balancers says that the Source knows who the balancers are: one that goes
+	// then waits until the others can know, before it withdraws its routes.
+	Balancers bool
 	// DrainTimeout is how long at most the loop goes on, without its routes,
 	// after its end was asked for, while the data plane remembers flows.
 	DrainTimeout time.Duration
@@ -108,8 +111,8 @@ func New(c Config) *Loop {
 	return l
 }
 
-// Run works until ctx ends or the source gives up; then routes are withdrawn
-// and, after Linger and for as long as it drains, it returns. What the data
+// Run works until ctx ends or the source gives up; then, when the others know,
+// routes are withdrawn and, after Linger and for as long as it drains, it returns. What the data
 // plane holds stays.
 func (l *Loop) Run(ctx context.Context) error {
 	sourceCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -125,6 +128,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		})
 	}()
 	err := l.loop(ctx, ended)
+	if err == nil {
+		l.giveNotice(ended)
+	}
 	l.leaving = true
 	l.withdrawAll()
 	if err == nil {

@@ -31,6 +31,60 @@ func (l *Loop) tellDraining(s *source.Snapshot, failures map[string]error) {
 	l.told = &others
 }
 
+// Until a balancer that goes has read of it in the source itself, the others have
+// not either; noticeLimit is how long it waits for that, noticeSpread how much
+// later than itself the others may read it.
+const (
+	noticeLimit  = 3 * time.Second
+	noticeSpread = 300 * time.Millisecond
+	noticePace   = 20 * time.Millisecond
+)
+
+// giveNotice goes on as before until the other balancers can know that this one
+// is draining: packets of its flows that come to them from then on they hand
+// over, while before they would take them for nobody's.
+func (l *Loop) giveNotice(ended <-chan error) {
+	keeper, ok := l.DataPlane.(dataplane.Remembering)
+	if !ok || !l.Balancers || l.DrainTimeout <= 0 || !l.remembers(keeper) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), noticeLimit)
+	defer cancel()
+	go func() {
+		defer cancel()
+		for !l.ownDraining() {
+			if !l.await(ctx, noticePace) {
+				l.Log.Warn("nobody says that this balancer is draining: the others cannot know", "waited", noticeLimit)
+				return
+			}
+		}
+		l.await(ctx, noticeSpread)
+	}()
+	if err := l.loop(ctx, ended); err != nil {
+		l.Log.Error("the source ended while draining", "error", err)
+	}
+	<-ctx.Done()
+}
+
+// ownDraining says whether the source names this balancer among those that
+// drain.
+func (l *Loop) ownDraining() bool {
+	s := l.snapshot.Load()
+	return s != nil && slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+}
+
+// await waits, and is false where ctx ends or somebody is in a hurry.
+func (l *Loop) await(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.Hurry:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
 // drainPace is how often a data plane is asked whether it remembers flows
 // still.
 const drainPace = time.Second
@@ -48,12 +102,8 @@ func (l *Loop) drain(ended <-chan error) {
 	go func() {
 		defer cancel()
 		for l.remembers(keeper) {
-			select {
-			case <-ctx.Done():
+			if !l.await(ctx, drainPace) {
 				return
-			case <-l.Hurry:
-				return
-			case <-time.After(drainPace):
 			}
 		}
 	}()

@@ -132,7 +132,7 @@ func (a *agent) open() (err error) {
 	folder := manifest.New(r.Services, log)
 	folder.Balancers(r.BalancersID)
 	loop := control.Config{
-		Source: folder, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
+		Source: folder, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "", Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {

@@ -297,3 +297,34 @@ func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) datapl
 	}
 	return f
 }
+
+// finishingIdle is after how long without a packet a flow that has begun to end
+// has ended for all that anybody can tell, in ticks: more than a life may be
+// behind the flow's last packet (FLOW_RENEW).
+const finishingIdle = 8
+
+// Remembered counts the flows that live: those that have begun to end count for
+// as long as packets come. It may be called from any goroutine.
+func (d *DataPlane) Remembered() (flows int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := &d.flows
+	if t.sets == nil {
+		return 0, errors.New("xdp: flows: the data plane is closed")
+	}
+	now := flowNow()
+	for i := range t.sets {
+		for j := range t.sets[i].Way {
+			e := &t.sets[i].Way[j]
+			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
+			left := int32(w.expires() - now)
+			switch {
+			case tag == 0 || tag&flowPending != 0 || !w.isFlow() || left <= 0 || w.state() == uint32(balancerFlowStateFLOW_CLOSED):
+			case w.state() == uint32(balancerFlowStateFLOW_FINISHING) && int32(t.lives[w.state()])-left > finishingIdle:
+			default:
+				flows++
+			}
+		}
+	}
+	return flows, nil
+}
