@@ -257,7 +257,7 @@ func (s subject) measure(b *testing.B, n *testNet, d *DataPlane, l load) figure 
 		out.misses = float64(after-before) / float64(total)
 	}
 	if wrong := total - state.Verdicts[s.want]; wrong > total/100 {
-		b.Errorf("%d of %d packets were not judged %v: %v", wrong, total, s.want, out.verdicts)
+		b.Errorf("%d of %d packets were not judged %v: %v, %v", wrong, total, s.want, out.verdicts, d.Describe().Drops)
 	}
 	return out
 }
