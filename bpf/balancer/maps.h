@@ -72,6 +72,8 @@ enum drop_reason {
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
 	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
+	DROP_SOURCE_DENIED,  /* the client is outside the frontend's source ranges */
+	DROP_RATE_LIMITED,   /* more than the frontend's limits allow */
 	DROP_SOURCE_ROUTE,   /* the sender chooses the routers (IPv4 option, IPv6 routing header) */
 	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
 	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */

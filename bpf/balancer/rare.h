@@ -13,6 +13,7 @@
 
 #include "fragment.h"
 #include "frontend.h"
+#include "guard.h"
 #include "icmp.h"
 #include "options.h"
 #include "rare_nat.h"
@@ -20,6 +21,7 @@
 #include "stateful.h"
 #include "unserved.h"
 #include "vlan.h"
+#include "watch.h"
 
 /* What the packet says of itself before its ports. */
 static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
@@ -50,6 +52,16 @@ static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
 static __always_inline bool rare_may_be_answer(const struct rare *r)
 {
 	return is_own(&r->p.t.dst, r->v6) || (set.nat && may_be_nat_server(&r->p.t.src));
+}
+
+/* Whether it is for a VIP, an answer, or a router's error about a packet to a
+ * server of nat, which goes to the client.
+ */
+static __always_inline bool rare_concerns(const struct rare *r)
+{
+	if (r->is_vip || rare_may_be_answer(r))
+		return true;
+	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
 }
 
 /* Reads the frame. False: no IP packet. */
@@ -191,11 +203,15 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 		f = frontend_wide(&r->p);
 	if (!f || f->method == METHOD_NONE)
 		return rare_unserved(ctx, r);
+	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
+	if (f->flags & FRONTEND_GUARDED && guard(ctx, &r->p, f))
+		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);
 	choose(&r->pick, f, &r->p);
+	note_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
 	return rare_send(ctx, r, f);
@@ -244,8 +260,7 @@ static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
 	return verdict;
 }
 
-SEC("xdp.frags")
-int rare(struct xdp_md *ctx)
+static __always_inline int rare_frame(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
@@ -253,7 +268,10 @@ int rare(struct xdp_md *ctx)
 
 	if (!r || !rare_read(ctx, r))
 		return XDP_PASS;
-	if (icmp_is_discovery(r) || (!r->is_vip && !rare_may_be_answer(r)))
+	if (is_own(&r->vip, r->v6) &&
+	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
+		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
+	if (icmp_is_discovery(r) || !rare_concerns(r))
 		return XDP_PASS;
 	if (r->own.source_route)
 		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);
@@ -261,6 +279,16 @@ int rare(struct xdp_md *ctx)
 		return rare_refuse(ctx, r, DROP_MALFORMED);
 	verdict = rare_flow(ctx, r);
 	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+}
+
+SEC("xdp.frags")
+int rare(struct xdp_md *ctx)
+{
+	int verdict = rare_frame(ctx);
+
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
 }
 
 #endif
