@@ -323,32 +323,34 @@ func TestHandover(t *testing.T) {
 }
 
 func handover(t *testing.T, v6 bool) {
-	stays, leaves := newNet(t), newNet(t)
-	c := config()
-	if v6 {
-		c.SourceV4 = netip.Addr{}
+	// Beyond the gateway from both.
+	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
+	var planes [2]*DataPlane
+	var nets [2]*testNet
+	for i := range planes {
+		c := config()
+		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
+		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
+		if v6 {
+			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4
+		}
+		nets[i] = newNet(t)
+		planes[i] = nets[i].open(t, c)
 	}
-	b := stays.open(t, c)
-	c.PinDir = "/sys/fs/bpf/test2"
-	c.SourceV4, c.SourceV6 = netip.MustParseAddr("172.16.0.77"), netip.MustParseAddr("fd00::77")
-	if v6 {
-		c.SourceV4 = netip.Addr{}
-	}
-	d := leaves.open(t, c)
+	stays, leaves, b, d, c := nets[0], nets[1], planes[0], planes[1], config()
 	for _, each := range []*DataPlane{b, d} {
 		both(t, each, frontend(service.FullNAT, vips[v6], 0, servers[v6]))
 	}
-	own := map[bool]netip.Addr{false: c.SourceV4, true: c.SourceV6}[v6]
 	in := packet{src: clients[v6], dst: vips[v6], flags: "S"}
 	port := portOf(c, in)
-	row{name: "opens", in: in, verdict: redirect, out: forth(own.String(), port, servers[v6])}.check(t, leaves, d)
-	must(t, b.SetDraining([]netip.Addr{own}))
+	row{name: "opens", in: in, verdict: redirect, out: forth(own[1], port, servers[v6])}.check(t, leaves, d)
+	must(t, b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
 
 	in.flags = "A"
 	_, handed := stays.run(t, b, in.bytes(t))
 	v, out := leaves.run(t, d, handed)
 	want := in
-	forth(own.String(), port, servers[v6])(&want)
+	forth(own[1], port, servers[v6])(&want)
 	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
 		t.Errorf("what the draining one knows: %v\n got %x\nwant %x\nhanded %x, drops %v", v, out, wantBytes, handed, d.Describe().Drops)
 	}
@@ -361,16 +363,16 @@ func handover(t *testing.T, v6 bool) {
 	}
 	v, out = stays.run(t, b, back)
 	want = in
-	forth(owns[v6], portOf(c, in), servers[v6])(&want)
+	forth(own[0], portOf(c, in), servers[v6])(&want)
 	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
 		t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
 	}
-	row{name: "known from then on", in: in, verdict: redirect, out: forth(owns[v6], portOf(c, in), servers[v6])}.check(t, stays, b)
+	row{name: "known from then on", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
 	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 998).String(), "S"
-	row{name: "a new one stays", in: in, verdict: redirect, out: forth(owns[v6], portOf(c, in), servers[v6])}.check(t, stays, b)
+	row{name: "a new one stays", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
 	must(t, b.SetDraining(nil))
 	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 997).String(), "A"
-	row{name: "nobody drains", in: in, verdict: redirect, out: forth(owns[v6], portOf(c, in), servers[v6])}.check(t, stays, b)
+	row{name: "nobody drains", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
 }
 
 // portsOf reads the ports of a TCP packet.
