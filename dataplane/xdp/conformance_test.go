@@ -56,7 +56,7 @@ func (c conformer) Forward(t *testing.T, flow schedule.Flow, syn bool, length in
 	case dropped("no-backend"):
 		return memory.Decision{}, memory.ErrNoServer
 	case v != redirect:
-		return memory.Decision{}, fmt.Errorf("verdict %v", v)
+		return memory.Decision{}, fmt.Errorf("verdict %v, drops %v", v, c.current.Describe().Drops)
 	}
 	return c.decide(t, flow, syn, out)
 }
