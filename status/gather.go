@@ -101,7 +101,9 @@ func (g *gatherer) services() []Service {
 }
 
 func (g *gatherer) frontend(f *plan.Frontend) Frontend {
-	out := Frontend{VIP: f.Key.VIP, Port: f.Key.Port, Protocol: f.Key.Protocol.String(), PortName: f.PortName}
+	out := Frontend{
+		VIP: f.Key.VIP, Port: f.Key.Port, LastPort: f.Key.Last, Protocol: f.Key.Protocol.String(), PortName: f.PortName,
+	}
 	var counts dataplane.FrontendCounters
 	if f.State != plan.Conflict { // the counters of the Key are its owner's
 		counts = g.counts[f.Key]

@@ -327,3 +327,17 @@ func TestOnlyRefusesUnknownNames(t *testing.T) {
 		t.Errorf("error %v does not name it", err)
 	}
 }
+
+func TestKeysOfRanges(t *testing.T) {
+	vip := netip.MustParseAddr("10.1.1.1")
+	for want, k := range map[string]service.Key{
+		"TCP 10.1.1.1:80":        {VIP: vip, Port: 80, Protocol: service.TCP},
+		"UDP 10.1.1.1:8000-8999": {VIP: vip, Port: 8000, Last: 8999, Protocol: service.UDP},
+		"any 10.1.1.1:*":         {VIP: vip, Last: 65535},
+	} {
+		f := Frontend{VIP: k.VIP, Port: k.Port, LastPort: k.Last, Protocol: k.Protocol.String()}
+		if f.Key() != want || k.String() != want {
+			t.Errorf("%s and %s, want %s", f.Key(), k, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -56,10 +57,17 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Answer answers GET /v1/status on l with what get says, as JSON, until ctx
-// ends; then it closes l.
-func Answer(ctx context.Context, l net.Listener, get func() Status) error {
-	srv := &http.Server{Handler: Handler(get), ReadHeaderTimeout: 5 * time.Second}
+// Endpoint is something more that is answered on the socket.
+type Endpoint struct {
+	// Pattern is as in http.ServeMux: "POST /v1/trace".
+	Pattern string
+	http.Handler
+}
+
+// Answer answers GET /v1/status on l with what get says, as JSON, and more,
+// until ctx ends; then it closes l.
+func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
+	srv := &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -80,8 +88,11 @@ func Answer(ctx context.Context, l net.Listener, get func() Status) error {
 }
 
 // Handler answers what Serve answers, for those who serve more than status.
-func Handler(get func() Status) http.Handler {
+func Handler(get func() Status, more ...Endpoint) http.Handler {
 	mux := http.NewServeMux()
+	for _, e := range more {
+		mux.Handle(e.Pattern, e)
+	}
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
 		body, err := marshal(get().complete())
 		if err != nil {
@@ -120,17 +131,9 @@ func Find(ctx context.Context, dir string) (string, error) {
 // Fetch asks the agent at path for its Status.
 func Fetch(ctx context.Context, path string) (Status, error) {
 	var s Status
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+statusPath, nil)
+	resp, err := send(ctx, path, http.MethodGet, statusPath, nil)
 	if err != nil {
 		return s, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return s, fetchError(path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -140,6 +143,41 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 		return s, fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
 	}
 	return s, nil
+}
+
+// Ask asks the agent at path for one of its endpoints and gives the answer's body,
+// to be closed. An answer that says no becomes an error of its words.
+func Ask(ctx context.Context, path, method, target string, body io.Reader) (io.ReadCloser, error) {
+	resp, err := send(ctx, path, method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	const enough = 4096
+	words, _ := io.ReadAll(io.LimitReader(resp.Body, enough))
+	if text := strings.TrimSpace(string(words)); text != "" && resp.StatusCode != http.StatusNotFound {
+		return nil, errors.New(text)
+	}
+	return nil, fmt.Errorf("the agent on %s does not know %s: it is of another role or version", path, strings.SplitN(target, "?", 2)[0])
+}
+
+func send(ctx context.Context, path, method, target string, body io.Reader) (*http.Response, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+target, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fetchError(path, err)
+	}
+	return resp, nil
 }
 
 func fetchError(path string, err error) error {

@@ -5,6 +5,7 @@ package status
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -91,10 +92,12 @@ const (
 
 // Frontend is one VIP and port.
 type Frontend struct {
-	VIP      netip.Addr `json:"vip"`
-	Port     uint16     `json:"port"`
-	Protocol string     `json:"protocol"`
-	PortName string     `json:"portName,omitempty"`
+	VIP  netip.Addr `json:"vip"`
+	Port uint16     `json:"port"`
+	// LastPort ends a range of ports; ports 0 to 65535 are the whole address.
+	LastPort uint16 `json:"lastPort,omitempty"`
+	Protocol string `json:"protocol"`
+	PortName string `json:"portName,omitempty"`
 	// Reason says why State is not active.
 	State    plan.State       `json:"state"`
 	Reason   string           `json:"reason,omitempty"`
@@ -102,9 +105,10 @@ type Frontend struct {
 	Backends []Backend        `json:"backends"`
 }
 
-// Key gives "TCP 10.1.1.1:80".
+// Key gives "TCP 10.1.1.1:80", as service.Key does.
 func (f Frontend) Key() string {
-	return f.Protocol + " " + netip.AddrPortFrom(f.VIP, f.Port).String()
+	k := service.Key{VIP: f.VIP, Port: f.Port, Last: f.LastPort}
+	return f.Protocol + strings.TrimPrefix(k.String(), k.Protocol.String())
 }
 
 // Backend is one server behind a frontend.

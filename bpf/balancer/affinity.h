@@ -41,10 +41,12 @@ __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f,
 	struct flow_ref r;
 	struct server *s;
 
-	if (!p || !f || !affinity_ref(&r, &p->t.src, f) || !flow_find(&r) || flow_expired(r.word, now))
+	if (!p || !f || !affinity_ref(&r, &p->t.src, f) || !flow_find(&r) ||
+	    flow_expired(r.word, now))
 		return 0;
 	s = flow_server_alive(r.word);
-	if (!s || s->drains || (s->max_conns && connections_of(flow_server(r.word)) >= s->max_conns))
+	if (!s || s->drains ||
+	    (s->max_conns && connections_of(flow_server(r.word)) >= s->max_conns))
 		return 0;
 	return flow_server(r.word);
 }

@@ -8,6 +8,7 @@
 
 #include "hash.h"
 #include "maps.h"
+#include "note.h"
 
 /* What was chosen, in numbers: what functions of their own can be handed. */
 struct pick {
@@ -80,6 +81,13 @@ static __always_inline void choose(struct pick *k, const struct frontend *f, con
 	k->chain = opens(p) ? 0 : slot.chain;
 	k->new_flow = opens(p);
 }
+
+#define note_pick(f, k)                                                                            \
+	do {                                                                                       \
+		note(NOTE_SLOT, (f)->slots,                                                        \
+		     hash_slot((k)->hash, (f)->slots) | (__u64)(k)->hash << 32);                   \
+		note(NOTE_SERVER, (k)->id, (k)->chain | (__u64)(k)->new_flow << 32);               \
+	} while (0)
 
 /* Looks up what was picked. False: the server is none. */
 static __always_inline bool choice_of(struct choice *ch, const struct pick *k)

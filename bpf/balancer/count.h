@@ -4,6 +4,7 @@
 #define FAIRLEAD_BALANCER_COUNT_H
 
 #include "maps.h"
+#include "observe.h"
 
 /* Drops the packet as it is now. */
 static __noinline int drop(struct xdp_md *ctx, enum drop_reason reason)
@@ -11,8 +12,10 @@ static __noinline int drop(struct xdp_md *ctx, enum drop_reason reason)
 	__u32 key = reason;
 	__u64 *count = bpf_map_lookup_elem(&drops, &key);
 
-	if (ctx && count)
+	if (count)
 		(*count)++;
+	if (ctx)
+		observe(ctx, reason);
 	return XDP_DROP;
 }
 

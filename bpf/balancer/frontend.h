@@ -8,6 +8,7 @@
 
 #include "hash.h"
 #include "maps.h"
+#include "note.h"
 
 /* No packet is looked for in more ranges of one VIP. */
 #define RANGES_MAX 1024
@@ -25,6 +26,10 @@ static __always_inline bool is_own(const struct addr *a, bool v6)
 {
 	return addr_equal(a, v6 ? &set.own6 : &set.own4);
 }
+
+#define note_frontend(f)                                                                           \
+	note(NOTE_FRONTEND, (f)->id,                                                               \
+	     (f)->flags | (__u64)(f)->method << 32 | (__u64)(f)->scheduler << 40)
 
 static __always_inline struct frontend *frontend_lookup(const struct addr *vip, __be16 port,
 							__u8 proto)

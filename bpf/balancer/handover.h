@@ -15,6 +15,7 @@
 
 #include "frontend.h"
 #include "stateful.h"
+#include "watch.h"
 
 /* The asker is the last of a list. */
 #define HANDOVER_PEERS (CHAIN_MAX - 1)
@@ -40,7 +41,7 @@ struct handover {
 	struct server_cpu way;
 	struct chain list; /* who after that */
 	struct addr next[CHAIN_MAX];
-	__u32 n; /* in next */
+	__u32 n;     /* in next */
 	__u32 inner; /* where the packet begins in the frame, and what it is */
 	__u16 ethertype;
 	bool outer6;
@@ -289,8 +290,7 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 /* Reached from the balancer with a packet that has no flow here, and from the
  * program rare with one to our own address.
  */
-SEC("xdp.frags")
-int handover(struct xdp_md *ctx)
+static __always_inline int handover_frame(struct xdp_md *ctx)
 {
 	struct handover *h;
 	__u32 zero = 0;
@@ -303,9 +303,22 @@ int handover(struct xdp_md *ctx)
 	if (handover_parse(ctx, h, &v6))
 		return handover_out(ctx, h, v6);
 	verdict = v6 ? handover_in(ctx, h, true) : handover_in(ctx, h, false);
-	if (verdict == TO_RARE)
+	return verdict;
+}
+
+SEC("xdp.frags")
+int handover(struct xdp_md *ctx)
+{
+	int verdict = handover_frame(ctx);
+
+	if (verdict == TO_RARE) {
+		note(NOTE_ELSEWHERE, STEP_RARE, 0);
 		bpf_tail_call(ctx, &steps, STEP_RARE);
-	return verdict == TO_RARE ? XDP_PASS : verdict;
+		verdict = XDP_PASS;
+	}
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
 }
 
 #endif

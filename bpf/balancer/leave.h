@@ -12,6 +12,7 @@
 #include "count.h"
 #include "csum.h"
 #include "maps.h"
+#include "note.h"
 
 enum way {
 	WAY_KERNEL,
@@ -48,8 +49,12 @@ static __always_inline void fib_set_addrs(struct bpf_fib_lookup *fib, const stru
 static __always_inline enum way fib_way(struct xdp_md *ctx, struct bpf_fib_lookup *fib)
 {
 	fib->ifindex = ctx->ingress_ifindex;
-	switch (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0)) {
+	int answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+
+	note(NOTE_ASK, answer, fib->mtu_result);
+	switch (answer) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
+		note(NOTE_NEXT_HOP, fib->ifindex, note_mac(fib->dmac));
 		break;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return WAY_TOO_BIG;

@@ -72,11 +72,13 @@ enum drop_reason {
 	DROP_NOT_SERVED,     /* to a VIP, but to no frontend */
 	DROP_NO_NEIGHBOUR,   /* dr: the server's MAC address is not known, or a router is between */
 	DROP_FULL,	     /* all servers have as many connections as they may */
-	DROP_FLOWS_FULL,   /* the flow table has no place for one more */
-	DROP_FLOW_BUSY,	   /* two CPUs opened one flow at once */
+	DROP_SOURCE_DENIED,  /* the client is outside the frontend's source ranges */
+	DROP_RATE_LIMITED,   /* more than the frontend's limits allow */
 	DROP_SOURCE_ROUTE,   /* the sender chooses the routers (IPv4 option, IPv6 routing header) */
 	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
 	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */
+	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
+	DROP_FLOW_BUSY,	     /* two CPUs opened one flow at once */
 	DROP_REASONS,
 };
 
@@ -235,8 +237,8 @@ struct server {
 	__u32 generation; /* counts the owners of this id: flows of an earlier one are void */
 	__u32 frontend;	  /* 0: shared; else its frontend's id + 1 */
 	__be16 port;
-	__u8 used;   /* the id is somebody's */
-	__u8 drains; /* of a frontend that remembers flows: takes no new ones */
+	__u8 used;	 /* the id is somebody's */
+	__u8 drains;	 /* of a frontend that remembers flows: takes no new ones */
 	__u32 max_conns; /* connections at a time, 0: no limit */
 };
 

@@ -248,7 +248,8 @@ static __always_inline bool nat_is_flow(const struct flow_data *data, const stru
 	differ |= data->client.word[3] ^ p->t.src.word[3];
 	differ |= data->vip.word[3] ^ p->t.dst.word[3];
 	if (v6)
-		differ |= addr_differ(&data->client, &p->t.src) | addr_differ(&data->vip, &p->t.dst);
+		differ |=
+			addr_differ(&data->client, &p->t.src) | addr_differ(&data->vip, &p->t.dst);
 	return !differ && !!data->nat_port == full;
 }
 

@@ -13,11 +13,15 @@
 
 #include "fragment.h"
 #include "frontend.h"
+#include "guard.h"
 #include "icmp.h"
 #include "options.h"
+#include "rare_nat.h"
 #include "rare_send.h"
+#include "stateful.h"
 #include "unserved.h"
 #include "vlan.h"
+#include "watch.h"
 
 /* What the packet says of itself before its ports. */
 static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
@@ -27,7 +31,9 @@ static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
 
 	__builtin_memset(p, 0, sizeof(*p));
 	icmp_own(r, &p->t.src, &p->t.dst);
+	r->sender = p->t.src;
 	r->vip = p->t.dst;
+	r->is_vip = is_vip(&r->vip);
 	p->t.proto = r->own.proto;
 	p->len = r->own.end - r->own.l3;
 	if (r->v6) {
@@ -42,6 +48,22 @@ static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
 	r->icmp_type = type;
 }
 
+/* Whether it may be an answer to nat or fullnat. */
+static __always_inline bool rare_may_be_answer(const struct rare *r)
+{
+	return is_own(&r->p.t.dst, r->v6) || (set.nat && may_be_nat_server(&r->p.t.src));
+}
+
+/* Whether it is for a VIP, an answer, or a router's error about a packet to a
+ * server of nat, which goes to the client.
+ */
+static __always_inline bool rare_concerns(const struct rare *r)
+{
+	if (r->is_vip || rare_may_be_answer(r))
+		return true;
+	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
+}
+
 /* Reads the frame. False: no IP packet. */
 __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 {
@@ -53,6 +75,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->frame = bpf_xdp_get_buff_len(ctx);
 	r->is_error = false;
 	r->answered = false;
+	r->is_answer = false;
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -71,7 +94,7 @@ __noinline int rare_refuse(struct xdp_md *ctx, struct rare *r, enum drop_reason 
 {
 	if (!r)
 		return XDP_ABORTED;
-	if (stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
+	if (!r->is_vip || stays_here(ctx, &r->fib, &r->p.t.src, &r->vip, r->v6))
 		return XDP_PASS;
 	return drop(ctx, why);
 }
@@ -137,25 +160,66 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 	}
 }
 
-/* The flow is known: to its frontend's server. */
+/* To the server of a flow that is remembered, or to be. No error opens a flow,
+ * and nobody else is asked for one: the draining balancers take whole packets
+ * with plain headers.
+ */
+__noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
+{
+	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
+	int failed;
+
+	if (!r || !f)
+		return XDP_ABORTED;
+	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
+		if (r->is_error)
+			return rare_refuse(ctx, r, DROP_NOT_SERVED);
+		failed = stateful_new(&r->p, f, &o, r->v6);
+		if (failed < 0)
+			return drop(ctx, FAILED_WHY(failed));
+	}
+	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
+		affinity_note(&r->p, f, o.word, o.now, !o.fresh);
+	r->pick.id = flow_server(o.word);
+	r->pick.chain = 0;
+	r->pick.hash = flow_hash(&r->p.t);
+	r->pick.new_flow = o.fresh;
+	return is_nat(f) ? rare_nat(ctx, r, f, o.index) : rare_send(ctx, r, f);
+}
+
+/* The flow is known: to its frontend's server, or back to its client. */
 static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 {
 	struct tuple *t = &r->p.t;
 	struct frontend *f = frontend_lookup(&t->dst, t->dport, t->proto);
+	int verdict;
 
+	if (!f && rare_may_be_answer(r)) {
+		verdict = rare_answer(ctx, r);
+		if (verdict != NAT_NO_ANSWER)
+			return verdict;
+	}
 	if (!f)
 		f = frontend_wide(&r->p);
 	if (!f || f->method == METHOD_NONE)
 		return rare_unserved(ctx, r);
+	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
+	if (f->flags & FRONTEND_GUARDED && guard(ctx, &r->p, f))
+		return XDP_DROP;
+	if (f->flags & FRONTEND_STATEFUL)
+		return rare_stateful(ctx, r, f);
 	choose(&r->pick, f, &r->p);
+	note_pick(f, &r->pick);
 	if (r->own.offset)
 		r->pick.new_flow = 0;
 	return rare_send(ctx, r, f);
 }
 
-/* An error is for the flow whose packet it quotes, if that is the VIP's. */
+/* An error is for the flow whose packet it quotes, if that was sent from where
+ * the error goes.
+ */
 static __always_inline int rare_error(struct xdp_md *ctx, struct rare *r)
 {
 	if (icmp_quoted(ctx, r) || !addr_equal(&r->p.t.dst, &r->vip))
@@ -170,7 +234,7 @@ static __noinline int rare_icmp(struct xdp_md *ctx, struct rare *r)
 		return rare_refuse(ctx, r, DROP_MALFORMED);
 	if (icmp_is_error(r->icmp_type, r->v6) && !is_fragment(&r->own))
 		return rare_error(ctx, r);
-	if (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6))
+	if (!r->is_vip || (!r->own.offset && !icmp_is_echo(r->icmp_type, r->v6)))
 		return rare_unserved(ctx, r);
 	if (is_martian(&r->p.t.src, r->v6))
 		return drop(ctx, DROP_MARTIAN_SOURCE);
@@ -196,8 +260,7 @@ static __always_inline int rare_flow(struct xdp_md *ctx, struct rare *r)
 	return verdict;
 }
 
-SEC("xdp.frags")
-int rare(struct xdp_md *ctx)
+static __always_inline int rare_frame(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
 	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
@@ -208,7 +271,7 @@ int rare(struct xdp_md *ctx)
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
 		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
-	if (icmp_is_discovery(r) || !is_vip(&r->vip))
+	if (icmp_is_discovery(r) || !rare_concerns(r))
 		return XDP_PASS;
 	if (r->own.source_route)
 		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);
@@ -216,6 +279,16 @@ int rare(struct xdp_md *ctx)
 		return rare_refuse(ctx, r, DROP_MALFORMED);
 	verdict = rare_flow(ctx, r);
 	return verdict == RARE_GO_ON ? rare_serve(ctx, r) : verdict;
+}
+
+SEC("xdp.frags")
+int rare(struct xdp_md *ctx)
+{
+	int verdict = rare_frame(ctx);
+
+	if (watching)
+		watch_after(ctx, verdict);
+	return verdict;
 }
 
 #endif

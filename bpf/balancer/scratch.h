@@ -40,23 +40,26 @@ struct spot {
 };
 
 struct rare {
-	struct packet p; /* the flow; of an ICMP error, the one that it is about */
-	struct addr vip; /* where the frame's own packet is addressed to */
+	struct packet p;    /* the flow; of an ICMP error, the one that it is about */
+	struct addr sender; /* of the frame's own packet */
+	struct addr vip;    /* where the frame's own packet is addressed to, */
+	__u8 is_vip;	    /* if it is one */
 	struct spot own;
 	struct spot quoted;
 	struct tuple from; /* what a spot says, and is to say */
 	struct tuple to;
 	struct pick pick;
 	struct bpf_fib_lookup fib;
-	__u64 diff;    /* of what was rewritten */
-	__u32 ingress; /* interface, by its index */
-	__u32 frame;   /* bytes, in all buffers */
-	__u32 mtu;     /* of the way */
-	__s32 more;    /* bytes that the method adds to the packet */
-	__u8 v6;       /* the packet's family */
-	__u8 tagged;   /* VLAN */
-	__u8 is_error; /* ICMP, about another packet */
-	__u8 answered; /* what leaves is for the sender */
+	__u64 diff;	/* of what was rewritten */
+	__u32 ingress;	/* interface, by its index */
+	__u32 frame;	/* bytes, in all buffers */
+	__u32 mtu;	/* of the way */
+	__s32 more;	/* bytes that the method adds to the packet */
+	__u8 v6;	/* the packet's family */
+	__u8 tagged;	/* VLAN */
+	__u8 is_error;	/* ICMP, about another packet */
+	__u8 is_answer; /* of a server's, to nat or fullnat */
+	__u8 answered;	/* what leaves is for the sender */
 	__u8 icmp_type;
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */

@@ -53,9 +53,9 @@ struct opening {
 	__u32 index;  /* likewise */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
-	bool remembered; /* in: there is an entry, but void; out: there is one now */
-	bool claimed;	 /* out: it is not to be seen yet: stateful_open_nat */
-	bool fresh;	 /* out: it was not known */
+	bool remembered;       /* in: there is an entry, but void; out: there is one now */
+	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
+	bool fresh;	       /* out: it was not known */
 	enum flow_state state; /* out: what it was */
 };
 
@@ -164,7 +164,8 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
  * missing, because the method has changed, keep gets its server.
  */
 static __always_inline bool stateful_known(struct flow_ref *r, const struct packet *p,
-					   const struct frontend *f, __u32 now, __u32 *keep, bool v6)
+					   const struct frontend *f, __u32 now, __u32 *keep,
+					   bool v6)
 {
 	struct flow_data *data;
 
@@ -237,14 +238,14 @@ static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet 
 	return verdict;
 }
 
-__noinline int stateful_nat_v4(struct xdp_md *ctx, const struct packet *p,
-			       const struct frontend *f, const struct opening *o)
+__noinline int stateful_nat_v4(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			       const struct opening *o)
 {
 	return stateful_nat(ctx, p, f, o, false);
 }
 
-__noinline int stateful_nat_v6(struct xdp_md *ctx, const struct packet *p,
-			       const struct frontend *f, const struct opening *o)
+__noinline int stateful_nat_v6(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			       const struct opening *o)
 {
 	return stateful_nat(ctx, p, f, o, true);
 }
@@ -306,12 +307,16 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
-	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
+	if (likely(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o))) {
+		note(NOTE_FLOW, 1, flow_server(o.word));
+	} else {
+		note(NOTE_FLOW, 0, 0);
 		if (!o.server && stateful_asks(p))
 			return STATEFUL_ASK;
 		failed = stateful_new(p, f, &o, v6);
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
+		note(NOTE_FLOW_MADE, o.remembered, flow_server(o.word));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
 		affinity_note(p, f, o.word, o.now, !o.fresh);

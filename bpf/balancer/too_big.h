@@ -92,9 +92,13 @@ __noinline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 byt
 	return csum_fold(sum);
 }
 
-/* Whose address the answer comes from: whom the packet was for, if that is us. */
+/* Whose address the answer comes from: whom the packet was for, but a server of
+ * nat's answer was for the client.
+ */
 static __always_inline const struct addr *answer_source(const struct rare *r)
 {
+	if (r->is_answer)
+		return r->v6 ? &set.own6 : &set.own4;
 	return &r->p.t.dst;
 }
 
@@ -180,8 +184,8 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 	if (quoted > most)
 		quoted = most;
 	quoted &= ~3; /* the sum goes by words */
-	if (r->is_error || (!r->v6 && r->own.offset) || is_martian(&r->p.t.src, r->v6) ||
-	    !answer_allowed())
+	if (r->is_error || addr_is_zero(answer_source(r)) || (!r->v6 && r->own.offset) ||
+	    is_martian(&r->p.t.src, r->v6) || !answer_allowed())
 		return verdict;
 	sum = sum_frame(ctx, r, r->own.l3, quoted);
 	if (sum < 0 || !vlan_l2(ctx, r))

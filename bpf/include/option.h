@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The Fairlead option: one address and port that a packet carries from the
- * balancer to the server half. What they mean depends on the method:
+/* The Fairlead option: a list of addresses and ports that a packet carries from
+ * the balancer to the server halves. What they mean depends on the method:
  *
- *   tunnel, in the outer header: where the flow may be known if it is not
- *     known here (the second chance);
- *   direct-nat, on a SYN or a UDP packet: the VIP and port to restore;
- *   direct-nat, on any other TCP packet: the second chance.
+ *   tunnel, in the outer header (with GUE in its private data): the servers
+ *     where the flow may be known if it is not known here, newest first;
+ *   direct-nat and dr, in the packet's own header: the VIP and port to
+ *     restore, and behind it the same servers.
  *
- * IPv4: the only option, right behind the 20 bytes (ihl is 7); type 0x9e is
- * one of RFC 4727's for experiments, copied to fragments. IPv6: a Destination
- * Options header right behind the 40 bytes; type 0x1e likewise, to be skipped
- * by who does not know it (RFC 8200, 4.2).
+ * A server half that does not know the flow sends the packet to the first
+ * server with the rest of the list; so a list ends.
+ *
+ * IPv4: the first option, right behind the 20 bytes; type 0x9e is one of RFC
+ * 4727's for experiments, copied to fragments. IPv6: a Destination Options
+ * header right behind the 40 bytes; type 0x1e likewise, to be skipped by who
+ * does not know it (RFC 8200, 4.2).
  */
 #ifndef FAIRLEAD_OPTION_H
 #define FAIRLEAD_OPTION_H
@@ -22,30 +25,6 @@
 #define OPTION4_TYPE 0x9e
 #define OPTION6_TYPE 0x1e
 #define OPTION6_PADN 1 /* RFC 8200, 4.2 */
-/* What follows the type and length of option6: address, port and two zeros. */
-#define OPTION6_LEN 20
-
-struct option4 {
-	__u8 type;
-	__u8 len;
-	__be16 addr[2]; /* halves, because it lies at no multiple of four */
-	__be16 port;
-};
-
-struct option6 {
-	__u8 nexthdr; /* what followed the IPv6 header before */
-	__u8 hdrlen;  /* in 8-byte units, not counting the first: 2 */
-	__u8 type;
-	__u8 len;
-	__be32 addr[4];
-	__be16 port;
-	__be16 zero;
-};
-
-_Static_assert(sizeof(struct option4) == 8, "ihl grows by two words");
-_Static_assert(sizeof(struct option6) == 24, "hdrlen says 2");
-
-#define OPTION_SIZE(v6) ((v6) ? sizeof(struct option6) : sizeof(struct option4))
 
 /* Where a flow is to go or came from. */
 struct endpoint {
@@ -53,35 +32,6 @@ struct endpoint {
 	__be16 port;
 	__u16 zero;
 };
-
-static __always_inline void option4_build(struct option4 *o, __be32 v4, __be16 port)
-{
-	union {
-		__be32 whole;
-		__be16 half[2];
-	} a = {.whole = v4};
-
-	o->type = OPTION4_TYPE;
-	o->len = sizeof(*o);
-	o->addr[0] = a.half[0];
-	o->addr[1] = a.half[1];
-	o->port = port;
-}
-
-static __always_inline void option6_build(struct option6 *o, const struct addr *a, __be16 port,
-					  __u8 nexthdr)
-{
-	o->nexthdr = nexthdr;
-	o->hdrlen = sizeof(*o) / 8 - 1;
-	o->type = OPTION6_TYPE;
-	o->len = OPTION6_LEN;
-	o->addr[0] = a->word[0];
-	o->addr[1] = a->word[1];
-	o->addr[2] = a->word[2];
-	o->addr[3] = a->word[3];
-	o->port = port;
-	o->zero = 0;
-}
 
 /* The longest list: the VIP to restore and five servers that may know the flow. */
 #define ENDPOINTS_MAX 6
@@ -166,54 +116,6 @@ static __always_inline __u32 gue_list_bytes(__u32 n, bool v6)
 	if (n == 0)
 		return 0;
 	return (sizeof(struct gue_list) + n * ENDPOINT_SIZE(v6) + 3) & ~3U;
-}
-
-/* Takes the option behind an IPv4 header that parse_ipv4 gave. False, with the
- * cursor unmoved: there is none, or none of ours.
- */
-static __always_inline bool option4_parse(struct cursor *c, const struct iphdr *ip,
-					  struct endpoint *e)
-{
-	struct option4 *o = c->pos;
-	union {
-		__be32 whole;
-		__be16 half[2];
-	} a;
-
-	if (ip->ihl != 7 || (void *)(o + 1) > c->end)
-		return false;
-	if (o->type != OPTION4_TYPE || o->len != sizeof(*o))
-		return false;
-	a.half[0] = o->addr[0];
-	a.half[1] = o->addr[1];
-	addr_from_v4(&e->addr, a.whole);
-	e->port = o->port;
-	e->zero = 0;
-	c->pos = o + 1;
-	return true;
-}
-
-/* The same behind an IPv6 header that parse_ipv6 gave; nexthdr gets what the
- * option header says comes next.
- */
-static __always_inline bool option6_parse(struct cursor *c, const struct ipv6hdr *ip,
-					  struct endpoint *e, __u8 *nexthdr)
-{
-	struct option6 *o = c->pos;
-
-	if (ip->nexthdr != IPPROTO_DSTOPTS || (void *)(o + 1) > c->end)
-		return false;
-	if (o->hdrlen != sizeof(*o) / 8 - 1 || o->type != OPTION6_TYPE || o->len != OPTION6_LEN)
-		return false;
-	e->addr.word[0] = o->addr[0];
-	e->addr.word[1] = o->addr[1];
-	e->addr.word[2] = o->addr[2];
-	e->addr.word[3] = o->addr[3];
-	e->port = o->port;
-	e->zero = 0;
-	*nexthdr = o->nexthdr;
-	c->pos = o + 1;
-	return true;
 }
 
 #endif

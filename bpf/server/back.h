@@ -6,10 +6,14 @@
 #define FAIRLEAD_SERVER_BACK_H
 
 #include "common.h"
+#include "error.h"
+#include "flows.h"
+#include "fragments.h"
 #include "maps.h"
 #include "out.h"
 #include "read.h"
 #include "rewrite.h"
+#include "scratch.h"
 
 /* Off for networks that carry longer packets to the servers than the servers'
  * own devices do.
@@ -53,21 +57,21 @@ static __always_inline __u32 find_mss(struct __sk_buff *skb, const struct view *
 /* A SYN-ACK tells the client how long its segments may be: shorter by what the
  * balancer adds, so that its packets fit the way to the server.
  */
-static __always_inline long rewrite_mss(struct __sk_buff *skb, const struct view *v, __u8 overhead)
+static __noinline long rewrite_mss(struct __sk_buff *skb, const struct view *v, __u8 overhead)
 {
 	struct tcphdr tcp;
 	__be16 old, new;
 	__u32 at;
 	long err = bpf_skb_load_bytes(skb, v->l4, &tcp, sizeof(tcp));
 
-	if (err || !tcp.syn || !tcp.ack)
+	if (err)
 		return err;
 	at = find_mss(skb, v, tcp.doff);
 	if (!at || bpf_skb_load_bytes(skb, v->l4 + at, &old, sizeof(old)) ||
 	    bpf_ntohs(old) < MSS_MIN + overhead)
 		return 0;
 	new = bpf_htons(bpf_ntohs(old) - overhead);
-	return bpf_l4_csum_replace(skb, l4_check_offset(v), old, new, sizeof(new))
+	return bpf_l4_csum_replace(skb, check_at(v, KIND_TRANSPORT), old, new, sizeof(new))
 		       ?: bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);
 }
 
@@ -83,13 +87,23 @@ static __always_inline bool may_not_fragment(struct __sk_buff *skb, const struct
 	return frag_off & bpf_htons(0x4000);
 }
 
-static __always_inline long restore(struct __sk_buff *skb, const struct view *v,
-				    const struct server_flow *f)
-{
-	long err = rewrite(skb, v, SIDE_SRC, &f->vip, f->vip_port);
+/* What an answer becomes. */
+struct answer {
+	struct addr vip;
+	__be16 port;
+	__u8 overhead;
+	enum kind kind; /* of packet: what is rewritten */
+};
 
-	if (!err && clamp_mss && f->overhead && v->p.t.proto == IPPROTO_TCP)
-		err = rewrite_mss(skb, v, f->overhead);
+static __noinline long restore(struct __sk_buff *skb, const struct view *v, const struct answer *a)
+{
+	long err;
+
+	if (a->kind != KIND_TRANSPORT)
+		return rewrite_addr(skb, v, a->kind, SIDE_SRC, &a->vip);
+	err = rewrite(skb, v, SIDE_SRC, &a->vip, a->port);
+	if (!err && clamp_mss && v->flags & VIEW_ACCEPTS)
+		err = rewrite_mss(skb, v, a->overhead);
 	return err;
 }
 
@@ -97,68 +111,135 @@ static __always_inline long restore(struct __sk_buff *skb, const struct view *v,
  * tell the server about (too long, too many hops) it tells the server: such a
  * packet goes to it as it is.
  */
-static __always_inline int restore_routed(struct __sk_buff *skb, const struct view *v,
-					  const struct server_flow *f)
+static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v,
+				     const struct answer *a)
 {
 	struct way way = {};
-	long none = find_way(skb, v, &f->vip, &v->p.t.dst, &way);
+	long none = find_way(skb, v, &a->vip, &v->t.dst, &way);
 
-	if (none == BPF_FIB_LKUP_RET_FRAG_NEEDED && may_not_fragment(skb, v)) {
-		count(SERVER_COUNTER_PASSED_TOO_BIG);
-		return TC_ACT_UNSPEC;
-	}
-	if (v->p.ttl <= 1) {
-		count(SERVER_COUNTER_PASSED_TTL);
-		return TC_ACT_UNSPEC;
-	}
-	if (restore(skb, v, f) || (!none && rewrite_ttl(skb, v))) {
-		count(SERVER_COUNTER_DROPPED_REWRITE);
-		return TC_ACT_SHOT;
-	}
-	if (none) {
-		count(SERVER_COUNTER_RESTORED_PASSED);
-		return TC_ACT_UNSPEC;
-	}
+	if (none == BPF_FIB_LKUP_RET_FRAG_NEEDED && may_not_fragment(skb, v))
+		return pass(SERVER_COUNTER_PASSED_TOO_BIG);
+	if (v->ttl <= 1)
+		return pass(SERVER_COUNTER_PASSED_TTL);
+	if (restore(skb, v, a) || (!none && rewrite_ttl(skb, v)))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	if (none)
+		return pass(SERVER_COUNTER_RESTORED_PASSED);
 	count(SERVER_COUNTER_RESTORED_STRAIGHT);
 	return take_way(&way);
 }
 
 /* An answer of the node itself, which its kernel has routed already. */
 static __always_inline int restore_own(struct __sk_buff *skb, const struct view *v,
-				       const struct server_flow *f)
+				       const struct answer *a)
 {
-	if (restore(skb, v, f)) {
-		count(SERVER_COUNTER_DROPPED_REWRITE);
-		return TC_ACT_SHOT;
-	}
-	count(SERVER_COUNTER_RESTORED_STRAIGHT);
-	return TC_ACT_UNSPEC;
+	if (restore(skb, v, a))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	return pass(SERVER_COUNTER_RESTORED_STRAIGHT);
+}
+
+static __always_inline int answered(struct __sk_buff *skb, const struct view *v,
+				    const struct answer *a, enum server_place place)
+{
+	return place == SERVER_PLACE_POD ? restore_routed(skb, v, a) : restore_own(skb, v, a);
+}
+
+static __always_inline int transport_back(struct __sk_buff *skb, const struct view *v,
+					  enum server_place place)
+{
+	struct answer a = {.kind = KIND_TRANSPORT};
+	struct tuple flow = {
+		.src = v->t.dst,
+		.dst = v->t.src,
+		.sport = v->t.dport,
+		.dport = v->t.sport,
+		.proto = v->t.proto,
+	};
+	struct server_flow *f = find_flow(&flow);
+	__u8 state;
+
+	if (!f)
+		return TC_ACT_UNSPEC;
+	state = v->flags & VIEW_RESET ? FLOW_RESET : FLOW_ANSWERED;
+	note_flow(f, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
+	a.vip = f->vip;
+	a.port = f->vip_port;
+	a.overhead = f->overhead;
+	if (v->fragment)
+		remember_fragment(v, FRAGMENT_ANSWER, &a.vip);
+	return answered(skb, v, &a, place);
+}
+
+/* A later fragment of an answer. */
+static __noinline int later_back(struct __sk_buff *skb, const struct view *v,
+				 enum server_place place)
+{
+	struct answer a = {.kind = KIND_LATER};
+	struct fragment *f = find_fragment(v);
+
+	if (!f || f->fate != FRAGMENT_ANSWER)
+		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
+	a.vip = f->vip;
+	count(SERVER_COUNTER_FRAGMENT_RESTORED);
+	return answered(skb, v, &a, place);
+}
+
+/* An ICMP error of the server, or of this node, about what the client sent:
+ * for the client it is the VIP's, about a packet to the VIP.
+ */
+static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum server_place place)
+{
+	struct answer a = {.kind = KIND_ICMP};
+	struct endpoint vip = {};
+	struct server_flow *f;
+	struct embedded *e = &s->embedded;
+	struct view *v = &s->outer;
+
+	if (!read_embedded(skb, v, e) || !addr_equal(&e->t.src, &v->t.dst))
+		return TC_ACT_UNSPEC;
+	f = find_flow(&e->t);
+	if (!f)
+		return TC_ACT_UNSPEC;
+	vip.addr = f->vip;
+	vip.port = f->vip_port;
+	a.vip = f->vip;
+	if (translate(skb, v, e, SIDE_DST, &vip))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	count(SERVER_COUNTER_ERROR_RESTORED);
+	return answered(skb, v, &a, place);
 }
 
 static __always_inline int back(struct __sk_buff *skb, enum server_place place)
 {
-	struct view v;
-	struct cursor c;
-	struct tuple flow = {};
-	struct server_flow *f;
-	enum kind kind;
+	struct scratch *s = scratch();
+	struct view *v;
 
-	read_begin(skb, &c);
-	kind = read_outer(skb, &c, &v);
-	if (kind != KIND_TRANSPORT || v.has_option) {
-		if (kind == KIND_FRAGMENT)
-			count(SERVER_COUNTER_PASSED_FRAGMENT);
+	if (!s)
+		return TC_ACT_UNSPEC;
+	v = &s->outer;
+	switch (read_outer(skb, v)) {
+	case KIND_TRANSPORT:
+		return v->n ? TC_ACT_UNSPEC : transport_back(skb, v, place);
+	case KIND_LATER:
+		return later_back(skb, v, place);
+	case KIND_ICMP:
+		return error_back(skb, s, place);
+	default:
 		return TC_ACT_UNSPEC;
 	}
-	flow.src = v.p.t.dst;
-	flow.dst = v.p.t.src;
-	flow.sport = v.p.t.dport;
-	flow.dport = v.p.t.sport;
-	flow.proto = v.p.t.proto;
-	f = bpf_map_lookup_elem(&server_flows, &flow);
-	if (!f)
+}
+
+/* What the node's own kernel says of packets for its pods. */
+static __always_inline int node_back(struct __sk_buff *skb)
+{
+	struct scratch *s = scratch();
+	struct view *v;
+
+	if (!s)
 		return TC_ACT_UNSPEC;
-	return place == SERVER_PLACE_POD ? restore_routed(skb, &v, f) : restore_own(skb, &v, f);
+	v = &s->outer;
+	return read_outer(skb, v) == KIND_ICMP ? error_back(skb, s, SERVER_PLACE_HOST)
+					       : TC_ACT_UNSPEC;
 }
 
 #endif

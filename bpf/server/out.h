@@ -32,15 +32,15 @@ static __always_inline long find_way(struct __sk_buff *skb, const struct view *v
 	if (v->v6) {
 		__builtin_memcpy(fib.ipv6_src, src, sizeof(fib.ipv6_src));
 		__builtin_memcpy(fib.ipv6_dst, dst, sizeof(fib.ipv6_dst));
-		fib.flowinfo = bpf_htonl(v->p.tos << 20) & bpf_htonl(0x0fffffff);
+		fib.flowinfo = bpf_htonl(v->tos << 20) & bpf_htonl(0x0fffffff);
 	} else {
 		fib.ipv4_src = addr_to_v4(src);
 		fib.ipv4_dst = addr_to_v4(dst);
-		fib.tos = v->p.tos;
+		fib.tos = v->tos;
 	}
-	fib.l4_protocol = v->p.t.proto;
-	fib.sport = v->p.t.sport;
-	fib.dport = v->p.t.dport;
+	fib.l4_protocol = v->t.proto;
+	fib.sport = v->t.sport;
+	fib.dport = v->t.dport;
 	err = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
 	if (err != BPF_FIB_LKUP_RET_SUCCESS && err != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return err;
@@ -55,7 +55,7 @@ static __always_inline long take_way(struct way *way)
 	return bpf_redirect_neigh(way->ifindex, &way->next, sizeof(way->next), 0);
 }
 
-/* Sends a packet, whose destination is already the second server, there. A
+/* Sends a packet, whose destination is already the next server, there. A
  * host that forwards nothing has no answer in its tables for a packet that
  * came in; then it goes out where it came from.
  */
@@ -63,7 +63,7 @@ static __always_inline int send_to_second(struct __sk_buff *skb, const struct vi
 					  const struct addr *to)
 {
 	struct way way = {};
-	long err = find_way(skb, v, &v->p.t.src, to, &way);
+	long err = find_way(skb, v, &v->t.src, to, &way);
 
 	if (err == BPF_FIB_LKUP_RET_FWD_DISABLED) {
 		count(SERVER_COUNTER_SECOND_CHANCE);

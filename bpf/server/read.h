@@ -1,61 +1,146 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reading an sk_buff: one IP header, the Fairlead option behind it, and either
- * the ports of TCP and UDP or the fact that another IP packet follows.
+/* Reading an sk_buff: one IP header with its options or extension headers, the
+ * Fairlead list among them, and either ports, or the fact that something else
+ * follows. Twice, where there is a tunnel.
  */
 #ifndef FAIRLEAD_SERVER_READ_H
 #define FAIRLEAD_SERVER_READ_H
 
 #include "common.h"
+#include "maps.h"
 #include "option.h"
 #include "parse.h"
-#include "maps.h"
 
-/* All that is ever read: two IP headers, the outer with an option, and TCP. */
-#define READ_BYTES                                                                                 \
-	(sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct option6) +             \
-	 sizeof(struct tcphdr))
+/* What most packets have before their data, and what any packet has: two IPv6
+ * headers, the outer with the longest list, and a transport's header.
+ */
+#define HEADERS_MOST 138
+#define HEADERS_MAX 320
+
+/* Further headers in IPv6: hop-by-hop, destination (twice), routing, fragment
+ * (RFC 8200, 4.1), and one more.
+ */
+#define EXTENSIONS_MAX 6
 
 enum kind {
 	KIND_FOREIGN, /* nothing that concerns the server half */
-	KIND_FRAGMENT,
 	KIND_MALFORMED,
-	KIND_TRANSPORT, /* TCP or UDP: p.t is whole */
-	KIND_TUNNEL4,	/* an IPv4 packet at l4: p.t has the addresses */
+	KIND_TRANSPORT, /* TCP, UDP or SCTP: t is whole */
+	KIND_LATER,	/* a fragment that is not the first: t has no ports */
+	KIND_ICMP,
+	KIND_TUNNEL4, /* an IPv4 packet at l4: t has the addresses */
 	KIND_TUNNEL6,
+};
+
+/* Chunks that parse.h needs no names for. */
+#define SCTP_SHUTDOWN 7
+#define SCTP_SHUTDOWN_ACK 8
+
+/* What a segment or chunk says about its connection's life. */
+enum view_flags {
+	VIEW_OPENS = 1,	  /* SYN, INIT */
+	VIEW_ACCEPTS = 2, /* SYN and ACK */
+	VIEW_FIN = 4,
+	VIEW_RESET = 8, /* RST, ABORT */
 };
 
 /* One IP header and what it carries. */
 struct view {
-	struct packet p;
-	struct endpoint option; /* where has_option says so */
-	__u32 l3, l4;		/* where the header and its payload begin */
+	struct tuple t;
+	__u32 l3, l4;  /* where the header and its payload begin */
+	__u32 id;      /* of a fragment */
+	__sum16 check; /* of an IPv4 header with no options */
+	__u8 n;	       /* endpoints in the list */
+	__u8 next;     /* what the list's own header says comes next (IPv6) */
+	__u8 flags;    /* enum view_flags */
+	__u8 ttl, tos; /* or hop limit and traffic class */
 	bool v6;
-	bool has_option;
-};
+	bool fragment;
+	bool plain; /* no option, no extension header */
+} __attribute__((aligned(8)));
 
-/* Gives the linear bytes of the frame, with the headers among them. */
-static __always_inline void read_begin(struct __sk_buff *skb, struct cursor *c)
+/* Where the list's first endpoint is. */
+static __always_inline __u32 list_at(const struct view *v)
 {
-	__u32 want = skb->len < READ_BYTES ? skb->len : READ_BYTES;
+	return v->l3 + (v->v6 ? sizeof(struct ipv6hdr) + OPTION6_HEAD
+			      : sizeof(struct iphdr) + OPTION4_HEAD);
+}
 
-	if (skb->data_end - skb->data < want)
-		bpf_skb_pull_data(skb, want);
-	cursor_init(c, (void *)(long)skb->data, (void *)(long)skb->data_end);
+/* Of SHUTDOWN and SHUTDOWN ACK too: each side sends its own. */
+static __always_inline __u8 chunk_flags(__u8 type)
+{
+	switch (type) {
+	case SCTP_INIT:
+		return VIEW_OPENS;
+	case SCTP_ABORT:
+		return VIEW_RESET;
+	case SCTP_SHUTDOWN:
+	case SCTP_SHUTDOWN_ACK:
+	case SCTP_SHUTDOWN_COMPLETE:
+		return VIEW_FIN;
+	}
+	return 0;
+}
+
+static __always_inline enum kind read_tcp(struct cursor *c, struct view *v, __u32 room)
+{
+	struct tcphdr *tcp = parse_tcp(c);
+
+	if (!tcp || tcp->doff < 5 || tcp->doff * 4 > room)
+		return KIND_MALFORMED;
+	v->t.sport = tcp->source;
+	v->t.dport = tcp->dest;
+	v->flags = tcp->syn ? (tcp->ack ? VIEW_ACCEPTS : VIEW_OPENS) : 0;
+	v->flags |= (tcp->fin ? VIEW_FIN : 0) | (tcp->rst ? VIEW_RESET : 0);
+	return KIND_TRANSPORT;
+}
+
+static __always_inline enum kind read_udp(struct cursor *c, struct view *v, __u32 room)
+{
+	struct udphdr *udp = parse_udp(c);
+
+	if (!udp || room < sizeof(*udp))
+		return KIND_MALFORMED;
+	/* The first fragment tells the whole datagram's length. */
+	if (!v->fragment &&
+	    (bpf_ntohs(udp->len) > room || (udp->len && bpf_ntohs(udp->len) < sizeof(*udp))))
+		return KIND_MALFORMED;
+	v->t.sport = udp->source;
+	v->t.dport = udp->dest;
+	return KIND_TRANSPORT;
+}
+
+static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u32 room)
+{
+	struct sctphdr *sctp = cursor_take(c, sizeof(*sctp));
+	struct sctp_chunk *chunk = cursor_take(c, sizeof(*chunk));
+
+	if (!sctp || !chunk || room < sizeof(*sctp) + sizeof(*chunk))
+		return KIND_MALFORMED;
+	v->t.sport = sctp->source;
+	v->t.dport = sctp->dest;
+	v->flags = chunk_flags(chunk->type);
+	return KIND_TRANSPORT;
 }
 
 /* What the header says comes next. room is the payload's length. */
 static __always_inline enum kind read_payload(struct cursor *c, struct view *v, __u32 room)
 {
-	switch (v->p.t.proto) {
+	switch (v->t.proto) {
+	case IPPROTO_TCP:
+		return read_tcp(c, v, room);
+	case IPPROTO_UDP:
+		return read_udp(c, v, room);
+	case IPPROTO_SCTP:
+		return read_sctp(c, v, room);
 	case IPPROTO_IPIP:
 		return KIND_TUNNEL4;
 	case IPPROTO_IPV6:
 		return KIND_TUNNEL6;
-	case IPPROTO_TCP:
-	case IPPROTO_UDP:
-		if (!parse_l4(c, &v->p, room > 0xffff ? 0xffff : room) || v->p.malformed)
-			return KIND_MALFORMED;
-		return KIND_TRANSPORT;
+	case IPPROTO_ICMP:
+		return v->v6 ? KIND_FOREIGN : KIND_ICMP;
+	case IPPROTO_ICMPV6:
+		return v->v6 ? KIND_ICMP : KIND_FOREIGN;
 	}
 	return KIND_FOREIGN;
 }
@@ -70,31 +155,81 @@ static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, _
 	return claimed <= left ? claimed : 0;
 }
 
+/* Reads the header at v->l3. */
 static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor *c, struct view *v)
 {
 	struct iphdr *ip = parse_ipv4(c);
-	__u32 header = sizeof(*ip), len;
+	__u32 header, len, more;
 
 	if (!ip)
 		return KIND_MALFORMED;
-	if (ipv4_is_fragment(ip))
-		return KIND_FRAGMENT;
-	v->has_option = option4_parse(c, ip, &v->option);
-	if (v->has_option)
-		header += sizeof(struct option4);
-	else if (ip->ihl != 5)
-		return KIND_FOREIGN;
+	header = ip->ihl * 4;
 	len = read_length(skb, bpf_ntohs(ip->tot_len), skb->len - v->l3);
 	if (len < header)
 		return KIND_MALFORMED;
-	v->v6 = false;
+	v->plain = ip->ihl == 5;
+	v->check = ip->check;
 	v->l4 = v->l3 + header;
-	addr_from_v4(&v->p.t.src, ip->saddr);
-	addr_from_v4(&v->p.t.dst, ip->daddr);
-	v->p.t.proto = ip->protocol;
-	v->p.ttl = ip->ttl;
-	v->p.tos = ip->tos;
-	return read_payload(c, v, len - header);
+	addr_from_v4_aligned(&v->t.src, ip->saddr);
+	addr_from_v4_aligned(&v->t.dst, ip->daddr);
+	v->t.proto = ip->protocol;
+	v->ttl = ip->ttl;
+	v->tos = ip->tos;
+	if (ipv4_is_fragment(ip)) {
+		v->fragment = true;
+		v->id = ip->id;
+	}
+	if (v->fragment && ip->frag_off & bpf_htons(0x1fff))
+		more = 1;
+	else
+		more = 0;
+	if (!v->plain) {
+		v->n = option4_count(c, ip);
+		c->pos += header - sizeof(*ip);
+	}
+	return more ? KIND_LATER : read_payload(c, v, len - header);
+}
+
+/* Goes behind a fragment header. True for a fragment that is not the first. */
+static __always_inline bool read_fragment(struct view *v, const __be16 *head)
+{
+	__be32 id;
+
+	if (!(head[1] & bpf_htons(0xfff9)))
+		return false; /* an "atomic" one: the whole packet (RFC 6946) */
+	__builtin_memcpy(&id, head + 2, sizeof(id));
+	v->fragment = true;
+	v->id = id;
+	return head[1] & bpf_htons(0xfff8);
+}
+
+/* Goes behind the extension headers, from the one that v->t.proto names. */
+static __always_inline enum kind read_extensions(struct cursor *c, struct view *v, __u32 room)
+{
+	bool later = false;
+
+	for (int i = 0; i < EXTENSIONS_MAX && !later; i++) {
+		__u8 *head = c->pos;
+		__u32 bytes = 8;
+
+		if (v->t.proto != IPPROTO_HOPOPTS && v->t.proto != IPPROTO_DSTOPTS &&
+		    v->t.proto != IPPROTO_ROUTING && v->t.proto != IPPROTO_FRAGMENT)
+			break;
+		if ((void *)(head + 8) > c->end)
+			return KIND_MALFORMED;
+		if (v->t.proto == IPPROTO_FRAGMENT)
+			later = read_fragment(v, (__be16 *)head);
+		else
+			bytes += head[1] * 8;
+		if (bytes > room)
+			return KIND_MALFORMED;
+		v->plain = false;
+		v->t.proto = head[0];
+		v->l4 += bytes;
+		room -= bytes;
+		c->pos += bytes;
+	}
+	return later ? KIND_LATER : read_payload(c, v, room);
 }
 
 static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor *c, struct view *v)
@@ -104,53 +239,69 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor 
 
 	if (!ip)
 		return KIND_MALFORMED;
-	payload = bpf_ntohs(ip->payload_len);
-	payload = read_length(skb, payload, skb->len - v->l3 - sizeof(*ip));
+	payload = read_length(skb, bpf_ntohs(ip->payload_len), skb->len - v->l3 - sizeof(*ip));
 	v->v6 = true;
+	v->plain = true;
 	v->l4 = v->l3 + sizeof(*ip);
-	v->p.t.proto = ip->nexthdr;
-	v->has_option = option6_parse(c, ip, &v->option, &v->p.t.proto);
-	if (v->p.t.proto == IPPROTO_FRAGMENT)
-		return KIND_FRAGMENT;
-	if (v->has_option) {
-		v->l4 += sizeof(struct option6);
-		if (payload < sizeof(struct option6))
-			return KIND_MALFORMED;
-		payload -= sizeof(struct option6);
-	}
-	addr_from_v6(&v->p.t.src, &ip->saddr);
-	addr_from_v6(&v->p.t.dst, &ip->daddr);
-	v->p.ttl = ip->hop_limit;
-	v->p.tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
-	return read_payload(c, v, payload);
+	v->n = option6_count(c, ip, &v->next);
+	v->t.proto = ip->nexthdr;
+	addr_from_v6(&v->t.src, &ip->saddr);
+	addr_from_v6(&v->t.dst, &ip->daddr);
+	v->ttl = ip->hop_limit;
+	v->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
+	return read_extensions(c, v, payload);
+}
+
+/* Reads the header at l3, which lies within HEADERS_MAX. */
+__noinline enum kind read_ip(struct __sk_buff *skb, struct view *v, __u32 l3, bool v6)
+{
+	struct cursor c;
+
+	if (!v)
+		return KIND_FOREIGN;
+	__builtin_memset(v, 0, sizeof(*v));
+	if (l3 > HEADERS_MAX ||
+	    skb->len < l3 + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)))
+		return KIND_MALFORMED;
+	v->l3 = l3;
+	cursor_init(&c, (void *)(long)skb->data + l3, (void *)(long)skb->data_end);
+	return v6 ? read_ipv6(skb, &c, v) : read_ipv4(skb, &c, v);
+}
+
+/* Sees that so many of the frame's bytes can be read; says whether they could
+ * not before.
+ */
+static __always_inline bool reach(struct __sk_buff *skb, __u32 bytes)
+{
+	__u32 want = skb->len < bytes ? skb->len : bytes;
+
+	return skb->data_end - skb->data < want && !bpf_skb_pull_data(skb, want);
 }
 
 /* Reads the first header of an Ethernet frame. */
-static __always_inline enum kind read_outer(struct __sk_buff *skb, struct cursor *c, struct view *v)
+static __always_inline enum kind read_outer(struct __sk_buff *skb, struct view *v)
 {
-	struct ethhdr *eth = parse_eth(c);
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	enum kind kind;
 
-	__builtin_memset(v, 0, sizeof(*v));
-	v->l3 = sizeof(*eth);
-	if (!eth || skb->len < sizeof(*eth) + sizeof(struct iphdr))
+	if (!v6 && skb->protocol != bpf_htons(ETH_P_IP))
 		return KIND_FOREIGN;
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		return read_ipv4(skb, c, v);
-	if (eth->h_proto == bpf_htons(ETH_P_IPV6) &&
-	    skb->len >= sizeof(*eth) + sizeof(struct ipv6hdr))
-		return read_ipv6(skb, c, v);
-	return KIND_FOREIGN;
+	reach(skb, HEADERS_MOST);
+	kind = read_ip(skb, v, sizeof(struct ethhdr), v6);
+	if (kind == KIND_MALFORMED && reach(skb, HEADERS_MAX))
+		kind = read_ip(skb, v, sizeof(struct ethhdr), v6);
+	return kind;
 }
 
-/* Reads the packet inside a tunnel, where the cursor stands after read_outer. */
-static __always_inline enum kind read_inner(struct __sk_buff *skb, struct cursor *c, __u32 l3,
-					    bool v6, struct view *v)
+/* Reads the packet inside a tunnel. */
+static __always_inline enum kind read_inner(struct __sk_buff *skb, __u32 l3, bool v6,
+					    struct view *v)
 {
-	__builtin_memset(v, 0, sizeof(*v));
-	v->l3 = l3;
-	if (skb->len < l3 + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)))
-		return KIND_MALFORMED;
-	return v6 ? read_ipv6(skb, c, v) : read_ipv4(skb, c, v);
+	enum kind kind = read_ip(skb, v, l3, v6);
+
+	if (kind == KIND_MALFORMED && reach(skb, HEADERS_MAX))
+		kind = read_ip(skb, v, l3, v6);
+	return kind;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The way toward the server: out of the tunnel or with the option taken off,
+/* The way toward the server: out of the tunnel or with the list taken off,
  * addressed to the server itself, its VIP remembered; or on to the server that
  * may know the flow.
  */
@@ -7,258 +7,259 @@
 #define FAIRLEAD_SERVER_TOWARD_H
 
 #include "common.h"
+#include "direct.h"
+#include "error.h"
+#include "fragments.h"
+#include "list.h"
 #include "maps.h"
 #include "out.h"
 #include "read.h"
 #include "rewrite.h"
+#include "take.h"
 
-#define SECOND_NS 1000000000ULL
+/* The port of GUE (RFC: IANA's "gue"). */
+volatile const __u16 gue_port = 6080;
 
-/* What the balancer adds to a packet of this flow at most: the outer header
- * where there is one, and the option.
- */
-static __always_inline __u8 overhead(bool tunnel, bool v6)
+/* A tunnel's end: what is between the outer header and the packet inside. */
+struct tunnel {
+	struct list list;
+	__u32 l3; /* where the packet inside begins */
+	bool v6;  /* it is IPv6 */
+	bool gue;
+	bool sum; /* the outer header has a checksum of the whole */
+};
+
+static __always_inline void read_ipip(const struct view *outer, bool v6, struct tunnel *t)
 {
-	__u8 header = v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-
-	return OPTION_SIZE(v6) + (tunnel ? header : 0);
+	t->list.at = list_at(outer);
+	t->list.n = outer->n;
+	t->l3 = outer->l4;
+	t->v6 = v6;
 }
 
-static __always_inline struct server_flow *find_flow(const struct tuple *flow,
-						     const struct addr *vip, __be16 vip_port)
+/* Reads GUE's header; false: it is not ours. */
+__noinline bool read_gue(struct __sk_buff *skb, const struct view *outer, struct tunnel *t)
 {
-	struct server_flow *f = bpf_map_lookup_elem(&server_flows, flow);
+	struct gue_list l;
+	struct gue g;
+	__be16 sum;
+	__u32 at;
 
-	if (!f || f->vip_port != vip_port || !addr_equal(&f->vip, vip))
-		return NULL;
-	return f;
+	if (!outer || !t)
+		return false;
+	at = outer->l4 + sizeof(struct udphdr);
+	if (bpf_skb_load_bytes(skb, at, &g, sizeof(g)) || g.version || g.control || g.flags ||
+	    (g.proto != IPPROTO_IPIP && g.proto != IPPROTO_IPV6) ||
+	    bpf_skb_load_bytes(skb, outer->l4 + offsetof(struct udphdr, check), &sum, sizeof(sum)))
+		return false;
+	at += sizeof(g);
+	t->gue = true;
+	t->sum = sum;
+	t->v6 = g.proto == IPPROTO_IPV6;
+	t->l3 = at + g.hlen * 4;
+	if (g.hlen == 0)
+		return true;
+	if (bpf_skb_load_bytes(skb, at, &l, sizeof(l)) || l.magic != OPTION4_TYPE || l.zero ||
+	    l.n == 0 || l.n > ENDPOINTS_MAX || gue_list_bytes(l.n, outer->v6) != g.hlen * 4)
+		return false;
+	t->list.n = l.n;
+	t->list.at = at + sizeof(l);
+	return true;
 }
 
-static __always_inline void touch_flow(struct server_flow *f)
+/* Sends a tunnelled packet to the next server, still tunnelled. */
+static __noinline int tunnel_on(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
+				const struct next *next, enum server_place place)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	bool in = place == SERVER_PLACE_HOST;
 
-	if (now - f->seen > SECOND_NS)
-		f->seen = now;
-}
-
-static __always_inline void remember_flow(const struct tuple *flow, const struct addr *vip,
-					  __be16 vip_port, enum server_method method, __u8 overhead)
-{
-	struct server_flow f = {
-		.vip = *vip,
-		.vip_port = vip_port,
-		.method = method,
-		.overhead = overhead,
-		.seen = bpf_ktime_get_coarse_ns(),
-	};
-
-	if (!bpf_map_update_elem(&server_flows, flow, &f, BPF_ANY))
-		count(SERVER_COUNTER_FLOW_MADE);
-}
-
-/* Hands a direct-nat packet from the network to its pod's device, past the
- * node's firewall: its connection tracking never sees the answers, which go
- * straight out, and would call what follows the SYN invalid. What has no way
- * there is left to the kernel.
- */
-static __noinline int shortcut(struct __sk_buff *skb, struct view *v)
-{
-	struct way way = {};
-
-	if (v->p.ttl <= 1 || find_way(skb, v, &v->p.t.src, &v->p.t.dst, &way))
-		return TC_ACT_UNSPEC;
-	if (rewrite_ttl(skb, v)) {
-		count(SERVER_COUNTER_DROPPED_REWRITE);
-		return TC_ACT_SHOT;
-	}
-	count(SERVER_COUNTER_SHORTCUT);
-	return take_way(&way);
-}
-
-/* A packet as the server itself is addressed. A SYN opens a direct connection:
- * with the same ports as an older flow through the VIP it must not be answered
- * as the VIP. What follows in a direct-nat flow looks the same.
- */
-static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
-{
-	struct server_flow *f;
-
-	if (v->p.flags & TCP_OPENS) {
-		if (!bpf_map_delete_elem(&server_flows, &v->p.t))
-			count(SERVER_COUNTER_FLOW_FORGOTTEN);
-		return TC_ACT_UNSPEC;
-	}
-	f = bpf_map_lookup_elem(&server_flows, &v->p.t);
-	if (!f || f->method != SERVER_METHOD_DIRECT_NAT)
-		return TC_ACT_UNSPEC;
-	if (place == SERVER_PLACE_HOST)
-		return shortcut(skb, v);
-	touch_flow(f);
-	return TC_ACT_UNSPEC;
-}
-
-/* A packet for a server that other programs look after: at the node's way in
- * that is one for a pod.
- */
-static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum server_place place)
-{
-	return place == SERVER_PLACE_HOST ? shortcut(skb, v) : TC_ACT_UNSPEC;
-}
-
-static __always_inline int pass(enum server_counter why)
-{
-	count(why);
-	return TC_ACT_UNSPEC;
-}
-
-static __always_inline int drop(enum server_counter why)
-{
-	count(why);
-	return TC_ACT_SHOT;
-}
-
-/* Sends a tunnelled packet to the second server, still tunnelled. */
-static __always_inline int second_by_tunnel(struct __sk_buff *skb, struct view *outer, bool in)
-{
-	struct addr to = outer->option.addr;
-
-	if (in && outer->p.ttl <= 1)
+	if (in && outer->ttl <= 1)
 		return pass(SERVER_COUNTER_PASSED_TTL);
-	if (strip_option(skb, outer) || rewrite_outer_dst(skb, outer, &to) ||
-	    (in && rewrite_ttl(skb, outer)))
+	if ((t->gue ? shorten_gue(skb, outer, &t->list, next->at + 1)
+		    : shorten(skb, outer, 0, next->at + 1)) ||
+	    rewrite_outer_dst(skb, outer, &next->to.addr) || (in && rewrite_ttl(skb, outer)))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
-	return send_to_second(skb, outer, &to);
+	return send_to_second(skb, outer, &next->to.addr);
+}
+
+/* RFC 6040: congestion met in the tunnel is congestion of the flow. */
+static __always_inline int tunnel_ended(struct __sk_buff *skb, const struct view *outer,
+					enum server_counter what)
+{
+	if ((outer->tos & 3) == 3)
+		bpf_skb_ecn_set_ce(skb);
+	count(what);
+	return TC_ACT_UNSPEC;
+}
+
+/* Whether the packet's list has another server to ask. */
+static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view *outer,
+					const struct tunnel *t, struct scratch *s)
+{
+	struct endpoint self = {.addr = outer->t.dst};
+
+	return t->list.n && next_server(skb, &t->list, &self, &s->next);
 }
 
 /* Takes a packet out of its tunnel, where its VIP has a server here. */
-static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, struct view *inner,
-				enum server_place place)
+static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
+				struct scratch *s, enum server_place place)
 {
-	struct local_vip_key key = {
-		.vip = inner->p.t.dst,
-		.server = outer->p.t.dst,
-		.vip_port = inner->p.t.dport,
-		.proto = inner->p.t.proto,
+	struct view *inner = &s->inner;
+	struct local_vip_key key __attribute__((aligned(8))) = {
+		.vip = inner->t.dst,
+		.server = outer->t.dst,
+		.vip_port = inner->t.dport,
+		.proto = inner->t.proto,
 	};
-	struct tuple flow = inner->p.t;
-	struct local_vip *e = bpf_map_lookup_elem(&local_vips, &key);
-	bool opens = inner->p.flags & TCP_OPENS;
-	struct server_flow *f;
+	struct local_vip *row = find_kept_row(&key);
+	struct server_flow *made = &s->made;
+	struct tuple flow = inner->t;
+	enum verdict verdict;
 
-	if (!e || e->method != SERVER_METHOD_TUNNEL || addr_is_v4(&e->deliver) == inner->v6)
+	if (!row || row->method != SERVER_METHOD_TUNNEL || addr_is_v4(&row->deliver) == inner->v6)
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_TUNNEL);
-	if (e->place != place)
+	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	flow.dst = e->deliver;
-	flow.dport = e->port;
-	f = find_flow(&flow, &key.vip, key.vip_port);
-	if (f)
-		touch_flow(f);
-	else if (outer->has_option && !opens && key.proto == IPPROTO_TCP)
-		return second_by_tunnel(skb, outer, place == SERVER_PLACE_HOST);
-	else
-		remember_flow(&flow, &key.vip, key.vip_port, SERVER_METHOD_TUNNEL,
-			      overhead(true, outer->v6));
-	if (strip_outer(skb, outer, inner) || rewrite(skb, inner, SIDE_DST, &e->deliver, e->port))
-		return drop(SERVER_COUNTER_DROPPED_REWRITE);
-	/* RFC 6040: congestion met in the tunnel is congestion of the flow. */
-	if ((outer->p.tos & 3) == 3)
-		bpf_skb_ecn_set_ce(skb);
-	count(SERVER_COUNTER_TUNNEL_DELIVERED);
-	return TC_ACT_UNSPEC;
-}
-
-/* Sends a direct-nat packet to the second server. There is no flow to tell the
- * VIP, but where the target has only one it goes along in the option's place:
- * so the second server's node can answer as the VIP even if it is a reset.
- */
-static __always_inline int second_by_nat(struct __sk_buff *skb, struct view *v,
-					 const struct local_vip *target, bool in)
-{
-	struct endpoint to = v->option;
-	struct endpoint vip = {.addr = target->deliver, .port = target->port};
-	long err;
-
-	if (addr_is_v4(&to.addr) == v->v6)
-		return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
-	if (in && v->p.ttl <= 1)
-		return pass(SERVER_COUNTER_PASSED_TTL);
-	if (addr_is_zero(&vip.addr))
-		err = strip_option(skb, v);
-	else
-		err = replace_option(skb, v, &vip);
-	if (err || rewrite(skb, v, SIDE_DST, &to.addr, to.port) || (in && rewrite_ttl(skb, v)))
-		return drop(SERVER_COUNTER_DROPPED_REWRITE);
-	return send_to_second(skb, v, &to.addr);
-}
-
-/* A packet with the option in its own header. The option is the VIP, if it is
- * one that this server stands behind, or else a second chance.
- */
-static __noinline int direct_nat(struct __sk_buff *skb, struct view *v, enum server_place place)
-{
-	struct local_vip_key key = {
-		.vip = v->option.addr,
-		.server = v->p.t.dst,
-		.vip_port = v->option.port,
-		.server_port = v->p.t.dport,
-		.proto = v->p.t.proto,
-	};
-	struct local_vip *e = bpf_map_lookup_elem(&local_vips, &key);
-	struct server_flow *f;
-
-	if (e) {
-		if (e->place != place)
-			return not_here(skb, v, place);
-		f = find_flow(&v->p.t, &key.vip, key.vip_port);
-		if (f)
-			touch_flow(f);
-		else
-			remember_flow(&v->p.t, &key.vip, key.vip_port, SERVER_METHOD_DIRECT_NAT,
-				      overhead(false, v->v6));
-	} else {
-		if (key.proto != IPPROTO_TCP || v->p.flags & TCP_OPENS)
-			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
-		__builtin_memset(&key.vip, 0, sizeof(key.vip));
-		key.vip_port = 0;
-		e = bpf_map_lookup_elem(&local_vips, &key);
-		if (!e)
-			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
-		if (e->place != place)
-			return not_here(skb, v, place);
-		f = bpf_map_lookup_elem(&server_flows, &v->p.t);
-		if (!f)
-			return second_by_nat(skb, v, e, place == SERVER_PLACE_HOST);
-		touch_flow(f);
+	flow.dst = row->deliver;
+	flow.dport = row->port ?: flow.dport;
+	__builtin_memset(made, 0, sizeof(*made));
+	made->vip = key.vip;
+	made->vip_port = key.vip_port;
+	made->method = SERVER_METHOD_TUNNEL;
+	made->place = place;
+	made->overhead = overhead_tunnel(t->gue, outer->v6);
+	verdict = decide(&flow, inner->flags, tunnel_more(skb, outer, t, s), made);
+	if (verdict == VERDICT_SEND_ON) {
+		if (inner->fragment)
+			remember_fragment(inner, FRAGMENT_SENT_ON, NULL);
+		return tunnel_on(skb, outer, t, &s->next, place);
 	}
-	if (strip_option(skb, v))
+	if (verdict != VERDICT_TAKE)
+		return refuse(verdict);
+	if (strip_outer(skb, outer, inner, t->sum) ||
+	    rewrite(skb, inner, SIDE_DST, &flow.dst, flow.dport))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
-	count(SERVER_COUNTER_DIRECT_NAT_DELIVERED);
-	return TC_ACT_UNSPEC;
+	return tunnel_ended(skb, outer, SERVER_COUNTER_TUNNEL_DELIVERED);
+}
+
+static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
+				      const struct tunnel *t, struct scratch *s,
+				      enum server_place place)
+{
+	struct view *inner = &s->inner;
+	struct local_vip *row = find_address_row(&inner->t.dst, &outer->t.dst, inner->t.proto);
+
+	if (!row || addr_is_v4(&row->deliver) == inner->v6)
+		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
+	if (row->place != place)
+		return TC_ACT_UNSPEC;
+	if (fragment_had(inner, FRAGMENT_SENT_ON) && tunnel_more(skb, outer, t, s))
+		return tunnel_on(skb, outer, t, &s->next, place);
+	if (strip_outer(skb, outer, inner, t->sum) ||
+	    rewrite_addr(skb, inner, KIND_LATER, SIDE_DST, &row->deliver))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	return tunnel_ended(skb, outer, SERVER_COUNTER_FRAGMENT_DELIVERED);
+}
+
+/* An ICMP error for the VIP, about what its server sent as the VIP. */
+static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
+				      const struct tunnel *t, struct scratch *s,
+				      enum server_place place)
+{
+	struct view *inner = &s->inner;
+	struct local_vip_key key = {.vip = inner->t.dst, .server = outer->t.dst};
+	struct endpoint to = {};
+	struct local_vip *row;
+	struct embedded *e = &s->embedded;
+	struct tuple flow;
+	__u32 gone;
+
+	if (!read_embedded(skb, inner, e) || !addr_equal(&e->t.src, &key.vip))
+		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
+	key.vip_port = e->t.sport;
+	key.proto = e->t.proto;
+	row = find_row(&key);
+	if (!row || row->method != SERVER_METHOD_TUNNEL || addr_is_v4(&row->deliver) == inner->v6)
+		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
+	if (row->place != place)
+		return TC_ACT_UNSPEC;
+	flow_of_error(e, row, &flow);
+	if (!known(&flow) && tunnel_more(skb, outer, t, s))
+		return tunnel_on(skb, outer, t, &s->next, place);
+	to.addr = flow.dst;
+	to.port = flow.dport;
+	gone = inner->l3 - outer->l3;
+	e->l3 -= gone;
+	e->l4 -= gone;
+	if (strip_outer(skb, outer, inner, t->sum) || translate(skb, inner, e, SIDE_SRC, &to) ||
+	    rewrite_addr(skb, inner, KIND_ICMP, SIDE_DST, &to.addr))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	return tunnel_ended(skb, outer, SERVER_COUNTER_ERROR_DELIVERED);
+}
+
+static __noinline int tunnel_end(struct __sk_buff *skb, struct view *outer, struct tunnel *t,
+				 enum server_place place)
+{
+	struct scratch *s = scratch();
+	struct view *inner;
+
+	if (!s)
+		return TC_ACT_UNSPEC;
+	inner = &s->inner;
+	t->list.v6 = outer->v6;
+	switch (read_inner(skb, t->l3, t->v6, inner)) {
+	case KIND_TRANSPORT:
+		return inner->n ? TC_ACT_UNSPEC : tunnelled(skb, outer, t, s, place);
+	case KIND_LATER:
+		return tunnelled_later(skb, outer, t, s, place);
+	case KIND_ICMP:
+		return tunnelled_error(skb, outer, t, s, place);
+	case KIND_MALFORMED:
+		return pass(SERVER_COUNTER_PASSED_MALFORMED);
+	default:
+		return TC_ACT_UNSPEC;
+	}
 }
 
 static __always_inline int toward(struct __sk_buff *skb, enum server_place place)
 {
-	struct view outer, inner;
-	struct cursor c;
+	struct tunnel t = {};
+	struct scratch *s = scratch();
+	struct view *v;
 	enum kind kind;
 
-	read_begin(skb, &c);
-	kind = read_outer(skb, &c, &outer);
-	if (kind == KIND_TRANSPORT)
-		return outer.has_option ? direct_nat(skb, &outer, place)
-					: plain(skb, &outer, place);
-	if (kind == KIND_TUNNEL4 || kind == KIND_TUNNEL6) {
-		kind = read_inner(skb, &c, outer.l4, kind == KIND_TUNNEL6, &inner);
-		if (kind == KIND_TRANSPORT && !inner.has_option)
-			return tunnelled(skb, &outer, &inner, place);
-	}
-	if (kind == KIND_FRAGMENT)
-		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
-	if (kind == KIND_MALFORMED)
+	if (!s)
+		return TC_ACT_UNSPEC;
+	v = &s->outer;
+	kind = read_outer(skb, v);
+
+	switch (kind) {
+	case KIND_TRANSPORT:
+		if (v->t.proto == IPPROTO_UDP && v->t.dport == bpf_htons(gue_port) &&
+		    !v->fragment && v->plain && read_gue(skb, v, &t)) {
+			if (skb->gso_segs > 1)
+				return pass(SERVER_COUNTER_PASSED_BUNDLE);
+			return tunnel_end(skb, v, &t, place);
+		}
+		return v->n || dr_served ? direct(skb, s, place) : plain(skb, v, place);
+	case KIND_TUNNEL4:
+	case KIND_TUNNEL6:
+		if (v->fragment)
+			return pass(SERVER_COUNTER_PASSED_OUTER_FRAGMENT);
+		read_ipip(v, kind == KIND_TUNNEL6, &t);
+		return tunnel_end(skb, v, &t, place);
+	case KIND_LATER:
+		if (v->t.proto == IPPROTO_IPIP || v->t.proto == IPPROTO_IPV6)
+			return pass(SERVER_COUNTER_PASSED_OUTER_FRAGMENT);
+		return direct_later(skb, s, place);
+	case KIND_ICMP:
+		return direct_error(skb, s, place);
+	case KIND_MALFORMED:
 		return pass(SERVER_COUNTER_PASSED_MALFORMED);
-	return TC_ACT_UNSPEC;
+	default:
+		return TC_ACT_UNSPEC;
+	}
 }
 
 #endif

@@ -103,7 +103,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	a.loop.Hurry = life.Done()
 	group.Go(func() error { defer end(); return a.loop.Run(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
-	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status) })
+	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
 	return group.Wait()
 }
 

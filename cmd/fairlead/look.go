@@ -24,13 +24,19 @@ type look struct {
 
 // flags adds the shared flags to a looking command.
 func (l *look) flags(cmd *cobra.Command) {
+	l.basicFlags(cmd)
+	f := cmd.Flags()
+	f.DurationVarP(&l.watch, "watch", "w", 0, "ask again and again, this long apart; 1s where nothing is said")
+	f.Lookup("watch").NoOptDefVal = "1s"
+}
+
+// basicFlags are the flags of a command that looks once.
+func (l *look) basicFlags(cmd *cobra.Command) {
 	l.format = status.Table
 	cmd.GroupID = groupLook
 	f := cmd.Flags()
 	f.StringVar(&l.socket, "socket", "", "`file` to ask on (default: the one in "+status.SocketDir+")")
 	f.VarP((*formatFlag)(&l.format), "output", "o", "table, json or yaml")
-	f.DurationVarP(&l.watch, "watch", "w", 0, "ask again and again, this long apart; 1s where nothing is said")
-	f.Lookup("watch").NoOptDefVal = "1s"
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return formatNames(), cobra.ShellCompDirectiveNoFileComp
 	}) // fails only for a flag that is not there
@@ -74,14 +80,19 @@ func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status)
 
 // fetch asks on the socket, or on the only one where none is named.
 func (l *look) fetch(ctx context.Context) (status.Status, error) {
-	socket := l.socket
-	if socket == "" {
-		var err error
-		if socket, err = status.Find(ctx, status.SocketDir); err != nil {
-			return status.Status{}, err
-		}
+	socket, err := l.where(ctx)
+	if err != nil {
+		return status.Status{}, err
 	}
 	return status.Fetch(ctx, socket)
+}
+
+// where gives the socket to ask on.
+func (l *look) where(ctx context.Context) (string, error) {
+	if l.socket != "" {
+		return l.socket, nil
+	}
+	return status.Find(ctx, status.SocketDir)
 }
 
 // between parts two views: a terminal's screen is cleared for a table, else

@@ -47,6 +47,10 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newServicesCommand())
 	root.AddCommand(newBackendsCommand())
 	root.AddCommand(newRoutesCommand())
+	root.AddCommand(newDropsCommand())
+	root.AddCommand(newFlowsCommand())
+	root.AddCommand(newTraceCommand())
+	root.AddCommand(newCaptureCommand())
 	root.AddCommand(newVersionCommand())
 	root.AddCommand(newCompletionCommand())
 	return root

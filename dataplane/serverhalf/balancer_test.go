@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 
@@ -19,7 +20,8 @@ import (
 type choice struct {
 	method service.Method
 	first  netip.AddrPort
-	second netip.AddrPort // zero: none
+	older  list // who may know the flow, newest first
+	gue    bool
 }
 
 // balancer plays the balancer in user space: a packet socket in, raw sockets
@@ -152,34 +154,41 @@ func (b *balancer) forward(packet []byte) error {
 	if !ok {
 		return nil
 	}
-	second := c.second
-	if p.syn || p.proto == 17 {
-		second = netip.AddrPort{}
+	older := c.older
+	if p.syn {
+		older = nil
+	} else if p.proto == 17 && len(older) > 0 {
+		older = append(slices.Clone(older), c.first) // "come back and take it"
 	}
-	if c.method == service.Tunnel {
-		return b.send(c.first.Addr(), tunnelled(packet, c.first.Addr(), second))
+	switch {
+	case c.method == service.Tunnel:
+		return b.send(c.first.Addr(), c.tunnelled(packet, older))
+	case p.proto == 6 && !p.syn && len(older) == 0:
+		return b.send(c.first.Addr(), translated(packet, p, c.first, nil))
 	}
-	if p.syn || p.proto == 17 {
-		second = p.dst
-	}
-	return b.send(c.first.Addr(), translated(packet, p, c.first, second))
+	return b.send(c.first.Addr(), translated(packet, p, c.first, append(list{p.dst}, older...)))
 }
 
 // tunnelled puts a packet into another from the balancer to a server.
-func tunnelled(packet []byte, to netip.Addr, second netip.AddrPort) []byte {
-	head := ipHead{src: ap("10.0.0.120:0").Addr(), dst: to, ttl: 64, proto: 4, option: second}
+func (c choice) tunnelled(packet []byte, older list) []byte {
+	to := c.first.Addr()
+	head := ipHead{src: ap("10.0.0.120:0").Addr(), dst: to, ttl: 64, proto: 4, option: older}
 	if to.Is6() {
 		head.src = ap("[2001:db8::120]:0").Addr()
 	}
 	if packet[0]>>4 == 6 {
 		head.proto = 41
 	}
+	if c.gue {
+		packet = wire{}.inGUE(head, packet)
+		head.proto, head.option = 17, nil
+	}
 	b, _ := head.before(packet)
 	return b
 }
 
 // translated gives a packet another destination, and the option in its header.
-func translated(packet []byte, p ipPacket, to, option netip.AddrPort) []byte {
+func translated(packet []byte, p ipPacket, to netip.AddrPort, option list) []byte {
 	l4 := append([]byte{}, packet[p.head:]...)
 	binary.BigEndian.PutUint16(l4[2:], to.Port())
 	at := 16

@@ -29,6 +29,7 @@ const (
 // filterHandles tell apart the programs that may share one side of a device.
 var filterHandles = map[string]uint32{
 	serverProgToServer: 1, serverProgFromServer: 2, serverProgToHost: 3, serverProgFromHost: 4,
+	serverProgFromNode: 5,
 }
 
 func newClsact(_ *bpffs.Dir, progs serverPrograms) (hook, error) {

@@ -68,13 +68,13 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		want string
 	}{
 		{entry(service.FullNAT, vip, pod, service.TCP), `fullnat TCP 10.1.1.1:80 at 172.16.1.2:8080: method "fullnat" needs no server half`},
-		{entry(service.Tunnel, vip, pod, 132), "protocol(132): use TCP or UDP"},
+		{entry(service.Tunnel, vip, pod, service.SCTP), "SCTP: the server's port must be the VIP's, 80"},
 		{entry(service.Tunnel, ap("0.0.0.0:80"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, ap("10.1.1.1:0"), pod, service.TCP), "VIP: must be a unicast address"},
 		{entry(service.Tunnel, vip, ap("224.0.0.1:80"), service.TCP), "server: must be a unicast address"},
 		{entry(service.Tunnel, vip, pod6, service.TCP), "say in deliver which address"},
 		{entry(service.DirectNAT, vip, pod6, service.TCP), "two families: use tunnel"},
-		{deliver, "deliver: only for tunnel"},
+		{deliver, "deliver: only for tunnel and dr"},
 		{entry(service.Tunnel, vip, ap("172.16.1.2:9090"), service.TCP), "cannot tell two servers on one address apart, and 172.16.1.2:8080 is there"},
 	} {
 		err := n.half.Set([]Entry{good, tc.bad})
@@ -253,7 +253,7 @@ func TestTheFlowTableKeepsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, newHook)
-	if got := n.half.obj.ServerFlows.MaxEntries(); got != 1000 {
+	if got := n.half.obj.ServerFlows.MaxEntries() * flowWays; got != 1000 {
 		t.Errorf("a new table has room for %d flows, want 1000", got)
 	}
 }

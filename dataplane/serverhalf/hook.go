@@ -60,7 +60,7 @@ func haveTCX(progs serverPrograms) bool {
 func (p serverPrograms) named(name string) *ebpf.Program {
 	return map[string]*ebpf.Program{
 		serverProgToServer: p.ToServer, serverProgFromServer: p.FromServer,
-		serverProgToHost: p.ToHost, serverProgFromHost: p.FromHost,
+		serverProgToHost: p.ToHost, serverProgFromHost: p.FromHost, serverProgFromNode: p.FromNode,
 	}[name]
 }
 
@@ -89,7 +89,7 @@ func pinPoint(pin string) (point, bool) {
 }
 
 func (serverPrograms) has(name string) bool {
-	return slices.Contains([]string{serverProgToServer, serverProgFromServer, serverProgToHost, serverProgFromHost}, name)
+	return slices.Contains([]string{serverProgToServer, serverProgFromServer, serverProgToHost, serverProgFromHost, serverProgFromNode}, name)
 }
 
 func newTCX(dir *bpffs.Dir, progs serverPrograms) (hook, error) {

@@ -7,13 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
-	"github.com/fairlead/fairlead/service"
 )
 
 // State is what the half does at one moment.
@@ -40,67 +35,6 @@ func (h *Half) State() (s State, err error) {
 		return errors.Join(err, err2, err3)
 	})
 	return s, err
-}
-
-// Flow is one flow that is remembered.
-type Flow struct {
-	Client   netip.AddrPort   `json:"client"`
-	Server   netip.AddrPort   `json:"server"`
-	VIP      netip.AddrPort   `json:"vip"`
-	Protocol service.Protocol `json:"protocol"`
-	Method   service.Method   `json:"method"`
-	// Idle is how long ago the client last sent, exact to a second.
-	Idle time.Duration `json:"idle"`
-}
-
-// Flows gives the flows that are remembered, in no order. Flows that come and
-// go meanwhile may be missing.
-func (h *Half) Flows() (flows []Flow, err error) {
-	err = h.do(func() error {
-		flows, err = h.flows()
-		return err
-	})
-	return flows, err
-}
-
-// flowBatch is how many flows are read at once; no bucket of the table may have
-// more.
-const flowBatch = 4096
-
-// flows reads in batches: a cursor of single keys would lose its place where
-// its key is evicted.
-func (h *Half) flows() ([]Flow, error) {
-	keys, values := make([]serverTuple, flowBatch), make([]serverServerFlow, flowBatch)
-	var cursor ebpf.MapBatchCursor
-	var flows []Flow
-	now := monotonic()
-	for {
-		n, err := h.obj.ServerFlows.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			flows = append(flows, flowOf(keys[i], values[i], now))
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return flows, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list the flows: %w", err)
-		}
-	}
-}
-
-func flowOf(key serverTuple, f serverServerFlow, now time.Duration) Flow {
-	method := service.Tunnel
-	if f.Method == methodDirectNAT {
-		method = service.DirectNAT
-	}
-	return Flow{
-		Client:   netip.AddrPortFrom(key.Src.netip(), netorder.Port(key.Sport)),
-		Server:   netip.AddrPortFrom(key.Dst.netip(), netorder.Port(key.Dport)),
-		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
-		Protocol: service.Protocol(key.Proto),
-		Method:   method,
-		Idle:     max(0, now-time.Duration(f.Seen)),
-	}
 }
 
 // Counters gives what became of packets since the half was first opened, by

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -33,18 +34,21 @@ func (h *Half) load(newHook newHookFunc) error {
 	if err := h.fitMaps(spec); err != nil {
 		return err
 	}
-	if err := spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS); err != nil {
+	if err := errors.Join(
+		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
+		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
+		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapServerFlows].MaxEntries),
+	); err != nil {
 		return err
 	}
-	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.cfg.PinDir}}
+	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.dir.Path(layout)}}
 	if err := spec.LoadAndAssign(&h.obj, opts); err != nil {
 		return explain(err)
 	}
 	if h.routes, err = newRoutes(); err != nil {
 		return err
 	}
-	h.hook, err = newHook(h.dir, h.obj.serverPrograms)
-	return err
+	return h.takeOver(newHook)
 }
 
 // explain adds the mend to an error of the loader.
@@ -61,17 +65,19 @@ func explain(err error) error {
 	return fmt.Errorf("load the programs: %w", err)
 }
 
-// fitMaps sets every map to be pinned and to the size it is to have. A table
-// of flows keeps the size that it is pinned with; counters of another version
-// start anew.
+// fitMaps sets the maps that outlive the agent to be pinned, and to the sizes
+// they are to have. A table of flows keeps the size that it is pinned with;
+// counters of another version start anew.
 func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
+	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
+		return fmt.Errorf("pins: %w", err)
+	}
+	spec.Maps[serverMapServerFlows].MaxEntries = flowSets(h.cfg.MaxFlows)
 	for _, name := range []string{serverMapLocalVips, serverMapServerFlows, serverMapServerCounters} {
 		m := spec.Maps[name]
 		m.Pinning = ebpf.PinByName
-		if name == serverMapServerFlows {
-			m.MaxEntries = h.cfg.MaxFlows
-		}
-		old, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
+		pin := filepath.Join(layout, name)
+		old, err := ebpf.LoadPinnedMap(h.dir.Path(pin), nil)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -82,17 +88,23 @@ func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
 		old.Close()
 		switch {
 		case name == serverMapServerCounters && size != m.MaxEntries:
-			if err := h.dir.Remove(name); err != nil {
+			if err := h.dir.Remove(pin); err != nil {
 				return err
 			}
 		case name == serverMapServerFlows && size != m.MaxEntries:
 			h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
-				"flows", size, "asked", m.MaxEntries)
+				"flows", size*flowWays, "asked", h.cfg.MaxFlows)
 			m.MaxEntries = size
 		}
 	}
 	return nil
 }
+
+// flowWays is FLOW_WAYS.
+const flowWays = uint32(len(serverServerFlowSet{}.Flow))
+
+// flowSets is how many sets a table of so many flows has.
+func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) }
 
 // release closes what is open. What is pinned stays.
 func (h *Half) release() error {
@@ -111,8 +123,8 @@ func (h *Half) release() error {
 }
 
 // rows gives all that local_vips holds.
-func (h *Half) rows() (map[serverLocalVipKey]serverLocalVip, error) {
-	rows := map[serverLocalVipKey]serverLocalVip{}
+func (h *Half) rows() (rows, error) {
+	rows := rows{}
 	var key serverLocalVipKey
 	var row serverLocalVip
 	it := h.obj.LocalVips.Iterate()
@@ -143,7 +155,7 @@ func (h *Half) delete(key serverLocalVipKey) error {
 
 // change makes the map hold the wanted rows. What is held and no longer wanted
 // is marked as left: it serves on until sweep takes it.
-func (h *Half) change(held, wanted map[serverLocalVipKey]serverLocalVip) error {
+func (h *Half) change(held, wanted rows) error {
 	var errs []error
 	for key, row := range wanted {
 		if held[key] != row {
@@ -156,11 +168,17 @@ func (h *Half) change(held, wanted map[serverLocalVipKey]serverLocalVip) error {
 			errs = append(errs, h.upsert(key, row))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, h.forgetRows())...)
+}
+
+// forgetRows has the programs look rows up anew. Theirs may be a packet old.
+func (h *Half) forgetRows() error {
+	h.generation = max(1, h.generation+1)
+	return h.obj.RowsGeneration.Set(h.generation)
 }
 
 // sweep deletes what left so long ago that no flow of it was seen since.
-func (h *Half) sweep(held map[serverLocalVipKey]serverLocalVip) error {
+func (h *Half) sweep(held rows) error {
 	before := uint64(max(0, monotonic()-h.cfg.Linger))
 	old := maps.Clone(held)
 	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
@@ -169,31 +187,24 @@ func (h *Half) sweep(held map[serverLocalVipKey]serverLocalVip) error {
 	if len(old) == 0 {
 		return nil
 	}
-	flows, err := h.flows()
+	used := map[netip.AddrPort]bool{}
+	err := h.scanFlows(func(f Flow) bool {
+		if f.Idle < h.cfg.Linger {
+			used[f.Server] = true
+			used[netip.AddrPortFrom(f.Server.Addr(), 0)] = true
+		}
+		return true
+	})
 	if err != nil {
 		return err
 	}
-	used := map[netip.AddrPort]bool{}
-	for _, f := range flows {
-		if f.Idle < h.cfg.Linger {
-			used[f.Server] = true
-		}
-	}
 	var errs []error
 	for key, row := range old {
-		if !used[delivered(key, row)] {
+		if !used[netip.AddrPortFrom(row.Deliver.netip(), netorder.Port(row.Port))] {
 			errs = append(errs, h.delete(key))
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// delivered is the server as its flows know it.
-func delivered(key serverLocalVipKey, row serverLocalVip) netip.AddrPort {
-	if isTarget(key) {
-		return netip.AddrPortFrom(key.Server.netip(), netorder.Port(key.ServerPort))
-	}
-	return netip.AddrPortFrom(row.Deliver.netip(), netorder.Port(row.Port))
+	return errors.Join(append(errs, h.forgetRows())...)
 }
 
 // monotonic is CLOCK_MONOTONIC, the programs' clock.

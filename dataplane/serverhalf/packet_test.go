@@ -23,15 +23,21 @@ type wire struct {
 	ttl         uint8  // 63 if 0
 	tos         uint8
 	payload     string
-	noSum       bool           // UDP without a checksum
-	option      netip.AddrPort // the Fairlead option, of the only header or the inner
-	fragment    bool           // the first of several
+	noSum       bool // UDP without a checksum
+	option      list // the Fairlead option, of the only header or the inner
+	fragment    bool // the first of several
+	later       bool // not the first of several
 
 	tunnel       netip.Addr // the outer destination
-	tunnelOption netip.AddrPort
+	tunnelOption list
+	gue          bool  // by UDP
+	gueSum       bool  // with a checksum
 	tunnelTTL    uint8 // 64 if 0
 	tunnelTOS    uint8
 }
+
+// list is what the option carries.
+type list []netip.AddrPort
 
 var (
 	macs        = [2]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
@@ -41,7 +47,7 @@ var (
 )
 
 // bytes builds the frame, with every checksum right.
-func (w wire) bytes(t *testing.T) []byte {
+func (w wire) bytes(t testing.TB) []byte {
 	t.Helper()
 	ip, proto := w.ip(t)
 	if w.tunnel.IsValid() {
@@ -55,7 +61,7 @@ func ethernet(proto uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, proto)
 }
 
-func serialize(t *testing.T, ls ...gopacket.SerializableLayer) []byte {
+func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	buf := gopacket.NewSerializeBuffer()
 	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
@@ -66,14 +72,14 @@ func serialize(t *testing.T, ls ...gopacket.SerializableLayer) []byte {
 }
 
 // ip builds the (inner) IP packet; the second result is its Ethernet type.
-func (w wire) ip(t *testing.T) ([]byte, uint16) {
+func (w wire) ip(t testing.TB) ([]byte, uint16) {
 	t.Helper()
 	l4 := w.l4(t)
 	proto := byte(6)
 	if w.udp {
 		proto = 17
 	}
-	head := ipHead{src: w.client.Addr(), dst: w.dst.Addr(), ttl: w.ttl, tos: w.tos, proto: proto, option: w.option, fragment: w.fragment}
+	head := ipHead{src: w.client.Addr(), dst: w.dst.Addr(), ttl: w.ttl, tos: w.tos, proto: proto, option: w.option, fragment: w.fragment, later: w.later}
 	if head.ttl == 0 {
 		head.ttl = 63
 	}
@@ -81,7 +87,7 @@ func (w wire) ip(t *testing.T) ([]byte, uint16) {
 }
 
 // l4 builds the TCP segment or UDP datagram.
-func (w wire) l4(t *testing.T) []byte {
+func (w wire) l4(t testing.TB) []byte {
 	t.Helper()
 	var network gopacket.NetworkLayer = &layers.IPv4{SrcIP: w.client.Addr().AsSlice(), DstIP: w.dst.Addr().AsSlice(), Protocol: layers.IPProtocolTCP}
 	if w.udp {
@@ -134,7 +140,39 @@ func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
 	if ethertype == 0x86dd {
 		head.proto = 41
 	}
+	if w.gue {
+		inner = w.inGUE(head, inner)
+		head.proto, head.option = 17, nil
+	}
 	return head.before(inner)
+}
+
+// inGUE puts UDP and GUE before a packet; the list is private data.
+func (w wire) inGUE(head ipHead, inner []byte) []byte {
+	var private []byte
+	if len(head.option) > 0 {
+		private = append([]byte{0x9e, byte(len(head.option)), 0, 0}, head.option.bytes()...)
+		for len(private)%4 != 0 {
+			private = append(private, 0)
+		}
+	}
+	b := binary.BigEndian.AppendUint16([]byte{0xc0, 0x01}, 6080)
+	b = binary.BigEndian.AppendUint16(b, uint16(8+4+len(private)+len(inner)))
+	b = append(b, 0, 0, byte(len(private)/4), head.proto, 0, 0)
+	b = append(append(b, private...), inner...)
+	if w.gueSum {
+		binary.BigEndian.PutUint16(b[6:], checksum(head.src, head.dst, 17, b))
+	}
+	return b
+}
+
+// bytes are the list's endpoints.
+func (l list) bytes() []byte {
+	var b []byte
+	for _, e := range l {
+		b = binary.BigEndian.AppendUint16(append(b, e.Addr().AsSlice()...), e.Port())
+	}
+	return b
 }
 
 // ipHead is an IP header with or without the Fairlead option, written by hand:
@@ -143,8 +181,10 @@ type ipHead struct {
 	src, dst netip.Addr
 	ttl, tos uint8
 	proto    byte
-	option   netip.AddrPort
-	fragment bool
+	option   list
+	fragment bool   // the first
+	later    bool   // another
+	others   []byte // options or extension headers behind ours; whole words
 }
 
 func (h ipHead) before(payload []byte) ([]byte, uint16) {
@@ -156,11 +196,14 @@ func (h ipHead) before(payload []byte) ([]byte, uint16) {
 
 func (h ipHead) before4(payload []byte) []byte {
 	b := make([]byte, 20)
-	if h.option.IsValid() {
-		a := h.option.Addr().As4()
-		b = append(b, 0x9e, 8, a[0], a[1], a[2], a[3])
-		b = binary.BigEndian.AppendUint16(b, h.option.Port())
+	if len(h.option) > 0 {
+		endpoints := h.option.bytes()
+		b = append(append(b, 0x9e, byte(2+len(endpoints))), endpoints...)
+		for len(b)%4 != 0 {
+			b = append(b, 0)
+		}
 	}
+	b = append(b, h.others...)
 	b[0] = 0x40 | byte(len(b)/4)
 	b[1] = h.tos
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)+len(payload)))
@@ -168,6 +211,9 @@ func (h ipHead) before4(payload []byte) []byte {
 	b[6] = 0x40
 	if h.fragment {
 		b[6] = 0x20
+	}
+	if h.later {
+		b[6], b[7] = 0, 20
 	}
 	b[8], b[9] = h.ttl, h.proto
 	copy(b[12:], h.src.AsSlice())
@@ -186,16 +232,32 @@ func (h ipHead) before4(payload []byte) []byte {
 func (h ipHead) before6(payload []byte) []byte {
 	b := make([]byte, 40)
 	b[6] = h.proto
-	if h.option.IsValid() {
+	if len(h.option) > 0 {
+		endpoints := h.option.bytes()
 		b[6] = 60
-		b = append(b, h.proto, 2, 0x1e, 20)
-		b = append(b, h.option.Addr().AsSlice()...)
-		b = append(binary.BigEndian.AppendUint16(b, h.option.Port()), 0, 0)
+		size := (4 + len(endpoints) + 7) / 8 * 8
+		b = append(append(b, h.proto, byte(size/8-1), 0x1e, byte(len(endpoints))), endpoints...)
+		if pad := size - 4 - len(endpoints); pad > 0 {
+			b = append(append(b, 1, byte(pad-2)), make([]byte, pad-2)...)
+		}
 	}
-	if h.fragment {
-		next := b[6]
-		b[6] = 44
-		b = append(b, next, 0, 0, 1, 0, 0, 0, 9)
+	last := &b[6]
+	if len(h.option) > 0 {
+		last = &b[40]
+	}
+	if h.others != nil { // each a header of eight bytes that says what comes next
+		h.others[0], *last = *last, 60
+		b = append(b, h.others...)
+		last = &b[len(b)-len(h.others)]
+	}
+	if h.fragment || h.later {
+		next := *last
+		*last = 44
+		offset := byte(1)
+		if h.later {
+			offset = 160
+		}
+		b = append(b, next, 0, 0, offset, 0, 0, 0, 9)
 	}
 	b[0], b[1] = 0x60|h.tos>>4, h.tos<<4
 	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-40+len(payload)))

@@ -49,7 +49,7 @@ type node struct {
 // newNode makes
 //
 //	192.168.0.0/24 ── 10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: testkit.NetNS(t)}
 	testkit.Do(t, n.ns, func() error {
@@ -78,7 +78,7 @@ func newNode(t *testing.T) *node {
 
 // openHalf opens a half in a namespace, on pins of the test's own, and detaches
 // it at the end.
-func openHalf(t *testing.T, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
+func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
 	t.Helper()
 	if cfg.PinDir == "" {
 		cfg.PinDir = pinDir(t, ns)
@@ -97,7 +97,7 @@ func openHalf(t *testing.T, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
 	return h
 }
 
-func pinDir(t *testing.T, ns *netns.NS) string {
+func pinDir(t testing.TB, ns *netns.NS) string {
 	return filepath.Join("/sys/fs/bpf", ns.Name())
 }
 
@@ -238,7 +238,7 @@ func TestTunnel(t *testing.T) {
 		syn := wire{client: c, flags: "S", mss: 1460}
 		data := wire{client: c, payload: "GET / HTTP/1.1\r\n"}
 		stranger := wire{client: c2, payload: "of an older server"}
-		withOption := func(w wire) wire { w = in(w); w.tunnelOption = s; return w }
+		withOption := func(w wire) wire { w = in(w); w.tunnelOption = list{s}; return w }
 		forwarded := in(stranger)
 		forwarded.tunnel = s.Addr()
 		udp, udpNoSum := wire{client: c, udp: true, payload: "question"}, wire{client: c, udp: true, payload: "odd", noSum: true}
@@ -276,7 +276,7 @@ func TestTunnelOfTheOtherFamily(t *testing.T) {
 			syn := wire{client: tc.c, dst: tc.v, flags: "S", mss: 1400, tunnel: tc.outer.Addr(), payload: "early"}
 			plain := wire{client: tc.c, dst: tc.p, flags: "S", mss: 1400, payload: "early"}
 			withOption := syn
-			withOption.tunnelOption = tc.second
+			withOption.tunnelOption = list{tc.second}
 			n.steps(t, []step{
 				{name: "SYN", in: syn, out: plain, verdict: untouched, counter: "tunnel-delivered"},
 				{name: "SYN with a second chance", in: withOption, out: plain, verdict: untouched, counter: "tunnel-delivered"},
@@ -296,8 +296,7 @@ func TestForeignTunnelPacketsStayUntouched(t *testing.T) {
 			{name: "another port", in: with(func(w *wire) { w.dst = netip.AddrPortFrom(v.Addr(), 81) }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "another server", in: with(func(w *wire) { w.tunnel = s.Addr() }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
 			{name: "another protocol", in: with(func(w *wire) { w.udp = true }), same: true, verdict: untouched, counter: "passed-foreign-tunnel"},
-			{name: "a fragment inside", in: with(func(w *wire) { w.fragment = true }), same: true, verdict: untouched, counter: "passed-fragment"},
-			{name: "our option inside", in: with(func(w *wire) { w.option = v }), same: true, verdict: untouched},
+			{name: "our option inside", in: with(func(w *wire) { w.option = list{v} }), same: true, verdict: untouched},
 			{name: "a pod's, where it comes in", prog: serverProgToHost, in: base, same: true, verdict: untouched},
 		})
 		if flows, err := n.half.Flows(); err != nil || len(flows) > 0 {
@@ -314,29 +313,29 @@ func TestDirectNAT(t *testing.T) {
 		plain := wire{client: c, dst: p}
 		with := func(f func(*wire)) wire { w := plain; f(&w); return w }
 		n.steps(t, []step{
-			{name: "SYN", in: with(func(w *wire) { w.flags, w.option, w.mss = "S", v, 1460 }),
+			{name: "SYN", in: with(func(w *wire) { w.flags, w.option, w.mss = "S", list{v}, 1460 }),
 				out: with(func(w *wire) { w.flags, w.mss = "S", 1460 }), verdict: untouched, counter: "flow-made"},
 			{name: "data", in: plain, same: true, verdict: untouched},
-			{name: "known, with a second chance", in: with(func(w *wire) { w.option, w.payload = s, "data" }),
+			{name: "known, with a second chance", in: with(func(w *wire) { w.option, w.payload = list{v, s}, "data" }),
 				out: with(func(w *wire) { w.payload = "data" }), verdict: untouched, counter: "direct-nat-delivered"},
-			{name: "unknown, with a second chance", in: with(func(w *wire) { w.client, w.option, w.payload = c2, s, "odd" }),
-				out: wire{client: c2, dst: s, option: v, payload: "odd"}, verdict: sent, counter: "second-chance"},
-			{name: "unknown here too, the VIP told", in: wire{client: c3, dst: p, option: v, payload: "odd"},
+			{name: "unknown, with a second chance", in: with(func(w *wire) { w.client, w.option, w.payload = c2, list{v, s}, "odd" }),
+				out: wire{client: c2, dst: s, option: list{v}, payload: "odd"}, verdict: sent, counter: "second-chance"},
+			{name: "unknown here too, the VIP told", in: wire{client: c3, dst: p, option: list{v}, payload: "odd"},
 				out: wire{client: c3, dst: p, payload: "odd"}, verdict: untouched, counter: "flow-made"},
-			{name: "UDP", in: with(func(w *wire) { w.udp, w.option, w.payload = true, v, "q" }),
+			{name: "UDP", in: with(func(w *wire) { w.udp, w.option, w.payload = true, list{v}, "q" }),
 				out: with(func(w *wire) { w.udp, w.payload = true, "q" }), verdict: untouched, counter: "flow-made"},
-			{name: "UDP without a checksum", in: with(func(w *wire) { w.udp, w.option, w.noSum = true, v, true }),
+			{name: "UDP without a checksum", in: with(func(w *wire) { w.udp, w.option, w.noSum = true, list{v}, true }),
 				out: with(func(w *wire) { w.udp, w.noSum = true, true }), verdict: untouched, counter: "direct-nat-delivered"},
-			{name: "a SYN that claims another VIP", in: with(func(w *wire) { w.flags, w.option = "S", s }), same: true, verdict: untouched,
+			{name: "a SYN that claims another VIP", in: with(func(w *wire) { w.flags, w.option = "S", list{s} }), same: true, verdict: untouched,
 				counter: "passed-foreign-option"},
-			{name: "UDP that claims another VIP", in: with(func(w *wire) { w.udp, w.option = true, s }), same: true, verdict: untouched,
+			{name: "UDP that claims another VIP", in: with(func(w *wire) { w.udp, w.option = true, list{s} }), same: true, verdict: untouched,
 				counter: "passed-foreign-option"},
-			{name: "a second chance for no server of ours", in: with(func(w *wire) { w.dst, w.option = netip.AddrPortFrom(p.Addr(), 22), s }),
+			{name: "a second chance for no server of ours", in: with(func(w *wire) { w.dst, w.option = netip.AddrPortFrom(p.Addr(), 22), list{v, s} }),
 				same: true, verdict: untouched, counter: "passed-foreign-option"},
-			{name: "a SYN where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", v }),
-				out: with(func(w *wire) { w.flags, w.option, w.ttl = "S", v, 62 }), verdict: sent, counter: "shortcut"},
-			{name: "a second chance where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.option = s }),
-				out: with(func(w *wire) { w.option, w.ttl = s, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "a SYN where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.flags, w.option = "S", list{v} }),
+				out: with(func(w *wire) { w.flags, w.option, w.ttl = "S", list{v}, 62 }), verdict: sent, counter: "shortcut"},
+			{name: "a second chance where it comes in", prog: serverProgToHost, in: with(func(w *wire) { w.option = list{v, s} }),
+				out: with(func(w *wire) { w.option, w.ttl = list{v, s}, 62 }), verdict: sent, counter: "shortcut"},
 			{name: "data where it comes in", prog: serverProgToHost, in: plain,
 				out: with(func(w *wire) { w.ttl = 62 }), verdict: sent, counter: "shortcut"},
 			{name: "data where it comes in, at its last hop", prog: serverProgToHost, in: with(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched},
@@ -346,23 +345,13 @@ func TestDirectNAT(t *testing.T) {
 	})
 }
 
-func TestSecondChanceOfATargetWithTwoVIPs(t *testing.T) {
-	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
-		n := newNode(t)
-		other := netip.AddrPortFrom(v.Addr().Next(), v.Port())
-		n.set(t, entry(service.DirectNAT, v, p, service.TCP), entry(service.DirectNAT, other, p, service.TCP))
-		n.steps(t, []step{{name: "which VIP is not known", in: wire{client: c, dst: p, option: s, payload: "x"},
-			out: wire{client: c, dst: s, payload: "x"}, verdict: sent, counter: "second-chance"}})
-	})
-}
-
 func TestFromServer(t *testing.T) {
 	families(t, func(t *testing.T, v, p, _, c netip.AddrPort) {
 		n := newNode(t)
 		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, v, p, service.UDP))
-		overhead := uint16(20 + 8)
+		overhead := uint16(20 + 32) // the outer header, and a list of five
 		if v.Addr().Is6() {
-			overhead = 40 + 24
+			overhead = 40 + 96
 		}
 		for _, udp := range []bool{false, true} {
 			n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, udp: udp, flags: "S", tunnel: p.Addr()}.bytes(t))
@@ -379,7 +368,6 @@ func TestFromServer(t *testing.T) {
 			{name: "UDP", prog: serverProgFromServer, in: back(func(w *wire) { w.udp, w.payload = true, "a" }),
 				out: out(func(w *wire) { w.udp, w.payload = true, "a" }), verdict: sent},
 			{name: "the last hop", prog: serverProgFromServer, in: back(func(w *wire) { w.ttl = 1 }), same: true, verdict: untouched, counter: "passed-ttl"},
-			{name: "a fragment", prog: serverProgFromServer, in: back(func(w *wire) { w.fragment = true }), same: true, verdict: untouched, counter: "passed-fragment"},
 			{name: "another client", prog: serverProgFromServer, in: back(func(w *wire) { w.dst = netip.AddrPortFrom(c.Addr(), 1) }), same: true, verdict: untouched},
 			{name: "another port of the server", prog: serverProgFromServer, in: back(func(w *wire) { w.client = netip.AddrPortFrom(p.Addr(), 22) }), same: true, verdict: untouched},
 			{name: "the node's own answer", prog: serverProgFromHost, in: back(func(w *wire) { w.payload = "x" }),
@@ -439,8 +427,8 @@ func TestCutFrames(t *testing.T) {
 			shortest = 14 + 40
 		}
 		for _, w := range []wire{
-			{client: c, dst: v, flags: "S", mss: 1460, tunnel: p.Addr(), tunnelOption: s, payload: "data"},
-			{client: c, dst: p, udp: true, option: v, payload: "data"},
+			{client: c, dst: v, flags: "S", mss: 1460, tunnel: p.Addr(), tunnelOption: list{s}, payload: "data"},
+			{client: c, dst: p, udp: true, option: list{v, s}[:1], payload: "data"},
 		} {
 			whole := w.bytes(t)
 			for cut := shortest; cut < len(whole); cut++ {

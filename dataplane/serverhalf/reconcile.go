@@ -2,7 +2,10 @@ package serverhalf
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // reconcile makes the kernel hold what is desired: rows for the servers that
@@ -25,44 +28,82 @@ func (h *Half) reconcile() error {
 		return err
 	}
 	h.abroad = abroad
-	wanted := map[serverLocalVipKey]serverLocalVip{}
-	for server, rows := range h.desired.servers {
-		if place := found[server].place; place != elsewhere {
-			for key, row := range rows {
-				row.Place = place
-				wanted[key] = row
-			}
-		}
-	}
+	wanted := h.wanted(view, found)
 	at := points(found)
-	if shortcuts(wanted) || shortcuts(held) {
-		for _, d := range view.entrances() {
-			at[point{ifindex: d, prog: serverProgToHost, ingress: true}] = true
-		}
+	entrances(at, view, wanted)
+	entrances(at, view, held)
+	// First: from the row on, packets are to be looked up by their VIP.
+	if err := h.serveDR(wanted, held); err != nil {
+		return err
 	}
 	return errors.Join(h.change(held, wanted), h.hook.keep(at), h.sweep(held))
 }
 
-// shortcuts tells whether there are servers in pods whose packets to_host hands
-// to their devices.
-func shortcuts(rows map[serverLocalVipKey]serverLocalVip) bool {
-	for _, row := range rows {
-		if row.Method == methodDirectNAT && row.Place == inPod {
-			return true
+// wanted are the rows of the servers that are here.
+func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
+	wanted := rows{}
+	for _, server := range slices.SortedFunc(maps.Keys(h.desired.servers), netip.Addr.Compare) {
+		place := found[server].place
+		if place == elsewhere {
+			continue
+		}
+		for key, row := range h.desired.servers[server] {
+			row.Place = place
+			if _, holds := view.holders[key.Vip.netip()]; holds && place == onHost && row.Method == methodDR {
+				row.Deliver = key.Vip
+			}
+			if other, ok := wanted[key]; ok && other.Server != row.Server {
+				h.abroad[server] = fmt.Sprintf("it is here, but so is %s, and dr cannot tell two servers of one VIP on a node apart: use tunnel or direct-nat",
+					other.Server.netip())
+				continue
+			}
+			wanted[key] = row
 		}
 	}
-	return false
+	return wanted
+}
+
+// entrances adds the programs at the node's ways in and out that servers in
+// pods need: the one that hands packets to their devices, and the one that looks
+// at what the kernel tells clients of packets for them.
+func entrances(at map[point]bool, view *view, rows rows) {
+	pods, direct := false, false
+	for _, row := range rows {
+		pods = pods || row.Place == inPod
+		direct = direct || row.Place == inPod && row.Method != methodTunnel
+	}
+	for _, d := range view.entrances() {
+		if direct {
+			at[point{ifindex: d, prog: serverProgToHost, ingress: true}] = true
+		}
+		if pods && !at[point{ifindex: d, prog: serverProgFromHost}] {
+			at[point{ifindex: d, prog: serverProgFromNode}] = true
+		}
+	}
+}
+
+// serveDR tells the programs whether there is a server with dr.
+func (h *Half) serveDR(sets ...rows) error {
+	served := uint32(0)
+	for _, rows := range sets {
+		for _, row := range rows {
+			if row.Method == methodDR {
+				served = 1
+			}
+		}
+	}
+	return h.obj.DrServed.Set(served)
 }
 
 // locate says where each server is that is desired or still held, and of those
 // desired that are not here why not.
-func (h *Half) locate(view *view, held map[serverLocalVipKey]serverLocalVip) (found map[netip.Addr]where, abroad map[netip.Addr]string, err error) {
+func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, abroad map[netip.Addr]string, err error) {
 	found, abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
 	for server := range h.desired.servers {
 		found[server] = where{}
 	}
-	for key := range held {
-		found[key.Server.netip()] = where{}
+	for _, row := range held {
+		found[row.Server.netip()] = where{}
 	}
 	for server := range found {
 		w, err := h.routes.locate(view, server)

@@ -18,14 +18,50 @@ type serverAddr struct {
 	Word [4]uint32
 }
 
+type serverFlowState uint8
+
+const (
+	serverFlowStateFLOW_OPENED     serverFlowState = 1
+	serverFlowStateFLOW_ANSWERED   serverFlowState = 2
+	serverFlowStateFLOW_CONFIRMED  serverFlowState = 4
+	serverFlowStateFLOW_CLIENT_FIN serverFlowState = 8
+	serverFlowStateFLOW_SERVER_FIN serverFlowState = 16
+	serverFlowStateFLOW_RESET      serverFlowState = 32
+)
+
+type serverFragment struct {
+	_    structs.HostLayout
+	Vip  serverAddr
+	Seen uint32
+	Fate uint32
+}
+
+type serverFragmentKey struct {
+	_     structs.HostLayout
+	Src   serverAddr
+	Dst   serverAddr
+	Id    uint32
+	Proto uint8
+	Zero  [3]uint8
+}
+
+type serverKeptRow struct {
+	_          structs.HostLayout
+	Key        serverLocalVipKey
+	Generation uint32
+	Zero       uint32
+	Row        serverLocalVip
+}
+
 type serverLocalVip struct {
 	_       structs.HostLayout
+	Server  serverAddr
 	Deliver serverAddr
 	Port    uint16
-	Zero    uint16
+	First   uint16
+	Last    uint16
 	Method  serverServerMethod
 	Place   serverServerPlace
-	Zero2   uint32
 	Left    uint64
 }
 
@@ -39,46 +75,165 @@ type serverLocalVipKey struct {
 	Zero       [3]uint8
 }
 
+type serverScratch struct {
+	_     structs.HostLayout
+	Outer struct {
+		_        structs.HostLayout
+		T        serverTuple
+		L3       uint32
+		L4       uint32
+		Id       uint32
+		Check    uint16
+		N        uint8
+		Next     uint8
+		Flags    uint8
+		Ttl      uint8
+		Tos      uint8
+		V6       bool
+		Fragment bool
+		Plain    bool
+		_        [2]byte
+	}
+	Inner struct {
+		_        structs.HostLayout
+		T        serverTuple
+		L3       uint32
+		L4       uint32
+		Id       uint32
+		Check    uint16
+		N        uint8
+		Next     uint8
+		Flags    uint8
+		Ttl      uint8
+		Tos      uint8
+		V6       bool
+		Fragment bool
+		Plain    bool
+		_        [2]byte
+	}
+	Embedded struct {
+		_    structs.HostLayout
+		T    serverTuple
+		L3   uint32
+		L4   uint32
+		Room uint32
+		V6   bool
+		_    [3]byte
+	}
+	Next struct {
+		_  structs.HostLayout
+		To struct {
+			_    structs.HostLayout
+			Addr serverAddr
+			Port uint16
+			Zero uint16
+		}
+		At uint32
+	}
+	Made   serverServerFlow
+	Head   [15]uint32
+	Option struct {
+		_ structs.HostLayout
+		B [112]uint8
+	}
+	Gue struct {
+		_   structs.HostLayout
+		Udp struct {
+			_      structs.HostLayout
+			Source uint16
+			Dest   uint16
+			Len    uint16
+			Check  uint16
+		}
+		Gue struct {
+			_     structs.HostLayout
+			_     [1]byte /* unsupported bitfield */
+			Proto uint8
+			Flags uint16
+		}
+		List struct {
+			_     structs.HostLayout
+			Magic uint8
+			N     uint8
+			Zero  uint16
+		}
+		B [112]uint8
+	}
+	_ [4]byte
+}
+
 type serverServerCounter uint32
 
 const (
 	serverServerCounterSERVER_COUNTER_TUNNEL_DELIVERED         serverServerCounter = 0
 	serverServerCounterSERVER_COUNTER_DIRECT_NAT_DELIVERED     serverServerCounter = 1
-	serverServerCounterSERVER_COUNTER_RESTORED_STRAIGHT        serverServerCounter = 2
-	serverServerCounterSERVER_COUNTER_RESTORED_PASSED          serverServerCounter = 3
-	serverServerCounterSERVER_COUNTER_SECOND_CHANCE            serverServerCounter = 4
-	serverServerCounterSERVER_COUNTER_SHORTCUT                 serverServerCounter = 5
-	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 6
-	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 7
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 8
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 9
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 10
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 11
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 12
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 13
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 14
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 15
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 16
+	serverServerCounterSERVER_COUNTER_DR_DELIVERED             serverServerCounter = 2
+	serverServerCounterSERVER_COUNTER_FRAGMENT_DELIVERED       serverServerCounter = 3
+	serverServerCounterSERVER_COUNTER_ERROR_DELIVERED          serverServerCounter = 4
+	serverServerCounterSERVER_COUNTER_RESTORED_STRAIGHT        serverServerCounter = 5
+	serverServerCounterSERVER_COUNTER_RESTORED_PASSED          serverServerCounter = 6
+	serverServerCounterSERVER_COUNTER_FRAGMENT_RESTORED        serverServerCounter = 7
+	serverServerCounterSERVER_COUNTER_ERROR_RESTORED           serverServerCounter = 8
+	serverServerCounterSERVER_COUNTER_SECOND_CHANCE            serverServerCounter = 9
+	serverServerCounterSERVER_COUNTER_SHORTCUT                 serverServerCounter = 10
+	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 11
+	serverServerCounterSERVER_COUNTER_FLOW_EVICTED             serverServerCounter = 12
+	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 13
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 14
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 15
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 16
+	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 17
+	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 18
+	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 19
+	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 20
+	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 21
+	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 22
+	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 23
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 24
+	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 25
+	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 26
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 27
 )
 
 type serverServerFlow struct {
-	_        structs.HostLayout
-	Vip      serverAddr
-	VipPort  uint16
-	Overhead uint8
-	Zero     uint8
-	Method   serverServerMethod
-	Seen     uint64
+	_          structs.HostLayout
+	Client     serverAddr
+	Server     serverAddr
+	Vip        serverAddr
+	ClientPort uint16
+	ServerPort uint16
+	VipPort    uint16
+	Proto      uint8
+	Overhead   uint8
+	Seen       uint32
+	Method     serverServerMethod
+	State      serverFlowState
+	Place      serverServerPlace
+	Zero       uint8
 }
 
-type serverServerMethod uint32
+type serverServerFlowSet struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Tag  [8]uint32
+	Best uint32
+	At   uint32
+	Zero [5]uint32
+	Flow [8]serverServerFlow
+}
+
+type serverServerMethod uint8
 
 const (
 	serverServerMethodSERVER_METHOD_TUNNEL     serverServerMethod = 1
 	serverServerMethodSERVER_METHOD_DIRECT_NAT serverServerMethod = 2
+	serverServerMethodSERVER_METHOD_DR         serverServerMethod = 3
 )
 
-type serverServerPlace uint32
+type serverServerPlace uint8
 
 const (
 	serverServerPlaceSERVER_PLACE_POD  serverServerPlace = 1
@@ -99,14 +254,23 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	serverMapLocalVips      = "local_vips"
-	serverMapServerCounters = "server_counters"
-	serverMapServerFlows    = "server_flows"
-	serverProgFromHost      = "from_host"
-	serverProgFromServer    = "from_server"
-	serverProgToHost        = "to_host"
-	serverProgToServer      = "to_server"
-	serverVarClampMss       = "clamp_mss"
+	serverMapKeptRows        = "kept_rows"
+	serverMapLocalVips       = "local_vips"
+	serverMapServerCounters  = "server_counters"
+	serverMapServerFlows     = "server_flows"
+	serverMapServerFragments = "server_fragments"
+	serverMapServerScratch   = "server_scratch"
+	serverProgAdopt          = "adopt"
+	serverProgFromHost       = "from_host"
+	serverProgFromNode       = "from_node"
+	serverProgFromServer     = "from_server"
+	serverProgToHost         = "to_host"
+	serverProgToServer       = "to_server"
+	serverVarClampMss        = "clamp_mss"
+	serverVarDrServed        = "dr_served"
+	serverVarFlowSets        = "flow_sets"
+	serverVarGuePort         = "gue_port"
+	serverVarRowsGeneration  = "rows_generation"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -151,7 +315,9 @@ type serverSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverProgramSpecs struct {
+	Adopt      *ebpf.ProgramSpec `ebpf:"adopt"`
 	FromHost   *ebpf.ProgramSpec `ebpf:"from_host"`
+	FromNode   *ebpf.ProgramSpec `ebpf:"from_node"`
 	FromServer *ebpf.ProgramSpec `ebpf:"from_server"`
 	ToHost     *ebpf.ProgramSpec `ebpf:"to_host"`
 	ToServer   *ebpf.ProgramSpec `ebpf:"to_server"`
@@ -161,16 +327,23 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
-	LocalVips      *ebpf.MapSpec `ebpf:"local_vips"`
-	ServerCounters *ebpf.MapSpec `ebpf:"server_counters"`
-	ServerFlows    *ebpf.MapSpec `ebpf:"server_flows"`
+	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
+	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
+	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
+	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
+	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
+	ServerScratch   *ebpf.MapSpec `ebpf:"server_scratch"`
 }
 
 // serverVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
-	ClampMss *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	ClampMss       *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	DrServed       *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuePort        *ebpf.VariableSpec `ebpf:"gue_port"`
+	RowsGeneration *ebpf.VariableSpec `ebpf:"rows_generation"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -193,16 +366,22 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
-	LocalVips      *ebpf.Map `ebpf:"local_vips"`
-	ServerCounters *ebpf.Map `ebpf:"server_counters"`
-	ServerFlows    *ebpf.Map `ebpf:"server_flows"`
+	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
+	LocalVips       *ebpf.Map `ebpf:"local_vips"`
+	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
+	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
+	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
+	ServerScratch   *ebpf.Map `ebpf:"server_scratch"`
 }
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.KeptRows,
 		m.LocalVips,
 		m.ServerCounters,
 		m.ServerFlows,
+		m.ServerFragments,
+		m.ServerScratch,
 	)
 }
 
@@ -210,14 +389,20 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
-	ClampMss *ebpf.Variable `ebpf:"clamp_mss"`
+	ClampMss       *ebpf.Variable `ebpf:"clamp_mss"`
+	DrServed       *ebpf.Variable `ebpf:"dr_served"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	GuePort        *ebpf.Variable `ebpf:"gue_port"`
+	RowsGeneration *ebpf.Variable `ebpf:"rows_generation"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverPrograms struct {
+	Adopt      *ebpf.Program `ebpf:"adopt"`
 	FromHost   *ebpf.Program `ebpf:"from_host"`
+	FromNode   *ebpf.Program `ebpf:"from_node"`
 	FromServer *ebpf.Program `ebpf:"from_server"`
 	ToHost     *ebpf.Program `ebpf:"to_host"`
 	ToServer   *ebpf.Program `ebpf:"to_server"`
@@ -225,7 +410,9 @@ type serverPrograms struct {
 
 func (p *serverPrograms) Close() error {
 	return _ServerClose(
+		p.Adopt,
 		p.FromHost,
+		p.FromNode,
 		p.FromServer,
 		p.ToHost,
 		p.ToServer,

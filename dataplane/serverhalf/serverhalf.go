@@ -3,10 +3,8 @@
 // keeps it attached where the kernel's routes lead to them. Servers stay as
 // they are: they hold no VIP and need no tunnel device.
 //
-// What it cannot do: restore the source of fragments (an answer over UDP that is
-// longer than the path goes out as the server's own), or translate ICMP errors.
-// A firewall on the node must let the tunnel's packets (IP protocols 4 and 41)
-// through to pods.
+// A firewall on the node must let the tunnel's packets (IP protocols 4 and 41,
+// or UDP to GUE's port) through to pods.
 //
 // Nothing here decides which servers there are (that is plan's), and nothing
 // here sends a packet to a server from a balancer (that is dataplane/xdp's).
@@ -30,8 +28,10 @@ import (
 
 // Defaults of what a Config leaves open.
 const (
-	// DefaultMaxFlows takes about 40 MB of kernel memory.
-	DefaultMaxFlows = 262144
+	// DefaultMaxFlows takes 37 MB of kernel memory.
+	DefaultMaxFlows = 1 << 19
+	// DefaultGUEPort is IANA's.
+	DefaultGUEPort = 6080
 	// DefaultLinger is as long as IPVS keeps an idle TCP connection.
 	DefaultLinger = 15 * time.Minute
 )
@@ -42,10 +42,13 @@ type Config struct {
 	// network namespace. What is pinned there goes on working without this
 	// process and is found again.
 	PinDir string
-	// MaxFlows is how many flows are remembered, the least recently used
-	// giving way; 0 for DefaultMaxFlows. A table that is pinned already keeps
-	// its size, for the sake of its flows.
+	// MaxFlows is for how many flows there is room, twice as many as are
+	// expected at least; 0 for DefaultMaxFlows. A table that is pinned already
+	// keeps its size, for the sake of its flows.
 	MaxFlows uint32
+	// GUEPort is the UDP port at which tunnels of the encapsulation gue end; 0
+	// for DefaultGUEPort.
+	GUEPort uint16
 	// Uplinks names the devices by which the node meets the network. Empty: a
 	// device that carries a default route, and a veth that carries any route
 	// with a gateway.
@@ -80,6 +83,8 @@ type Half struct {
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
 	quit    bool
+	// generation counts changes of the rows, for the programs.
+	generation uint32
 }
 
 // Open loads the programs, takes over what a predecessor left pinned in
@@ -95,6 +100,9 @@ func open(cfg Config, newHook newHookFunc) (*Half, error) {
 	}
 	if cfg.MaxFlows == 0 {
 		cfg.MaxFlows = DefaultMaxFlows
+	}
+	if cfg.GUEPort == 0 {
+		cfg.GUEPort = DefaultGUEPort
 	}
 	if cfg.Linger == 0 {
 		cfg.Linger = DefaultLinger

@@ -24,7 +24,7 @@ import (
 // hooks are both ways to attach; where the kernel has no tcx they are the same.
 var hooks = map[string]newHookFunc{"tcx": newHook, "clsact": newClsact}
 
-var methods = []service.Method{service.Tunnel, service.DirectNAT}
+var returning = []service.Method{service.Tunnel, service.DirectNAT}
 
 // both gives the entries of a server for TCP and UDP.
 func both(m service.Method, v, server netip.AddrPort) []Entry {
@@ -121,7 +121,7 @@ func TestTrafficByTheOtherFamily(t *testing.T) {
 }
 
 func (w *world) traffic(t *testing.T) {
-	for _, m := range methods {
+	for _, m := range returning {
 		for _, tc := range []struct {
 			name      string
 			v, server netip.AddrPort
@@ -150,7 +150,7 @@ func (w *world) traffic(t *testing.T) {
 // eachWay runs a test for every method and family, with the VIP and the servers
 // A and B, the entries for which are set.
 func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.AddrPort)) {
-	for _, m := range methods {
+	for _, m := range returning {
 		for _, tc := range []struct{ v, a, b, host netip.AddrPort }{
 			{vip, w.serverA, w.serverB, w.hostServer}, {vip6, w.serverA6, w.serverB6, w.hostServer6},
 		} {
@@ -171,7 +171,7 @@ func TestSecondChance(t *testing.T) {
 		w.balancer.choose(v, choice{method: m, first: b})
 		old := w.browser()
 		w.wantName(old, v, "B")
-		w.balancer.choose(v, choice{method: m, first: a, second: b})
+		w.balancer.choose(v, choice{method: m, first: a, older: list{b}})
 		w.wantName(old, v, "B")
 		w.wantBodies(old, v)
 		w.wantName(w.browser(), v, "A")
@@ -197,7 +197,7 @@ func TestNobodyKnowsTheFlow(t *testing.T) {
 			w.t.Fatal(err)
 		}
 		defer conn.Close()
-		w.balancer.choose(v, choice{method: m, first: a, second: b})
+		w.balancer.choose(v, choice{method: m, first: a, older: list{b}})
 		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 			w.t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestRemovedServerKeepsItsFlows(t *testing.T) {
 		w.wantBodies(c, v)
 		c.CloseIdleConnections()
 		testkit.Eventually(w.t, patience, func() error {
-			var rows map[serverLocalVipKey]serverLocalVip
+			var rows rows
 			err := w.halfA.do(func() (err error) {
 				rows, err = w.halfA.rows()
 				return err

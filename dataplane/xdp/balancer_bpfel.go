@@ -39,6 +39,16 @@ type balancerCounts struct {
 	Flows   uint64
 }
 
+type balancerDropEvent struct {
+	_       structs.HostLayout
+	Time    uint64
+	Reason  uint32
+	Ifindex uint32
+	Cpu     uint32
+	Length  uint32
+	Data    [128]uint8
+}
+
 type balancerDropReason uint32
 
 const (
@@ -54,12 +64,14 @@ const (
 	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
 	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
 	balancerDropReasonDROP_FULL           balancerDropReason = 11
-	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 12
-	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 13
+	balancerDropReasonDROP_SOURCE_DENIED  balancerDropReason = 12
+	balancerDropReasonDROP_RATE_LIMITED   balancerDropReason = 13
 	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 14
 	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 15
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
-	balancerDropReasonDROP_REASONS        balancerDropReason = 17
+	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
+	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
+	balancerDropReasonDROP_REASONS        balancerDropReason = 19
 )
 
 type balancerEncapsulation uint8
@@ -173,6 +185,82 @@ type balancerFrontendKey struct {
 	Zero  uint8
 }
 
+type balancerGuardBuckets struct {
+	_       structs.HostLayout
+	Packets struct {
+		_    structs.HostLayout
+		Full uint64
+		Zero [7]uint64
+	}
+	Opens struct {
+		_    structs.HostLayout
+		Full uint64
+		Zero [7]uint64
+	}
+}
+
+type balancerGuardCredit struct {
+	_       structs.HostLayout
+	Packets uint32
+	Opens   uint32
+}
+
+type balancerGuardLimits struct {
+	_             structs.HostLayout
+	ClientPackets uint32
+	ClientOpens   uint32
+	Packets       uint32
+	Opens         uint32
+	EachPacket    struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	EachOpen struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	AllPackets struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	AllOpens struct {
+		_     structs.HostLayout
+		Step  uint64
+		Depth uint64
+	}
+	BatchPackets uint32
+	BatchOpens   uint32
+}
+
+type balancerGuardList uint32
+
+const (
+	balancerGuardListGUARD_ALLOW balancerGuardList = 1
+	balancerGuardListGUARD_DENY  balancerGuardList = 2
+	balancerGuardListGUARD_V6    balancerGuardList = 4
+)
+
+type balancerGuardRangeKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	List      balancerGuardList
+	Addr      balancerAddr
+}
+
+type balancerGuardSet struct {
+	_   structs.HostLayout
+	Way [5]struct {
+		_       structs.HostLayout
+		Tag     uint32
+		Packets uint32
+		Opens   uint32
+	}
+	Zero uint32
+}
+
 type balancerHandoverPeers struct {
 	_   structs.HostLayout
 	N   uint32
@@ -210,6 +298,38 @@ const (
 	balancerMethodMETHOD_NAT        balancerMethod = 4
 	balancerMethodMETHOD_DR         balancerMethod = 5
 )
+
+type balancerNoteKind uint32
+
+const (
+	balancerNoteKindNOTE_NONE      balancerNoteKind = 0
+	balancerNoteKindNOTE_PACKET    balancerNoteKind = 1
+	balancerNoteKindNOTE_NOT_OURS  balancerNoteKind = 2
+	balancerNoteKindNOTE_OWN       balancerNoteKind = 3
+	balancerNoteKindNOTE_FRONTEND  balancerNoteKind = 4
+	balancerNoteKindNOTE_UNSERVED  balancerNoteKind = 5
+	balancerNoteKindNOTE_GUARD     balancerNoteKind = 6
+	balancerNoteKindNOTE_SLOT      balancerNoteKind = 7
+	balancerNoteKindNOTE_SERVER    balancerNoteKind = 8
+	balancerNoteKindNOTE_FLOW      balancerNoteKind = 9
+	balancerNoteKindNOTE_FLOW_MADE balancerNoteKind = 10
+	balancerNoteKindNOTE_ASK       balancerNoteKind = 11
+	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 12
+	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 13
+	balancerNoteKindNOTE_DROP      balancerNoteKind = 14
+)
+
+type balancerNotes struct {
+	_    structs.HostLayout
+	N    uint32
+	Zero uint32
+	Note [48]struct {
+		_    structs.HostLayout
+		Kind uint32
+		A    uint32
+		B    uint64
+	}
+}
 
 type balancerOlder struct {
 	_      structs.HostLayout
@@ -310,6 +430,51 @@ const (
 	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
 )
 
+type balancerWatchCurrent struct {
+	_      structs.HostLayout
+	R      balancerWatchRecord
+	Wanted uint32
+	Chosen uint32
+}
+
+type balancerWatchFilter struct {
+	_   structs.HostLayout
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Client struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Port    uint16
+	Zero    uint16
+	Ifindex uint32
+	Sample  uint32
+	Snaplen uint32
+	Before  uint32
+	After   uint32
+}
+
+type balancerWatchRecord struct {
+	_       structs.HostLayout
+	Time    uint64
+	Number  uint64
+	Ifindex uint32
+	Length  uint32
+	Caught  uint32
+	Verdict uint32
+	When    balancerWatchWhen
+	Zero    uint32
+}
+
+type balancerWatchWhen uint32
+
+const (
+	balancerWatchWhenWATCH_BEFORE balancerWatchWhen = 0
+	balancerWatchWhenWATCH_AFTER  balancerWatchWhen = 1
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -317,6 +482,7 @@ const (
 	balancerMapAnswers         = "answers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
+	balancerMapDropEvents      = "drop_events"
 	balancerMapDrops           = "drops"
 	balancerMapFlowBack        = "flow_back"
 	balancerMapFlowData        = "flow_data"
@@ -325,6 +491,11 @@ const (
 	balancerMapFragments       = "fragments"
 	balancerMapFrontendCounts  = "frontend_counts"
 	balancerMapFrontends       = "frontends"
+	balancerMapGuardBuckets    = "guard_buckets"
+	balancerMapGuardClients    = "guard_clients"
+	balancerMapGuardCredit     = "guard_credit"
+	balancerMapGuardLimits     = "guard_limits"
+	balancerMapGuardRanges     = "guard_ranges"
 	balancerMapHandoverPeers   = "handover_peers"
 	balancerMapHandoverScratch = "handover_scratch"
 	balancerMapMembers         = "members"
@@ -340,6 +511,8 @@ const (
 	balancerMapSteps           = "steps"
 	balancerMapTxPorts         = "tx_ports"
 	balancerMapVipBits         = "vip_bits"
+	balancerMapWatchCurrent    = "watch_current"
+	balancerMapWatched         = "watched"
 	balancerProgBalancer       = "balancer"
 	balancerProgHandover       = "handover"
 	balancerProgRare           = "rare"
@@ -347,8 +520,13 @@ const (
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
+	balancerVarGuardKey        = "guard_key"
+	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
+	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
+	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatching        = "watching"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -405,6 +583,7 @@ type balancerMapSpecs struct {
 	Answers         *ebpf.MapSpec `ebpf:"answers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	DropEvents      *ebpf.MapSpec `ebpf:"drop_events"`
 	Drops           *ebpf.MapSpec `ebpf:"drops"`
 	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
 	FlowData        *ebpf.MapSpec `ebpf:"flow_data"`
@@ -413,6 +592,11 @@ type balancerMapSpecs struct {
 	Fragments       *ebpf.MapSpec `ebpf:"fragments"`
 	FrontendCounts  *ebpf.MapSpec `ebpf:"frontend_counts"`
 	Frontends       *ebpf.MapSpec `ebpf:"frontends"`
+	GuardBuckets    *ebpf.MapSpec `ebpf:"guard_buckets"`
+	GuardClients    *ebpf.MapSpec `ebpf:"guard_clients"`
+	GuardCredit     *ebpf.MapSpec `ebpf:"guard_credit"`
+	GuardLimits     *ebpf.MapSpec `ebpf:"guard_limits"`
+	GuardRanges     *ebpf.MapSpec `ebpf:"guard_ranges"`
 	HandoverPeers   *ebpf.MapSpec `ebpf:"handover_peers"`
 	HandoverScratch *ebpf.MapSpec `ebpf:"handover_scratch"`
 	Members         *ebpf.MapSpec `ebpf:"members"`
@@ -428,6 +612,8 @@ type balancerMapSpecs struct {
 	Steps           *ebpf.MapSpec `ebpf:"steps"`
 	TxPorts         *ebpf.MapSpec `ebpf:"tx_ports"`
 	VipBits         *ebpf.MapSpec `ebpf:"vip_bits"`
+	WatchCurrent    *ebpf.MapSpec `ebpf:"watch_current"`
+	Watched         *ebpf.MapSpec `ebpf:"watched"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -438,8 +624,13 @@ type balancerVariableSpecs struct {
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
+	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
+	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -465,6 +656,7 @@ type balancerMaps struct {
 	Answers         *ebpf.Map `ebpf:"answers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
+	DropEvents      *ebpf.Map `ebpf:"drop_events"`
 	Drops           *ebpf.Map `ebpf:"drops"`
 	FlowBack        *ebpf.Map `ebpf:"flow_back"`
 	FlowData        *ebpf.Map `ebpf:"flow_data"`
@@ -473,6 +665,11 @@ type balancerMaps struct {
 	Fragments       *ebpf.Map `ebpf:"fragments"`
 	FrontendCounts  *ebpf.Map `ebpf:"frontend_counts"`
 	Frontends       *ebpf.Map `ebpf:"frontends"`
+	GuardBuckets    *ebpf.Map `ebpf:"guard_buckets"`
+	GuardClients    *ebpf.Map `ebpf:"guard_clients"`
+	GuardCredit     *ebpf.Map `ebpf:"guard_credit"`
+	GuardLimits     *ebpf.Map `ebpf:"guard_limits"`
+	GuardRanges     *ebpf.Map `ebpf:"guard_ranges"`
 	HandoverPeers   *ebpf.Map `ebpf:"handover_peers"`
 	HandoverScratch *ebpf.Map `ebpf:"handover_scratch"`
 	Members         *ebpf.Map `ebpf:"members"`
@@ -488,6 +685,8 @@ type balancerMaps struct {
 	Steps           *ebpf.Map `ebpf:"steps"`
 	TxPorts         *ebpf.Map `ebpf:"tx_ports"`
 	VipBits         *ebpf.Map `ebpf:"vip_bits"`
+	WatchCurrent    *ebpf.Map `ebpf:"watch_current"`
+	Watched         *ebpf.Map `ebpf:"watched"`
 }
 
 func (m *balancerMaps) Close() error {
@@ -495,6 +694,7 @@ func (m *balancerMaps) Close() error {
 		m.Answers,
 		m.Chains,
 		m.Connections,
+		m.DropEvents,
 		m.Drops,
 		m.FlowBack,
 		m.FlowData,
@@ -503,6 +703,11 @@ func (m *balancerMaps) Close() error {
 		m.Fragments,
 		m.FrontendCounts,
 		m.Frontends,
+		m.GuardBuckets,
+		m.GuardClients,
+		m.GuardCredit,
+		m.GuardLimits,
+		m.GuardRanges,
 		m.HandoverPeers,
 		m.HandoverScratch,
 		m.Members,
@@ -518,6 +723,8 @@ func (m *balancerMaps) Close() error {
 		m.Steps,
 		m.TxPorts,
 		m.VipBits,
+		m.WatchCurrent,
+		m.Watched,
 	)
 }
 
@@ -529,8 +736,13 @@ type balancerVariables struct {
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
+	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
+	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

@@ -72,6 +72,10 @@ func (c Config) spec() (*ebpf.CollectionSpec, error) {
 		balancerMapServers:        c.MaxBackends + 1,  // 0 is nobody
 		balancerMapServerCpu:      c.MaxBackends + 1,
 		balancerMapMembers:        c.MaxMembers,
+		balancerMapGuardRanges:    c.MaxFrontends,
+		balancerMapGuardLimits:    c.MaxFrontends,
+		balancerMapGuardBuckets:   c.MaxFrontends,
+		balancerMapGuardCredit:    c.MaxFrontends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
@@ -103,6 +107,20 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// kernelObjects are the generated ones and the map behind the settings.
+type kernelObjects struct {
+	balancerObjects
+	Settings *ebpf.Map `ebpf:".data.settings"`
+}
+
+// Close lets go of all.
+func (k *kernelObjects) Close() error {
+	return errors.Join(k.balancerObjects.Close(), k.Settings.Close())
+}
+
+// settingsSection is that map's name.
+const settingsSection = ".data.settings"
+
 // load loads the program onto the pinned maps, which it makes where they are
 // missing.
 func (d *DataPlane) load() error {
@@ -113,13 +131,18 @@ func (d *DataPlane) load() error {
 	if d.reasons, err = dropReasons(spec); err != nil {
 		return err
 	}
-	if err := spec.Variables[balancerVarBackByRedirect].Set(d.config.anyVeth()); err != nil {
-		return fmt.Errorf("xdp: %w", err)
-	}
 	if err := spec.Variables[balancerVarSet].Get(&d.settings); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
+	d.constants = map[string]any{
+		balancerVarBackByRedirect: d.config.anyVeth(), balancerVarGuardKey: guardKey(),
+	}
+	if err := d.setConstants(spec); err != nil {
+		return err
+	}
 	fillSteps(spec)
+	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
+	d.guardTrie.Name = "guard_trie"
 	if err := d.loadObjects(spec, &d.kernel); err != nil {
 		return err
 	}
@@ -146,6 +169,16 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 		return fmt.Errorf("xdp: load the balancer: %w", err)
 	}
 	d.ringMemory.outer = d.kernel.Rings
+	return d.openFlows(spec)
+}
+
+// setConstants sets what a program is loaded with and keeps.
+func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
+	for name, value := range d.constants {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("xdp: constant %s: %w", name, err)
+		}
+	}
 	return nil
 }
 

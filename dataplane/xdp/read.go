@@ -220,6 +220,13 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 	for k, h := range frontends {
 		f := asked(h.value)
 		f.Key = k
+		if isGuarded(h) {
+			g, err := d.readGuard(h.value.Id)
+			if err != nil {
+				return nil, fmt.Errorf("xdp: %s: %w", k, err)
+			}
+			f.Allow, f.Deny, f.Limits = g.allow, g.deny, g.limits
+		}
 		for _, e := range entries[h.value.Id] {
 			// What is not held yet belongs to a change that did not come about.
 			if s := servers.byID[e.server]; s != nil && e.Held != 0 {

@@ -124,12 +124,13 @@ type change struct {
 	after  *held
 	// inPlace says that the new ring is written over the old one.
 	inPlace bool
-	words   []uint64 // the new ring
+	words   []uint64           // the new ring
+	asked   dataplane.Frontend // for the guard
 }
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}}
+	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}, asked: f}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
@@ -253,6 +254,11 @@ func (d *DataPlane) write(c *change) error {
 			return err
 		}
 	}
+	if !isGuarded(c.before) {
+		if err := d.writeGuard(v.Id, c.asked); err != nil {
+			return err
+		}
+	}
 	if err := d.writeFresh(); err != nil {
 		return err
 	}
@@ -313,6 +319,11 @@ func (d *DataPlane) settle(c *change) error {
 	d.held[c.after.key] = c.after
 	if c.before == nil {
 		return nil
+	}
+	if isGuarded(c.before) {
+		if err := d.writeGuard(c.after.value.Id, c.asked); err != nil {
+			return err
+		}
 	}
 	var changed []member
 	for i := range c.after.members {
@@ -411,6 +422,11 @@ func (d *DataPlane) remove(h *held) error {
 	d.releaseRing(h)
 	if err := d.countNAT(h, -1); err != nil {
 		return err
+	}
+	if isGuarded(h) {
+		if err := d.clearGuard(h.value.Id); err != nil {
+			return err
+		}
 	}
 	d.ids.giveBack(h.value.Id)
 	return d.releaseMembers(h, nil)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -23,12 +24,17 @@ import (
 type DataPlane struct {
 	config   Config
 	pins     *bpffs.Dir
-	kernel   balancerObjects
+	kernel   kernelObjects
 	links    map[string]link.Link // by interface
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
 	orphans  *orphanage           // fragments that wait for their first
+
+	constants map[string]any // that the program was loaded with
+	guardTrie *ebpf.MapSpec  // a frontend's source ranges
+	// Each of these is for one at a time.
+	capturing, following, tracing sync.Mutex
 
 	mu         sync.Mutex
 	attached   []string // for Describe
@@ -103,13 +109,22 @@ func (d *DataPlane) open(old *predecessor) error {
 		return err
 	}
 	var err error
-	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+	if d.orphans, err = newOrphanage(&d.kernel.balancerObjects); err != nil {
+		return err
+	}
+	if err := d.attachTo(old); err != nil {
 		return err
 	}
 	if err := d.readDraining(); err != nil {
 		return err
 	}
 	d.startSweeping()
+	return nil
+}
+
+// attachTo attaches the programs, in the place of a predecessor's if there is
+// one.
+func (d *DataPlane) attachTo(old *predecessor) error {
 	if old == nil {
 		if err := d.attach(nil); err != nil {
 			return err

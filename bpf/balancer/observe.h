@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Samples of what is dropped, for who follows drops. Nobody does: one
+ * comparison a drop.
+ */
+#ifndef FAIRLEAD_BALANCER_OBSERVE_H
+#define FAIRLEAD_BALANCER_OBSERVE_H
+
+#include "maps.h"
+#include "note.h"
+
+/* The headers of any packet, in whatever it is wrapped. */
+#define OBSERVED_BYTES 128
+
+struct drop_event {
+	__u64 time;   /* nanoseconds of CLOCK_MONOTONIC */
+	__u32 reason; /* enum drop_reason */
+	__u32 ifindex;
+	__u32 cpu;
+	__u32 length; /* of the frame, of which data is the beginning */
+	__u8 data[OBSERVED_BYTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} drop_events SEC(".maps");
+
+static __noinline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
+				    enum drop_reason reason)
+{
+	__u32 bytes = bpf_xdp_get_buff_len(ctx);
+
+	if (!e)
+		return;
+	e->time = bpf_ktime_get_ns();
+	e->reason = reason;
+	e->ifindex = ctx->ingress_ifindex;
+	e->cpu = bpf_get_smp_processor_id();
+	e->length = bytes;
+	__builtin_memset(e->data, 0, sizeof(e->data));
+	if (bytes > OBSERVED_BYTES)
+		bytes = OBSERVED_BYTES;
+	if (bytes > 0)
+		bpf_xdp_load_bytes(ctx, 0, e->data, bytes);
+}
+
+__noinline int observe_put(struct xdp_md *ctx, enum drop_reason reason)
+{
+	struct drop_event *e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);
+
+	if (!e)
+		return 0; /* the follower is slow: the counter still counts */
+	observe_fill(ctx, e, reason);
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
+
+/* set.sample is a mask for a random number; with all bits set nobody follows. */
+static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
+{
+	note(NOTE_DROP, reason, 0);
+	if (set.sample == ~0u || tracing || bpf_get_prandom_u32() & set.sample)
+		return;
+	observe_put(ctx, reason);
+}
+
+#endif

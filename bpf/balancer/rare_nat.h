@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* nat and fullnat of what is odd: the rare program's twin of nat.h, both ways.
+ * In an ICMP error the quoted packet becomes what its sender knows; its own
+ * source stays the router's, but for fullnat's servers, which know nobody but
+ * us, and where it is the server itself, which the client does not know.
+ */
+#ifndef FAIRLEAD_BALANCER_RARE_NAT_H
+#define FAIRLEAD_BALANCER_RARE_NAT_H
+
+#include "nat.h"
+#include "rare_send.h"
+
+/* Turns r->from into r->to: the packet's own headers, or those it quotes. */
+static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool src)
+{
+	if (r->is_error)
+		return icmp_turn(ctx, r, src, true) == 0;
+	return edit(ctx, r, &r->own) == 0;
+}
+
+static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const struct choice *ch,
+				       const struct flow_data *data)
+{
+	enum way way = rare_way(ctx, r, ch, r->p.len);
+	bool full = data->nat_port;
+
+	if (way_leads_nowhere(way))
+		return rare_nowhere(ctx, r, way);
+	r->from = r->p.t;
+	r->to = r->p.t;
+	r->to.dst = ch->server->addr;
+	r->to.dport = nat_server_port(ch->server, r->p.t.dport);
+	if (full) {
+		r->to.src = r->v6 ? set.own6 : set.own4;
+		r->to.sport = data->nat_port;
+	}
+	if (!rare_turn(ctx, r, full))
+		return drop(ctx, DROP_NO_ROOM);
+	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
+}
+
+/* From the client to the server of the flow with that index. */
+__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index)
+{
+	const struct flow_data *data = flow_data_at(index);
+	struct choice ch;
+	int verdict;
+
+	if (!r || !f)
+		return XDP_ABORTED;
+	r->more = 0;
+	if (!data || !choice_of(&ch, &r->pick))
+		return drop(ctx, DROP_NO_BACKEND);
+	verdict = rare_nat_on(ctx, r, &ch, data);
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
+	return verdict;
+}
+
+/* Finds the flow of which r->p is an answer: its index, and in r->to what the
+ * client is to see. NAT_NO_ANSWER: none.
+ */
+__noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
+{
+	__u32 now = flow_now();
+	struct flow_data *data;
+	struct flow_ref ref = {};
+
+	if (!ctx || !r)
+		return NAT_NO_ANSWER;
+	data = r->v6 ? nat_find_answer(&ref, &r->p, now, true)
+		     : nat_find_answer(&ref, &r->p, now, false);
+	if (!data)
+		return NAT_NO_ANSWER;
+	r->to = r->p.t;
+	r->to.src = data->vip;
+	r->to.dst = data->client;
+	r->to.sport = data->vip_port;
+	r->to.dport = data->client_port;
+	if (*(volatile __u64 *)&ref.flow->tag != ref.tag)
+		return NAT_NO_ANSWER;
+	if (!r->is_error)
+		flow_touch(&ref, &r->p, now, true, true);
+	return ref.index;
+}
+
+/* The way to the client. */
+static __always_inline enum way rare_way_back(struct xdp_md *ctx, struct rare *r,
+					      struct nat_scratch *s, __u32 index)
+{
+	__u32 mtu = 0;
+	enum way way;
+
+	if (r->tagged) {
+		if (bpf_check_mtu(ctx, 0, &mtu, 0, 0) < 0)
+			return WAY_NO_ROUTE;
+		r->mtu = mtu;
+		return r->p.len > mtu ? WAY_TOO_BIG : WAY_BACK;
+	}
+	s->to = r->to;
+	way = nat_ask_back(ctx, index, r->p.len, r->v6);
+	r->mtu = s->d.fib.mtu_result;
+	return way;
+}
+
+/* From the server to the client; NAT_NO_ANSWER where it is none of a flow's. */
+__noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
+{
+	struct nat_scratch *s = nat_scratch_get();
+	struct flow_data *data;
+	int index;
+	enum way way;
+	bool hide;
+
+	if (!r || !s)
+		return NAT_NO_ANSWER;
+	index = rare_find_answer(ctx, r);
+	data = index >= 0 ? flow_data_at(index) : NULL;
+	if (!data)
+		return NAT_NO_ANSWER;
+	if (r->p.ttl <= 1)
+		return drop(ctx, DROP_TTL_EXPIRED);
+	r->is_answer = true;
+	r->more = 0;
+	way = rare_way_back(ctx, r, s, index);
+	if (way_leads_nowhere(way))
+		return rare_nowhere(ctx, r, way);
+	r->from = r->p.t;
+	hide = addr_equal(&r->sender, &r->from.src);
+	if (!rare_turn(ctx, r, hide))
+		return drop(ctx, DROP_NO_ROOM);
+	return rare_leave(ctx, r, data->macs, data->egress & 0xffffff, way);
+}
+
+#endif

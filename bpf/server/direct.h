@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Packets that come in no tunnel: direct-nat's, which are addressed to the
+ * server and have the VIP as the first of their list; dr's, which are addressed
+ * to the VIP; and those that have nothing to do with us.
+ */
+#ifndef FAIRLEAD_SERVER_DIRECT_H
+#define FAIRLEAD_SERVER_DIRECT_H
+
+#include "common.h"
+#include "error.h"
+#include "fragments.h"
+#include "list.h"
+#include "maps.h"
+#include "out.h"
+#include "read.h"
+#include "rewrite.h"
+#include "scratch.h"
+#include "take.h"
+
+/* Whether any server has the method dr: only then is a packet with no list
+ * looked up by its destination. The agent sets it.
+ */
+volatile __u32 dr_served = 0;
+
+/* Hands a packet from the network to its pod's device, past the node's
+ * firewall: its connection tracking never sees the answers, which go straight
+ * out, and would call what follows the SYN invalid. What has no way there is
+ * left to the kernel.
+ */
+static __noinline int shortcut(struct __sk_buff *skb, struct view *v, const struct addr *server)
+{
+	struct way way = {};
+
+	if (v->ttl <= 1 || find_way(skb, v, &v->t.src, server, &way))
+		return TC_ACT_UNSPEC;
+	if (rewrite_ttl(skb, v))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	if (v->fragment)
+		remember_fragment(v, FRAGMENT_SHORTCUT, NULL);
+	count(SERVER_COUNTER_SHORTCUT);
+	return take_way(&way);
+}
+
+/* A packet for a server that other programs look after: at the node's way in
+ * that is one for a pod.
+ */
+static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum server_place place,
+				    const struct local_vip *row)
+{
+	return place == SERVER_PLACE_HOST ? shortcut(skb, v, &row->server) : TC_ACT_UNSPEC;
+}
+
+/* A packet as the server itself is addressed. What opens a direct connection
+ * with the same ports as an older flow through the VIP must not be answered as
+ * the VIP. What follows in a direct-nat flow looks the same.
+ */
+static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
+{
+	struct server_flow *f;
+
+	if (v->flags & VIEW_OPENS) {
+		if (forget_flow(&v->t))
+			count(SERVER_COUNTER_FLOW_FORGOTTEN);
+		return TC_ACT_UNSPEC;
+	}
+	f = find_flow(&v->t);
+	if (!f || f->method == SERVER_METHOD_TUNNEL)
+		return TC_ACT_UNSPEC;
+	if (place == SERVER_PLACE_HOST && f->place != SERVER_PLACE_HOST)
+		return shortcut(skb, v, &v->t.dst);
+	touch_flow(f, flow_clock());
+	note_flow(f, FLOW_CONFIRMED | state_of(v->flags));
+	return TC_ACT_UNSPEC;
+}
+
+/* Without ports and without a list. */
+static __always_inline int plain_later(struct __sk_buff *skb, struct view *v,
+				       enum server_place place)
+{
+	if (place == SERVER_PLACE_HOST && fragment_had(v, FRAGMENT_SHORTCUT))
+		return shortcut(skb, v, &v->t.dst);
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int plain_error(struct __sk_buff *skb, struct scratch *s,
+				       enum server_place place)
+{
+	struct embedded *e = &s->embedded;
+	struct view *v = &s->outer;
+	struct tuple t = {};
+	struct server_flow *f;
+
+	if (place != SERVER_PLACE_HOST || !read_embedded(skb, v, e))
+		return TC_ACT_UNSPEC;
+	t.src = e->t.dst;
+	t.dst = e->t.src;
+	t.sport = e->t.dport;
+	t.dport = e->t.sport;
+	t.proto = e->t.proto;
+	f = find_flow(&t);
+	if (!f || f->method == SERVER_METHOD_TUNNEL || f->place == SERVER_PLACE_HOST)
+		return TC_ACT_UNSPEC;
+	return shortcut(skb, v, &v->t.dst);
+}
+
+/* Addresses a packet to the next server of its list, which is shortened to the
+ * VIP and who is left, and sends it there. e is what an ICMP error is about.
+ */
+static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struct next *next,
+			      const struct embedded *e, enum server_place place)
+{
+	bool in = place == SERVER_PLACE_HOST;
+	long err;
+
+	if (addr_is_v4(&next->to.addr) == v->v6)
+		return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
+	if (in && v->ttl <= 1)
+		return pass(SERVER_COUNTER_PASSED_TTL);
+	if (v->fragment)
+		remember_fragment(v, FRAGMENT_SENT_ON, NULL);
+	if (e)
+		err = translate(skb, v, e, SIDE_SRC, &next->to);
+	else
+		err = 0;
+	if (err || shorten(skb, v, 1, next->at + 1))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	if (e || !v->t.dport)
+		err = rewrite_addr(skb, v, e ? KIND_ICMP : KIND_LATER, SIDE_DST, &next->to.addr);
+	else
+		err = rewrite(skb, v, SIDE_DST, &next->to.addr, next->to.port);
+	if (err || (in && rewrite_ttl(skb, v)))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	return send_to_second(skb, v, &next->to.addr);
+}
+
+/* What is here of a packet outside a tunnel: the VIP it is for, and its row. */
+struct direct {
+	struct endpoint vip;
+	struct local_vip *row;
+	struct list list;
+};
+
+/* Whose packet it is: that of the VIP which its list begins with, or that it is
+ * addressed to. server_port is 0 for what has no ports.
+ */
+static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, __be16 server_port,
+				   __u8 proto, struct direct *d)
+{
+	struct local_vip_key key __attribute__((aligned(8))) = {
+		.server = v->t.dst, .server_port = server_port, .proto = proto};
+
+	d->list.at = list_at(v);
+	d->list.first = 1;
+	d->list.n = v->n;
+	d->list.v6 = v->v6;
+	d->vip.addr = v->t.dst;
+	d->vip.port = server_port;
+	if (v->n && read_endpoint(skb, d->list.at, 0, v->v6, &d->vip))
+		return false;
+	if (dr_served && addr_equal(&d->vip.addr, &v->t.dst)) {
+		__builtin_memset(&key.server, 0, sizeof(key.server));
+		key.server_port = 0;
+	} else if (!v->n) {
+		return false;
+	}
+	key.vip = d->vip.addr;
+	key.vip_port = d->vip.port;
+	d->row = server_port ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
+	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
+}
+
+/* The server itself, which a list may name too: at its port, where it has one
+ * of its own.
+ */
+static __always_inline void self_of(const struct direct *d, struct endpoint *self)
+{
+	__builtin_memset(self, 0, sizeof(*self));
+	self->addr = d->row->server;
+	self->port = d->row->port;
+}
+
+static __always_inline int delivered(const struct local_vip *row)
+{
+	count(row->method == SERVER_METHOD_DR ? SERVER_COUNTER_DR_DELIVERED
+					      : SERVER_COUNTER_DIRECT_NAT_DELIVERED);
+	return TC_ACT_UNSPEC;
+}
+
+static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum server_place place)
+{
+	struct view *v = &s->outer;
+	struct direct d = {};
+	struct endpoint self;
+	struct next *next = &s->next;
+	struct server_flow *made = &s->made;
+	struct tuple flow = v->t;
+	enum verdict verdict;
+	bool more;
+
+	if (!find_direct(skb, v, v->t.dport, v->t.proto, &d)) {
+		if (v->n)
+			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
+		return plain(skb, v, place);
+	}
+	if (d.row->place != place)
+		return not_here(skb, v, place, d.row);
+	flow.dst = d.row->deliver;
+	flow.dport = d.row->port ?: flow.dport;
+	__builtin_memset(made, 0, sizeof(*made));
+	made->vip = d.vip.addr;
+	made->vip_port = d.vip.port;
+	made->method = d.row->method;
+	made->place = place;
+	made->overhead = overhead_own(v->v6);
+	self_of(&d, &self);
+	more = v->n > 1 && next_server(skb, &d.list, &self, next);
+	verdict = decide(&flow, v->flags, more, made);
+	if (verdict == VERDICT_SEND_ON)
+		return send_on(skb, v, next, NULL, place);
+	if (verdict != VERDICT_TAKE)
+		return refuse(verdict);
+	if (strip_list(skb, v) || rewrite(skb, v, SIDE_DST, &flow.dst, flow.dport))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	return delivered(d.row);
+}
+
+static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
+				   enum server_place place)
+{
+	struct view *v = &s->outer;
+	struct direct d = {};
+	struct endpoint self;
+	struct next *next = &s->next;
+
+	if (!find_direct(skb, v, 0, v->t.proto, &d)) {
+		if (v->n)
+			return pass(SERVER_COUNTER_PASSED_FRAGMENT);
+		return plain_later(skb, v, place);
+	}
+	if (d.row->place != place)
+		return not_here(skb, v, place, d.row);
+	self_of(&d, &self);
+	if (fragment_had(v, FRAGMENT_SENT_ON) && next_server(skb, &d.list, &self, next))
+		return send_on(skb, v, next, NULL, place);
+	if (strip_list(skb, v) || rewrite_addr(skb, v, KIND_LATER, SIDE_DST, &d.row->deliver))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	count(SERVER_COUNTER_FRAGMENT_DELIVERED);
+	return TC_ACT_UNSPEC;
+}
+
+/* The flow that an ICMP error toward a server is about, as the server has it. */
+static __always_inline void flow_of_error(const struct embedded *e, const struct local_vip *row,
+					  struct tuple *flow)
+{
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->src = e->t.dst;
+	flow->dst = row->deliver;
+	flow->sport = e->t.dport;
+	flow->dport = row->port ?: e->t.sport;
+	flow->proto = e->t.proto;
+}
+
+/* An ICMP error about what a server sent. With direct-nat the balancer has
+ * rewritten what it is about; with dr it is as the VIP sent it.
+ */
+static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
+				   enum server_place place)
+{
+	struct view *v = &s->outer;
+	struct direct d = {};
+	struct embedded *e = &s->embedded;
+	struct endpoint to = {};
+	struct next *next = &s->next;
+	struct tuple flow;
+	__u32 gone;
+
+	if (!v->n && !dr_served)
+		return plain_error(skb, s, place);
+	if (!read_embedded(skb, v, e) || !addr_equal(&e->t.src, &v->t.dst))
+		return v->n ? pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR) : TC_ACT_UNSPEC;
+	if (!find_direct(skb, v, e->t.sport, e->t.proto, &d)) {
+		if (v->n)
+			return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
+		return plain_error(skb, s, place);
+	}
+	if (d.row->place != place)
+		return not_here(skb, v, place, d.row);
+	flow_of_error(e, d.row, &flow);
+	self_of(&d, &to);
+	if (v->n > 1 && !known(&flow) && next_server(skb, &d.list, &to, next))
+		return send_on(skb, v, next, e, place);
+	gone = v->l4;
+	if (strip_list(skb, v))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	gone -= v->l4;
+	e->l3 -= gone;
+	e->l4 -= gone;
+	to.addr = flow.dst;
+	to.port = flow.dport;
+	if (translate(skb, v, e, SIDE_SRC, &to) ||
+	    rewrite_addr(skb, v, KIND_ICMP, SIDE_DST, &to.addr))
+		return drop(SERVER_COUNTER_DROPPED_REWRITE);
+	count(SERVER_COUNTER_ERROR_DELIVERED);
+	return TC_ACT_UNSPEC;
+}
+
+#endif

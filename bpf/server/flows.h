@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The flows that the servers of this node have, each with the VIP to restore.
+ *
+ * The table is an array of sets of eight. A flow can be in one set only, so a
+ * packet reads two cache lines, whatever the table's age (an LRU hash map costs
+ * several times as much once it has been full). A set's first line has tags:
+ * bits of the flow's hash, written last, so that who reads without the lock
+ * finds a whole flow or none.
+ *
+ * A new flow takes the place of the one in its set that is worth least: none,
+ * one whose time is over, one that no server has answered. One that both sides
+ * have spoken in gives way to nothing less while it is in use; so neither a
+ * flood of SYNs nor of anything else with false addresses pushes it out.
+ */
+#ifndef FAIRLEAD_SERVER_FLOWS_H
+#define FAIRLEAD_SERVER_FLOWS_H
+
+#include "common.h"
+#include "hash.h"
+#include "maps.h"
+
+#define FLOW_WAYS 8
+
+/* What has been seen of a flow. */
+enum flow_state {
+	FLOW_OPENED = 1,    /* a SYN or INIT made it */
+	FLOW_ANSWERED = 2,  /* the server has sent something that is no reset */
+	FLOW_CONFIRMED = 4, /* the client has sent something after what made it */
+	FLOW_CLIENT_FIN = 8,
+	FLOW_SERVER_FIN = 16,
+	FLOW_RESET = 32,
+} __attribute__((packed));
+
+#define FLOW_CLOSED (FLOW_CLIENT_FIN | FLOW_SERVER_FIN)
+
+/* How long a flow of each kind is worth keeping after its client's last packet,
+ * in FLOW_TICKs. Those of IPVS (net/netfilter/ipvs) where it has such a state.
+ */
+#define FLOW_TICK_SHIFT 30 /* 1.07 s, from ns without a division */
+#define FLOW_KEEP_ESTABLISHED 840
+#define FLOW_KEEP_DATAGRAMS 280
+#define FLOW_KEEP_CLOSED 60
+#define FLOW_KEEP_OPENING 60
+#define FLOW_KEEP_UNANSWERED 28
+#define FLOW_KEEP_RESET 10
+/* A flow in use: only then it is not given up for a new one in a full set. */
+#define FLOW_IN_USE 60
+
+struct server_flow {
+	struct addr client;
+	struct addr server; /* as the server itself is addressed */
+	struct addr vip;
+	__be16 client_port;
+	__be16 server_port;
+	__be16 vip_port;
+	__u8 proto;
+	__u8 overhead; /* bytes that the balancer may add to each packet */
+	__u32 seen;    /* the client's last packet: CLOCK_MONOTONIC in FLOW_TICKs */
+	enum server_method method;
+	enum flow_state state;
+	enum server_place place;
+	__u8 zero;
+};
+
+_Static_assert(sizeof(struct server_flow) == 64, "a flow is a cache line");
+
+struct server_flow_set {
+	struct bpf_spin_lock lock; /* of who writes */
+	__u32 tag[FLOW_WAYS];	   /* 0: free */
+	__u32 best, at; /* of the search for a place: the verifier forgets what it reads here */
+	__u32 zero[5];
+	struct server_flow flow[FLOW_WAYS];
+};
+
+_Static_assert(sizeof(struct server_flow_set) == 64 + FLOW_WAYS * 64, "tags are a cache line");
+
+/* The number of sets is the agent's to choose; mapped, so that its lines are
+ * the cache's.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct server_flow_set);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} server_flows SEC(".maps");
+
+/* max_entries of server_flows. */
+volatile const __u32 flow_sets = 65536;
+
+static __always_inline __u32 flow_clock(void)
+{
+	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+}
+
+static __always_inline __u32 flow_tag(__u32 hash)
+{
+	return hash | 1;
+}
+
+static __always_inline struct server_flow_set *flow_set(__u32 hash)
+{
+	__u32 i = hash_slot(hash, flow_sets);
+
+	return bpf_map_lookup_elem(&server_flows, &i);
+}
+
+/* Branchless: one comparison of a flow costs less than a guess gone wrong. */
+static __always_inline bool flow_is(const struct server_flow *f, const struct tuple *t)
+{
+	const addr_half *a = (const addr_half *)&f->client, *b = (const addr_half *)&t->src;
+	__u64 differ = (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]);
+
+	return (differ | (f->client_port ^ t->sport) | (f->server_port ^ t->dport) |
+		(f->proto ^ t->proto)) == 0;
+}
+
+static __always_inline struct server_flow *find_flow(const struct tuple *t)
+{
+	__u32 hash = flow_hash(t);
+	struct server_flow_set *set = flow_set(hash);
+
+	if (!set)
+		return NULL;
+#pragma unroll
+	for (int i = 0; i < FLOW_WAYS; i++)
+		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t))
+			return &set->flow[i];
+	return NULL;
+}
+
+static __always_inline bool flow_established(const struct server_flow *f)
+{
+	return (f->state & (FLOW_ANSWERED | FLOW_CONFIRMED)) == (FLOW_ANSWERED | FLOW_CONFIRMED) &&
+	       !(f->state & FLOW_RESET) && (f->state & FLOW_CLOSED) != FLOW_CLOSED;
+}
+
+static __always_inline __u32 flow_keep(const struct server_flow *f)
+{
+	if (f->state & FLOW_RESET)
+		return FLOW_KEEP_RESET;
+	if ((f->state & FLOW_CLOSED) == FLOW_CLOSED)
+		return FLOW_KEEP_CLOSED;
+	if (!(f->state & FLOW_ANSWERED))
+		return FLOW_KEEP_UNANSWERED;
+	if (!(f->state & FLOW_CONFIRMED))
+		return FLOW_KEEP_OPENING;
+	return f->proto == IPPROTO_UDP ? FLOW_KEEP_DATAGRAMS : FLOW_KEEP_ESTABLISHED;
+}
+
+static __always_inline bool flow_alive(const struct server_flow *f, __u32 now)
+{
+	return !(f->state & FLOW_RESET) && (f->state & FLOW_CLOSED) != FLOW_CLOSED &&
+	       now - f->seen < flow_keep(f);
+}
+
+/* What a place is worth: the least is taken. From FLOW_WORTH_KEPT on it is not
+ * taken at all.
+ */
+enum flow_worth {
+	FLOW_WORTH_OWN, /* has this very flow, perhaps of another VIP */
+	FLOW_WORTH_FREE,
+	FLOW_WORTH_OVER,
+	FLOW_WORTH_EARLY,
+	FLOW_WORTH_IDLE = 1 << 12,
+	FLOW_WORTH_KEPT = 1 << 13,
+};
+
+static __always_inline __u32 flow_worth(const struct server_flow *f, __u32 tag, __u32 now)
+{
+	__u32 age = now - f->seen, keep = flow_keep(f);
+
+	if (!tag)
+		return FLOW_WORTH_FREE;
+	if (age >= keep)
+		return FLOW_WORTH_OVER;
+	if (!flow_established(f))
+		return FLOW_WORTH_EARLY + keep - age;
+	return (age < FLOW_IN_USE ? FLOW_WORTH_KEPT : FLOW_WORTH_IDLE) + keep - age;
+}
+
+/* Remembers a flow. False: its set is full of flows in use. */
+__noinline bool remember_flow(const struct server_flow *f, const struct tuple *t)
+{
+	__u32 hash, best, at;
+	struct server_flow_set *set;
+
+	if (!f || !t)
+		return false;
+	hash = flow_hash(t);
+	set = flow_set(hash);
+	if (!set)
+		return false;
+	bpf_spin_lock(&set->lock);
+	set->best = ~0U;
+	barrier();
+#pragma unroll
+	for (int i = 0; i < FLOW_WAYS; i++) {
+		__u32 worth = flow_worth(&set->flow[i], set->tag[i], f->seen);
+
+		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t))
+			worth = FLOW_WORTH_OWN;
+		if (worth < set->best) {
+			set->best = worth;
+			set->at = i;
+		}
+		barrier();
+	}
+	best = set->best;
+	at = set->at & (FLOW_WAYS - 1);
+	if (best < FLOW_WORTH_KEPT) {
+		/* Whole barriers: elsewhere this is read without the lock. */
+		__sync_lock_test_and_set(&set->tag[at], 0);
+		set->flow[at] = *f;
+		__sync_lock_test_and_set(&set->tag[at], flow_tag(hash));
+	}
+	bpf_spin_unlock(&set->lock);
+	if (best >= FLOW_WORTH_KEPT)
+		return false;
+	count(SERVER_COUNTER_FLOW_MADE);
+	if (best >= FLOW_WORTH_EARLY)
+		count(SERVER_COUNTER_FLOW_EVICTED);
+	return true;
+}
+
+/* Forgets a flow; says whether there was one. */
+__noinline bool forget_flow(const struct tuple *t)
+{
+	struct server_flow_set *set;
+	__u32 hash;
+
+	if (!t)
+		return false;
+	hash = flow_hash(t);
+	set = flow_set(hash);
+	if (!set)
+		return false;
+#pragma unroll
+	for (int i = 0; i < FLOW_WAYS; i++)
+		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t)) {
+			set->tag[i] = 0;
+			return true;
+		}
+	return false;
+}
+
+/* Writes only what is new: a line that is written is taken from other CPUs. */
+static __always_inline void note_flow(struct server_flow *f, __u8 state)
+{
+	if ((f->state | state) != f->state)
+		f->state |= state;
+}
+
+static __always_inline void touch_flow(struct server_flow *f, __u32 now)
+{
+	if (f->seen != now)
+		f->seen = now;
+}
+
+#endif

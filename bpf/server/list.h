@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Taking endpoints out of a packet's list: all of them before the server gets
+ * it, or those that were asked before it goes to the next. A list only ever
+ * becomes shorter, so no packet goes round.
+ */
+#ifndef FAIRLEAD_SERVER_LIST_H
+#define FAIRLEAD_SERVER_LIST_H
+
+#include "common.h"
+#include "csum.h"
+#include "read.h"
+#include "rewrite.h"
+#include "scratch.h"
+
+/* One endpoint of the list whose first is at at. */
+static __always_inline long read_endpoint(struct __sk_buff *skb, __u32 at, __u32 i, bool v6,
+					  struct endpoint *e)
+{
+	struct {
+		__be32 addr[4];
+		__be16 port;
+	} raw = {};
+	long err;
+
+	__builtin_memset(e, 0, sizeof(*e));
+	if (v6) {
+		err = bpf_skb_load_bytes(skb, at + i * ENDPOINT6_SIZE, &raw, ENDPOINT6_SIZE);
+		__builtin_memcpy(e->addr.word, raw.addr, sizeof(raw.addr));
+		e->port = raw.port;
+		return err;
+	}
+	err = bpf_skb_load_bytes(skb, at + i * ENDPOINT4_SIZE, &raw, ENDPOINT4_SIZE);
+	addr_from_v4(&e->addr, raw.addr[0]);
+	e->port = *(__be16 *)&raw.addr[1];
+	return err;
+}
+
+/* Reads and writes a number of bytes that the verifier must see to be more than
+ * none and at most max.
+ */
+static __always_inline long load_some(struct __sk_buff *skb, __u32 at, void *to, __u64 bytes,
+				      __u32 max)
+{
+	__u64 last = bytes - 1;
+
+	barrier_var(last);
+	return last < max ? bpf_skb_load_bytes(skb, at, to, last + 1) : -1;
+}
+
+static __always_inline long store_some(struct __sk_buff *skb, __u32 at, const void *from,
+				       __u64 bytes, __u32 max)
+{
+	__u64 last = bytes - 1;
+
+	barrier_var(last);
+	return last < max ? bpf_skb_store_bytes(skb, at, from, last + 1, BPF_F_RECOMPUTE_CSUM) : -1;
+}
+
+/* The first server in the list that is another than this one, whose port is 0
+ * where it does not count. False: there is none but perhaps "come back and take
+ * it".
+ */
+__noinline bool next_server(struct __sk_buff *skb, const struct list *l,
+			    const struct endpoint *self, struct next *next)
+{
+	struct endpoint *e;
+
+	if (!l || !self || !next)
+		return false;
+	e = &next->to;
+	next->at = l->first;
+	for (int turn = 0; turn < ENDPOINTS_MAX && next->at < l->n; turn++, next->at++) {
+		if (read_endpoint(skb, l->at, next->at, l->v6, e))
+			return false;
+		if (!addr_equal(&e->addr, &self->addr) || (self->port && self->port != e->port))
+			return true;
+	}
+	return false;
+}
+
+/* What is left of the list: its first keep endpoints, and those from resume on. */
+static __always_inline long read_rest(struct __sk_buff *skb, const struct view *v, __u32 keep,
+				      __u32 resume, struct option_bytes *o)
+{
+	__u64 size = ENDPOINT_SIZE(v->v6), to = OPTION_HEAD(v->v6);
+	__u64 bytes = (v->n - resume) * size;
+	__u32 at = list_at(v);
+
+	barrier_var(to); /* an offset, not a bit of the address */
+	if (keep) {
+		if (to > OPTION6_HEAD || load_some(skb, at, o->b + to, size, ENDPOINT6_SIZE))
+			return -1;
+		to += size;
+	}
+	if (bytes == 0)
+		return 0;
+	if (to > OPTION6_HEAD + ENDPOINT6_SIZE)
+		return -1;
+	return load_some(skb, at + resume * size, o->b + to, bytes,
+			 (ENDPOINTS_MAX - 1) * ENDPOINT6_SIZE);
+}
+
+/* Writes what stands around n endpoints. */
+static __always_inline void build_head(struct option_bytes *o, const struct view *v, __u32 n)
+{
+	__u32 end = OPTION6_HEAD + n * ENDPOINT6_SIZE, pad = option_bytes(n, true) - end;
+
+	if (!v->v6) {
+		o->b[0] = OPTION4_TYPE;
+		o->b[1] = OPTION4_HEAD + n * ENDPOINT4_SIZE;
+		return;
+	}
+	o->b[0] = v->next;
+	o->b[1] = option_bytes(n, true) / 8 - 1;
+	o->b[2] = OPTION6_TYPE;
+	o->b[3] = n * ENDPOINT6_SIZE;
+	if (pad >= 2 && end < sizeof(o->b) - 1) {
+		o->b[end] = OPTION6_PADN;
+		o->b[end + 1] = pad - 2;
+	}
+}
+
+/* Corrects the lengths and the checksum of the IPv4 header of a packet that has
+ * become so many bytes shorter, options of its header among them.
+ */
+static __always_inline long shrink_ipv4(struct __sk_buff *skb, const struct view *v,
+					struct scratch *s, __u32 bytes, __u32 options)
+{
+	struct iphdr *ip = (struct iphdr *)s->head;
+	__u32 size;
+	__s64 sum;
+
+	if (bpf_skb_load_bytes(skb, v->l3, ip, sizeof(*ip)))
+		return -1;
+	size = ip->ihl * 4 - options;
+	__builtin_memset(s->head, 0, sizeof(s->head));
+	if (size < sizeof(*ip) || load_some(skb, v->l3, s->head, size, sizeof(s->head)))
+		return -1;
+	ip->ihl = size / 4;
+	if (ip->tot_len) /* BIG TCP: none before, none after */
+		ip->tot_len = bpf_htons(bpf_ntohs(ip->tot_len) - bytes);
+	ip->check = 0;
+	sum = bpf_csum_diff(NULL, 0, s->head, sizeof(s->head), 0);
+	if (sum < 0)
+		return sum;
+	ip->check = ~csum_fold(sum);
+	return bpf_skb_store_bytes(skb, v->l3, ip, sizeof(*ip), BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline long shrink_ipv6(struct __sk_buff *skb, const struct view *v,
+					struct scratch *s, __u32 bytes, bool gone)
+{
+	struct ipv6hdr *ip = (struct ipv6hdr *)s->head;
+	long err = bpf_skb_load_bytes(skb, v->l3, ip, sizeof(*ip));
+
+	if (err)
+		return err;
+	if (gone)
+		ip->nexthdr = v->next;
+	if (ip->payload_len)
+		ip->payload_len = bpf_htons(bpf_ntohs(ip->payload_len) - bytes);
+	return bpf_skb_store_bytes(skb, v->l3, ip, sizeof(*ip), BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Leaves of the list in the frame's first IP header the first keep endpoints (0
+ * or 1) and those from resume on. The kernel resizes behind the fixed header,
+ * exactly where the list is.
+ */
+__noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32 resume)
+{
+	struct scratch *s = scratch();
+	__u32 n, before, after;
+	long err;
+
+	if (!s || !v || v->n > ENDPOINTS_MAX || resume > v->n)
+		return -1;
+	__builtin_memset(&s->option, 0, sizeof(s->option));
+	n = (keep ? 1 : 0) + v->n - resume;
+	before = option_bytes(v->n, v->v6);
+	after = option_bytes(n, v->v6);
+	if (after > before || after > sizeof(s->option))
+		return -1;
+	if (after && read_rest(skb, v, keep, resume, &s->option))
+		return -1;
+	build_head(&s->option, v, n);
+	err = bpf_skb_adjust_room(skb, -(__s32)(before - after), BPF_ADJ_ROOM_NET, ROOM_FLAGS);
+	if (err)
+		return err;
+	if (after &&
+	    store_some(skb, list_at(v) - OPTION_HEAD(v->v6), &s->option, after, sizeof(s->option)))
+		return -1;
+	v->n = n;
+	v->l4 -= before - after;
+	return v->v6 ? shrink_ipv6(skb, v, s, before - after, after == 0)
+		     : shrink_ipv4(skb, v, s, before - after, before - after);
+}
+
+/* Takes the whole list off. */
+static __always_inline long strip_list(struct __sk_buff *skb, struct view *v)
+{
+	return v->n ? shorten(skb, v, 0, v->n) : 0;
+}
+
+/* Leaves of the list in GUE's private data the endpoints from resume on. All
+ * before the inner packet is written anew, without a checksum of the whole
+ * (RFC 6935 allows a tunnel that in IPv6 too).
+ */
+__noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const struct list *l,
+			    __u32 resume)
+{
+	struct scratch *s = scratch();
+	__u32 n, bytes, gone, size;
+	struct gue_bytes *g;
+
+	if (!s || !v || !l || l->n > ENDPOINTS_MAX || resume > l->n)
+		return -1;
+	g = &s->gue;
+	__builtin_memset(g, 0, sizeof(*g));
+	n = l->n - resume;
+	bytes = gue_list_bytes(n, l->v6);
+	gone = gue_list_bytes(l->n, l->v6) - bytes;
+	size = n * ENDPOINT_SIZE(l->v6);
+	if (bpf_skb_load_bytes(skb, v->l4, g, sizeof(g->udp) + sizeof(g->gue)))
+		return -1;
+	if (size && load_some(skb, l->at + resume * ENDPOINT_SIZE(l->v6), g->b, size, sizeof(g->b)))
+		return -1;
+	g->udp.len = bpf_htons(bpf_ntohs(g->udp.len) - gone);
+	g->udp.check = 0;
+	g->gue.hlen = bytes / 4;
+	g->list.magic = OPTION4_TYPE;
+	g->list.n = n;
+	size = sizeof(g->udp) + sizeof(g->gue) + bytes;
+	if (bpf_skb_adjust_room(skb, -(__s32)gone, BPF_ADJ_ROOM_NET, ROOM_FLAGS) ||
+	    store_some(skb, v->l4, g, size, sizeof(*g)))
+		return -1;
+	return v->v6 ? shrink_ipv6(skb, v, s, gone, false) : shrink_ipv4(skb, v, s, gone, 0);
+}
+
+#endif

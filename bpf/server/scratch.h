@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Memory for one packet's way through a program, where the stack's 512 bytes do
+ * not do. One program at a time runs on a CPU; what one call leaves here the
+ * next one overwrites.
+ */
+#ifndef FAIRLEAD_SERVER_SCRATCH_H
+#define FAIRLEAD_SERVER_SCRATCH_H
+
+#include "common.h"
+#include "flows.h"
+#include "option.h"
+#include "read.h"
+
+/* Where a list is, and where in it the servers begin. */
+struct list {
+	__u32 at;    /* of its first endpoint in the frame */
+	__u32 first; /* 1 behind a VIP */
+	__u32 n;
+	bool v6;
+};
+
+/* A server to send on to, and its place in the list. */
+struct next {
+	struct endpoint to;
+	__u32 at;
+};
+
+/* The packet that an ICMP error is about: of its transport there may be no more
+ * than the ports.
+ */
+struct embedded {
+	struct tuple t;
+	__u32 l3, l4;
+	__u32 room; /* bytes from l4 on */
+	bool v6;
+} __attribute__((aligned(8)));
+
+/* The option of a packet with all that stands before its endpoints. */
+struct option_bytes {
+	__u8 b[OPTION6_HEAD + ENDPOINTS_MAX * ENDPOINT6_SIZE];
+};
+
+/* What stands between an outer IP header and the packet inside by GUE. */
+struct gue_bytes {
+	struct udphdr udp;
+	struct gue gue;
+	struct gue_list list;
+	__u8 b[ENDPOINTS_MAX * ENDPOINT6_SIZE + 4];
+};
+
+struct scratch {
+	struct view outer, inner;
+	struct embedded embedded;
+	struct next next;
+	struct server_flow made; /* perhaps */
+	__be32 head[15];	 /* an IP header */
+	struct option_bytes option;
+	struct gue_bytes gue;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct scratch);
+	__uint(max_entries, 1);
+} server_scratch SEC(".maps");
+
+static __always_inline struct scratch *scratch(void)
+{
+	__u32 i = 0;
+
+	return bpf_map_lookup_elem(&server_scratch, &i);
+}
+
+#endif

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+)
+
+func newCaptureCommand() *cobra.Command {
+	c := capturer{}
+	cmd := &cobra.Command{
+		Use:   "capture",
+		Short: "Write what XDP gets and what it makes of it to a file",
+		Long: `Capture writes packets as the balancer gets them and as they leave it, which no
+tcpdump on the machine sees, to a pcapng file: the interfaces in it are called
+"eth0 in" and "eth0 out XDP_TX", and a comment says which two belong together.
+The filter works in the kernel, so that it can run under load; while nobody
+captures there is no cost. It ends by itself after --count packets, or with
+Ctrl-C, and leaves nothing behind.`,
+		Example: `  fairlead capture -w web.pcapng --vip 10.1.1.1 --port 80 --count 100
+  fairlead capture -w - --client 192.0.2.7 --after | tcpdump -nr -
+  fairlead capture -w busy.pcapng --sample 1000 --snaplen 128`,
+		Args:    cobra.NoArgs,
+		GroupID: groupLook,
+		PreRunE: func(*cobra.Command, []string) error { return c.check() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.socket, "socket", "", "`file` to ask on (default: the agent's own)")
+	f.StringVarP(&c.file, "write", "w", "", "`file` to write, - for the standard output")
+	f.StringVar(&c.o.Interface, "interface", "", "only what comes in by this interface, by `name`")
+	f.StringVar(&c.vip, "vip", "", "only from or to this `address`, also inside a tunnel")
+	f.StringVar(&c.client, "client", "", "the same for another `address`")
+	f.Uint16Var(&c.o.Port, "port", 0, "only from or to this `port`")
+	f.IntVar(&c.o.Count, "count", 0, "end after so `many` packets; 0 for no end")
+	f.IntVar(&c.o.Sample, "sample", 0, "by chance one packet of so `many`; 0 for all")
+	f.IntVar(&c.o.Snaplen, "snaplen", 0, "no more `bytes` of a frame; 0 for all")
+	f.BoolVar(&c.o.Before, "before", false, "only packets as they come in")
+	f.BoolVar(&c.o.After, "after", false, "only packets as they leave")
+	f.BoolVar(&c.both, "both", false, "both, as where nothing is said")
+	_ = cmd.MarkFlagRequired("write")
+	cmd.MarkFlagsMutuallyExclusive("before", "after", "both")
+	return cmd
+}
+
+type capturer struct {
+	asker
+	file        string
+	vip, client string
+	both        bool
+	o           capture.Options
+}
+
+func (c *capturer) check() (err error) {
+	for flag, f := range map[string]struct {
+		text string
+		to   *netip.Addr
+	}{"vip": {c.vip, &c.o.VIP}, "client": {c.client, &c.o.Client}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.to, err = netip.ParseAddr(f.text); err != nil {
+			return fmt.Errorf("--%s: %q is no address", flag, f.text)
+		}
+	}
+	if !c.o.Before && !c.o.After {
+		c.o.Before, c.o.After = true, true
+	}
+	if err := c.o.Validate(); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	return nil
+}
+
+func (c *capturer) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	ask, err := json.Marshal(c.o)
+	if err != nil {
+		return err
+	}
+	body, err := c.ask(ctx, http.MethodGet, capturePath, url.Values{"options": {string(ask)}}, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	out := cmd.OutOrStdout()
+	if c.file != "-" {
+		file, err := os.Create(c.file)
+		if err != nil {
+			return fmt.Errorf("--write: %w", err)
+		}
+		defer file.Close()
+		out = file
+	}
+	n, lost, err := copyBlocks(ctx, out, body)
+	fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: %d frames written to %s, %d lost\n", n, c.file, lost)
+	return err
+}
+
+// The blocks of pcapng (draft-ietf-opsawg-pcapng, 4) that are looked at.
+const (
+	blockStatistics = 5
+	blockPacket     = 6
+)
+
+// copyBlocks copies pcapng block by block, so that the file ends well wherever
+// the stream does, and counts frames. What was lost the last statistics tell.
+func copyBlocks(ctx context.Context, out io.Writer, in io.Reader) (frames int, lost uint64, err error) {
+	const head, most = 8, 1 << 20
+	for {
+		block := make([]byte, head)
+		_, err := io.ReadFull(in, block)
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return frames, lost, nil
+		}
+		if err == nil {
+			size := binary.LittleEndian.Uint32(block[4:])
+			if size < head+4 || size > most {
+				return frames, lost, fmt.Errorf("the agent sends what is no capture: a block of %d bytes", size)
+			}
+			block = append(block, make([]byte, size-head)...)
+			_, err = io.ReadFull(in, block[head:])
+		}
+		if ctx.Err() != nil {
+			return frames, lost, nil
+		}
+		if err != nil {
+			return frames, lost, fmt.Errorf("the capture broke off: %w", err)
+		}
+		switch binary.LittleEndian.Uint32(block) {
+		case blockPacket:
+			frames++
+		case blockStatistics:
+			lost = capture.LostIn(block)
+		}
+		if _, err := out.Write(block); err != nil {
+			return frames, lost, fmt.Errorf("--write: %w", err)
+		}
+	}
+}
+
+func (a *agent) answerCapture(s *stream, r *http.Request) error {
+	var o capture.Options
+	if err := json.Unmarshal([]byte(r.URL.Query().Get("options")), &o); err != nil {
+		return fmt.Errorf("options: %w", err)
+	}
+	_, err := a.plane.Capture(r.Context(), s, o)
+	return err
+}

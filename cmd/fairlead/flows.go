@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/status"
+)
+
+func newFlowsCommand() *cobra.Command {
+	f := flows{limit: 1000}
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "The flows that are remembered here",
+		Long: `Flows lists what a balancer remembers, of the Services that make it remember
+(nat, fullnat, flow tables, schedulers that take turns or count), and what the
+server half remembers on a node with servers. Services with a second chance
+leave nothing in a balancer: their flows are at the servers' nodes.
+
+An address in --vip, --client and --backend may have a port, or none for all.`,
+		Example: `  fairlead flows
+  fairlead flows --vip 10.1.1.1:80 --limit 20
+  fairlead flows --client 192.0.2.7 -o json
+  fairlead flows --backend 172.16.1.10:8080 --limit 0`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return f.check() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	f.basicFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.vip, "vip", "", "only to this `address`")
+	flags.StringVar(&f.client, "client", "", "only from this `address`")
+	flags.StringVar(&f.backend, "backend", "", "only at this `address`")
+	flags.IntVar(&f.limit, "limit", f.limit, "no more than so `many`; 0 for all")
+	return cmd
+}
+
+type flows struct {
+	asker
+	vip, client, backend string
+	limit                int
+}
+
+func (f *flows) check() error {
+	for flag, text := range map[string]string{"vip": f.vip, "client": f.client, "backend": f.backend} {
+		if text == "" {
+			continue
+		}
+		if _, err := parseEnd(text); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	if f.limit < 0 {
+		return fmt.Errorf("--limit: %d is below 0", f.limit)
+	}
+	return nil
+}
+
+// flow is one that is remembered, by the balancer or the server half.
+type flow struct {
+	dataplane.Flow
+	// At is "balancer" or "server".
+	At string `json:"at"`
+}
+
+func (f *flows) run(cmd *cobra.Command) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+	defer cancel()
+	query := url.Values{"vip": {f.vip}, "client": {f.client}, "backend": {f.backend}}
+	if f.limit > 0 {
+		query.Set("limit", fmt.Sprint(f.limit+1)) // one more says that there are more
+	}
+	body, err := f.ask(ctx, http.MethodGet, flowsPath, query, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	list := []flow{}
+	err = each(ctx, body, func(one flow) error {
+		list = append(list, one)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if f.limit > 0 && len(list) > f.limit {
+		list = list[:f.limit]
+		fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: there are more than %d: narrow it down, or raise --limit\n", f.limit)
+	}
+	return status.Write(cmd.OutOrStdout(), flowsSheet(list), f.format)
+}
+
+func flowsSheet(list []flow) status.Sheet {
+	s := status.Sheet{Value: list}
+	if len(list) == 0 {
+		s.Lines = []string{"no flows"}
+		return s
+	}
+	s.Head = []string{"AT", "PROTOCOL", "CLIENT", "VIP", "BACKEND", "STATE", "IDLE"}
+	for _, f := range list {
+		s.Rows = append(s.Rows, []string{
+			f.At, f.Protocol.String(), f.Client.String(), f.VIP.String(), f.Server.String(), f.State,
+			f.Idle.Round(time.Second).String(),
+		})
+	}
+	return s
+}
+
+// answerFlows writes the flows that are asked for, one JSON value each.
+func (a *agent) answerFlows(s *stream, r *http.Request) error {
+	want, err := flowFilterOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(s)
+	put := func(f flow) error {
+		if !want.takes(f.Flow) {
+			return nil
+		}
+		return enc.Encode(f)
+	}
+	if a.plane != nil {
+		all, err := a.plane.Flows()
+		if err != nil {
+			return err
+		}
+		for _, f := range all {
+			if err := put(flow{f, "balancer"}); err != nil {
+				return err
+			}
+		}
+	}
+	if a.half == nil {
+		return nil
+	}
+	all, err := a.half.Flows()
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		here := dataplane.Flow{Client: f.Client, VIP: f.VIP, Protocol: f.Protocol, Server: f.Server, State: "remembered", Idle: f.Idle}
+		if err := put(flow{here, "server"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flowFilter is what flows are wanted.
+type flowFilter struct {
+	vip, client, backend netip.AddrPort
+	left                 int // -1 for no end
+}
+
+func flowFilterOf(q url.Values) (f flowFilter, err error) {
+	f.left = -1
+	for key, to := range map[string]*netip.AddrPort{"vip": &f.vip, "client": &f.client, "backend": &f.backend} {
+		if text := q.Get(key); text != "" {
+			if *to, err = parseEnd(text); err != nil {
+				return f, fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	if text := q.Get("limit"); text != "" {
+		if f.left, err = strconv.Atoi(text); err != nil {
+			return f, fmt.Errorf("limit: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// takes says whether a flow is wanted, which counts against the limit.
+func (f *flowFilter) takes(one dataplane.Flow) bool {
+	if f.left == 0 || !isEnd(f.vip, one.VIP) || !isEnd(f.client, one.Client) || !isEnd(f.backend, one.Server) {
+		return false
+	}
+	f.left--
+	return true
+}
+
+// isEnd says whether an end is the one wanted; no port stands for all.
+func isEnd(want, have netip.AddrPort) bool {
+	return !want.IsValid() || want.Addr().Unmap() == have.Addr().Unmap() && (want.Port() == 0 || want.Port() == have.Port())
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/status"
+)
+
+func newTraceCommand() *cobra.Command {
+	t := tracer{packet: craft.Packet{Protocol: "tcp"}, number: 1}
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "What the balancer does with a packet, and why",
+		Long: `Trace gives a packet, told by flags or taken from a capture, to the program that
+the balancer runs, as the kernel's test runs do: nothing is sent. It tells every
+decision: the frontend, the slot and its server, the way there, the verdict and
+why; and it decodes the packet that would leave. Counters stay as they are, but
+for one packet that the attached program counts when it is run to compare; where
+the frontend remembers flows the run changes what is remembered, and says so.`,
+		Example: `  fairlead trace --from 192.0.2.7:1234 --to 10.1.1.1:80 --flags SYN
+  fairlead trace --from 192.0.2.7:1234 --to 10.1.1.1:53 --protocol udp --payload 512
+  fairlead trace --from [2001:db8::7]:1234 --to [2001:db8:1::1]:80 --ttl 1 -o json
+  fairlead trace --from 192.0.2.7:1 --to 10.1.1.1:80 --protocol icmp --icmp too-big --about 198.51.100.9:4321
+  fairlead trace --pcap odd.pcapng --packet 3 --write out.pcap`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return t.prepare() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
+	}
+	t.basicFlags(cmd)
+	t.flags(cmd)
+	return cmd
+}
+
+type tracer struct {
+	asker
+	packet          craft.Packet
+	from, to, about string
+	fragment        string
+	iface           string
+	pcap            string
+	number          int
+	write           string
+
+	frame []byte
+}
+
+func (t *tracer) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.from, "from", "", "`address:port` of the client")
+	f.StringVar(&t.to, "to", "", "`address:port` that it is sent to")
+	f.StringVar(&t.packet.Protocol, "protocol", t.packet.Protocol, "tcp, udp, sctp or icmp")
+	f.StringSliceVar(&t.packet.Flags, "flags", nil, "TCP's `flags`, as in SYN,ACK; none stand for ACK. For SCTP INIT")
+	f.IntVar(&t.packet.Payload, "payload", 0, "`bytes` of data")
+	f.IntVar(&t.packet.TTL, "ttl", 0, "TTL or hop `limit` (default 64)")
+	f.IntVar(&t.packet.VLAN, "vlan", 0, "802.1Q tag: the VLAN's `number`")
+	f.StringVar(&t.fragment, "fragment", "", "a fragment: `offset` in bytes, with a + behind it where more follow, as in 0+")
+	f.StringVar(&t.packet.ICMP, "icmp", "", "echo, unreachable, too-big or time-exceeded, with --protocol icmp")
+	f.StringVar(&t.about, "about", "", "`address:port` of the client whose packet an ICMP error is about (default: --from)")
+	f.StringVar(&t.iface, "interface", "", "`name` of the interface it comes in by (default: the balancer's first)")
+	f.StringVar(&t.pcap, "pcap", "", "`file`, pcap or pcapng, to take the packet from")
+	f.IntVar(&t.number, "packet", t.number, "which packet of --pcap, by `number` from 1")
+	f.StringVar(&t.write, "write", "", "`file` to write the packet to as it leaves, as pcap")
+	for flag, values := range map[string][]string{
+		"protocol": craft.Protocols, "flags": craft.TCPFlags, "icmp": craft.ICMPKinds,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	cmd.MarkFlagsMutuallyExclusive("pcap", "from")
+	cmd.MarkFlagsMutuallyExclusive("pcap", "to")
+	cmd.MarkFlagsOneRequired("pcap", "from")
+	cmd.MarkFlagsRequiredTogether("from", "to")
+}
+
+// prepare makes the frame; what is wrong with it is a mistake of usage.
+func (t *tracer) prepare() (err error) {
+	if t.pcap != "" {
+		t.frame, err = frameOf(t.pcap, t.number)
+		return err
+	}
+	for flag, f := range map[string]struct {
+		text string
+		to   *netip.AddrPort
+	}{"from": {t.from, &t.packet.From}, "to": {t.to, &t.packet.To}, "about": {t.about, &t.packet.About}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.to, err = parseEnd(f.text); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	if err := t.parseFragment(); err != nil {
+		return fmt.Errorf("--fragment: %w", err)
+	}
+	if t.packet.Protocol == "sctp" {
+		t.packet.Opens = slices.ContainsFunc(t.packet.Flags, func(f string) bool { return strings.EqualFold(f, "INIT") })
+		t.packet.Flags = nil
+	}
+	if t.frame, err = t.packet.Frame(); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	return nil
+}
+
+// parseEnd reads an address, with a port or without.
+func parseEnd(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, 0), nil
+	}
+	end, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return end, fmt.Errorf("%q is no address and port, as in 192.0.2.7:1234 or [2001:db8::7]:1234", text)
+	}
+	return end, nil
+}
+
+func (t *tracer) parseFragment() (err error) {
+	if t.fragment == "" {
+		return nil
+	}
+	text, more := strings.CutSuffix(t.fragment, "+")
+	t.packet.Fragment, t.packet.More = true, more
+	if t.packet.Offset, err = strconv.Atoi(text); err != nil {
+		return fmt.Errorf("%q is no offset in bytes, as in 0+ or 1480", t.fragment)
+	}
+	return nil
+}
+
+// frameOf takes one frame out of a capture.
+func frameOf(path string, number int) ([]byte, error) {
+	if number < 1 {
+		return nil, fmt.Errorf("--packet: %d: they are counted from 1", number)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--pcap: %w", err)
+	}
+	defer file.Close()
+	src, link, err := openPcap(file)
+	if err != nil {
+		return nil, fmt.Errorf("--pcap: %s: %w", path, err)
+	}
+	if link != layers.LinkTypeEthernet {
+		return nil, fmt.Errorf("--pcap: %s holds %s: capture Ethernet", path, link)
+	}
+	for n := 1; ; n++ {
+		frame, _, err := src.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("--packet: %s has only %d", path, n-1)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--pcap: %s: %w", path, err)
+		}
+		if n == number {
+			return frame, nil
+		}
+	}
+}
+
+// openPcap reads either kind, which their first bytes tell.
+func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, error) {
+	var magic [4]byte
+	if _, err := io.ReadFull(file, magic[:]); err != nil {
+		return nil, 0, fmt.Errorf("no capture: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, 0, err
+	}
+	const section = 0x0a0d0d0a // pcapng's first block, the same in either byte order
+	if binary.BigEndian.Uint32(magic[:]) == section {
+		r, err := pcapgo.NewNgReader(file, pcapgo.DefaultNgReaderOptions)
+		if err != nil {
+			return nil, 0, err
+		}
+		return r, r.LinkType(), nil
+	}
+	r, err := pcapgo.NewReader(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	return r, r.LinkType(), nil
+}
+
+func (t *tracer) run(cmd *cobra.Command) error {
+	ask, err := json.Marshal(xdp.TraceRequest{Interface: t.iface, Frame: t.frame})
+	if err != nil {
+		return err
+	}
+	body, err := t.ask(cmd.Context(), http.MethodPost, tracePath, nil, bytes.NewReader(ask))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	var got xdp.Trace
+	if err := json.NewDecoder(body).Decode(&got); err != nil {
+		return fmt.Errorf("the agent's answer broke off: %w", err)
+	}
+	if t.write != "" {
+		if err := writePcap(t.write, got.Out); err != nil {
+			return fmt.Errorf("--write: %w", err)
+		}
+	}
+	return status.Write(cmd.OutOrStdout(), traceSheet(got), t.format)
+}
+
+// traceSheet shows a trace: as it came, why, and as it leaves.
+func traceSheet(t xdp.Trace) status.Sheet {
+	var lines []string
+	put := func(label string, texts ...string) {
+		for i, text := range texts {
+			if i > 0 {
+				label = ""
+			}
+			lines = append(lines, strings.TrimRight(fmt.Sprintf("%-10s%s", label, text), " "))
+		}
+	}
+	in := decode.Lines(t.In)
+	put("in", fmt.Sprintf("%s, %d bytes", t.Interface, len(t.In)))
+	put("", in...)
+	for i, s := range t.Steps {
+		if i == 0 {
+			put("why", s.Text)
+		} else {
+			put("", s.Text)
+		}
+	}
+	put("verdict", t.Verdict+verdictWords(t))
+	out := []string{}
+	if t.Drop == "" && !bytes.Equal(t.In, t.Out) {
+		out = decode.Lines(t.Out)
+		put("out", fmt.Sprintf("%d bytes", len(t.Out)))
+		put("", out...)
+	}
+	put("changed", t.Changed...)
+	put("attached", "the program that is attached "+t.Attached)
+	return status.Sheet{Lines: lines, Value: struct {
+		xdp.Trace
+		InWords  []string `json:"inWords"`
+		OutWords []string `json:"outWords"`
+	}{t, in, out}}
+}
+
+// verdictWords says what a verdict means.
+func verdictWords(t xdp.Trace) string {
+	switch t.Verdict {
+	case "XDP_PASS":
+		if bytes.Equal(t.In, t.Out) {
+			return ": left to the kernel as it is"
+		}
+		return ": left to the kernel, changed"
+	case "XDP_DROP":
+		return ": dropped, " + t.Drop
+	case "XDP_TX":
+		return ": sent back out of " + t.Interface
+	case "XDP_REDIRECT":
+		return ": sent out"
+	}
+	return ""
+}
+
+func writePcap(path string, frame []byte) error {
+	var b bytes.Buffer
+	w := pcapgo.NewWriter(&b)
+	const snaplen = 1 << 18
+	err := errors.Join(w.WriteFileHeader(snaplen, layers.LinkTypeEthernet), w.WritePacket(gopacket.CaptureInfo{
+		Timestamp: time.Now(), CaptureLength: len(frame), Length: len(frame),
+	}, frame))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}

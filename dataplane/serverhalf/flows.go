@@ -1,0 +1,174 @@
+package serverhalf
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Flow is one flow that is remembered.
+type Flow struct {
+	Client   netip.AddrPort   `json:"client"`
+	Server   netip.AddrPort   `json:"server"`
+	VIP      netip.AddrPort   `json:"vip"`
+	Protocol service.Protocol `json:"protocol"`
+	Method   service.Method   `json:"method"`
+	// State is "opening", "established", "closed" or "reset".
+	State string `json:"state"`
+	// Idle is how long ago the client last sent, exact to two seconds.
+	Idle time.Duration `json:"idle"`
+}
+
+// Query picks flows. The zero Query takes all.
+type Query struct {
+	// Client, Server and VIP, where they are valid, are what the flow must
+	// have; port 0 is any port.
+	Client, Server, VIP netip.AddrPort
+	// Protocol, where it is not service.AnyProtocol, is the flow's.
+	Protocol service.Protocol
+	// Limit is after how many flows to stop; 0: none.
+	Limit int
+}
+
+func (q Query) takes(f Flow) bool {
+	return is(q.Client, f.Client) && is(q.Server, f.Server) && is(q.VIP, f.VIP) &&
+		(q.Protocol == service.AnyProtocol || q.Protocol == f.Protocol)
+}
+
+// is tells whether an address and port are those asked for.
+func is(asked, a netip.AddrPort) bool {
+	return !asked.IsValid() || asked.Addr().Unmap() == a.Addr() && (asked.Port() == 0 || asked.Port() == a.Port())
+}
+
+// Flows gives the flows that are remembered, in no order. Flows that come and
+// go meanwhile may be missing.
+func (h *Half) Flows() (flows []Flow, err error) {
+	err = h.do(func() error {
+		flows, err = h.flows()
+		return err
+	})
+	return flows, err
+}
+
+func (h *Half) flows() (flows []Flow, err error) {
+	err = h.scanFlows(func(f Flow) bool {
+		flows = append(flows, f)
+		return true
+	})
+	return flows, err
+}
+
+// EachFlow gives the flows that a query takes, read from the kernel a piece at
+// a time: what is not asked for is not kept, and the half does other work in
+// between. An error ends it.
+func (h *Half) EachFlow(q Query) iter.Seq2[Flow, error] {
+	return func(yield func(Flow, error) bool) {
+		var cursor flowCursor
+		given := 0
+		for !cursor.done {
+			var found []Flow
+			err := h.do(func() error {
+				return h.scanSome(&cursor, func(f Flow) {
+					if q.takes(f) {
+						found = append(found, f)
+					}
+				})
+			})
+			if err != nil {
+				yield(Flow{}, err)
+				return
+			}
+			for _, f := range found {
+				if !yield(f, nil) {
+					return
+				}
+				if given++; given == q.Limit {
+					return
+				}
+			}
+		}
+	}
+}
+
+// scanFlows shows every flow until see says enough.
+func (h *Half) scanFlows(see func(Flow) bool) error {
+	var cursor flowCursor
+	more := true
+	for more && !cursor.done {
+		if err := h.scanSome(&cursor, func(f Flow) { more = more && see(f) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flowCursor is how far a reading of the table has come.
+type flowCursor struct {
+	batch ebpf.MapBatchCursor
+	keys  []uint32
+	sets  []serverServerFlowSet
+	done  bool
+}
+
+// setsAtOnce are read by one call to the kernel: 150 KB.
+const setsAtOnce = 256
+
+// scanSome shows the flows of the next sets.
+func (h *Half) scanSome(c *flowCursor, see func(Flow)) error {
+	if c.keys == nil {
+		c.keys, c.sets = make([]uint32, setsAtOnce), make([]serverServerFlowSet, setsAtOnce)
+	}
+	n, err := h.obj.ServerFlows.BatchLookup(&c.batch, c.keys, c.sets, nil)
+	c.done = errors.Is(err, ebpf.ErrKeyNotExist)
+	if err != nil && !c.done {
+		return fmt.Errorf("list the flows: %w", err)
+	}
+	now := monotonic()
+	for i := range c.sets[:n] {
+		for way, tag := range c.sets[i].Tag {
+			if tag != 0 {
+				see(flowOf(&c.sets[i].Flow[way], now))
+			}
+		}
+	}
+	return nil
+}
+
+// tickShift is FLOW_TICK_SHIFT.
+const tickShift = 30
+
+func flowOf(f *serverServerFlow, now time.Duration) Flow {
+	return Flow{
+		Client:   netip.AddrPortFrom(f.Client.netip(), netorder.Port(f.ClientPort)),
+		Server:   netip.AddrPortFrom(f.Server.netip(), netorder.Port(f.ServerPort)),
+		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
+		Protocol: service.Protocol(f.Proto),
+		Method:   methodOf(f.Method),
+		State:    f.State.String(),
+		Idle:     max(0, now-time.Duration(f.Seen)<<tickShift),
+	}
+}
+
+// String gives the state in a word.
+func (s serverFlowState) String() string {
+	const (
+		closed      = serverFlowStateFLOW_CLIENT_FIN | serverFlowStateFLOW_SERVER_FIN
+		established = serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
+	)
+	switch {
+	case s&serverFlowStateFLOW_RESET != 0:
+		return "reset"
+	case s&closed == closed:
+		return "closed"
+	case s&established == established:
+		return "established"
+	}
+	return "opening"
+}

@@ -1,0 +1,196 @@
+package xdp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+)
+
+// ErrCapturing is what Capture answers while another capture runs.
+var ErrCapturing = errors.New("another capture runs: end it first")
+
+// Capture writes what the attached program gets and what it makes of it to w,
+// as pcapng, until ctx ends or o.Count packets were written. Meanwhile a copy of
+// the program that tells stands in its place; putting it there and taking it
+// away costs no packet. It may run beside everything else.
+func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options) (s capture.Summary, err error) {
+	if err := o.Validate(); err != nil {
+		return s, fmt.Errorf("capture: %w", err)
+	}
+	index, err := d.ifindex(o.Interface)
+	if err != nil {
+		return s, fmt.Errorf("capture: %w", err)
+	}
+	if !d.capturing.TryLock() {
+		return s, fmt.Errorf("capture: %w", ErrCapturing)
+	}
+	defer d.capturing.Unlock()
+	watch, err := d.watch(o, index)
+	if err != nil {
+		return s, fmt.Errorf("capture: %w", err)
+	}
+	defer func() { err = errors.Join(err, watch.Close()) }()
+	if err := d.swap(watch.program.kernel.Balancer); err != nil {
+		return s, errors.Join(fmt.Errorf("capture: %w", err), d.swap(d.kernel.Balancer))
+	}
+	defer func() { err = errors.Join(err, d.swap(d.kernel.Balancer)) }()
+	return capture.Write(ctx, w, watch, d.interfaceNames(), o)
+}
+
+// swap puts a program in the place of the one that is attached.
+func (d *DataPlane) swap(p *ebpf.Program) error {
+	var errs []error
+	for name, l := range d.links {
+		if err := l.Update(p); err != nil {
+			errs = append(errs, fmt.Errorf("interface %s: replace the program: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watcher is a program that tells what it gets, and where it is read.
+type watcher struct {
+	program *variant
+	reader  *perf.Reader
+	boot    time.Time
+	lost    uint64
+}
+
+// perfBytes is the buffer of each CPU.
+const perfBytes = 1 << 20
+
+func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
+	program, err := d.newVariant(func(spec *ebpf.CollectionSpec) error {
+		return errors.Join(
+			spec.Variables[balancerVarWatching].Set(true),
+			spec.Variables[balancerVarWatchFilter].Set(watchFilter(o, ifindex)),
+		)
+	}, balancerMapWatched, balancerMapWatchCurrent)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{program: program}
+	if w.boot, err = bootTime(); err == nil {
+		w.reader, err = perf.NewReader(program.kernel.Watched, perfBytes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// Close is to come when the program is no longer attached.
+func (w *watcher) Close() error {
+	err := w.program.Close()
+	if w.reader != nil {
+		err = errors.Join(err, w.reader.Close())
+	}
+	return err
+}
+
+func watchFilter(o capture.Options, ifindex int) balancerWatchFilter {
+	f := balancerWatchFilter{
+		Ifindex: uint32(ifindex), Port: netorder.Port(o.Port), Sample: uint32(o.Sample), Snaplen: uint32(o.Snaplen),
+	}
+	if o.Snaplen == 0 {
+		f.Snaplen = capture.MaxSnaplen
+	}
+	if o.VIP.IsValid() {
+		f.Vip.Word = netorder.Words(o.VIP)
+	}
+	if o.Client.IsValid() {
+		f.Client.Word = netorder.Words(o.Client)
+	}
+	if o.Before {
+		f.Before = 1
+	}
+	if o.After {
+		f.After = 1
+	}
+	return f
+}
+
+// bootTime is when the kernel's monotonic clock was zero.
+func bootTime() (time.Time, error) {
+	var mono unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
+		return time.Time{}, fmt.Errorf("clock: %w", err)
+	}
+	return time.Now().Add(-time.Duration(mono.Nano())), nil
+}
+
+// Next implements capture.Source, for one reader.
+func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
+	for {
+		deadline, _ := ctx.Deadline()
+		w.reader.SetDeadline(deadline)
+		stop := context.AfterFunc(ctx, func() { w.reader.SetDeadline(time.Now()) })
+		r, err := w.reader.Read()
+		stop()
+		if ctx.Err() != nil {
+			return capture.Frame{}, ctx.Err()
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			return capture.Frame{}, fmt.Errorf("read: %w", err)
+		}
+		w.lost += r.LostSamples
+		if f, ok := w.decode(r); ok {
+			return f, nil
+		}
+	}
+}
+
+// decode reads a record and the frame behind it.
+func (w *watcher) decode(p perf.Record) (capture.Frame, bool) {
+	var r balancerWatchRecord
+	n, err := binary.Decode(p.RawSample, binary.NativeEndian, &r)
+	if err != nil || int(r.Caught) > len(p.RawSample)-n {
+		return capture.Frame{}, false // only a count of what was lost
+	}
+	return capture.Frame{
+		Time: w.boot.Add(time.Duration(r.Time)), CPU: p.CPU, Number: r.Number, Interface: int(r.Ifindex), Length: int(r.Length),
+		After: r.When == balancerWatchWhenWATCH_AFTER, Verdict: capture.Verdict(r.Verdict), Data: p.RawSample[n:][:r.Caught],
+	}, true
+}
+
+// Lost implements capture.Source.
+func (w *watcher) Lost() uint64 { return w.lost }
+
+// ifindex gives the index of one of our interfaces; 0 of none.
+func (d *DataPlane) ifindex(name string) (int, error) {
+	if name == "" {
+		return 0, nil
+	}
+	for index, n := range d.interfaceNames() {
+		if n == name {
+			return index, nil
+		}
+	}
+	return 0, fmt.Errorf("interface %q: the data plane has only %s", name, strings.Join(d.config.Interfaces, ", "))
+}
+
+// interfaceNames gives our interfaces by index.
+func (d *DataPlane) interfaceNames() map[int]string {
+	names := map[int]string{}
+	for name, l := range d.links {
+		if info, err := l.Info(); err == nil && info.XDP() != nil {
+			names[int(info.XDP().Ifindex)] = name
+		}
+	}
+	return names
+}

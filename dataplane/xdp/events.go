@@ -1,0 +1,149 @@
+package xdp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// Event is one packet that was dropped.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason"`
+	// Interface is where it came in; a number where that is not ours.
+	Interface string `json:"interface"`
+	CPU       int    `json:"cpu"`
+	// Length is the frame's in bytes, Data its beginning, as it was when it
+	// was dropped.
+	Length int    `json:"length"`
+	Data   []byte `json:"data"`
+}
+
+// ErrFollowed is what Events answers while somebody else follows drops.
+var ErrFollowed = errors.New("drops are followed already: end that first")
+
+// noSample is set.sample where nobody follows.
+const noSample = ^uint32(0)
+
+// Events gives samples of the packets that are dropped, by chance one of
+// sampleEvery (rounded up to a power of two; 1 is all), until ctx ends; then
+// the channel closes. What comes faster than it is fetched is left out.
+func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
+	if !d.following.TryLock() {
+		return nil, fmt.Errorf("xdp: %w", ErrFollowed)
+	}
+	reader, err := ringbuf.NewReader(d.kernel.DropEvents)
+	if err != nil {
+		d.following.Unlock()
+		return nil, fmt.Errorf("xdp: read dropped packets: %w", err)
+	}
+	boot, err := bootTime()
+	if err == nil {
+		err = d.setSample(sampleMask(sampleEvery))
+	}
+	if err != nil {
+		reader.Close()
+		d.following.Unlock()
+		return nil, err
+	}
+	f := &follower{reader: reader, boot: boot, reasons: d.reasons, names: d.interfaceNames(), out: make(chan Event)}
+	go func() {
+		defer d.following.Unlock()
+		defer close(f.out)
+		defer reader.Close()
+		f.run(ctx)
+		// It fails where the data plane is closed, and has let go of all.
+		_ = d.setSample(noSample)
+	}()
+	return f.out, nil
+}
+
+// sampleMask gives the bits of a random number that must be clear.
+func sampleMask(every uint32) uint32 {
+	if every <= 1 {
+		return 0
+	}
+	return 1<<min(bits.Len32(every-1), 31) - 1
+}
+
+func (d *DataPlane) setSample(mask uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.settings
+	next.Sample = mask
+	return d.putSettings(next)
+}
+
+// follower reads the ring buffer.
+type follower struct {
+	reader  *ringbuf.Reader
+	boot    time.Time
+	reasons []string
+	names   map[int]string
+	out     chan Event
+}
+
+func (f *follower) run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() { f.reader.SetDeadline(time.Now()) })
+	defer stop()
+	for ctx.Err() == nil {
+		r, err := f.reader.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		e, ok := f.decode(r.RawSample)
+		if !ok {
+			continue
+		}
+		select {
+		case f.out <- e:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *follower) decode(b []byte) (Event, bool) {
+	var r balancerDropEvent
+	if _, err := binary.Decode(b, binary.NativeEndian, &r); err != nil {
+		return Event{}, false
+	}
+	e := Event{
+		Time: f.boot.Add(time.Duration(r.Time)), Reason: nameOfNumber(f.reasons, r.Reason), Interface: f.names[int(r.Ifindex)],
+		CPU: int(r.Cpu), Length: int(r.Length), Data: r.Data[:min(int(r.Length), len(r.Data))],
+	}
+	if e.Interface == "" {
+		e.Interface = fmt.Sprint(r.Ifindex)
+	}
+	return e, true
+}
+
+// nameOfNumber gives the name, or the number where it has none.
+func nameOfNumber(names []string, n uint32) string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return fmt.Sprint(n)
+}
+
+// DropsByCPU gives the packets dropped, by the name of the reason, and of each
+// what the CPUs have counted.
+func (d *DataPlane) DropsByCPU() (map[string][]uint64, error) {
+	all := map[string][]uint64{}
+	for i, name := range d.reasons {
+		var perCPU []uint64
+		if err := d.kernel.Drops.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("xdp: read drops: %w", err)
+		}
+		all[name] = perCPU
+	}
+	return all, nil
+}

@@ -1,0 +1,121 @@
+package xdp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// await gives the next event.
+func await(t *testing.T, events <-chan Event) Event {
+	t.Helper()
+	select {
+	case e, open := <-events:
+		if !open {
+			t.Fatal("the events have ended")
+		}
+		return e
+	case <-time.After(patience):
+		t.Fatal("no event")
+	}
+	return Event{}
+}
+
+func TestEvents(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080"))
+	unserved := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81", payload: 300}.bytes(t)
+	n.run(t, d, unserved) // before anybody follows
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := time.Now()
+	events, err := d.Events(ctx, 1)
+	must(t, err)
+	n.run(t, d, unserved)
+	e := await(t, events)
+	if e.Reason != "not-served" || e.Interface != "eth0" || e.Length != len(unserved) || !bytes.Equal(e.Data, unserved[:128]) {
+		t.Errorf("%+v", e)
+	}
+	if off := e.Time.Sub(began); off < -time.Minute || off > time.Minute {
+		t.Errorf("at %v, %v off", e.Time, off)
+	}
+	short := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}.bytes(t)
+	n.run(t, d, short)
+	if e := await(t, events); !bytes.Equal(e.Data, short) {
+		t.Errorf("%x, want %x", e.Data, short)
+	}
+	if _, err := d.Events(t.Context(), 1); !errors.Is(err, ErrFollowed) {
+		t.Errorf("a second follower: %v", err)
+	}
+	cancel()
+	testkit.Eventually(t, patience, func() error {
+		if _, open := <-events; open {
+			return errors.New("it goes on")
+		}
+		return nil
+	})
+	// Nobody follows: the buffer stays empty, and the next begins anew.
+	n.run(t, d, unserved)
+	if d.settings.Sample != noSample {
+		t.Errorf("sample is %#x", d.settings.Sample)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	testkit.Eventually(t, patience, func() (err error) {
+		events, err = d.Events(ctx, 1)
+		return err
+	})
+	n.run(t, d, short)
+	if e := await(t, events); !bytes.Equal(e.Data, short) {
+		t.Errorf("something older came: %x", e.Data)
+	}
+}
+
+// Of many drops about the share asked for is told; counters count all, and say
+// on which CPU.
+func TestEventsAreSampled(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.5.1:8080"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := d.Events(ctx, 16)
+	must(t, err)
+	const drops = 8000
+	n.passed(t, d, packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}.bytes(t), drops)
+	told := 0
+	for idle := false; !idle; {
+		select {
+		case <-events:
+			told++
+		case <-time.After(time.Second):
+			idle = true
+		}
+	}
+	if told < drops/32 || told > drops/8 {
+		t.Errorf("%d of %d told, want about a sixteenth", told, drops)
+	}
+	byCPU, err := d.DropsByCPU()
+	must(t, err)
+	var sum uint64
+	for _, c := range byCPU["not-served"] {
+		sum += c
+	}
+	if sum != drops || len(byCPU) != len(d.reasons) {
+		t.Errorf("counted %d: %v", sum, byCPU)
+	}
+}
+
+func TestSampleMask(t *testing.T) {
+	for every, want := range map[uint32]uint32{0: 0, 1: 0, 2: 1, 3: 3, 16: 15, 17: 31, 1 << 31: 1<<31 - 1, 1<<32 - 1: 1<<31 - 1} {
+		if got := sampleMask(every); got != want {
+			t.Errorf("one of %d: mask %#x, want %#x", every, got, want)
+		}
+	}
+}

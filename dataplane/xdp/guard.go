@@ -1,0 +1,214 @@
+package xdp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// guardOf is what a frontend asks of its clients, and what guard.h holds of it.
+type guardOf struct {
+	allow, deny []netip.Prefix
+	limits      service.Limits
+}
+
+// isGuarded says that the program asks guard.h about a frontend's clients.
+func isGuarded(h *held) bool {
+	return h != nil && h.value.Flags&balancerFrontendFlagsFRONTEND_GUARDED != 0
+}
+
+// writeGuard makes the kernel hold the source ranges and the limits of f, whose
+// number is id. Ranges and limits are each replaced in one step; where there
+// are none, what was held goes.
+func (d *DataPlane) writeGuard(id uint32, f dataplane.Frontend) error {
+	held, err := d.readGuard(id)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(held.allow, f.Allow) || !slices.Equal(held.deny, f.Deny) {
+		if err := d.writeSources(id, f.Allow, f.Deny); err != nil {
+			return err
+		}
+	}
+	if held.limits != f.Limits {
+		return d.writeLimits(id, f.Limits)
+	}
+	return nil
+}
+
+// clearGuard takes away what writeGuard wrote. What is absent is no error.
+func (d *DataPlane) clearGuard(id uint32) error {
+	return errors.Join(absentIsFine(d.kernel.GuardRanges.Delete(id)), absentIsFine(d.kernel.GuardLimits.Delete(id)))
+}
+
+func absentIsFine(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// readGuard gives what the kernel holds, the ranges in the order they were given.
+func (d *DataPlane) readGuard(id uint32) (g guardOf, err error) {
+	var l balancerGuardLimits
+	if err := absentIsFine(d.kernel.GuardLimits.Lookup(id, &l)); err != nil {
+		return g, fmt.Errorf("read limits: %w", err)
+	}
+	g.limits = service.Limits{ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens}
+	var trie *ebpf.Map
+	if err := d.kernel.GuardRanges.Lookup(id, &trie); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return g, nil
+	} else if err != nil {
+		return g, fmt.Errorf("read source ranges: %w", err)
+	}
+	defer trie.Close()
+	var allow, deny []placed
+	var key balancerGuardRangeKey
+	var place uint32
+	entries := trie.Iterate()
+	for entries.Next(&key, &place) {
+		list, prefix := fromRangeKey(key)
+		switch {
+		case place == 0: // nobody gave it
+		case list&balancerGuardListGUARD_DENY != 0:
+			deny = append(deny, placed{place, prefix})
+		default:
+			allow = append(allow, placed{place, prefix})
+		}
+	}
+	if err := entries.Err(); err != nil {
+		return g, fmt.Errorf("read source ranges: %w", err)
+	}
+	g.allow, g.deny = inOrder(allow), inOrder(deny)
+	return g, nil
+}
+
+// placed is a range and its place in the list as it was given.
+type placed struct {
+	place  uint32
+	prefix netip.Prefix
+}
+
+func inOrder(ranges []placed) (prefixes []netip.Prefix) {
+	slices.SortFunc(ranges, func(a, b placed) int { return cmp.Compare(a.place, b.place) })
+	for _, r := range ranges {
+		prefixes = append(prefixes, r.prefix)
+	}
+	return prefixes
+}
+
+// listBits are those of a range's key before its address.
+const listBits = 32
+
+func toRangeKey(list balancerGuardList, p netip.Prefix) balancerGuardRangeKey {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	} else {
+		list |= balancerGuardListGUARD_V6
+	}
+	return balancerGuardRangeKey{
+		Prefixlen: uint32(listBits + bits), List: list, Addr: toAddr(p.Addr()),
+	}
+}
+
+func fromRangeKey(k balancerGuardRangeKey) (balancerGuardList, netip.Prefix) {
+	list, bits := k.List, int(k.Prefixlen)-listBits
+	if list&balancerGuardListGUARD_V6 == 0 {
+		return list, netip.PrefixFrom(fromAddr(k.Addr), bits-96)
+	}
+	return list, netip.PrefixFrom(fromAddr(k.Addr), bits)
+}
+
+// writeSources puts a new trie in the place of the old. The kernel returns when
+// no packet looks at the old one any more.
+func (d *DataPlane) writeSources(id uint32, allow, deny []netip.Prefix) error {
+	if len(allow)+len(deny) == 0 {
+		return absentIsFine(d.kernel.GuardRanges.Delete(id))
+	}
+	if n := len(allow) + len(deny); n > int(d.guardTrie.MaxEntries) {
+		return fmt.Errorf("%d source ranges: a frontend can have %d", n, d.guardTrie.MaxEntries)
+	}
+	trie, err := ebpf.NewMap(d.guardTrie)
+	if err != nil {
+		return fmt.Errorf("make source ranges: %w", err)
+	}
+	defer trie.Close()
+	put := func(list balancerGuardList, p netip.Prefix, place int) {
+		if err == nil {
+			err = trie.Put(toRangeKey(list, p), uint32(place))
+		}
+	}
+	for i, p := range allow {
+		put(balancerGuardListGUARD_ALLOW, p, i+1)
+	}
+	for i, p := range deny {
+		put(balancerGuardListGUARD_DENY, p, i+1)
+	}
+	if len(allow) == 0 {
+		for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			put(balancerGuardListGUARD_ALLOW, netip.PrefixFrom(all, 0), 0)
+		}
+	}
+	if err == nil {
+		err = d.kernel.GuardRanges.Put(id, trie)
+	}
+	if err != nil {
+		return fmt.Errorf("write source ranges: %w", err)
+	}
+	return nil
+}
+
+func (d *DataPlane) writeLimits(id uint32, l service.Limits) error {
+	if l == (service.Limits{}) {
+		return absentIsFine(d.kernel.GuardLimits.Delete(id))
+	}
+	v := balancerGuardLimits{
+		ClientPackets: l.ClientPackets, ClientOpens: l.ClientOpens, Packets: l.Packets, Opens: l.Opens,
+		BatchPackets: guardBatch(l.Packets), BatchOpens: guardBatch(l.Opens),
+	}
+	v.EachPacket.Step, v.EachPacket.Depth = guardBucket(l.ClientPackets, clientClock)
+	v.EachOpen.Step, v.EachOpen.Depth = guardBucket(l.ClientOpens, clientClock)
+	v.AllPackets.Step, v.AllPackets.Depth = guardBucket(l.Packets, commonClock)
+	v.AllOpens.Step, v.AllOpens.Depth = guardBucket(l.Opens, commonClock)
+	if err := d.kernel.GuardLimits.Put(id, v); err != nil {
+		return fmt.Errorf("write limits: %w", err)
+	}
+	return nil
+}
+
+// The clocks of buckets, in units a second, and the least depth of a bucket.
+const (
+	clientClock = 16_000_000
+	commonClock = 16_000_000_000
+	leastBurst  = 8 // packets
+)
+
+// guardBurst gives the depth of a bucket in packets: a tenth of a second.
+func guardBurst(rate uint32) uint32 { return max(rate/10, leastBurst) }
+
+// guardBucket gives the units of a clock that one packet takes, and those that
+// the bucket holds; zeros where there is no limit, or a finer one than the
+// clock.
+func guardBucket(rate uint32, clock uint64) (step, depth uint64) {
+	if rate == 0 {
+		return 0, 0
+	}
+	step = clock / uint64(rate)
+	return step, step * uint64(guardBurst(rate))
+}
+
+// guardBatch is how many packets a CPU takes out of a common bucket at once: so
+// few that what CPUs keep for later does not matter.
+func guardBatch(rate uint32) uint32 { return min(max(guardBurst(rate)/128, 1), 32) }
+
+// guardKey gives the secret of guard.h's hash.
+func guardKey() [2]uint64 { return [2]uint64{rand.Uint64(), rand.Uint64()} }

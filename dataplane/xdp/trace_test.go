@@ -1,0 +1,129 @@
+package xdp
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+func (n *testNet) trace(t *testing.T, d *DataPlane, r TraceRequest) (got Trace) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() (err error) {
+		got, err = d.TracePacket(r, func(k service.Key) string {
+			if k.Port == 80 {
+				return "default/web"
+			}
+			return ""
+		})
+		return err
+	})
+	return got
+}
+
+// words gives a trace's steps as one text.
+func (t Trace) words() string {
+	var b strings.Builder
+	for _, s := range t.Steps {
+		b.WriteString(s.Note + ": " + s.Text + "\n")
+	}
+	return b.String()
+}
+
+// Traces as tables: what goes in, the verdict, and words that must be there.
+func TestTrace(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	both(t, d, frontend(service.Tunnel, "10.1.1.1:80", 0, "172.16.5.1:8080"))
+	g := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, "172.16.5.1:8080")
+	g.Deny = prefixes("192.0.2.7/32")
+	upsert(t, d, g)
+	unreachable := frontend(service.Tunnel, "10.1.1.1:82", service.TCP, "172.31.5.1:8080")
+	upsert(t, d, unreachable)
+	for _, c := range []struct {
+		name    string
+		p       packet
+		verdict string
+		drop    string
+		words   []string
+	}{
+		{"a SYN", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "S"}, "XDP_REDIRECT", "", []string{
+			"packet: read as TCP, 40 bytes, opens a flow\n",
+			"frontend: frontend TCP 10.1.1.1:80 (Service default/web): method tunnel, scheduler maglev\n",
+			" of 251\n", "server: the slot belongs to 172.16.5.1:8080, which gets the flow that begins here\n",
+			"ask: the kernel's routes: there is a way, MTU 1500\n", "next-hop: leaves by eth0 to 02:00:00:00:00:01\n",
+		}},
+		{"of a flow", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80", flags: "A"}, "XDP_REDIRECT", "", []string{
+			"continues it\n", "nobody else may have its flows\n",
+		}},
+		{"not ours", packet{src: "192.0.2.7:1234", dst: "203.0.113.9:80"}, "XDP_PASS", "", []string{"not-ours: "}},
+		{"no service", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:8080"}, "XDP_DROP", "not-served", []string{
+			"unserved: to a VIP, but to no frontend of it\n", "drop: dropped: not-served\n",
+		}},
+		{"denied", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:81"}, "XDP_DROP", "source-denied", []string{"source ranges or limits\n"}},
+		{"let in", packet{src: "192.0.2.8:1234", dst: "10.1.1.1:81"}, "XDP_REDIRECT", "", []string{"guard: source ranges and limits let it pass\n"}},
+		{"no way", packet{src: "192.0.2.7:1234", dst: "10.1.1.1:82"}, "XDP_DROP", "no-route", []string{"ask: the kernel's routes: unreachable\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, err := d.Counters()
+			must(t, err)
+			drops := dropsOf(d, c.drop)
+			frame := c.p.bytes(t)
+			got := n.trace(t, d, TraceRequest{Frame: frame})
+			if got.Verdict != c.verdict || got.Drop != c.drop || got.Interface != "eth0" || len(got.Changed) != 0 {
+				t.Errorf("%+v", got)
+			}
+			for _, w := range c.words {
+				if !strings.Contains(got.words(), w) {
+					t.Errorf("no word of %q in\n%s", w, got.words())
+				}
+			}
+			if !strings.HasPrefix(got.Attached, "gives the same verdict and the same bytes") {
+				t.Errorf("the attached program %s", got.Attached)
+			}
+			v, out := n.run(t, d, frame)
+			if !strings.EqualFold("XDP_"+v.String(), c.verdict) || !bytes.Equal(out, got.Out) {
+				t.Errorf("the attached program: %v %x, traced %x", v, out, got.Out)
+			}
+			after, err := d.Counters()
+			must(t, err)
+			counted := dropsOf(d, c.drop) - drops
+			for i := range after {
+				counted += after[i].Total.Packets - before[i].Total.Packets
+			}
+			if want := uint64(2); counted != want && c.name != "not ours" { // compared once, run once
+				t.Errorf("%d packets counted, want %d", counted, want)
+			}
+		})
+	}
+}
+
+func TestTraceRefuses(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	nobody := func(service.Key) string { return "" }
+	testkit.Do(t, n.balancer, func() error {
+		if _, err := d.TracePacket(TraceRequest{Frame: make([]byte, 13)}, nobody); !errors.Is(err, ErrFrame) {
+			t.Errorf("13 bytes: %v", err)
+		}
+		_, err := d.TracePacket(TraceRequest{Frame: make([]byte, 60), Interface: "eth9"}, nobody)
+		if err == nil || !strings.Contains(err.Error(), `interface "eth9": the data plane has only eth0`) {
+			t.Errorf("eth9: %v", err)
+		}
+		return nil
+	})
+}
+
+// A destination of zeros is the interface's own address.
+func TestTraceFillsIn(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	frame := packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)
+	clear(frame[:6])
+	if got := n.trace(t, d, TraceRequest{Frame: frame}); !bytes.Equal(got.In[:6], macEth0) {
+		t.Errorf("to %x", got.In[:6])
+	}
+}

@@ -1,0 +1,56 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/cilium/ebpf"
+)
+
+// variant is the program loaded once more, with other constants, on the maps of
+// the one that is attached: it decides as that one does, and says more.
+type variant struct{ kernel balancerObjects }
+
+// newVariant loads one. set changes the constants; private names the maps that
+// it has for itself, besides the table of steps, which leads to programs with
+// the same constants.
+func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...string) (*variant, error) {
+	spec, err := d.config.spec()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(d.setConstants(spec), set(spec)); err != nil {
+		return nil, err
+	}
+	fillSteps(spec)
+	private = append(private, balancerMapSteps)
+	for _, m := range spec.Maps {
+		m.Pinning = ebpf.PinNone
+	}
+	shared := mapsByName(d.kernel.balancerMaps)
+	shared[settingsSection] = d.kernel.Settings
+	for _, name := range private {
+		delete(shared, name)
+	}
+	v := &variant{}
+	if err := spec.LoadAndAssign(&v.kernel, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
+		return nil, fmt.Errorf("load the program once more: %w", err)
+	}
+	return v, nil
+}
+
+// Close lets go of it; nothing of it stays where it is attached nowhere.
+func (v *variant) Close() error { return v.kernel.Close() }
+
+// mapsByName gives the maps of an object that the generator made, by the names
+// that they have in C.
+func mapsByName(maps any) map[string]*ebpf.Map {
+	byName := map[string]*ebpf.Map{}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(maps)) {
+		if name := f.Tag.Get("ebpf"); name != "" {
+			byName[name] = reflect.ValueOf(maps).FieldByIndex(f.Index).Interface().(*ebpf.Map)
+		}
+	}
+	return byName
+}
