@@ -209,12 +209,24 @@ static __always_inline int balance_frame(struct xdp_md *ctx)
 {
 	struct ethhdr *eth;
 	struct cursor c;
+	int verdict;
+	__be16 proto;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	return balance_any(ctx, eth->h_proto);
+	proto = eth->h_proto;
+	verdict = balance_any(ctx, proto);
+	if (likely(verdict >= 0))
+		return verdict;
+	note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
+	bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
+	if (verdict == TO_RARE_TOO_BIG)
+		return drop(ctx, DROP_TOO_BIG);
+	if (is_vlan(proto))
+		return XDP_PASS;
+	return proto == bpf_htons(ETH_P_IP) ? unserved_v4(ctx) : unserved_v6(ctx);
 }
 
 SEC("xdp.frags")
@@ -225,11 +237,6 @@ int balancer(struct xdp_md *ctx)
 	if (watching)
 		watch_before(ctx);
 	verdict = balance_frame(ctx);
-	if (unlikely(verdict < 0)) {
-		note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
-		bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
-		verdict = XDP_PASS;
-	}
 	if (watching)
 		watch_after(ctx, verdict);
 	return verdict;

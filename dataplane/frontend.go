@@ -66,7 +66,8 @@ func (f Frontend) Guarded() bool {
 }
 
 // Same says that a data plane that holds f needs no write to hold o. Names and
-// nodes are for people and make no difference.
+// nodes are for people and make no difference; since when a backend drains is
+// told when it begins to.
 func (f Frontend) Same(o Frontend) bool {
 	return f.Key == o.Key && f.Method == o.Method && f.Encapsulation == o.Encapsulation && f.Scheduler == o.Scheduler &&
 		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits &&

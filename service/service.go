@@ -179,6 +179,9 @@ type Backend struct {
 	// Since is when it began to take flows, where that is known: by it every
 	// balancer, also one that has just started, knows who had a flow before.
 	Since time.Time
+	// Drained is since when it drains, where it does and that is known: of
+	// several that drained one after the other it says who had a flow between.
+	Drained time.Time
 }
 
 // Draining says that a backend takes no new flows.

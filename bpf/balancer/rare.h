@@ -258,6 +258,9 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 
 	if (!r || !rare_read(ctx, r))
 		return XDP_PASS;
+	if (is_own(&r->vip, r->v6) &&
+	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
+		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
 	if (icmp_is_discovery(r) || (!r->is_vip && !rare_may_be_answer(r)))
 		return XDP_PASS;
 	if (r->own.source_route)

@@ -12,6 +12,7 @@
 
 #define FRAME_BYTES 80
 #define PACKETS_A_RUN 128
+#define BACK_FLOWS 1024
 
 /* What Go sets and reads. */
 struct bench {
@@ -22,6 +23,9 @@ struct bench {
 	__u64 verdicts[8];
 	__u32 vip; /* the first, host order */
 	__u32 v6;  /* vip and client are the last words of IPv6 addresses */
+	__u32 back;		   /* IPv4 packets of a server, whose frame is whole but for ... */
+	__u32 zero;
+	__be16 ports[BACK_FLOWS]; /* ... the port that stands for the flow */
 };
 
 struct {
@@ -58,7 +62,11 @@ static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 #pragma unroll
 	for (int i = 0; i < FRAME_BYTES / 8; i++)
 		((__u64 *)data)[i] = b->frame[i];
-	if (b->v6) {
+	if (b->back) {
+		struct iphdr *ip = data + sizeof(struct ethhdr);
+
+		((struct udphdr *)(ip + 1))->dest = b->ports[flow % BACK_FLOWS];
+	} else if (b->v6) {
 		struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 
 		ip->saddr.in6_u.u6_addr32[3] = client;

@@ -119,7 +119,7 @@ func (d *DataPlane) number(before, next *frontend) {
 		}
 		next.ids[id] = b
 		next.counters.Backends[name] = before.counters.Backends[name]
-		next.members = append(next.members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight, Since: b.Since})
+		next.members = append(next.members, ring.Member{ID: id, Addr: b.Addr, Weight: b.Weight, Since: b.Since, Drained: b.Drained})
 	}
 }
 

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"cmp"
 	"container/list"
 	"encoding/binary"
 	"slices"
@@ -45,28 +44,28 @@ func (p past) owner(slot int) ID {
 	return p.ids[p.slots[slot]]
 }
 
-// history gives the owners of all slots: now, were nobody draining, and before
-// each of the latest joins, were nobody draining and, because some may have
-// drained before that join, as they drain now. Of the latter a balancer that
-// has lived through the earlier joins needs the latest alone: the rest its
-// slots remember where it is true.
+// history gives the owners of all slots: now, and before each of the latest
+// moments at which members began or drained. Of members that drain since nobody
+// knows when, some may have drained before a moment and some after: who owned the
+// slots is given for all of the one and for all of the other. Of the former a
+// balancer that has lived through the earlier moments needs the latest alone: the
+// rest its slots remember where it is true.
 func (b *Builder) history(size int, members []Member, lived bool) ([]past, error) {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return a.Addr.Compare(b.Addr) })
-	now := func(m Member) uint32 { return m.Weight }
-	undrained := undrainedWeight(members)
-	drain := slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 })
+	greatest := uint32(1) // what a draining member had is no longer known
+	for _, m := range members {
+		greatest = max(greatest, m.Weight)
+	}
+	unknown := slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 && m.Drained.IsZero() })
 	var rings []past
-	for i, its := range append([][]Member{members}, olderMembers(members)...) {
-		weights := []func(Member) uint32{now, undrained}
-		switch {
-		case !drain:
-			weights = weights[:1]
-		case i > 1 && lived:
-			weights = weights[1:]
-		}
-		for _, weight := range weights {
-			r, err := b.owners(size, its, weight)
+	// The zero moment is now.
+	for i, t := range append([]time.Time{{}}, moments(members)...) {
+		for _, before := range []bool{true, false} { // did those of whom it is not known drain before
+			if !before && !unknown || before && unknown && i > 1 && lived {
+				continue
+			}
+			r, err := b.owners(size, members, func(m Member) uint32 { return weightBefore(m, t, before, greatest) })
 			if err != nil {
 				return nil, err
 			}
@@ -76,34 +75,42 @@ func (b *Builder) history(size int, members []Member, lived bool) ([]past, error
 	return rings, nil
 }
 
-// olderMembers gives, for each of the latest times at which members began,
-// those that were there before it; and last those that were there at first.
-func olderMembers(members []Member) (sets [][]Member) {
-	var times []time.Time
-	for _, m := range members {
-		times = append(times, m.Since)
+// weightBefore gives the weight that a member had before a moment, zero for
+// now; unknown says whether it had drained where nobody knows when it did.
+func weightBefore(m Member, t time.Time, unknown bool, greatest uint32) uint32 {
+	switch {
+	case !t.IsZero() && !m.Since.Before(t):
+		return 0 // not there yet
+	case m.Weight > 0:
+		return m.Weight
+	case m.Drained.IsZero() && unknown, !m.Drained.IsZero() && (t.IsZero() || m.Drained.Before(t)):
+		return 0
 	}
-	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
-	times = slices.CompactFunc(times, time.Time.Equal)
-	times = times[:max(0, len(times)-1)] // nobody is older than the oldest
-	if len(times) > joins {
-		times = append(times[:joins-1:joins-1], times[len(times)-1])
-	}
-	for _, t := range times {
-		older := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Since.Before(t) })
-		sets = append(sets, older)
-	}
-	return sets
+	return greatest
 }
 
-// undrainedWeight gives a draining member the greatest weight around, because
-// the one that it had is no longer known.
-func undrainedWeight(members []Member) func(Member) uint32 {
-	greatest := uint32(1)
+// moments gives the latest times at which members began or drained, the latest
+// first, and the first time at which any came to others.
+func moments(members []Member) []time.Time {
+	var began, drained []time.Time
 	for _, m := range members {
-		greatest = max(greatest, m.Weight)
+		began = append(began, m.Since)
+		if m.Weight == 0 && !m.Drained.IsZero() {
+			drained = append(drained, m.Drained)
+		}
 	}
-	return func(m Member) uint32 { return cmp.Or(m.Weight, greatest) }
+	began, drained = latestFirst(began), latestFirst(drained)
+	began = began[:max(0, len(began)-1)] // nobody is older than the oldest
+	if len(began) > joins {
+		began = append(began[:joins-1:joins-1], began[len(began)-1])
+	}
+	return latestFirst(append(began, drained[:min(len(drained), drains)]...))
+}
+
+// latestFirst sorts times, each once.
+func latestFirst(times []time.Time) []time.Time {
+	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
+	return slices.CompactFunc(times, time.Time.Equal)
 }
 
 // owners gives who owns what with these weights; members are sorted.

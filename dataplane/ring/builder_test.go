@@ -68,6 +68,55 @@ func TestNewcomerKnowsEveryOwner(t *testing.T) {
 	}
 }
 
+// Members come and drain one after the other, each at a time that is known. Who
+// starts at the end knows the owner that a slot had at any time between, unless
+// there were more than it remembers; without the times it does not.
+func TestNewcomerKnowsWhoOwnedBetweenDrains(t *testing.T) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	asked, forgotten, missedWithout := 0, 0, 0
+	for range 20 {
+		ms := members(8)
+		var rings [][]Slot
+		for hour := range 6 {
+			if hour > 0 {
+				m := members(len(ms) + 1)[len(ms)]
+				m.Since = since(2 * hour)
+				ms = append(ms, m)
+				rings = append(rings, build(t, nil, ms))
+				drains := &ms[rng.IntN(len(ms)-1)]
+				if drains.Weight > 0 {
+					drains.Weight, drains.Drained = 0, since(2*hour+1)
+				}
+			}
+			rings = append(rings, build(t, nil, ms))
+		}
+		known := build(t, nil, ms)
+		for i := range ms {
+			ms[i].Drained = time.Time{}
+		}
+		unknown := build(t, nil, ms)
+		for _, r := range rings {
+			for i, s := range r {
+				asked++
+				switch {
+				case knows(known[i], s.First):
+				case known[i].Older[Depth-1] != 0:
+					forgotten++
+				default:
+					t.Fatalf("slot %d was %d's, and is %v for a newcomer", i, s.First, known[i])
+				}
+				if !knows(unknown[i], s.First) {
+					missedWithout++
+				}
+			}
+		}
+	}
+	t.Logf("of %d owners %d were forgotten for later ones; without the times %d", asked, forgotten, missedWithout)
+	if forgotten*200 > asked || missedWithout <= forgotten {
+		t.Errorf("of %d owners %d were forgotten for later ones, and %d without the times", asked, forgotten, missedWithout)
+	}
+}
+
 // Slots hold each member once, nobody else, and nothing behind a zero.
 func TestSlotsAreWellFormed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
@@ -79,6 +128,9 @@ func TestSlotsAreWellFormed(t *testing.T) {
 		ms = ms[:1+rng.IntN(len(ms))]
 		for i := range ms {
 			ms[i].Weight, ms[i].Since = rng.Uint32N(3), since(rng.IntN(6))
+			if rng.IntN(2) == 0 {
+				ms[i].Drained = since(rng.IntN(8))
+			}
 		}
 		slots, err := b.Maglev(prev, size, ms)
 		if err != nil {

@@ -18,8 +18,8 @@ type ID = uint32
 const Depth = 5
 
 // joins is how many times at which members began a ring looks back on: the
-// latest ones, and the first.
-const joins = 8
+// latest ones, and the first. drains is how many at which members drained.
+const joins, drains = 8, 8
 
 // Slot is one place of a ring.
 type Slot struct {
@@ -53,6 +53,8 @@ type Member struct {
 	Weight uint32
 	// Since is when it began to take flows; zero for always.
 	Since time.Time
+	// Drained is since when its Weight is 0; zero for not known.
+	Drained time.Time
 }
 
 // For gives the slots of a scheduler, as Builder.For does, without a memory.
@@ -86,9 +88,10 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 //
 // Who is first depends on the members alone, so that every balancer agrees.
 // Older are, each once, and no other than members: prev's First and prev's
-// Older; who would own the slot if no member were draining; who owned it before
-// each of the times at which members began, the latest first. All but prev's
-// every balancer knows alike, also one that has just started. A ring that
+// Older; who would own the slot if no member were draining of which it is not
+// known since when; who owned it before each of the times at which members began
+// or drained, the latest first. All but prev's every balancer knows alike, also
+// one that has just started. A ring that
 // follows one of the same members is the same.
 func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
 	lived := len(prev) == size

@@ -59,6 +59,9 @@ func newRig(d *DataPlane, program string) (*rig, error) {
 		for name, m := range balancer.Maps {
 			spec.Maps[name] = m
 		}
+		for name, v := range balancer.Variables {
+			spec.Variables[name] = v
+		}
 		opts.Maps.PinPath = d.pins.Path("")
 	}
 	harness := spec.Programs[harnessProgHarness]

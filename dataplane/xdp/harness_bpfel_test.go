@@ -51,6 +51,9 @@ type harnessBench struct {
 	Verdicts [8]uint64
 	Vip      uint32
 	V6       uint32
+	Back     uint32
+	Zero     uint32
+	Ports    [1024]uint16
 }
 
 // Names of all BPF objects in the ELF.

@@ -20,6 +20,7 @@ type member struct {
 	weight   uint32
 	maxConns uint32 // which the server has got when the change is complete
 	since    int64  // nanoseconds of Unix time, 0 for always
+	drained  int64  // likewise, 0 for not known; the kernel does not keep it
 	held     bool   // the change that brought it, or made it so, is complete
 }
 
@@ -36,6 +37,9 @@ func memberOf(b service.Backend, s *server) member {
 	m := member{server: s, weight: b.Weight, maxConns: b.MaxConns}
 	if !b.Since.IsZero() {
 		m.since = b.Since.UnixNano()
+	}
+	if !b.Drained.IsZero() {
+		m.drained = b.Drained.UnixNano()
 	}
 	return m
 }
@@ -70,7 +74,7 @@ func (ms members) find(addr netip.AddrPort) *member {
 func (ms members) ring() []ring.Member {
 	all := make([]ring.Member, len(ms))
 	for i, m := range ms {
-		all[i] = ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since)}
+		all[i] = ring.Member{ID: m.id, Addr: m.key.addr, Weight: m.weight, Since: timeOf(m.since), Drained: timeOf(m.drained)}
 	}
 	return all
 }

@@ -302,3 +302,49 @@ func TestDrainingBalancers(t *testing.T) {
 		}
 	}
 }
+
+// Since when a server drains counts for those that do, by whatever they drain.
+func TestDrainedSince(t *testing.T) {
+	const began, drained = "2026-01-02T15:04:05Z", "2026-01-03T15:04:05Z"
+	slice := func(conditions map[string]string) string {
+		text := "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-1\n  labels: {kubernetes.io/service-name: web}\n" +
+			"  annotations: {fairlead.io/weights: 172.16.1.4=0, fairlead.io/since: \""
+		endpoints := ""
+		for i, a := range []string{"172.16.1.2", "172.16.1.3", "172.16.1.4"} {
+			if i > 0 {
+				text += ","
+			}
+			text += a + "=" + began + "/" + drained
+			endpoints += "  - {addresses: [" + a + "], conditions: {" + conditions[a] + "}}\n"
+		}
+		return svc("web", "10.1.1.1") + text + "\"}\naddressType: IPv4\nports: [{port: 80}]\nendpoints:\n" + endpoints
+	}
+	const going = "ready: false, serving: true, terminating: true"
+	for name, c := range map[string]struct {
+		conditions map[string]string
+		want       string
+	}{
+		"some drain":              {map[string]string{"172.16.1.2": going}, "172.16.1.2 true, 172.16.1.3 false, 172.16.1.4 true"},
+		"nobody but by weight":    {nil, "172.16.1.2 false, 172.16.1.3 false, 172.16.1.4 true"},
+		"all leave, and serve on": {map[string]string{"172.16.1.2": going, "172.16.1.3": going, "172.16.1.4": going}, "172.16.1.2 false, 172.16.1.3 false, 172.16.1.4 true"},
+	} {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(slice(c.conditions)), 0o644))
+		d := newFolder(dir)
+		d.look(time.Now())
+		s := d.snapshot()
+		if len(s.Services) != 1 || len(s.Problems) > 0 {
+			t.Fatalf("%s: %d services, %v", name, len(s.Services), s.Problems)
+		}
+		var got []string
+		for _, b := range s.Services[0].Frontends[0].Backends {
+			got = append(got, fmt.Sprint(b.Addr.Addr(), " ", b.Drained.Format(time.RFC3339) == drained))
+			if b.Since.Format(time.RFC3339) != began {
+				t.Errorf("%s: %s serves since %s", name, b.Addr, b.Since)
+			}
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: drained %v, want %s", name, got, c.want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -147,7 +148,7 @@ func (m *joined) backends(f *service.Frontend, its []*object) []service.Backend 
 		for _, e := range o.slice.endpoints {
 			b := service.Backend{
 				Addr: netip.AddrPortFrom(e.addr, port), Weight: m.weight(o, e.addr), Name: e.name, Node: e.node,
-				MaxConns: m.service.service.maxConns.of(e.addr), Since: o.slice.since[e.addr],
+				MaxConns: m.service.service.maxConns.of(e.addr), Since: o.slice.since[e.addr].since, Drained: o.slice.since[e.addr].drained,
 			}
 			if b.Since.IsZero() {
 				b.Since = o.slice.created
@@ -164,13 +165,23 @@ func (m *joined) backends(f *service.Frontend, its []*object) []service.Backend 
 		}
 	}
 	if len(up) == 0 {
-		return service.SortBackends(going)
+		return service.SortBackends(undrain(going))
 	}
 	for i := range going {
 		going[i].Weight = 0
 	}
 	// An address that is both, in two slices, is ready: the first counts.
-	return service.SortBackends(append(up, going...))
+	return service.SortBackends(undrain(append(up, going...)))
+}
+
+// undrain forgets since when those drained that take new flows.
+func undrain(backends []service.Backend) []service.Backend {
+	for i := range backends {
+		if !backends[i].Draining() {
+			backends[i].Drained = time.Time{}
+		}
+	}
+	return backends
 }
 
 // port gives the port on which a slice's endpoints serve a frontend, if they

@@ -20,7 +20,7 @@ type slice struct {
 	ports       []slicePort
 	endpoints   []endpoint
 	weights     map[netip.Addr]uint32
-	since       map[netip.Addr]time.Time
+	since       map[netip.Addr]span
 	created     time.Time
 	// Lines in the file.
 	typeLine, weightsLine, sinceLine int

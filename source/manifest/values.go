@@ -109,14 +109,29 @@ func parseWeights(v string) (map[netip.Addr]uint32, error) {
 	})
 }
 
-func parseSince(v string) (map[netip.Addr]time.Time, error) {
-	return perAddr(v, "a time", "172.16.1.2=2026-01-02T15:04:05Z", func(a netip.Addr, text string) (time.Time, error) {
-		t, err := time.Parse(time.RFC3339, text)
-		if err != nil || t.Unix() <= 0 {
-			return t, fmt.Errorf("%q is not a time for %s; want one like \"2026-01-02T15:04:05Z\"", text, a)
+// span is when a server began to take flows, and when it began to drain; zero
+// for not said.
+type span struct{ since, drained time.Time }
+
+func parseSince(v string) (map[netip.Addr]span, error) {
+	return perAddr(v, "a time", "172.16.1.2=2026-01-02T15:04:05Z", func(a netip.Addr, text string) (s span, err error) {
+		begin, end, ended := strings.Cut(text, "/")
+		if s.since, err = parseTime(a, begin); err != nil || !ended {
+			return s, err
 		}
-		return t.UTC(), nil
+		if s.drained, err = parseTime(a, end); err == nil && !s.drained.After(s.since) {
+			err = fmt.Errorf("%s drains since %s, which is not after %s, when it began", a, end, begin)
+		}
+		return s, err
 	})
+}
+
+func parseTime(a netip.Addr, text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Unix() <= 0 {
+		return t, fmt.Errorf("%q is not a time for %s; want one like \"2026-01-02T15:04:05Z\"", text, a)
+	}
+	return t.UTC(), nil
 }
 
 // maxConns says how many connections servers may have; 0: any number.

@@ -212,7 +212,7 @@ func (s *system) takeServer() (int, *server, error) {
 	defer s.mu.Unlock()
 	for i, one := range s.servers {
 		if one.known && !one.draining && !one.gone {
-			one.draining = true
+			one.draining, one.drained = true, time.Now()
 			return i, one, nil
 		}
 	}

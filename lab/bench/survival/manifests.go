@@ -122,9 +122,18 @@ spec:
 
 // endpoint is one line of a slice.
 type endpoint struct {
-	pod      paper.Pod
-	draining bool
-	since    time.Time
+	pod            paper.Pod
+	draining       bool
+	since, drained time.Time // drained is zero for who does not, or nobody minds
+}
+
+// span is since when it is there and, where that is known, drains.
+func (e endpoint) span() string {
+	text := e.pod.Addr.String() + "=" + e.since.UTC().Format(time.RFC3339Nano)
+	if !e.drained.IsZero() {
+		text += "/" + e.drained.UTC().Format(time.RFC3339Nano)
+	}
+	return text
 }
 
 func (e endpoint) String() string {
@@ -142,7 +151,7 @@ func (s *system) sliceManifest(i int) string {
 	s.mu.Lock()
 	for n, server := range s.servers {
 		if n%slicesOfService == i && server.known && !server.gone {
-			endpoints = append(endpoints, endpoint{server.pod, server.draining, server.since})
+			endpoints = append(endpoints, endpoint{server.pod, server.draining, server.since, server.drained})
 		}
 	}
 	s.mu.Unlock()
@@ -158,7 +167,7 @@ func (s *system) balancersManifest() string {
 	s.mu.Lock()
 	var endpoints []endpoint
 	for _, b := range s.balancers {
-		endpoints = append(endpoints, endpoint{b.pod, b.leaving, b.since})
+		endpoints = append(endpoints, endpoint{pod: b.pod, draining: b.leaving, since: b.since})
 	}
 	s.mu.Unlock()
 	head := fmt.Sprintf(`apiVersion: v1
@@ -177,7 +186,7 @@ func (s *system) endpointSlice(name, of string, port int, endpoints []endpoint) 
 	s.mix(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
 	var since, lines []string
 	for _, e := range endpoints {
-		since = append(since, fmt.Sprintf("%s=%s", e.pod.Addr, e.since.UTC().Format(time.RFC3339Nano)))
+		since = append(since, e.span())
 		lines = append(lines, e.String())
 	}
 	return fmt.Sprintf(`apiVersion: discovery.k8s.io/v1

@@ -29,8 +29,8 @@ type system struct {
 }
 
 type server struct {
-	pod   paper.Pod
-	since time.Time
+	pod            paper.Pod
+	since, drained time.Time
 	// known says that the manifests have it.
 	known, draining, gone bool
 }

@@ -13,6 +13,35 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type harnessBareCount struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
+type harnessBareSet struct {
+	_   structs.HostLayout
+	Way [4]struct {
+		_      structs.HostLayout
+		Flow   uint64
+		Server uint32
+		Turn   uint32
+	}
+}
+
+type harnessBareSlot struct {
+	_      structs.HostLayout
+	Owners [4]uint32
+}
+
+type harnessBareVip struct {
+	_     structs.HostLayout
+	Addr  uint32
+	Port  uint16
+	Proto uint16
+	Zero  [3]uint32
+}
+
 type harnessBench struct {
 	_        structs.HostLayout
 	Frame    [10]uint64
@@ -22,17 +51,27 @@ type harnessBench struct {
 	Verdicts [8]uint64
 	Vip      uint32
 	V6       uint32
+	Back     uint32
+	Zero     uint32
+	Ports    [1024]uint16
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	harnessMapBench          = "bench"
-	harnessProgFloorParse    = "floor_parse"
-	harnessProgFloorTx       = "floor_tx"
-	harnessProgHarness       = "harness"
-	harnessProgHashOfAddress = "hash_of_address"
+	harnessMapBareCounts      = "bare_counts"
+	harnessMapBareFlows       = "bare_flows"
+	harnessMapBareRing        = "bare_ring"
+	harnessMapBareServers     = "bare_servers"
+	harnessMapBareVips        = "bare_vips"
+	harnessMapBench           = "bench"
+	harnessProgFloorBare      = "floor_bare"
+	harnessProgFloorBareFlows = "floor_bare_flows"
+	harnessProgFloorParse     = "floor_parse"
+	harnessProgFloorTx        = "floor_tx"
+	harnessProgHarness        = "harness"
+	harnessProgHashOfAddress  = "hash_of_address"
 )
 
 // loadHarness returns the embedded CollectionSpec for harness.
@@ -77,17 +116,24 @@ type harnessSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessProgramSpecs struct {
-	FloorParse    *ebpf.ProgramSpec `ebpf:"floor_parse"`
-	FloorTx       *ebpf.ProgramSpec `ebpf:"floor_tx"`
-	Harness       *ebpf.ProgramSpec `ebpf:"harness"`
-	HashOfAddress *ebpf.ProgramSpec `ebpf:"hash_of_address"`
+	FloorBare      *ebpf.ProgramSpec `ebpf:"floor_bare"`
+	FloorBareFlows *ebpf.ProgramSpec `ebpf:"floor_bare_flows"`
+	FloorParse     *ebpf.ProgramSpec `ebpf:"floor_parse"`
+	FloorTx        *ebpf.ProgramSpec `ebpf:"floor_tx"`
+	Harness        *ebpf.ProgramSpec `ebpf:"harness"`
+	HashOfAddress  *ebpf.ProgramSpec `ebpf:"hash_of_address"`
 }
 
 // harnessMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessMapSpecs struct {
-	Bench *ebpf.MapSpec `ebpf:"bench"`
+	BareCounts  *ebpf.MapSpec `ebpf:"bare_counts"`
+	BareFlows   *ebpf.MapSpec `ebpf:"bare_flows"`
+	BareRing    *ebpf.MapSpec `ebpf:"bare_ring"`
+	BareServers *ebpf.MapSpec `ebpf:"bare_servers"`
+	BareVips    *ebpf.MapSpec `ebpf:"bare_vips"`
+	Bench       *ebpf.MapSpec `ebpf:"bench"`
 }
 
 // harnessVariableSpecs contains global variables before they are loaded into the kernel.
@@ -116,11 +162,21 @@ func (o *harnessObjects) Close() error {
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessMaps struct {
-	Bench *ebpf.Map `ebpf:"bench"`
+	BareCounts  *ebpf.Map `ebpf:"bare_counts"`
+	BareFlows   *ebpf.Map `ebpf:"bare_flows"`
+	BareRing    *ebpf.Map `ebpf:"bare_ring"`
+	BareServers *ebpf.Map `ebpf:"bare_servers"`
+	BareVips    *ebpf.Map `ebpf:"bare_vips"`
+	Bench       *ebpf.Map `ebpf:"bench"`
 }
 
 func (m *harnessMaps) Close() error {
 	return _HarnessClose(
+		m.BareCounts,
+		m.BareFlows,
+		m.BareRing,
+		m.BareServers,
+		m.BareVips,
 		m.Bench,
 	)
 }
@@ -135,14 +191,18 @@ type harnessVariables struct {
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessPrograms struct {
-	FloorParse    *ebpf.Program `ebpf:"floor_parse"`
-	FloorTx       *ebpf.Program `ebpf:"floor_tx"`
-	Harness       *ebpf.Program `ebpf:"harness"`
-	HashOfAddress *ebpf.Program `ebpf:"hash_of_address"`
+	FloorBare      *ebpf.Program `ebpf:"floor_bare"`
+	FloorBareFlows *ebpf.Program `ebpf:"floor_bare_flows"`
+	FloorParse     *ebpf.Program `ebpf:"floor_parse"`
+	FloorTx        *ebpf.Program `ebpf:"floor_tx"`
+	Harness        *ebpf.Program `ebpf:"harness"`
+	HashOfAddress  *ebpf.Program `ebpf:"hash_of_address"`
 }
 
 func (p *harnessPrograms) Close() error {
 	return _HarnessClose(
+		p.FloorBare,
+		p.FloorBareFlows,
 		p.FloorParse,
 		p.FloorTx,
 		p.Harness,
