@@ -14,7 +14,7 @@ PACKAGES  ?= ./...
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-kernels race lint generate bench bench-live bench-survival clean
+.PHONY: help build demo test test-kernels race lint generate bench bench-dataplane bench-live bench-survival clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -47,6 +47,10 @@ generate: ## build the BPF objects and the Go beside them anew
 bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
+
+bench-dataplane: build ## measure the balancer's program packet by packet, beside its goals and peers (root)
+	go test -run '^$$' -bench '^BenchmarkProgram$$' -timeout 60m ./dataplane/xdp
+	bin/fairlead bench show out/bench/dataplane.json $(ARGS)
 
 bench-live: build ## measure the balancer on live frames over a veth, beside its goal (root)
 	bin/fairlead bench live $(ARGS)

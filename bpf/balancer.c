@@ -63,7 +63,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	int verdict;
 
 	if (!read_again(ctx, &p, v6))
-		return XDP_PASS;
+		return TO_RARE; /* on nat's way back, and odd */
 	note(NOTE_PACKET, p.t.proto | p.flags << 8 | p.malformed << 16, p.len);
 	if (!f && may_be_answer(&p, v6)) {
 		note(NOTE_OWN, 0, 0);
@@ -148,6 +148,14 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 	return likely(*f) ? serve_common(ctx, &p, *f, v6) : NOT_COMMON;
 }
 
+/* What is addressed to nobody here, and yet may be for nat: an answer, or a
+ * router's error about a packet to a server, which quotes what no client has sent.
+ */
+static __always_inline bool is_nat_way_back(const struct addr *src, bool icmp)
+{
+	return unlikely(set.nat) && (icmp || may_be_nat_server(src));
+}
+
 /* With a frame of its own, which is gone when the rest needs one. */
 static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 {
@@ -164,7 +172,7 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
+		return is_nat_way_back(&src, ip->protocol == IPPROTO_ICMP) ? NOT_COMMON : XDP_PASS;
 	}
 	return balance(ctx, &c, f, false);
 }
@@ -184,7 +192,7 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	addr_copy(&src, &ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return unlikely(set.nat && may_be_nat_server(&src)) ? NOT_COMMON : XDP_PASS;
+		return is_nat_way_back(&src, ip->nexthdr == IPPROTO_ICMPV6) ? NOT_COMMON : XDP_PASS;
 	}
 	return balance(ctx, &c, f, true);
 }
@@ -209,24 +217,27 @@ static __always_inline int balance_frame(struct xdp_md *ctx)
 {
 	struct ethhdr *eth;
 	struct cursor c;
-	int verdict;
-	__be16 proto;
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
 	if (!eth || eth->h_dest[0] & 1)
 		return XDP_PASS;
-	proto = eth->h_proto;
-	verdict = balance_any(ctx, proto);
-	if (likely(verdict >= 0))
-		return verdict;
-	note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
-	bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
+	return balance_any(ctx, eth->h_proto);
+}
+
+/* A packet for a program that is not there: none may go in circles. */
+static __noinline int without_step(struct xdp_md *ctx, int verdict)
+{
+	struct ethhdr *eth;
+	struct cursor c;
+
 	if (verdict == TO_RARE_TOO_BIG)
 		return drop(ctx, DROP_TOO_BIG);
-	if (is_vlan(proto))
+	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	eth = parse_eth(&c);
+	if (!eth || is_vlan(eth->h_proto))
 		return XDP_PASS;
-	return proto == bpf_htons(ETH_P_IP) ? unserved_v4(ctx) : unserved_v6(ctx);
+	return eth->h_proto == bpf_htons(ETH_P_IP) ? unserved_v4(ctx) : unserved_v6(ctx);
 }
 
 SEC("xdp.frags")
@@ -237,6 +248,11 @@ int balancer(struct xdp_md *ctx)
 	if (watching)
 		watch_before(ctx);
 	verdict = balance_frame(ctx);
+	if (unlikely(verdict < 0)) {
+		note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
+		bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
+		verdict = without_step(ctx, verdict);
+	}
 	if (watching)
 		watch_after(ctx, verdict);
 	return verdict;

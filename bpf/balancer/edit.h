@@ -47,9 +47,24 @@ __noinline int edit_check(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 en
 	return bpf_xdp_store_bytes(ctx, at, &new, sizeof(new));
 }
 
-/* The ports, and the checksum that covers them and the addresses. SCTP's
- * covers no address, and is no sum: sctp.h.
+/* SCTP's checksum of a whole packet, which covers no address, after other ports.
+ * In a fragment, of who knows how much, and in a quotation it cannot be mended:
+ * the receiver of the one will not have it, that of the other does not look.
  */
+static __always_inline int edit_sctp(struct xdp_md *ctx, struct rare *r, const struct spot *s)
+{
+	__u32 change = (r->from.sport ^ r->to.sport) | (__u32)(r->from.dport ^ r->to.dport) << 16;
+	__u32 at = s->l4 + offsetof(struct sctphdr, checksum), sum;
+
+	if (!change || s->more || r->is_error)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, at, &sum, sizeof(sum)))
+		return -1;
+	sum ^= crc32c_change(change, s->end - s->l4);
+	return bpf_xdp_store_bytes(ctx, at, &sum, sizeof(sum));
+}
+
+/* The ports, and the checksum that covers them and the addresses. */
 static __always_inline int edit_l4(struct xdp_md *ctx, struct rare *r, const struct spot *s,
 				   __u64 diff)
 {
@@ -66,6 +81,8 @@ static __always_inline int edit_l4(struct xdp_md *ctx, struct rare *r, const str
 	case IPPROTO_UDP:
 		return edit_check(ctx, r, s->l4 + offsetof(struct udphdr, check), s->end,
 				  diff + change);
+	case IPPROTO_SCTP:
+		return edit_sctp(ctx, r, s);
 	}
 	return 0;
 }

@@ -54,6 +54,16 @@ static __always_inline bool rare_may_be_answer(const struct rare *r)
 	return is_own(&r->p.t.dst, r->v6) || (set.nat && may_be_nat_server(&r->p.t.src));
 }
 
+/* Whether it is for a VIP, an answer, or a router's error about a packet to a
+ * server of nat, which goes to the client.
+ */
+static __always_inline bool rare_concerns(const struct rare *r)
+{
+	if (r->is_vip || rare_may_be_answer(r))
+		return true;
+	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
+}
+
 /* Reads the frame. False: no IP packet. */
 __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 {
@@ -261,7 +271,7 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
 		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
-	if (icmp_is_discovery(r) || (!r->is_vip && !rare_may_be_answer(r)))
+	if (icmp_is_discovery(r) || !rare_concerns(r))
 		return XDP_PASS;
 	if (r->own.source_route)
 		return rare_refuse(ctx, r, DROP_SOURCE_ROUTE);

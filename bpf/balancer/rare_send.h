@@ -164,7 +164,8 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 }
 
 /* Builds the option of the packet's own header and gives its bytes. A later
- * fragment carries none: it goes where its datagram goes.
+ * fragment and an ICMP error open nothing: they tell who else may have the flow,
+ * or nothing.
  */
 static __always_inline __u32 rare_tell(struct rare *r, const struct choice *ch)
 {
@@ -172,7 +173,7 @@ static __always_inline __u32 rare_tell(struct rare *r, const struct choice *ch)
 	__u64 sum = 0;
 	bool ok;
 
-	if (r->own.offset || !(r->is_error ? !!ch->chain : tells(&r->p, ch)))
+	if (r->own.offset || r->is_error ? !ch->chain : !tells(&r->p, ch))
 		return 0;
 	ok = r->v6 ? option_put_own_v6(r->front, end, &r->p, ch->chain)
 		   : option_put_own_v4(r->front, end, &r->p, ch->chain, &sum);

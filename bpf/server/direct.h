@@ -146,7 +146,8 @@ struct direct {
 static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, __be16 server_port,
 				   __u8 proto, struct direct *d)
 {
-	struct local_vip_key key = {.server = v->t.dst, .server_port = server_port, .proto = proto};
+	struct local_vip_key key __attribute__((aligned(8))) = {
+		.server = v->t.dst, .server_port = server_port, .proto = proto};
 
 	d->list.at = list_at(v);
 	d->list.first = 1;
@@ -164,7 +165,7 @@ static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, 
 	}
 	key.vip = d->vip.addr;
 	key.vip_port = d->vip.port;
-	d->row = server_port ? find_row(&key) : find_address_row(&key.vip, &key.server, proto);
+	d->row = server_port ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
 	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
 }
 

@@ -115,6 +115,46 @@ static __always_inline long rewrite_addr(struct __sk_buff *skb, const struct vie
 		     : rewrite_addr_v4(skb, v, check, side, addr_to_v4(from), addr_to_v4(to));
 }
 
+/* An IPv4 header with no options from its checksum on, and the ports. */
+struct ipv4_ends {
+	struct ipv4_tail tail;
+	__be16 sport, dport;
+} __attribute__((packed));
+
+/* The same in as few calls of the kernel as there can be. */
+static __always_inline long rewrite_plain_v4(struct __sk_buff *skb, const struct view *v,
+					     enum side side, __be32 to, __be16 to_port)
+{
+	struct ipv4_ends ends = {
+		.tail.saddr = addr_to_v4(&v->t.src),
+		.tail.daddr = addr_to_v4(&v->t.dst),
+		.sport = v->t.sport,
+		.dport = v->t.dport,
+	};
+	__be32 from = side == SIDE_SRC ? ends.tail.saddr : ends.tail.daddr;
+	__be16 from_port = side == SIDE_SRC ? ends.sport : ends.dport;
+	__u32 check = check_at(v, KIND_TRANSPORT);
+
+	if (from_port != to_port &&
+	    (!check ||
+	     bpf_l4_csum_replace(skb, check, from_port, to_port, check_flags(v) | sizeof(to_port))))
+		return -1;
+	if (check && from != to &&
+	    bpf_l4_csum_replace(skb, check, from, to,
+				check_flags(v) | BPF_F_PSEUDO_HDR | sizeof(to)))
+		return -1;
+	ends.tail.check = csum_apply(v->check, csum_diff4(0, from, to));
+	if (side == SIDE_SRC) {
+		ends.tail.saddr = to;
+		ends.sport = to_port;
+	} else {
+		ends.tail.daddr = to;
+		ends.dport = to_port;
+	}
+	return bpf_skb_store_bytes(skb, v->l3 + offsetof(struct iphdr, check), &ends, sizeof(ends),
+				   0);
+}
+
 /* Gives one side of a packet with ports another address and port. SCTP's
  * checksum is over the whole packet, so there the port is the same.
  */
@@ -126,8 +166,11 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 	/* All three have their ports at the same place. */
 	__u32 at = v->l4 + (side == SIDE_SRC ? offsetof(struct udphdr, source)
 					     : offsetof(struct udphdr, dest));
-	long err = rewrite_addr(skb, v, KIND_TRANSPORT, side, to);
+	long err;
 
+	if (!v->v6 && v->plain)
+		return rewrite_plain_v4(skb, v, side, addr_to_v4(to), to_port);
+	err = rewrite_addr(skb, v, KIND_TRANSPORT, side, to);
 	if (err || from_port == to_port)
 		return err;
 	if (!check)

@@ -106,13 +106,13 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 				struct scratch *s, enum server_place place)
 {
 	struct view *inner = &s->inner;
-	struct local_vip_key key = {
+	struct local_vip_key key __attribute__((aligned(8))) = {
 		.vip = inner->t.dst,
 		.server = outer->t.dst,
 		.vip_port = inner->t.dport,
 		.proto = inner->t.proto,
 	};
-	struct local_vip *row = find_row(&key);
+	struct local_vip *row = find_kept_row(&key);
 	struct server_flow *made = &s->made;
 	struct tuple flow = inner->t;
 	enum verdict verdict;

@@ -30,7 +30,7 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchSurvivalCommand(), newBenchLiveCommand(), newBenchServerCommand())
+	cmd.AddCommand(newBenchSurvivalCommand(), newBenchLiveCommand(), newBenchShowCommand(), newBenchServerCommand())
 	return cmd
 }
 
@@ -40,6 +40,10 @@ type benchOutput struct{ dir, format string }
 func (b *benchOutput) flags(cmd *cobra.Command) {
 	b.dir, b.format = filepath.Join("out", "bench"), "table"
 	cmd.Flags().StringVar(&b.dir, "out", b.dir, "`folder` for the figures")
+	b.formatFlag(cmd)
+}
+
+func (b *benchOutput) formatFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&b.format, "output", "o", b.format, "what is printed: table or json")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -57,20 +61,34 @@ func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
 	if err != nil {
 		return err
 	}
+	if err := b.print(cmd, r); err != nil {
+		return err
+	}
+	if b.format == "table" {
+		fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+	}
+	return judged(r)
+}
+
+func (b *benchOutput) print(cmd *cobra.Command, r *bench.Report) error {
 	if b.format == "json" {
-		err = printJSON(cmd.OutOrStdout(), r)
-	} else {
-		if err = r.WriteTable(cmd.OutOrStdout()); err == nil {
-			for _, note := range r.Notes {
-				fmt.Fprintln(cmd.OutOrStdout(), "-", note)
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
-		}
+		return printJSON(cmd.OutOrStdout(), r)
 	}
+	if err := r.WriteTable(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(cmd.OutOrStdout(), "-", note)
+	}
+	return nil
+}
+
+// judged is an error where a goal was missed.
+func judged(r *bench.Report) error {
 	if missed := r.Missed(); len(missed) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d goals were missed: %s", len(missed), strings.Join(missed, "; ")))
+		return fmt.Errorf("%d goals were missed: %s", len(missed), strings.Join(missed, "; "))
 	}
-	return err
+	return nil
 }
 
 func newBenchSurvivalCommand() *cobra.Command {
@@ -171,6 +189,31 @@ It needs root. Everything happens in namespaces that end with it.`,
 	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
 	cmd.Flags().Uint32Var(&o.Frames, "frames", o.Frames, "frames sent for each figure")
 	out.flags(cmd)
+	return cmd
+}
+
+func newBenchShowCommand() *cobra.Command {
+	out := benchOutput{format: "table"}
+	cmd := &cobra.Command{
+		Use:   "show FILE",
+		Short: "Show figures that were measured before, beside their goals",
+		Long: `Show prints the figures in a file that a benchmark has written, beside their goals
+and the peers' figures. It ends with 1 where a goal was missed.`,
+		Example: `  fairlead bench show out/bench/survival.json`,
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(*cobra.Command, []string) error { return out.validate() },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := bench.ReadJSON(args[0])
+			if err != nil {
+				return err
+			}
+			if err := out.print(cmd, r); err != nil {
+				return err
+			}
+			return judged(r)
+		},
+	}
+	out.formatFlag(cmd)
 	return cmd
 }
 

@@ -39,7 +39,7 @@ type Fixture interface {
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for _, story := range stories {
 		t.Run(story.name, func(t *testing.T) {
-			story.tell(&teller{T: t, Fixture: open(t), twin: memory.New()})
+			story.tell(&teller{T: t, Fixture: open(t), twin: memory.New(), story: t})
 		})
 	}
 }
@@ -76,13 +76,17 @@ var stories = []struct {
 type teller struct {
 	*testing.T
 	Fixture
-	twin *memory.DataPlane
+	twin  *memory.DataPlane
+	story *testing.T // T of the whole story
 }
 
 // part tells a part of a story, which may be skipped by itself.
 func (s *teller) part(name string, tell func(*teller)) {
-	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin}) })
+	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, story: s.story}) })
 }
+
+// reopen opens the fixture anew for the rest of the story, whose part it is.
+func (s *teller) reopen() { s.Reopen(s.story) }
 
 // upsert makes both hold f; a refusal by name ends the story.
 func (s *teller) upsert(f dataplane.Frontend) {

@@ -91,7 +91,7 @@ func affinity(s *teller) {
 			for step, change := range []func(){
 				func() {},
 				func() { s.upsert(joined(f, 5, then(1))) },
-				func() { s.Reopen(s.T) },
+				func() { s.reopen() },
 			} {
 				change()
 				for i, server := range had {
@@ -155,7 +155,7 @@ func ranges(s *teller) {
 			for _, k := range append(others, at(80, service.TCP), at(8000, service.TCP)) {
 				s.must(flow(k, 2), true)
 			}
-			s.Reopen(s.T)
+			s.reopen()
 			s.sameList()
 			s.delete(some.Key)
 			s.must(flow(at(8000, service.TCP), 3), true)

@@ -222,7 +222,7 @@ func notOurs(s *teller) {
 		want error
 	}{
 		{s.delete, memory.ErrNotServed},
-		{func(service.Key) { s.Reopen(s.T) }, memory.ErrNotServed},
+		{func(service.Key) { s.reopen() }, memory.ErrNotServed},
 		{func(service.Key) { s.delete(other.Key) }, memory.ErrNotOurs},
 	} {
 		step.do(f.Key)
@@ -243,7 +243,7 @@ func restart(s *teller) {
 		kept[i] = drained(f, 1)
 		s.upsert(kept[i])
 	}
-	s.Reopen(s.T)
+	s.reopen()
 	s.sameList()
 	for _, f := range kept {
 		for n := range 40 {
@@ -319,7 +319,7 @@ func randomWalk(s *teller) {
 			s.upsert(f)
 		}
 		if rng.IntN(10) == 0 {
-			s.Reopen(s.T)
+			s.reopen()
 		}
 		if keys = append(keys, f.Key); step%5 == 0 {
 			s.sameList()

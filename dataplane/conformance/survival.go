@@ -150,7 +150,7 @@ func remembers(s *teller) {
 		s.part(name, func(s *teller) {
 			f, lives := s.history(f)
 			defer s.delete(f.Key)
-			s.Reopen(s.T)
+			s.reopen()
 			for _, l := range lives {
 				if d := s.must(l.flow, false); d.Server != l.server || len(d.Older) > 0 {
 					s.Fatalf("%v lives on %s, but goes to %v", l.flow, l.server, d)

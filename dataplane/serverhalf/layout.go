@@ -33,7 +33,7 @@ func (h *Half) takeOver(newHook newHookFunc) error {
 	if err != nil {
 		return err
 	}
-	if err := h.serveDR(held); err != nil {
+	if err := errors.Join(h.serveDR(held), h.forgetRows()); err != nil {
 		return err
 	}
 	if h.hook, err = newHook(h.dir, h.obj.serverPrograms); err != nil {

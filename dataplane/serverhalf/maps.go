@@ -168,7 +168,13 @@ func (h *Half) change(held, wanted rows) error {
 			errs = append(errs, h.upsert(key, row))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, h.forgetRows())...)
+}
+
+// forgetRows has the programs look rows up anew. Theirs may be a packet old.
+func (h *Half) forgetRows() error {
+	h.generation = max(1, h.generation+1)
+	return h.obj.RowsGeneration.Set(h.generation)
 }
 
 // sweep deletes what left so long ago that no flow of it was seen since.
@@ -198,7 +204,7 @@ func (h *Half) sweep(held rows) error {
 			errs = append(errs, h.delete(key))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, h.forgetRows())...)
 }
 
 // monotonic is CLOCK_MONOTONIC, the programs' clock.

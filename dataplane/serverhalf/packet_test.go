@@ -47,7 +47,7 @@ var (
 )
 
 // bytes builds the frame, with every checksum right.
-func (w wire) bytes(t *testing.T) []byte {
+func (w wire) bytes(t testing.TB) []byte {
 	t.Helper()
 	ip, proto := w.ip(t)
 	if w.tunnel.IsValid() {
@@ -61,7 +61,7 @@ func ethernet(proto uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, proto)
 }
 
-func serialize(t *testing.T, ls ...gopacket.SerializableLayer) []byte {
+func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	buf := gopacket.NewSerializeBuffer()
 	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
@@ -72,7 +72,7 @@ func serialize(t *testing.T, ls ...gopacket.SerializableLayer) []byte {
 }
 
 // ip builds the (inner) IP packet; the second result is its Ethernet type.
-func (w wire) ip(t *testing.T) ([]byte, uint16) {
+func (w wire) ip(t testing.TB) ([]byte, uint16) {
 	t.Helper()
 	l4 := w.l4(t)
 	proto := byte(6)
@@ -87,7 +87,7 @@ func (w wire) ip(t *testing.T) ([]byte, uint16) {
 }
 
 // l4 builds the TCP segment or UDP datagram.
-func (w wire) l4(t *testing.T) []byte {
+func (w wire) l4(t testing.TB) []byte {
 	t.Helper()
 	var network gopacket.NetworkLayer = &layers.IPv4{SrcIP: w.client.Addr().AsSlice(), DstIP: w.dst.Addr().AsSlice(), Protocol: layers.IPProtocolTCP}
 	if w.udp {

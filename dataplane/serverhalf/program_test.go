@@ -49,7 +49,7 @@ type node struct {
 // newNode makes
 //
 //	192.168.0.0/24 ── 10.0.0.110 ── up0 [node 10.0.0.105] pod0 ── 172.16.1.2
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: testkit.NetNS(t)}
 	testkit.Do(t, n.ns, func() error {
@@ -78,7 +78,7 @@ func newNode(t *testing.T) *node {
 
 // openHalf opens a half in a namespace, on pins of the test's own, and detaches
 // it at the end.
-func openHalf(t *testing.T, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
+func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
 	t.Helper()
 	if cfg.PinDir == "" {
 		cfg.PinDir = pinDir(t, ns)
@@ -97,7 +97,7 @@ func openHalf(t *testing.T, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
 	return h
 }
 
-func pinDir(t *testing.T, ns *netns.NS) string {
+func pinDir(t testing.TB, ns *netns.NS) string {
 	return filepath.Join("/sys/fs/bpf", ns.Name())
 }
 

@@ -45,6 +45,14 @@ type serverFragmentKey struct {
 	Zero  [3]uint8
 }
 
+type serverKeptRow struct {
+	_          structs.HostLayout
+	Key        serverLocalVipKey
+	Generation uint32
+	Zero       uint32
+	Row        serverLocalVip
+}
+
 type serverLocalVip struct {
 	_       structs.HostLayout
 	Server  serverAddr
@@ -75,6 +83,7 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
+		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -83,7 +92,7 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
+		_        [2]byte
 	}
 	Inner struct {
 		_        structs.HostLayout
@@ -91,6 +100,7 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
+		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -99,7 +109,7 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
+		_        [2]byte
 	}
 	Embedded struct {
 		_    structs.HostLayout
@@ -244,6 +254,7 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverMapKeptRows        = "kept_rows"
 	serverMapLocalVips       = "local_vips"
 	serverMapServerCounters  = "server_counters"
 	serverMapServerFlows     = "server_flows"
@@ -259,6 +270,7 @@ const (
 	serverVarDrServed        = "dr_served"
 	serverVarFlowSets        = "flow_sets"
 	serverVarGuePort         = "gue_port"
+	serverVarRowsGeneration  = "rows_generation"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -315,6 +327,7 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
+	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
 	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
@@ -326,10 +339,11 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
-	ClampMss *ebpf.VariableSpec `ebpf:"clamp_mss"`
-	DrServed *ebpf.VariableSpec `ebpf:"dr_served"`
-	FlowSets *ebpf.VariableSpec `ebpf:"flow_sets"`
-	GuePort  *ebpf.VariableSpec `ebpf:"gue_port"`
+	ClampMss       *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	DrServed       *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuePort        *ebpf.VariableSpec `ebpf:"gue_port"`
+	RowsGeneration *ebpf.VariableSpec `ebpf:"rows_generation"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -352,6 +366,7 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
+	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
 	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
@@ -361,6 +376,7 @@ type serverMaps struct {
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.KeptRows,
 		m.LocalVips,
 		m.ServerCounters,
 		m.ServerFlows,
@@ -373,10 +389,11 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
-	ClampMss *ebpf.Variable `ebpf:"clamp_mss"`
-	DrServed *ebpf.Variable `ebpf:"dr_served"`
-	FlowSets *ebpf.Variable `ebpf:"flow_sets"`
-	GuePort  *ebpf.Variable `ebpf:"gue_port"`
+	ClampMss       *ebpf.Variable `ebpf:"clamp_mss"`
+	DrServed       *ebpf.Variable `ebpf:"dr_served"`
+	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	GuePort        *ebpf.Variable `ebpf:"gue_port"`
+	RowsGeneration *ebpf.Variable `ebpf:"rows_generation"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.

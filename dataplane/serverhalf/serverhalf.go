@@ -83,6 +83,8 @@ type Half struct {
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
 	quit    bool
+	// generation counts changes of the rows, for the programs.
+	generation uint32
 }
 
 // Open loads the programs, takes over what a predecessor left pinned in

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/conformance"
 	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
 )
@@ -20,10 +24,31 @@ import (
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Fixture {
 		n := newNet(t)
+		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
 		n.open(t, config())
 		return conformer{n}
 	})
 }
+
+// addServers puts the servers of the suite on eth0's segment, as method dr needs
+// them.
+func addServers(t *testing.T, eth0 uint32) error {
+	t.Helper()
+	nic, err := netlink.LinkByIndex(int(eth0))
+	must(t, err)
+	for prefix, server := range map[string]string{"172.16.1.254/24": "172.16.1.%d", "fd10::fe/64": "fd10::%x"} {
+		addr, err := netlink.ParseAddr(prefix)
+		must(t, err)
+		addr.Flags = 2 // IFA_F_NODAD
+		must(t, netlink.AddrAdd(nic, addr))
+		for i := range byte(12) {
+			neighbour(t, eth0, fmt.Sprintf(server, i+1), serverMAC(i+1))
+		}
+	}
+	return nil
+}
+
+func serverMAC(i byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 9, i} }
 
 type conformer struct{ *testNet }
 
@@ -35,82 +60,152 @@ func (c conformer) Reopen(t *testing.T) {
 }
 
 // Forward sends a real packet and reads from what comes out where it went.
-func (c conformer) Forward(t *testing.T, flow schedule.Flow, syn bool, length int) (memory.Decision, error) {
+func (c conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error) {
+	t.Helper()
+	frame := frameOf(t, flow, opens, length)
+	before := c.current.Describe().Drops
+	v, out := c.run(t, c.current, frame)
+	if v == pass && bytes.Equal(out, frame) {
+		return memory.Decision{}, memory.ErrNotOurs
+	}
+	after := c.current.Describe().Drops
+	for name, reason := range memory.Drops {
+		if v == drop && after[name] == before[name]+1 {
+			return memory.Decision{}, reason
+		}
+	}
+	if v != redirect {
+		return memory.Decision{}, fmt.Errorf("verdict %v; drops were %v, are %v", v, before, after)
+	}
+	return c.decide(t, flow, out)
+}
+
+// frameOf gives a packet of a flow, with length bytes of IP packet.
+func frameOf(t *testing.T, flow schedule.Flow, opens bool, length int) []byte {
 	t.Helper()
 	in := packet{
 		src: flow.Client.String(), dst: netip.AddrPortFrom(flow.VIP, flow.Port).String(),
-		udp: flow.Protocol == service.UDP, flags: map[bool]string{true: "S", false: "A"}[syn],
+		udp: flow.Protocol != service.TCP, flags: map[bool]string{true: "S", false: "A"}[opens],
 	}
 	in.payload = length - (len(in.bytes(t)) - 14)
 	frame := in.bytes(t)
-	before := c.current.Describe().Drops
-	v, out := c.run(t, c.current, frame)
-	dropped := func(reason string) bool {
-		return v == drop && c.current.Describe().Drops[reason] == before[reason]+1
+	if flow.Protocol == service.SCTP {
+		toSCTP(frame, opens)
 	}
-	switch {
-	case v == pass && bytes.Equal(out, frame):
-		return memory.Decision{}, memory.ErrNotOurs
-	case dropped("not-served"):
-		return memory.Decision{}, memory.ErrNotServed
-	case dropped("no-backend"):
-		return memory.Decision{}, memory.ErrNoServer
-	case v != redirect:
-		return memory.Decision{}, fmt.Errorf("verdict %v", v)
-	}
-	return c.decide(t, flow, syn, out)
+	return frame
 }
 
-func (c conformer) decide(t *testing.T, flow schedule.Flow, syn bool, frame []byte) (d memory.Decision, err error) {
+// toSCTP makes a UDP packet one of SCTP, with one chunk: INIT or DATA.
+func toSCTP(frame []byte, opens bool) {
+	ip, body := frame[14:], 20
+	if ip[0]>>4 == 4 {
+		ip[9] = byte(service.SCTP)
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], sum16(ip[:20]))
+	} else {
+		ip[6], body = byte(service.SCTP), 40
+	}
+	s := ip[body:]
+	clear(s[4:])
+	if opens {
+		s[12] = 1
+	} else {
+		s[4] = 7 // the verification tag, which INIT has none of
+	}
+	binary.BigEndian.PutUint16(s[14:], uint16(len(s)-12))
+	binary.LittleEndian.PutUint32(s[8:], crc32.Checksum(s, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// decide reads where a packet went: by the first destination in it, or with dr
+// by the MAC address.
+func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d memory.Decision, err error) {
 	t.Helper()
-	parsed := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
-	dst, option, port := readFirstIP(t, parsed)
-	held, err := c.DataPlane().List()
-	must(t, err)
-	for _, f := range held {
-		if f.Key != flow.Key {
-			continue
+	way := readWay(t, frame)
+	f := c.frontend(t, flow)
+	for _, b := range f.Backends {
+		server := b.Addr
+		if server.Port() == 0 {
+			server = netip.AddrPortFrom(server.Addr(), flow.Port)
 		}
-		for _, b := range f.Backends {
-			if b.Addr.Addr() == dst && (f.Method == service.Tunnel || port == b.Addr.Port()) {
-				d.Server = b.Addr
-			}
+		last := server.Addr().As16()[15]
+		byMAC := f.Method == service.DR && way.dst == flow.VIP && bytes.Equal(frame[:6], serverMAC(last))
+		byAddr := way.dst == server.Addr() && (f.Method == service.Tunnel || way.port == server.Port())
+		if byMAC || byAddr {
+			d.Server = server
 		}
 	}
 	if !d.Server.IsValid() {
-		return d, fmt.Errorf("went to %s, port %d, where no backend is", dst, port)
+		return d, fmt.Errorf("%s went to %s, port %d, MAC %s, where no backend is", f.Method, way.dst, way.port, net.HardwareAddr(frame[:6]))
 	}
-	if len(option) > 0 && option[0] == netip.AddrPortFrom(flow.VIP, flow.Port) {
-		option = option[1:] // what a node is to restore
+	if len(way.older) > 0 && way.older[0] == netip.AddrPortFrom(flow.VIP, flow.Port) {
+		way.older = way.older[1:] // what a node is to restore
 	}
-	d.Older = option
+	for _, o := range way.older {
+		if o.Port() == 0 {
+			o = netip.AddrPortFrom(o.Addr(), flow.Port)
+		}
+		d.Older = append(d.Older, o)
+	}
 	return d, nil
 }
 
-// readFirstIP gives the destination of the first IP header, the Fairlead option
-// in it, and the port behind it, where it is no tunnel.
-func readFirstIP(t *testing.T, p gopacket.Packet) (dst netip.Addr, option []netip.AddrPort, port uint16) {
+// frontend gives the one held that a flow is for: of the most ports apart.
+func (c conformer) frontend(t *testing.T, flow schedule.Flow) (found dataplane.Frontend) {
+	t.Helper()
+	held, err := c.DataPlane().List()
+	must(t, err)
+	for _, f := range held {
+		has := f.VIP == flow.VIP && (f.Whole() || f.Protocol == flow.Protocol) && f.Port <= flow.Port && flow.Port <= max(f.Port, f.Last)
+		if has && (!found.VIP.IsValid() || found.Whole() || !f.Range()) {
+			found = f
+		}
+	}
+	return found
+}
+
+// way is what a packet says of where it goes.
+type way struct {
+	dst   netip.Addr
+	port  uint16 // where it is no tunnel
+	older []netip.AddrPort
+}
+
+// readWay reads the first IP header and the Fairlead option in it or behind it.
+func readWay(t *testing.T, frame []byte) (w way) {
 	t.Helper()
 	var behind []byte
-	switch ip := p.NetworkLayer().(type) {
+	var next layers.IPProtocol
+	addr := 4
+	switch ip := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).NetworkLayer().(type) {
 	case *layers.IPv4:
-		dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
-		behind = ip.Payload
+		w.dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
+		behind, next = ip.Payload, ip.Protocol
 		if len(ip.Options) > 0 && ip.Options[0].OptionType == 0x9e {
-			option = readEndpoints(ip.Options[0].OptionData, 4)
+			w.older = readEndpoints(ip.Options[0].OptionData, addr)
 		}
 	case *layers.IPv6:
-		dst, _ = netip.AddrFromSlice(ip.DstIP)
-		behind = ip.Payload
-		if ip.NextHeader == layers.IPProtocolIPv6Destination {
-			option = readEndpoints(behind[4:4+behind[3]], 16)
+		addr = 16
+		w.dst, _ = netip.AddrFromSlice(ip.DstIP)
+		behind, next = ip.Payload, ip.NextHeader
+		if next == layers.IPProtocolIPv6Destination {
+			w.older = readEndpoints(behind[4:4+behind[3]], addr)
+			next = layers.IPProtocol(behind[0])
 			behind = behind[8*(int(behind[1])+1):]
 		}
 	default:
-		t.Fatalf("no IP packet: %v", p)
+		t.Fatalf("no IP packet: %x", frame)
 	}
-	return dst, option, binary.BigEndian.Uint16(behind[2:])
+	w.port = binary.BigEndian.Uint16(behind[2:])
+	if next == layers.IPProtocolUDP && w.port == guePort {
+		if private := behind[12 : 12+4*int(behind[8]&31)]; len(private) > 0 && private[0] == 0x9e {
+			w.older = readEndpoints(private[4:4+int(private[1])*(addr+2)], addr)
+		}
+	}
+	return w
 }
+
+// guePort is where GUE goes by default.
+const guePort = 6080
 
 func readEndpoints(b []byte, addr int) (all []netip.AddrPort) {
 	for ; len(b) >= addr+2; b = b[addr+2:] {

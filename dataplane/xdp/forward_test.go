@@ -246,19 +246,30 @@ func TestMTU(t *testing.T) {
 			p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
 			sent(p)
 		}},
-		{name: "tunnel, a byte too many", in: packet{src: clients[false], dst: vips[false], payload: 1481 - tcp4}, verdict: drop, drop: "too-big"},
-		{name: "tunnel, IPv6, a byte too many", in: packet{src: clients[true], dst: vips[true], payload: 1461 - tcp6}, verdict: drop, drop: "too-big"},
+		{name: "tunnel, a byte too many", in: packet{src: clients[false], dst: vips[false], payload: 1481 - tcp4}},
+		{name: "tunnel, IPv6, a byte too many", in: packet{src: clients[true], dst: vips[true], payload: 1461 - tcp6}},
 		{name: "direct-nat, full segment", in: packet{src: clients[false], dst: "10.1.1.1:81", payload: 1500 - tcp4}, verdict: redirect, out: direct},
-		{name: "direct-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}, verdict: drop, drop: "too-big"},
+		{name: "direct-nat, full SYN", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 1500 - tcp4}},
 		{name: "direct-nat, datagram with option", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1492 - udp4}, verdict: redirect, out: func(p *packet) {
 			p.option = "10.1.1.1:81"
 			direct(p)
 		}},
 		{name: "direct-nat, datagram with no room for it", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1493 - udp4}, verdict: redirect, out: direct},
-		{name: "direct-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}, verdict: drop, drop: "too-big"},
-		{name: "fullnat, too big", in: packet{src: clients[false], dst: "10.1.1.1:82", payload: 1501 - tcp4}, verdict: drop, drop: "too-big"},
+		{name: "direct-nat, datagram too big", in: packet{src: clients[false], dst: "10.1.1.1:81", udp: true, payload: 1501 - udp4}},
+		{name: "fullnat, too big", in: packet{src: clients[false], dst: "10.1.1.1:82", payload: 1501 - tcp4}},
 	} {
-		r.check(t, n, d)
+		if r.verdict != 0 {
+			r.check(t, n, d)
+			continue
+		}
+		// The sender is told what would fit.
+		frame := r.in.bytes(t)
+		mtu := map[string]uint32{"tunnel, a byte too many": 1480, "tunnel, IPv6, a byte too many": 1460, "direct-nat, full SYN": 1492}[r.name]
+		if mtu == 0 {
+			mtu = 1500
+		}
+		answer := tooBig(t, frame, addrOf(r.in.dst), addrOf(r.in.src), mtu)
+		rawRow{name: r.name, in: frame, verdict: redirect, out: answer, drop: "too-big"}.check(t, n, d)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -38,29 +37,23 @@ func (n *testNet) judge(t *testing.T, d *DataPlane, want verdict, frames map[str
 
 // notServed are frames to a VIP, but to none of its frontends, by family.
 func notServed(t *testing.T) map[string][]byte {
-	four := packet{src: clients[false], dst: vips[false], flags: "S", payload: 40}.bytes(t)
-	six := packet{src: clients[true], dst: vips[true], flags: "S", payload: 40}.bytes(t)
+	four := packet{src: clients[false], dst: "10.1.1.1:81", flags: "S", payload: 44}.bytes(t)
+	six := packet{src: clients[true], dst: "[2001:db8:1::1]:81", flags: "S", payload: 44}.bytes(t)
 	icmp6 := func(kind, hops byte) []byte { return edit(edit(six, 20, 58, hops), 14+40, kind) }
 	return map[string][]byte{
-		"another port":                      packet{src: clients[false], dst: "10.1.1.1:81"}.bytes(t),
-		"another port, IPv6":                packet{src: clients[true], dst: "[2001:db8:1::1]:81"}.bytes(t),
-		"port 0":                            packet{src: clients[false], dst: "10.1.1.1:0"}.bytes(t),
-		"an option of a client's":           packet{src: clients[false], dst: vips[false], option: "10.9.9.9:9"}.bytes(t),
-		"a header of a client's":            packet{src: clients[true], dst: vips[true], option: "[fd09::9]:9"}.bytes(t),
-		"first fragment":                    edit(four, 20, 0x20, 0),
-		"later fragment":                    edit(four, 20, 0, 100),
-		"IPv6 fragment":                     edit(six, 20, 44),
-		"IPv6 hop-by-hop":                   edit(six, 20, 0),
-		"ICMP":                              edit(four, 23, 1),
-		"ICMPv6":                            icmp6(128, 64),
-		"ICMPv6 echo from a neighbour":      icmp6(128, 255),
-		"neighbour discovery from afar":     icmp6(135, 254),
-		"SCTP":                              edit(four, 23, 132),
-		"protocol 0":                        edit(four, 23, 0),
-		"cut in the TCP header":             four[:14+20+19],
-		"cut before the TCP header, IPv6":   six[:14+40],
-		"no neighbour discovery, cut":       edit(six, 20, 58, 255)[:14+40],
-		"fragment that says a wrong length": edit(edit(four, 20, 0, 100), 16, 0xff, 0xff),
+		"another port":                  packet{src: clients[false], dst: "10.1.1.1:81"}.bytes(t),
+		"another port, IPv6":            packet{src: clients[true], dst: "[2001:db8:1::1]:81"}.bytes(t),
+		"port 0":                        packet{src: clients[false], dst: "10.1.1.1:0"}.bytes(t),
+		"an option of a client's":       packet{src: clients[false], dst: "10.1.1.1:81", option: "10.9.9.9:9"}.bytes(t),
+		"a header of a client's":        packet{src: clients[true], dst: "[2001:db8:1::1]:81", option: "[fd09::9]:9"}.bytes(t),
+		"first fragment":                edit(four, 20, 0x20, 0),
+		"IPv6 hop-by-hop":               extension(0, padOption(6))(six),
+		"ICMP":                          edit(edit(four, 23, 1), 34, 13),
+		"ICMPv6":                        icmp6(129, 64),
+		"neighbour discovery from afar": icmp6(135, 254),
+		"SCTP":                          edit(four, 23, 132),
+		"protocol 0":                    edit(four, 23, 0),
+		"TCP in a tag":                  tagged(four, 5),
 	}
 }
 
@@ -83,7 +76,7 @@ func TestUntouched(t *testing.T) {
 		"hop limit 1":              packet{src: clients[true], dst: vips[true], ttl: 1}.bytes(t),
 		"not served, TTL 1":        packet{src: clients[false], dst: "10.1.1.1:81", ttl: 1}.bytes(t),
 		"not served, hop limit 1":  packet{src: clients[true], dst: "[2001:db8:1::1]:81", ttl: 1}.bytes(t),
-		"VLAN":                     append(append(slices.Clone(four[:12]), 0x81, 0, 0, 5), four[12:]...),
+		"a tag and nothing else":   tagged(four, 5)[:18],
 		"broadcast":                edit(four, 0, 255, 255, 255, 255, 255, 255),
 		"ARP":                      edit(four, 12, 8, 6),
 		"neighbour solicitation":   solicitation,
@@ -97,8 +90,11 @@ func TestUntouched(t *testing.T) {
 	}
 	for name, frame := range notServed(t) {
 		to := 14 + 16
-		if frame[12] == 0x86 {
+		switch frame[12] {
+		case 0x86:
 			to = 14 + 24
+		case 0x81:
+			to = 18 + 16
 		}
 		untouched[name+", to another address"] = edit(frame, to+3, 9)
 	}

@@ -108,6 +108,28 @@ func (r *Report) WriteJSON(dir string) (path string, err error) {
 	return path, os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
+// ReadJSON reads a report that WriteJSON, or another benchmark of the common
+// form, has written.
+func ReadJSON(path string) (*Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w: is it the figures of a benchmark?", path, err)
+	}
+	if r.Name == "" || len(r.Rows) == 0 {
+		return nil, fmt.Errorf("%s: has no name or no rows: is it the figures of a benchmark?", path)
+	}
+	for _, row := range r.Rows {
+		if (row.Goal == nil) != (row.Met == nil) {
+			return nil, fmt.Errorf("%s: %q says goal or met without the other", path, row.Case)
+		}
+	}
+	return r, nil
+}
+
 // WriteTable writes the rows for people.
 func (r *Report) WriteTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -68,6 +68,32 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// What was written is read again; what is no report is refused.
+func TestReadJSON(t *testing.T) {
+	path, err := report().WriteJSON(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadJSON(path)
+	if err != nil || len(got.Rows) != 3 || !slices.Equal(got.Missed(), []string{"missed"}) || got.Name != "test" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, text := range map[string]string{
+		"no JSON": "x", "no rows": `{"name":"a","rows":[]}`, "no name": `{"rows":[{"case":"a"}]}`,
+		"half a goal": `{"name":"a","rows":[{"case":"a","goal":1}]}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadJSON(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := ReadJSON(path + "-not"); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
+
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	if err := report().WriteTable(&out); err != nil {

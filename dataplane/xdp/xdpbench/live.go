@@ -20,7 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/dataplane/xdp/internal/harness"
+	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
@@ -221,7 +221,7 @@ func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
 	err = l.generator.Do(func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		unpin, err := harness.Pin()
+		unpin, err := measure.Pin()
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
 	if err != nil {
 		return r, err
 	}
-	began, err := harness.ThreadTime()
+	began, err := measure.ThreadTime()
 	if err != nil {
 		return r, err
 	}
@@ -253,7 +253,7 @@ func (l *Live) send(frames uint32, flows uint64) (r Run, err error) {
 	if err != nil {
 		return r, fmt.Errorf("send live frames: %w", err)
 	}
-	ended, err := harness.ThreadTime()
+	ended, err := measure.ThreadTime()
 	if err != nil {
 		return r, err
 	}

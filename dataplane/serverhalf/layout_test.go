@@ -1,0 +1,106 @@
+package serverhalf
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// openLayout1 leaves in a folder what a half of the first layout left there: it
+// is that one's object, attached at the pod's device, with one server and one
+// flow that its own program made. It gives the link.
+func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
+	t.Helper()
+	dir := pinDir(t, n.ns)
+	pins, err := bpffs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pins.Close()
+	spec, err := ebpf.LoadCollectionSpec("testdata/layout1.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{serverMapLocalVips, serverMapServerFlows, serverMapServerCounters} {
+		spec.Maps[name].Pinning = ebpf.PinByName
+	}
+	old, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	port := func(p uint16) uint16 { return p<<8 | p>>8 }
+	key := serverLocalVipKey{Vip: addrOf(vip.Addr()), Server: addrOf(pod.Addr()), VipPort: port(vip.Port()), Proto: 6}
+	row := localVIP1{Deliver: key.Server, Port: port(pod.Port()), Method: 1, Place: 1}
+	if err := old.Maps[serverMapLocalVips].Put(key, row); err != nil {
+		t.Fatal(err)
+	}
+	target := key // as direct-nat's rows of that layout, which mean nothing any more
+	target.Vip, target.VipPort, target.ServerPort = serverAddr{}, 0, port(9090)
+	if err := old.Maps[serverMapLocalVips].Put(target, localVIP1{Method: 2, Place: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if verdict, _ := n.run(t, old.Programs["to_server"], n.pod, in); verdict != untouched {
+		t.Fatalf("the old program gave verdict %d", verdict)
+	}
+	var l link.Link
+	testkit.Do(t, n.ns, func() error {
+		l, err = link.AttachTCX(link.TCXOptions{Interface: n.pod, Program: old.Programs["to_server"], Attach: ebpf.AttachTCXEgress})
+		return err
+	})
+	p := point{ifindex: n.pod, prog: serverProgToServer}
+	if err := l.Pin(filepath.Join(dir, p.pin())); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestTheFirstLayoutIsCarriedOver opens a half where one of the first layout
+// was: its entries and flows are there, and its link has the new program.
+func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
+	n := newNode(t)
+	if _, is := n.half.hook.(*tcx); !is {
+		t.Skip("no tcx in this kernel")
+	}
+	if err := n.half.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	l := n.openLayout1(t, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	defer l.Close()
+	before, err := l.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time from its own layout
+		n.half = openHalf(t, n.ns, Config{}, newHook)
+		wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
+		flows, err := n.half.Flows()
+		if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].Server != pod || flows[0].VIP != vip || flows[0].Method != service.Tunnel {
+			t.Fatalf("flows %v, %v; want the one from before", flows, err)
+		}
+		if flows[0].State != "established" || flows[0].Idle > patience {
+			t.Errorf("flow %+v; want it established, and seen just now", flows[0])
+		}
+		after, err := l.Info()
+		if err != nil || after.Program == before.Program {
+			t.Errorf("the link has program %d, %v, as before", after.Program, err)
+		}
+		n.steps(t, []step{{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
+			out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"}})
+		names, err := n.half.dir.Names("")
+		if err != nil || slices.Contains(names, serverMapServerFlows) || !slices.Contains(names, layout) {
+			t.Errorf("pins are %v, %v; want those of the first layout gone", names, err)
+		}
+		if err := n.half.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.half = openHalf(t, n.ns, Config{}, newHook)
+}
