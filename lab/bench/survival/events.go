@@ -117,24 +117,38 @@ func (s *system) addBalancers(ctx context.Context) (string, error) {
 	return "+" + strings.Join(started, " +"), err
 }
 
-// takeBalancer takes the oldest balancer that nobody has taken yet.
-func (s *system) takeBalancer() (paper.Pod, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.balancers {
-		if !b.leaving {
-			b.leaving = true
-			return b.pod, nil
+// takeBalancer takes the oldest balancer that gets packets and nobody has taken
+// yet. It waits until enough others get packets, too: with half of them left the
+// next one goes when another has come.
+func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
+	var taken *balancer
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var there []*balancer
+		for _, b := range s.balancers {
+			if b.routed && !b.leaving {
+				there = append(there, b)
+			}
 		}
+		if len(there) <= s.opts.Balancers/2 {
+			return false
+		}
+		taken = there[0]
+		taken.leaving = true
+		return true
+	})
+	if !ok {
+		return paper.Pod{}, errors.Join(ctx.Err(), errors.New("too few balancers are left for one to go: start with more"))
 	}
-	return paper.Pod{}, errors.New("no balancer is left: start with more")
+	return taken.pod, nil
 }
 
 // removeBalancer ends a balancer as an orchestrator does: it says so in the
 // endpoints, tells the process, and takes the pod away when that has ended.
 // It returns when the router has followed.
 func (s *system) removeBalancer(ctx context.Context) (string, error) {
-	pod, err := s.takeBalancer()
+	pod, err := s.takeBalancer(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -159,7 +173,7 @@ func (s *system) removeBalancer(ctx context.Context) (string, error) {
 // killBalancer cuts a balancer off and kills it, so that nobody hears from it
 // again.
 func (s *system) killBalancer(ctx context.Context) (string, error) {
-	pod, err := s.takeBalancer()
+	pod, err := s.takeBalancer(ctx)
 	if err != nil {
 		return "", err
 	}

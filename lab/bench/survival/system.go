@@ -38,8 +38,8 @@ type server struct {
 type balancer struct {
 	pod   paper.Pod
 	since time.Time
-	// leaving says that it goes gracefully.
-	leaving bool
+	// routed says that it gets packets, leaving that it goes.
+	routed, leaving bool
 }
 
 func newSystem(c *cluster.Cluster, o Options, v variant) *system {
@@ -122,10 +122,16 @@ func (s *system) startBalancers(ctx context.Context, n int) (names []string, err
 			return names, err
 		}
 		names = append(names, pod.Name)
+		one := &balancer{pod: pod, since: time.Now()}
 		s.mu.Lock()
-		s.balancers = append(s.balancers, &balancer{pod: pod, since: time.Now()})
+		s.balancers = append(s.balancers, one)
 		s.mu.Unlock()
-		starting.Go(func() { errs[i] = s.startBalancer(ctx, pod) })
+		starting.Go(func() {
+			errs[i] = s.startBalancer(ctx, pod)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			one.routed = errs[i] == nil
+		})
 	}
 	err = s.writeBalancers()
 	starting.Wait()
