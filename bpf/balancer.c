@@ -118,14 +118,14 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 
 	if (unlikely(p->malformed || p->ttl <= 1))
 		return NOT_COMMON;
-	if (unlikely(f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)) || tracing)
-		return NOT_COMMON;
-	if (unlikely(f->method != METHOD_TUNNEL))
+	if (unlikely((f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)) |
+		     (f->method ^ METHOD_TUNNEL)) ||
+	    tracing)
 		return NOT_COMMON;
 	choose(&k, f, p);
 	if (unlikely(!choice_of(&ch, &k)))
 		return NOT_COMMON;
-	if (unlikely(addr_is_v4(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
+	if (unlikely(addr_is_v4_aligned(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
 		return NOT_COMMON;
 	verdict = tunnel_on(ctx, p, &ch, way_kept(ctx, &ch), f->encapsulation == ENCAPSULATION_GUE,
 			    v6, v6);

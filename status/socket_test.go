@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -185,6 +186,44 @@ func TestOnlyStatusIsAnswered(t *testing.T) {
 		h.ServeHTTP(rec, httptest.NewRequest(c.method, c.path, nil))
 		if rec.Code != c.want {
 			t.Errorf("%s %s: %d, want %d", c.method, c.path, rec.Code, c.want)
+		}
+	}
+}
+
+// Endpoints are answered beside the status; a no comes back in its own words.
+func TestEndpoints(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Answer(ctx, l, func() Status { return Status{Node: "n"} },
+			Endpoint{"POST /v1/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })},
+			Endpoint{"GET /v1/no", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now: mend it", 400) })})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	if s, err := Fetch(ctx, path); err != nil || s.Node != "n" {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	body, err := Ask(ctx, path, http.MethodPost, "/v1/echo", strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if b, err := io.ReadAll(body); string(b) != "hello" || err != nil {
+		t.Errorf("echo: %q, %v", b, err)
+	}
+	for target, want := range map[string]string{"/v1/no": "not now: mend it", "/v1/nothing?x=1": "does not know /v1/nothing: it is of another role"} {
+		if _, err := Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", target, err)
 		}
 	}
 }

@@ -323,7 +323,7 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 	if (is_nat(f))
 		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
 	k.id = flow_server(o.word);
-	k.hash = flow_hash(&p->t);
+	k.hash = o.tag >> 32; /* only spreads over the ways to the server */
 	k.new_flow = o.fresh;
 	return v6 ? send_v6(ctx, p, f, &k) : send_v4(ctx, p, f, &k);
 }

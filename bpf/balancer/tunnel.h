@@ -152,7 +152,7 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, const struct packet *p,
 
 	if (unlikely(!way_fits(way, ch, p->len + o.bytes)))
 		return TO_RARE_TOO_BIG;
-	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
+	if (unlikely(outer6 ? addr_is_zero(&set.own6) : !addr_to_v4(&set.own4)))
 		return drop(ctx, DROP_NO_SOURCE);
 	if (gue) {
 		o.gue = true;

@@ -86,6 +86,12 @@ static __always_inline bool addr_equal(const struct addr *a, const struct addr *
 	return addr_differ(a, b) == 0;
 }
 
+/* The same of an address in a map, which lies at a multiple of eight. */
+static __always_inline bool addr_is_v4_aligned(const struct addr *a)
+{
+	return (((const addr_half *)a)[0] | (a->word[2] ^ V4_MAPPED_PREFIX)) == 0;
+}
+
 static __always_inline bool addr_is_v4(const struct addr *a)
 {
 	return (a->word[0] | a->word[1] | (a->word[2] ^ V4_MAPPED_PREFIX)) == 0;

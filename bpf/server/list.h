@@ -103,7 +103,9 @@ static __always_inline long read_rest(struct __sk_buff *skb, const struct view *
 /* Writes what stands around n endpoints. */
 static __always_inline void build_head(struct option_bytes *o, const struct view *v, __u32 n)
 {
-	__u32 end = OPTION6_HEAD + n * ENDPOINT6_SIZE, pad = option_bytes(n, true) - end;
+	__u64 end = OPTION6_HEAD + n * ENDPOINT6_SIZE;
+	__u32 pad = option_bytes(n, true) - end;
+	__u8 *to;
 
 	if (!v->v6) {
 		o->b[0] = OPTION4_TYPE;
@@ -114,9 +116,11 @@ static __always_inline void build_head(struct option_bytes *o, const struct view
 	o->b[1] = option_bytes(n, true) / 8 - 1;
 	o->b[2] = OPTION6_TYPE;
 	o->b[3] = n * ENDPOINT6_SIZE;
+	barrier_var(end); /* one bounded number for both bytes */
 	if (pad >= 2 && end < sizeof(o->b) - 1) {
-		o->b[end] = OPTION6_PADN;
-		o->b[end + 1] = pad - 2;
+		to = o->b + end;
+		to[0] = OPTION6_PADN;
+		to[1] = pad - 2;
 	}
 }
 

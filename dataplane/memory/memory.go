@@ -82,6 +82,11 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	if next.slots, err = d.rings.For(want.Scheduler, before.slots, want.RingSize, next.members); err != nil {
 		return err
 	}
+	if !want.SecondChance() {
+		for i := range next.slots {
+			next.slots[i].Older = [ring.Depth]ring.ID{} // of no use, and so not kept
+		}
+	}
 	next.keep(before)
 	d.frontends[want.Key] = next
 	return nil

@@ -228,6 +228,18 @@ func (w *world) routes(ns *netns.NS, routes ...string) {
 	})
 }
 
+// reroute gives a prefix that has a route another gateway.
+func (w *world) reroute(ns *netns.NS, prefix, gateway string) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		_, dst, err := net.ParseCIDR(prefix)
+		if err != nil {
+			return err
+		}
+		return netlink.RouteReplace(&netlink.Route{Dst: dst, Gw: net.ParseIP(gateway)})
+	})
+}
+
 // ethtool sets one feature of a device (linux/ethtool.h).
 func ethtool(device string, cmd, value uint32) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -97,7 +97,7 @@ func (s subject) vip(i int) netip.Addr {
 }
 
 // frontend gives the i-th one. Unless servers are shared it has four of its own;
-// a VIP alone has a ring of 65537 slots, one of many has 1021, or 7477 where a
+// a VIP alone has a ring of 65537 slots, one of many has 1021, or 7253 where a
 // hundred servers are behind each.
 func (s subject) frontend(i, vips int) dataplane.Frontend {
 	protocol := map[bool]service.Protocol{false: service.TCP, true: service.UDP}[s.udp]
@@ -134,7 +134,7 @@ func (s subject) frontend(i, vips int) dataplane.Frontend {
 	}
 	switch {
 	case s.servers > 0:
-		f.RingSize = 7477
+		f.RingSize = 7253
 	case vips > 1:
 		f.RingSize = 1021
 	}
@@ -257,7 +257,7 @@ func (s subject) measure(b *testing.B, n *testNet, d *DataPlane, l load) figure 
 		out.misses = float64(after-before) / float64(total)
 	}
 	if wrong := total - state.Verdicts[s.want]; wrong > total/100 {
-		b.Errorf("%d of %d packets were not judged %v: %v", wrong, total, s.want, out.verdicts)
+		b.Errorf("%d of %d packets were not judged %v: %v, %v", wrong, total, s.want, out.verdicts, d.Describe().Drops)
 	}
 	return out
 }

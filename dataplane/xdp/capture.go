@@ -82,7 +82,12 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 		return nil, err
 	}
 	w := &watcher{program: program}
-	if w.boot, err = bootTime(); err == nil {
+	// Were this process killed, the program would stay until the next agent.
+	_, err = d.pinTable(program.kernel.Steps)
+	if err == nil {
+		w.boot, err = bootTime()
+	}
+	if err == nil {
 		w.reader, err = perf.NewReader(program.kernel.Watched, perfBytes)
 	}
 	if err != nil {
@@ -93,7 +98,7 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 
 // Close is to come when the program is no longer attached.
 func (w *watcher) Close() error {
-	err := w.program.Close()
+	err := errors.Join(w.program.kernel.Steps.Unpin(), w.program.Close())
 	if w.reader != nil {
 		err = errors.Join(err, w.reader.Close())
 	}

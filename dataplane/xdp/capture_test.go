@@ -80,7 +80,8 @@ func startCapture(t *testing.T, d *DataPlane, o capture.Options) (f *pcapFile, e
 		return s
 	}
 	t.Cleanup(func() { end() })
-	testkit.Eventually(t, patience, func() error {
+	const loading = 9 * patience // the verifier has to look at all the programs once more
+	testkit.Eventually(t, loading, func() error {
 		select {
 		case r := <-done:
 			t.Fatal(r.err)

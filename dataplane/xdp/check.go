@@ -174,7 +174,11 @@ func hasHistory(v balancerFrontend) bool {
 
 // hasWeights says that the frontend's slots hold weights in place of chains.
 func hasWeights(v balancerFrontend) bool {
-	return v.Scheduler == balancerSchedulerSCHEDULER_LC || v.Scheduler == balancerSchedulerSCHEDULER_WLC
+	switch v.Scheduler {
+	case balancerSchedulerSCHEDULER_LC, balancerSchedulerSCHEDULER_WLC, balancerSchedulerSCHEDULER_P2C:
+		return true
+	}
+	return false
 }
 
 // isWhole says that k is all of an address.

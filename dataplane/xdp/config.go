@@ -41,10 +41,10 @@ var DefaultPorts = PortRange{1024, 32767}
 // Config says where the balancer works and how much it can hold. A zero value
 // stands for the default.
 //
-// Kernel memory, about: 100 bytes a frontend held, and as much a VIP; 8 bytes a slot of each ring
-// (131 KB for 16381); 40 bytes a backend and 64 more a CPU, whether used or
-// not; 96 bytes a flow, whether used or not. The defaults come to 23 MB and
-// 1.2 MB a CPU.
+// Kernel memory, about: 8 bytes a slot of each ring (131 KB for 16381), taken 2
+// MB at a time; 100 bytes a frontend held, as much a VIP, and as much a backend of
+// a frontend; whether used or not, 32 bytes a server and 64 more a CPU, 96 a
+// chain and 96 a flow. The defaults come to 27 MB and 1.2 MB a CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, servers'
 	// answers come in, and where they may leave without passing the kernel.

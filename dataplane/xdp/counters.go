@@ -96,5 +96,6 @@ func (d *DataPlane) Describe() dataplane.Description {
 			out.Drops[name] += n
 		}
 	}
+	out.Drops[lostFragment] += d.orphans.missed.Load()
 	return out
 }

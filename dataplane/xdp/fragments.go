@@ -24,6 +24,8 @@ const (
 	orphanLife = 100 * time.Millisecond
 	// maxOrphans bounds the memory that waiting fragments take: 3 MiB.
 	maxOrphans = 1024
+	// lostFragment is the name of DROP_FRAGMENT_LOST.
+	lostFragment = "fragment-lost"
 	// fragmentFresh is FRAGMENT_NS of bpf/balancer/fragment.h.
 	fragmentFresh = 2 * time.Second
 )

@@ -92,6 +92,7 @@ func (n *testNet) steadyTraffic(t *testing.T) *steady {
 				return
 			}
 			s.exchanged.Add(1)
+			time.Sleep(time.Millisecond) // others have work to do
 		}
 	}()
 	return s

@@ -200,17 +200,23 @@ func fillSteps(spec *ebpf.CollectionSpec) {
 // has (kernel/bpf/syscall.c, bpf_map_put_uref).
 const stepsPrefix = "steps_"
 
-func (d *DataPlane) pinSteps() error {
-	info, err := d.kernel.Steps.Info()
+func (d *DataPlane) pinSteps() (err error) {
+	d.steps, err = d.pinTable(d.kernel.Steps)
+	return err
+}
+
+// pinTable pins a table of steps and gives the pin's name.
+func (d *DataPlane) pinTable(steps *ebpf.Map) (string, error) {
+	info, err := steps.Info()
 	if err != nil {
-		return fmt.Errorf("xdp: steps: %w", err)
+		return "", fmt.Errorf("xdp: steps: %w", err)
 	}
 	id, _ := info.ID()
-	d.steps = fmt.Sprint(stepsPrefix, id)
-	if err := d.kernel.Steps.Pin(d.pins.Path(d.steps)); err != nil {
-		return fmt.Errorf("xdp: pin steps: %w", err)
+	name := fmt.Sprint(stepsPrefix, id)
+	if err := steps.Pin(d.pins.Path(name)); err != nil {
+		return "", fmt.Errorf("xdp: pin steps: %w", err)
 	}
-	return nil
+	return name, nil
 }
 
 // unpinOldSteps lets go of the tables of programs that are no longer attached.

@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"net"
 	"net/netip"
 	"strings"
@@ -18,6 +19,7 @@ type packet struct {
 	from, to net.HardwareAddr // Ethernet; nil for gateway to eth0
 	src, dst string           // address:port
 	udp      bool
+	sctp     bool   // an INIT for the flag S, else a HEARTBEAT
 	flags    string // TCP: of S A F R P; none is A
 	ttl      uint8  // 0 is 64
 	tos      uint8
@@ -67,6 +69,8 @@ func (p packet) ip(t testing.TB, src, dst netip.AddrPort) []byte {
 	proto := layers.IPProtocolTCP
 	if p.udp {
 		proto = layers.IPProtocolUDP
+	} else if p.sctp {
+		proto = layers.IPProtocolSCTP
 	}
 	if src.Addr().Is6() {
 		ip := &layers.IPv6{
@@ -101,6 +105,9 @@ func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport u
 		}
 		return b
 	}
+	if p.sctp {
+		return p.chunk(payload, sport, dport)
+	}
 	has := func(flag string) bool { return strings.Contains(p.flags, flag) }
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: 7, Ack: 9, Window: 1000,
@@ -108,6 +115,22 @@ func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport u
 	}
 	must(t, tcp.SetNetworkLayerForChecksum(ip))
 	return encode(t, tcp, gopacket.Payload(payload))
+}
+
+// chunk is an SCTP packet of one chunk, which is at least as long as an INIT's
+// (RFC 9260, 3.3.2); the CRC32c is in the order of its own bytes (appendix A).
+func (p packet) chunk(payload []byte, sport, dport uint16) []byte {
+	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, sport), dport)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // tag and checksum
+	kind := byte(4)
+	if strings.Contains(p.flags, "S") {
+		kind = 1
+	}
+	b = binary.BigEndian.AppendUint16(append(b, kind, 0), uint16(20+len(payload)))
+	b = append(append(b, make([]byte, 16)...), payload...)
+	b = append(b, make([]byte, -len(payload)&3)...)
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return b
 }
 
 // wrap puts the outer header before a packet.

@@ -180,7 +180,7 @@ func ping(t *testing.T, ns *netns.NS, vip netip.Addr, size int) {
 	})
 }
 
-// A VIP answers pings, also of many fragments, also within a VLAN.
+// A VIP answers pings, also of many fragments.
 func TestPing(t *testing.T) {
 	n := newRoutedNet(t)
 	n.serve(t, service.DR)
@@ -191,37 +191,6 @@ func TestPing(t *testing.T) {
 				continue // comes in fragments too long for the way back, which nobody may cut
 			}
 			ping(t, n.client, addr, size)
-		}
-	}
-	var mac net.HardwareAddr
-	testkit.Do(t, n.balancer, func() error {
-		nic, err := netlink.LinkByName("eth0")
-		must(t, err)
-		mac = nic.Attrs().HardwareAddr
-		return nil
-	})
-	testkit.Do(t, n.router, func() error {
-		// Else the tag would be in a note of the kernel's and not in the frame.
-		must(t, setOffload("r1", unix.ETHTOOL_SFLAGS, 0))
-		parent, err := netlink.LinkByName("r1")
-		must(t, err)
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.ParentIndex = "r1.5", parent.Attrs().Index
-		must(t, netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 5}))
-		nic := address(t, "r1.5", "192.168.55.2/24", "fd55::2/64")
-		for _, gw := range []string{"192.168.55.1", "fd55::1"} {
-			must(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: nic, IP: net.ParseIP(gw), HardwareAddr: mac,
-				State: netlink.NUD_PERMANENT}))
-		}
-		for vip, gw := range map[string]string{"10.1.1.1/32": "192.168.55.1", "fd99::1/128": "fd55::1"} {
-			_, dst, _ := net.ParseCIDR(vip)
-			route(t, netlink.Route{LinkIndex: nic, Dst: dst, Gw: net.ParseIP(gw)})
-		}
-		return nil
-	})
-	for _, vip := range routedVIPs {
-		for _, size := range []int{56, 8000} {
-			ping(t, n.router, netip.MustParseAddrPort(vip).Addr(), size)
 		}
 	}
 }
@@ -261,16 +230,25 @@ func TestPathMTUDiscovery(t *testing.T) {
 	}
 }
 
-// Datagrams of 8 KB, in fragments both ways.
+// Datagrams of 8 KB, in fragments both ways: past the balancer on the way back,
+// or through it.
 func TestLongDatagrams(t *testing.T) {
-	n := newRoutedNet(t)
-	d := n.serve(t, service.DR)
-	for _, vip := range routedVIPs {
-		echoUDP(t, n.server, vip)
-		exchangeUDP(t, n.client, vip, 8192)
-	}
-	if lost := d.Describe().Drops["fragment-lost"]; lost != 0 {
-		t.Errorf("%d fragments were lost", lost)
+	for _, method := range []service.Method{service.DR, service.FullNAT} {
+		t.Run(string(method), func(t *testing.T) {
+			n := newRoutedNet(t)
+			d := n.serve(t, method)
+			for v6, vip := range routedVIPs {
+				server := vip
+				if method == service.FullNAT {
+					server = map[bool]string{false: "192.168.8.2:80", true: "[fd08::2]:80"}[v6]
+				}
+				echoUDP(t, n.server, server)
+				exchangeUDP(t, n.client, vip, 8192)
+			}
+			if lost := d.Describe().Drops["fragment-lost"]; lost != 0 {
+				t.Errorf("%d fragments were lost", lost)
+			}
+		})
 	}
 }
 

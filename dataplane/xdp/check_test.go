@@ -1,0 +1,112 @@
+package xdp
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Every frontend that a Service can ask for is either held, listed just as it
+// was asked for, or refused by name.
+func TestAllThatMayBeAskedFor(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	held, refused := 0, 0
+	for _, method := range service.Methods {
+		for _, scheduler := range service.Schedulers {
+			for _, survival := range append(service.Survivals, "") {
+				for _, v6 := range []bool{false, true} {
+					f := frontend(method, vips[v6], service.TCP, servers[v6])
+					if method == service.DR {
+						f.Backends[0].Addr = netip.AddrPortFrom(f.Backends[0].Addr.Addr(), f.Port)
+					}
+					f.Scheduler, f.Survival = scheduler, survival
+					f.Backends[0].Since = time.Unix(1700000000, 5).UTC()
+					err := d.Upsert(f)
+					if errors.Is(err, dataplane.ErrUnsupported) {
+						refused++
+						continue
+					}
+					must(t, err)
+					held++
+					list, err := d.List()
+					must(t, err)
+					if at := len(list) - 1; !list[0].Same(f) && !list[at].Same(f) {
+						t.Errorf("asked for %s, listed %s", show(f), show(list...))
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d held, %d refused", held, refused)
+	if held == 0 {
+		t.Error("nothing is held")
+	}
+}
+
+func TestRefusalsByName(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.SourceV6 = netip.Addr{}
+	d := n.open(t, c)
+	with := func(method service.Method, change func(*dataplane.Frontend)) dataplane.Frontend {
+		f := frontend(method, vips[false], service.TCP, servers[false])
+		change(&f)
+		return f
+	}
+	for says, f := range map[string]dataplane.Frontend{
+		`encapsulation "vxlan"`: with(service.Tunnel, func(f *dataplane.Frontend) { f.Encapsulation = "vxlan" }),
+		`survival "luck"`:       with(service.Tunnel, func(f *dataplane.Frontend) { f.Survival = "luck" }),
+		"port 0":                with(service.Tunnel, func(f *dataplane.Frontend) { f.Port = 0 }),
+		"any protocol on some ports only": with(service.Tunnel, func(f *dataplane.Frontend) {
+			f.Protocol = service.AnyProtocol
+		}),
+		"ends before it begins": with(service.Tunnel, func(f *dataplane.Frontend) { f.Last = 7 }),
+		"whole seconds":         with(service.Tunnel, func(f *dataplane.Frontend) { f.Affinity = time.Millisecond }),
+		"dr to port 8080":       with(service.DR, func(*dataplane.Frontend) {}),
+		"backends without a port": with(service.Tunnel, func(f *dataplane.Frontend) {
+			f.Backends[0].Addr = netip.MustParseAddrPort("172.16.5.1:0")
+		}),
+		"only some have a port": with(service.Tunnel, func(f *dataplane.Frontend) {
+			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
+		}),
+		"without an own address (SourceV6)": with(service.Tunnel, func(f *dataplane.Frontend) {
+			f.Backends[0].Addr = netip.MustParseAddrPort(servers[true])
+		}),
+	} {
+		if err := d.Upsert(f); !errors.Is(err, dataplane.ErrUnsupported) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: refused with %v", says, err)
+		}
+	}
+	if got := listed(t, d); got != "" {
+		t.Errorf("holds %s", got)
+	}
+}
+
+// The table of steps of a program lives as long as that is attached, and no
+// longer.
+func TestStepsFollowTheProgram(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for range 2 {
+		first := d.steps
+		pins, err := d.pins.Names(stepsPrefix)
+		must(t, err)
+		if len(pins) != 1 || pins[0] != first {
+			t.Errorf("pinned are %q, want %q", pins, first)
+		}
+		var program uint32
+		if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_RARE), &program); err != nil || program == 0 {
+			t.Errorf("no program for what is rare: %v", err)
+		}
+		d = n.reopen(t, d)
+		if d.steps == first {
+			t.Error("the new program has the old table")
+		}
+	}
+}

@@ -1,0 +1,408 @@
+package xdp
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// stateful gives a frontend of TCP by tunnel whose flows are remembered.
+func stateful(scheduler service.Scheduler, backends int) dataplane.Frontend {
+	var servers []string
+	for i := range backends {
+		servers = append(servers, fmt.Sprintf("172.16.5.%d:8080", i+1))
+	}
+	f := frontend(service.Tunnel, vips[false], service.TCP, servers...)
+	f.Scheduler, f.Survival = scheduler, service.FlowTable
+	return f
+}
+
+// clientOf gives one of many clients, each with a port of its own.
+func clientOf(i int) string {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 14), 2}), uint16(1024+i%16384)).String()
+}
+
+// server sends a packet and gives the address that the frame went to; none
+// where it was not sent. It works in the balancer's namespace.
+func (n *testNet) server(d *DataPlane, frame []byte) (netip.Addr, error) {
+	v, out, err := n.runHere(d, frame)
+	if err != nil || v != redirect {
+		return netip.Addr{}, err
+	}
+	a, _ := netip.AddrFromSlice(out[14+16 : 14+20])
+	return a, nil
+}
+
+// opened opens flows and establishes them; it gives their servers.
+func opened(t *testing.T, n *testNet, d *DataPlane, vip string, count int) (all []netip.Addr) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() error {
+		for i := range count {
+			s, err := n.server(d, packet{src: clientOf(i), dst: vip, flags: "S"}.bytes(t))
+			must(t, err)
+			all = append(all, s)
+			if again, err := n.server(d, packet{src: clientOf(i), dst: vip, flags: "A"}.bytes(t)); err != nil || again != s {
+				t.Fatalf("flow %d was opened on %v and goes to %v: %v, %v", i, s, again, err, d.Describe().Drops)
+			}
+		}
+		return nil
+	})
+	return all
+}
+
+// Established flows stay where they are through a flood of ten times as many
+// connections as the table holds.
+func TestFloodLeavesEstablishedFlows(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = 4096
+	d := n.open(t, c)
+	upsert(t, d, stateful(service.RoundRobin, 7))
+	const flows = 1000
+	before := opened(t, n, d, vips[false], flows)
+	flood := packet{src: "10.9.0.1:1024", dst: vips[false], flags: "S"}.bytes(t)
+	testkit.Do(t, n.balancer, func() error {
+		for i := range 10 * c.MaxFlows {
+			flood[14+14], flood[14+15], flood[14+21] = byte(i>>16), byte(i>>8), byte(i)
+			if _, err := n.server(d, flood); err != nil {
+				return err
+			}
+		}
+		for i, want := range before {
+			if got, err := n.server(d, packet{src: clientOf(i), dst: vips[false], flags: "A"}.bytes(t)); err != nil || got != want {
+				t.Fatalf("flow %d was on %v and goes to %v: %v", i, want, got, err)
+			}
+		}
+		return nil
+	})
+}
+
+// What the table lists, and what a sweep makes of it.
+func TestFlowsAreListedAndSwept(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := stateful(service.RoundRobin, 2)
+	upsert(t, d, f)
+	before := opened(t, n, d, vips[false], 4)
+	all, err := d.Flows()
+	must(t, err)
+	if len(all) != 4 {
+		t.Fatalf("%d flows are listed", len(all))
+	}
+	for _, flow := range all {
+		i := int(flow.Client.Port()) - 1024
+		if flow.Client.String() != clientOf(i) || flow.VIP.String() != vips[false] || flow.Protocol != service.TCP ||
+			flow.Server.Addr() != before[i] || flow.State != "established" || flow.Idle > 30*time.Second {
+			t.Errorf("%+v, server %v", flow, before[i])
+		}
+	}
+	conns := func() (sum uint64) {
+		for _, c := range d.flows.connections {
+			sum += c
+		}
+		return sum
+	}
+	if got := conns(); got != 4 {
+		t.Errorf("%d connections are counted, want 4", got)
+	}
+	expire(t, d, clientOf(0), vips[false], service.TCP)
+	d.flows.connections[1] += 1000 // as if counts had been lost
+	d.sweep(flowNow())
+	d.sweep(flowNow())
+	if all, err = d.Flows(); err != nil || len(all) != 3 || conns() != 3 {
+		t.Errorf("after one has expired: %d flows, %d connections, %v", len(all), conns(), err)
+	}
+	// A server that goes takes its flows with it.
+	f.Backends = f.Backends[:1]
+	upsert(t, d, f)
+	all, err = d.Flows()
+	must(t, err)
+	for _, flow := range all {
+		if flow.Server != f.Backends[0].Addr {
+			t.Errorf("%+v is listed, whose server is gone", flow)
+		}
+	}
+}
+
+// Two CPUs that open the same flows at once never give one two servers.
+func TestTwoCPUsOpenOneFlow(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = 1 << 15
+	d := n.open(t, c)
+	upsert(t, d, stateful(service.RoundRobin, 7))
+	const flows = 4000
+	var frames [flows][]byte
+	for i := range frames {
+		frames[i] = packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t)
+	}
+	var went [2][flows]netip.Addr
+	var both sync.WaitGroup
+	for cpu := range went {
+		both.Add(1)
+		go func() {
+			defer both.Done()
+			testkit.Do(t, n.balancer, func() error {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				for i := range flows {
+					s, err := n.server(d, frames[i])
+					if err != nil {
+						t.Error(err)
+						return nil
+					}
+					went[cpu][i] = s
+				}
+				return nil
+			})
+		}()
+	}
+	both.Wait()
+	lost := 0
+	for i := range flows {
+		a, b := went[0][i], went[1][i]
+		if a.IsValid() && b.IsValid() && a != b {
+			t.Errorf("flow %d went to %v and to %v", i, a, b)
+		}
+		if !a.IsValid() || !b.IsValid() {
+			lost++
+		}
+	}
+	if lost > flows/100 {
+		t.Errorf("%d of %d flows lost a packet: %v", lost, flows, d.Describe().Drops)
+	}
+}
+
+func countServers(all []netip.Addr) map[string]int {
+	counts := map[string]int{}
+	for _, a := range all {
+		counts[a.String()]++
+	}
+	return counts
+}
+
+// Every scheduler fills all servers up to what they may have and then has none.
+func TestThresholds(t *testing.T) {
+	for _, scheduler := range service.Schedulers {
+		t.Run(string(scheduler), func(t *testing.T) {
+			n := newNet(t)
+			d := n.open(t, config())
+			f := stateful(scheduler, 3)
+			for i := range f.Backends {
+				f.Backends[i].MaxConns = 10 + 5*uint32(i)
+			}
+			upsert(t, d, f)
+			all := opened(t, n, d, vips[false], 45)
+			counts := countServers(all)
+			if counts["172.16.5.1"] != 10 || counts["172.16.5.2"] != 15 || counts["172.16.5.3"] != 20 {
+				t.Errorf("%v", counts)
+			}
+			row{name: "one more", in: packet{src: clientOf(50), dst: vips[false], flags: "S"}, verdict: drop, drop: "full"}.check(t, n, d)
+			n.run(t, d, packet{src: clientOf(7), dst: vips[false], flags: "R"}.bytes(t))
+			expire(t, d, clientOf(7), vips[false], service.TCP)
+			d.sweep(flowNow())
+			testkit.Do(t, n.balancer, func() error {
+				s, err := n.server(d, packet{src: clientOf(50), dst: vips[false], flags: "S"}.bytes(t))
+				if err != nil || s != all[7] {
+					t.Errorf("a connection of %v has ended, but the next goes to %v: %v", all[7], s, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Flows that stay are spread as each scheduler's name says.
+func TestSchedulersSpread(t *testing.T) {
+	const flows = 1200
+	for scheduler, want := range map[service.Scheduler][3]int{
+		service.Maglev: {200, 400, 600}, service.RoundRobin: {400, 400, 400}, service.WeightedRoundRobin: {200, 400, 600},
+		service.LeastConn: {400, 400, 400}, service.WeightedLeastConn: {200, 400, 600}, service.PowerOfTwo: {200, 400, 600},
+		service.SourceHash: {0, 0, 0}, service.DestinationHash: {0, 0, 0},
+	} {
+		t.Run(string(scheduler), func(t *testing.T) {
+			n := newNet(t)
+			d := n.open(t, config())
+			f := stateful(scheduler, 4)
+			for i := range f.Backends {
+				f.Backends[i].Weight = uint32(i+1) % 4
+			}
+			upsert(t, d, f)
+			counts := countServers(opened(t, n, d, vips[false], flows))
+			if want == [3]int{} { // one client, one VIP: one server
+				if len(counts) != 1 {
+					t.Errorf("%v", counts)
+				}
+				return
+			}
+			for i, w := range want {
+				if got := counts[fmt.Sprintf("172.16.5.%d", i+1)]; got < w*85/100 || got > w*115/100 {
+					t.Errorf("%v, want about %v", counts, want)
+				}
+			}
+		})
+	}
+}
+
+// A client's flows go to one server until its time is over or the server takes
+// no more.
+func TestAffinity(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := stateful(service.RoundRobin, 3)
+	f.Affinity = time.Minute
+	upsert(t, d, f)
+	all := opened(t, n, d, vips[false], 20)
+	if counts := countServers(all); len(counts) != 1 {
+		t.Fatalf("one client went to %v", counts)
+	}
+	open := func(src string) (s netip.Addr) {
+		testkit.Do(t, n.balancer, func() (err error) {
+			s, err = n.server(d, packet{src: src, dst: vips[false], flags: "S"}.bytes(t))
+			return err
+		})
+		return s
+	}
+	seen := map[netip.Addr]bool{}
+	for i := range 6 {
+		seen[open(fmt.Sprintf("192.168.9.%d:1024", i+1))] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("six clients have %d servers", len(seen))
+	}
+	for i, b := range f.Backends {
+		if b.Addr.Addr() == all[0] {
+			f.Backends[i].Weight = 0
+		}
+	}
+	upsert(t, d, f)
+	if s := open("192.168.0.2:9"); s == all[0] || !s.IsValid() {
+		t.Errorf("a new flow goes to %v, which drains", s)
+	}
+	if s := open(clientOf(3)); s != all[0] {
+		t.Errorf("an established flow goes to %v, not to %v, which drains", s, all[0])
+	}
+}
+
+// nat changes the destination, and what its servers answer.
+func TestNAT(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, v6 := range []bool{false, true} {
+		both(t, d, frontend(service.NAT, vips[v6], 0, servers[v6]))
+		for name, in := range inKinds(v6) {
+			name = fmt.Sprintf("%s, v6 %v", name, v6)
+			to := func(p *packet) { p.dst = servers[v6]; sent(p) }
+			row{name: name, in: in, verdict: redirect, out: to}.check(t, n, d)
+			row{name: name + ", again", in: in, verdict: redirect, out: to}.check(t, n, d)
+			answer := in
+			answer.src, answer.dst = servers[v6], in.src
+			row{name: name + ", answer", in: answer, verdict: redirect, out: func(p *packet) { p.src = vips[v6]; sent(p) }}.check(t, n, d)
+			answer.dst = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 9).String()
+			row{name: name + ", no answer", in: answer, verdict: pass}.check(t, n, d)
+		}
+	}
+}
+
+// Two data planes: a flow that the draining one has stays with it, and one that
+// nobody has begins where it came in.
+func TestHandover(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) { handover(t, v6) })
+	}
+}
+
+func handover(t *testing.T, v6 bool) {
+	// Beyond the gateway from both.
+	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
+	var planes [2]*DataPlane
+	var nets [2]*testNet
+	for i := range planes {
+		c := config()
+		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
+		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
+		if v6 {
+			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4
+		}
+		nets[i] = newNet(t)
+		planes[i] = nets[i].open(t, c)
+	}
+	stays, leaves, b, d, c := nets[0], nets[1], planes[0], planes[1], config()
+	for _, each := range []*DataPlane{b, d} {
+		both(t, each, frontend(service.FullNAT, vips[v6], 0, servers[v6]))
+	}
+	in := packet{src: clients[v6], dst: vips[v6], flags: "S"}
+	port := portOf(c, in)
+	row{name: "opens", in: in, verdict: redirect, out: forth(own[1], port, servers[v6])}.check(t, leaves, d)
+	must(t, b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
+
+	in.flags = "A"
+	_, handed := stays.run(t, b, in.bytes(t))
+	v, out := leaves.run(t, d, handed)
+	want := in
+	forth(own[1], port, servers[v6])(&want)
+	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
+		t.Errorf("what the draining one knows: %v\n got %x\nwant %x\nhanded %x, drops %v", v, out, wantBytes, handed, d.Describe().Drops)
+	}
+
+	in.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 999).String()
+	_, handed = stays.run(t, b, in.bytes(t))
+	v, back := leaves.run(t, d, handed)
+	if v != redirect {
+		t.Fatalf("what nobody knows: %v, %v", v, d.Describe().Drops)
+	}
+	v, out = stays.run(t, b, back)
+	want = in
+	forth(own[0], portOf(c, in), servers[v6])(&want)
+	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
+		t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
+	}
+	row{name: "known from then on", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
+	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 998).String(), "S"
+	row{name: "a new one stays", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
+	must(t, b.SetDraining(nil))
+	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 997).String(), "A"
+	row{name: "nobody drains", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
+}
+
+// portsOf reads the ports of a TCP packet.
+func portsOf(t *testing.T, frame []byte) (src, dst uint16) {
+	t.Helper()
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+	tcp, ok := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
+	if !ok {
+		t.Fatalf("no TCP: %v", p)
+	}
+	return uint16(tcp.SrcPort), uint16(tcp.DstPort)
+}
+
+// Ports of their own: no two flows to one server have the same.
+func TestFullNATPortsAreDistinct(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.Ports = PortRange{20000, 20499}
+	d := n.open(t, c)
+	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
+	seen := map[uint16]int{}
+	for i := range 400 {
+		v, out := n.run(t, d, packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t))
+		if v != redirect {
+			t.Fatalf("flow %d: %v, %v", i, v, d.Describe().Drops)
+		}
+		src, _ := portsOf(t, out)
+		if old, taken := seen[src]; taken {
+			t.Fatalf("flows %d and %d have port %d", old, i, src)
+		}
+		seen[src] = i
+	}
+}
