@@ -15,6 +15,7 @@
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
 
+#include "choose.h"
 #include "maps.h"
 #include "parse.h"
 
@@ -400,10 +401,20 @@ static __always_inline void flow_back_free(__u32 index)
 		__sync_val_compare_and_swap(way, was, 0);
 }
 
-/* What was there is no more. */
+/* The server of an entry, unless it is gone or another by now. */
+static __always_inline struct server *flow_server_alive(__u64 word)
+{
+	struct server *s = server_lookup(flow_server(word));
+
+	return s && flow_generation_is(word, s->generation) ? s : NULL;
+}
+
+/* What was there is no more. A server that is gone has left its number, and the
+ * count with it, to another one, which does not lose what it never had.
+ */
 static __always_inline void flow_forget(__u64 word, __u32 index)
 {
-	if (FLOW_COUNTED >> flow_state(word) & 1)
+	if (FLOW_COUNTED >> flow_state(word) & 1 && flow_server_alive(word))
 		connections_add(flow_server(word), -1);
 	if (word & FLOW_NAT)
 		flow_back_free(index);

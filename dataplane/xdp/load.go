@@ -150,9 +150,6 @@ func (d *DataPlane) load() error {
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
-	if err := d.openFlows(spec); err != nil {
-		return err
-	}
 	return d.pinSteps()
 }
 
