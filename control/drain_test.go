@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,6 +124,45 @@ func TestDrainsNoLongerThanAllowed(t *testing.T) {
 				if d := <-took; d < c.want || d > c.want+drainPace {
 					t.Errorf("it ended after %v, want %v", d, c.want)
 				}
+			})
+		})
+	}
+}
+
+// A balancer that goes, and remembers flows, keeps its routes until the source
+// names it among those that drain, and the others have had time to read so.
+func TestGivesNotice(t *testing.T) {
+	own := netip.MustParseAddr("172.16.1.2")
+	for name, c := range map[string]struct {
+		flows int
+		named time.Duration // after the end was asked for; 0: never
+		want  time.Duration // until the routes go
+	}{
+		"named soon":        {flows: 3, named: time.Second, want: time.Second + noticeSpread},
+		"never named":       {flows: 3, want: noticeLimit},
+		"nothing to notice": {want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, plane := newStateful(t, time.Minute)
+				w.loop.Balancers = true
+				services := []*service.Service{web(1, 2)}
+				w.serve(services...)
+				w.took()
+				plane.set(c.flows, false)
+				began := time.Now()
+				took := end(w)
+				if c.named > 0 {
+					time.AfterFunc(c.named, func() { w.publish(source.Snapshot{Services: services, Draining: []netip.Addr{own}}) })
+				}
+				for !slices.Contains(w.took(), "announce 0") {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if d := time.Since(began); d < c.want || d > c.want+100*time.Millisecond {
+					t.Errorf("the routes went after %v, want %v", d, c.want)
+				}
+				plane.set(0, false)
+				<-took
 			})
 		})
 	}

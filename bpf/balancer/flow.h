@@ -316,13 +316,10 @@ static __always_inline bool flow_ref_at(struct flow_ref *r, __u32 index, __u64 w
 #define FLOW_STRONG (1ULL << 32)
 #define FLOW_KEPT (1ULL << 48)
 
-static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
+static __always_inline __u64 flow_rank_of(__u64 word, __u32 now)
 {
-	__u64 word = *(volatile __u64 *)&flow->word;
 	__u32 state = flow_state(word), left = flow_expires(word) - now;
 
-	if (*(volatile __u64 *)&flow->tag & FLOW_PENDING)
-		return FLOW_KEPT;
 	if ((__s32)left <= 0)
 		return 0;
 	if (FLOW_WEAK >> state & 1)
@@ -330,6 +327,15 @@ static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
 	if (state != FLOW_CLIENT && flow_lives[state] - left < FLOW_IDLE)
 		return FLOW_KEPT;
 	return FLOW_STRONG + left;
+}
+
+static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
+{
+	__u64 word = *(volatile __u64 *)&flow->word;
+
+	if (*(volatile __u64 *)&flow->tag & FLOW_PENDING)
+		return FLOW_KEPT;
+	return flow_rank_of(word, now);
 }
 
 /* Where a new flow may go: the rank, and the way in the low bits. */
@@ -429,13 +435,14 @@ enum flow_claimed {
 /* Where r->tag is to go: where it is already, though void by now, or else in
  * place of what may go. FLOW_WAYS: nowhere.
  */
-static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now)
+static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now, __u64 *rank)
 {
 	__u64 best;
 
 	if (r->flow)
 		return r->index % FLOW_WAYS;
 	best = flow_victim(r, now);
+	*rank = best / FLOW_WAYS;
 	return best >= FLOW_KEPT * FLOW_WAYS ? FLOW_WAYS : best % FLOW_WAYS;
 }
 
@@ -456,9 +463,9 @@ static __always_inline __u32 flow_is_other(const struct flow *flow, __u64 tag)
  */
 static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 {
-	__u32 way = flow_place(r, now), others = 0;
+	__u64 was, rank = 0;
+	__u32 way = flow_place(r, now, &rank), others = 0;
 	struct flow *flow;
-	__u64 was;
 
 	if (way >= FLOW_WAYS)
 		return FLOW_FULL;
@@ -469,6 +476,11 @@ static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 		return FLOW_BUSY;
 	if (r->flow && *(volatile __u64 *)&flow->word != r->word) {
 		flow_publish(r); /* another CPU has just made it anew */
+		return FLOW_BUSY;
+	}
+	/* One that has just been opened there, after it was judged, stays. */
+	if (!r->flow && was && flow_rank_of(*(volatile __u64 *)&flow->word, now) > rank) {
+		__sync_lock_test_and_set(&flow->tag, was);
 		return FLOW_BUSY;
 	}
 	r->flow = flow;

@@ -98,6 +98,17 @@ type benchRow struct {
 	Met      *bool    `json:"met,omitempty"`
 }
 
+// newRow has the median of some figures; goal 0: none.
+func newRow(name string, all []float64, goal float64) benchRow {
+	slices.Sort(all)
+	row := benchRow{Case: name, Measured: all[len(all)/2], Unit: "ns/packet", Min: all[0], Max: all[len(all)-1], Runs: len(all)}
+	if goal > 0 {
+		met := row.Measured <= goal
+		row.Goal, row.Met = &goal, &met
+	}
+	return row
+}
+
 const benchPackets, benchRuns = 1 << 17, 7
 
 // costs are what the harness adds to a packet, measured in the same minute.
@@ -142,12 +153,7 @@ func BenchmarkServerHalf(b *testing.B) {
 		for range benchRuns {
 			all = append(all, r.run(b, prog, max(benchPackets, flows), want)-added)
 		}
-		slices.Sort(all)
-		row := benchRow{Case: name, Measured: all[len(all)/2], Unit: "ns/packet", Min: all[0], Max: all[len(all)-1], Runs: len(all)}
-		if goal > 0 {
-			met := row.Measured <= goal
-			row.Goal, row.Met = &goal, &met
-		}
+		row := newRow(name, all, goal)
 		rows = append(rows, row)
 		notes = append(notes, fmt.Sprintf("%s: empty program %.1f, writing the headers %.1f, making room %.1f ns", name, c.empty, c.store, c.grow))
 		b.Logf("%-60s min %.1f median %.1f (empty %.1f, store %.1f, grow %.1f)", name, row.Min, row.Measured, c.empty, c.store, c.grow)

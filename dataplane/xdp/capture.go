@@ -139,11 +139,9 @@ func bootTime() (time.Time, error) {
 // Next implements capture.Source, for one reader.
 func (w *watcher) Next(ctx context.Context) (capture.Frame, error) {
 	for {
-		deadline, _ := ctx.Deadline()
-		w.reader.SetDeadline(deadline)
-		stop := context.AfterFunc(ctx, func() { w.reader.SetDeadline(time.Now()) })
+		// Set while Read waits, it would wait for Read.
+		w.reader.SetDeadline(time.Now().Add(readPause))
 		r, err := w.reader.Read()
-		stop()
 		if ctx.Err() != nil {
 			return capture.Frame{}, ctx.Err()
 		}

@@ -28,6 +28,9 @@ type Event struct {
 // ErrFollowed is what Events answers while somebody else follows drops.
 var ErrFollowed = errors.New("drops are followed already: end that first")
 
+// readPause is how long it takes to notice that nobody reads any more.
+const readPause = 200 * time.Millisecond
+
 // noSample is set.sample where nobody follows.
 const noSample = ^uint32(0)
 
@@ -90,9 +93,9 @@ type follower struct {
 }
 
 func (f *follower) run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { f.reader.SetDeadline(time.Now()) })
-	defer stop()
 	for ctx.Err() == nil {
+		// Set while Read waits, it would wait for Read.
+		f.reader.SetDeadline(time.Now().Add(readPause))
 		r, err := f.reader.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue

@@ -230,16 +230,25 @@ func TestPathMTUDiscovery(t *testing.T) {
 	}
 }
 
-// Datagrams of 8 KB, in fragments both ways.
+// Datagrams of 8 KB, in fragments both ways: past the balancer on the way back,
+// or through it.
 func TestLongDatagrams(t *testing.T) {
-	n := newRoutedNet(t)
-	d := n.serve(t, service.DR)
-	for _, vip := range routedVIPs {
-		echoUDP(t, n.server, vip)
-		exchangeUDP(t, n.client, vip, 8192)
-	}
-	if lost := d.Describe().Drops["fragment-lost"]; lost != 0 {
-		t.Errorf("%d fragments were lost", lost)
+	for _, method := range []service.Method{service.DR, service.FullNAT} {
+		t.Run(string(method), func(t *testing.T) {
+			n := newRoutedNet(t)
+			d := n.serve(t, method)
+			for v6, vip := range routedVIPs {
+				server := vip
+				if method == service.FullNAT {
+					server = map[bool]string{false: "192.168.8.2:80", true: "[fd08::2]:80"}[v6]
+				}
+				echoUDP(t, n.server, server)
+				exchangeUDP(t, n.client, vip, 8192)
+			}
+			if lost := d.Describe().Drops["fragment-lost"]; lost != 0 {
+				t.Errorf("%d fragments were lost", lost)
+			}
+		})
 	}
 }
 

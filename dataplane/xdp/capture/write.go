@@ -69,7 +69,7 @@ type packet struct {
 }
 
 // pause is how long a frame waits for others to be written along with it.
-const pause = 100 * time.Millisecond
+const pause = 200 * time.Millisecond
 
 // next gives the next frame, and writes out what there is before it waits long.
 func next(ctx context.Context, src Source, f *file) (Frame, error) {

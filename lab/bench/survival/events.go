@@ -41,6 +41,10 @@ var (
 // stormLength is how long all rounds of the storm take together.
 const stormLength = 10 * time.Second
 
+// startLimit is how long anything may take to take effect: many start at the
+// same time here, under load.
+const startLimit = 3 * cluster.StartLimit
+
 // removalLimit is how long a balancer may take to go gracefully.
 const removalLimit = 60 * time.Second
 
@@ -117,24 +121,38 @@ func (s *system) addBalancers(ctx context.Context) (string, error) {
 	return "+" + strings.Join(started, " +"), err
 }
 
-// takeBalancer takes the oldest balancer that nobody has taken yet.
-func (s *system) takeBalancer() (paper.Pod, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.balancers {
-		if !b.leaving {
-			b.leaving = true
-			return b.pod, nil
+// takeBalancer takes the oldest balancer that gets packets and nobody has taken
+// yet. It waits until enough others get packets, too: with half of them left the
+// next one goes when another has come.
+func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
+	var taken *balancer
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var there []*balancer
+		for _, b := range s.balancers {
+			if b.routed && !b.leaving {
+				there = append(there, b)
+			}
 		}
+		if len(there) <= s.opts.Balancers/2 {
+			return false
+		}
+		taken = there[0]
+		taken.leaving = true
+		return true
+	})
+	if !ok {
+		return paper.Pod{}, errors.Join(ctx.Err(), errors.New("too few balancers are left for one to go: start with more"))
 	}
-	return paper.Pod{}, errors.New("no balancer is left: start with more")
+	return taken.pod, nil
 }
 
 // removeBalancer ends a balancer as an orchestrator does: it says so in the
 // endpoints, tells the process, and takes the pod away when that has ended.
 // It returns when the router has followed.
 func (s *system) removeBalancer(ctx context.Context) (string, error) {
-	pod, err := s.takeBalancer()
+	pod, err := s.takeBalancer(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +166,7 @@ func (s *system) removeBalancer(ctx context.Context) (string, error) {
 		case <-ctx.Done():
 			return nil
 		case <-process.Done():
-		case <-time.After(removalLimit + cluster.StartLimit):
+		case <-time.After(removalLimit + startLimit):
 			return fmt.Errorf("balancer %s did not end", pod.Name)
 		}
 		return s.removed(pod)
@@ -159,7 +177,7 @@ func (s *system) removeBalancer(ctx context.Context) (string, error) {
 // killBalancer cuts a balancer off and kills it, so that nobody hears from it
 // again.
 func (s *system) killBalancer(ctx context.Context) (string, error) {
-	pod, err := s.takeBalancer()
+	pod, err := s.takeBalancer(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -176,7 +194,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 
 // routed waits until the router sends a balancer that goes no more packets.
 func (s *system) routed(ctx context.Context, pod paper.Pod) error {
-	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
 	if !ok {
 		return errors.Join(ctx.Err(), fmt.Errorf("the router still leads to %s", pod.Name))
 	}

@@ -144,8 +144,8 @@ func (o Options) variants() (all []variant) {
 	return all
 }
 
-// Run runs the experiment. It needs the sandbox. What it could measure is in
-// the results also where it ends with an error.
+// Run runs the experiment. It needs the sandbox. Where it ends with an error,
+// the runs before are in the results.
 func Run(ctx context.Context, o Options) ([]*Result, error) {
 	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
 		return nil, err
@@ -156,12 +156,10 @@ func Run(ctx context.Context, o Options) ([]*Result, error) {
 	var results []*Result
 	for _, v := range o.variants() {
 		r, err := o.runOne(ctx, v)
-		if r != nil {
-			results = append(results, r)
-		}
 		if err != nil {
 			return results, fmt.Errorf("%s: %w", v.name, err)
 		}
+		results = append(results, r)
 	}
 	if left := sandbox.Leftovers(); len(left) > 0 {
 		return results, fmt.Errorf("left behind: %v", left)
