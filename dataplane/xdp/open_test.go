@@ -355,11 +355,11 @@ func TestVerifierStatistics(t *testing.T) {
 		must(t, err)
 		xlated, err := info.Instructions()
 		must(t, err)
-		jited, ok := info.JitedSize()
+		jited, err := info.JitedSize()
 		t.Logf("%s: %s", name, strings.TrimSpace(p.VerifierLog))
-		t.Logf("%s: xlated %d instructions, jited %d bytes (%v)", name, xlated.Size()/asm.InstructionSize, jited, ok)
-		n, ok := info.VerifiedInstructions()
-		if !ok {
+		t.Logf("%s: xlated %d instructions, jited %d bytes (%v)", name, xlated.Size()/asm.InstructionSize, jited, err)
+		n, told := info.VerifiedInstructions()
+		if !told {
 			t.Errorf("%s: the kernel does not say how many instructions its verifier looked at", name)
 		}
 		total += n
