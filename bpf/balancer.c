@@ -127,8 +127,8 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 		return NOT_COMMON;
 	if (unlikely(addr_is_v4_aligned(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
 		return NOT_COMMON;
-	verdict = tunnel_on(ctx, p, &ch, way_kept(ctx, &ch), f->encapsulation == ENCAPSULATION_GUE,
-			    v6, v6);
+	verdict = tunnel_on(ctx, p->len, p->tos, &ch, way_kept(ctx, &ch),
+			    f->encapsulation == ENCAPSULATION_GUE, v6, v6);
 	if (likely(sent(verdict)))
 		count(f->id, ch.cpu, p->len, k.new_flow);
 	return verdict;

@@ -8,6 +8,14 @@
 #include "rewrite.h"
 #include "tell.h"
 
+/* Where the transport header lies behind an option of so many bytes. */
+static __always_inline void *direct_nat_told(struct xdp_md *ctx, __u32 bytes, bool v6)
+{
+	void *l3 = (void *)(long)ctx->data + sizeof(struct ethhdr);
+
+	return l3 + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + (bytes & 0x7c);
+}
+
 /* Writes the server's address into a header that does not grow. Gives the place
  * of the transport header, or NULL.
  */
@@ -37,23 +45,23 @@ static __always_inline void *direct_nat_plain(struct xdp_md *ctx, const struct a
 static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p,
 				      const struct frontend *f, const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = &ch->server->addr};
+	struct telling t = {.dst = ch->server->addr};
 	__u16 bytes = p->len - (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	__be16 port = f->flags & FRONTEND_KEEP_PORT ? p->t.dport : ch->server->port;
 	__u64 diff;
 	int verdict;
-	void *l4;
+	void *l4 = NULL;
 
 	if (tells(p, ch))
 		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;
-	diff = csum_diff_addr(0, &p->t.dst, t.dst, v6);
+	diff = csum_diff_addr(0, &p->t.dst, &t.dst, v6);
 	if (!t.bytes)
-		l4 = direct_nat_plain(ctx, t.dst, diff, v6);
-	else
-		l4 = v6 ? tell_v6(ctx, p, ch, &t) : tell_v4(ctx, p, ch, &t);
+		l4 = direct_nat_plain(ctx, &t.dst, diff, v6);
+	else if (tell(ctx, p, ch, &t, v6))
+		l4 = direct_nat_told(ctx, t.bytes, v6);
 	if (!l4 || !rewrite_dport(l4, (void *)(long)ctx->data_end, &p->t, port, diff, bytes))
 		return drop(ctx, DROP_NO_ROOM);
 	return t.bytes ? go(t.way, ch->cpu->ifindex) : leave_to(ctx, ch, t.way, v6);

@@ -12,7 +12,7 @@
 static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			      const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = &p->t.dst};
+	struct telling t = {.dst = p->t.dst};
 	int verdict;
 
 	if (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch))
@@ -24,7 +24,7 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 		return drop(ctx, DROP_NO_NEIGHBOUR);
 	if (!t.bytes)
 		return leave_to(ctx, ch, t.way, v6);
-	if (!(v6 ? tell_v6(ctx, p, ch, &t) : tell_v4(ctx, p, ch, &t)))
+	if (!tell(ctx, p, ch, &t, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return go(t.way, ch->cpu->ifindex);
 }

@@ -98,19 +98,13 @@ static __always_inline void handover_list(struct handover *h)
 static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool v6)
 {
 	struct choice ch = {.server = &h->to, .cpu = &h->way, .chain = &h->list};
-	enum way way;
 	int verdict;
 
 	h->to.addr = h->next[0];
 	handover_list(h);
-	way = way_ask(ctx, &h->to, &h->way);
-	if (way_leads_nowhere(way))
-		return drop_way(ctx, way);
+	h->way.tick = 0;
 	ch.hash = flow_hash(&h->p.t);
-	if (h->outer6)
-		verdict = tunnel_on(ctx, &h->p, &ch, way, false, v6, true);
-	else
-		verdict = tunnel_on(ctx, &h->p, &ch, way, false, v6, false);
+	verdict = tunnel(ctx, &h->p, false, &ch, v6);
 	return verdict == TO_RARE ? drop(ctx, DROP_TOO_BIG) : verdict;
 }
 

@@ -27,24 +27,29 @@ struct ipv6_extension {
 	__be32 id; /* fragment */
 };
 
-/* Walks the options that lie in r->options. */
+/* Walks the options that lie in r->options. Where it is stands in r, so that the
+ * verifier sees one case in each round and not one for each place.
+ */
 __noinline int options_walk_v4(struct rare *r, __u32 bytes)
 {
 	if (!r)
 		return -1;
-	__u32 at = 0;
 
 	r->own.source_route = false;
-	for (int i = 0; i < OPTIONS4_MAX && at < bytes; i++) {
+	r->walked = 0;
+	for (int i = 0; i < OPTIONS4_MAX; i++) {
+		__u32 at = *(volatile __u32 *)&r->walked;
 		__u8 type, len;
 
+		if (at >= bytes)
+			return 0;
 		if (at >= OPTIONS4_MAX)
 			return -1;
 		type = r->options[at];
 		if (type == OPTION4_END)
 			return 0;
 		if (type == OPTION4_NOP) {
-			at++;
+			r->walked = at + 1;
 			continue;
 		}
 		if (at + 1 >= OPTIONS4_MAX || at + 1 >= bytes)
@@ -54,7 +59,7 @@ __noinline int options_walk_v4(struct rare *r, __u32 bytes)
 			return -1;
 		if (type == OPTION4_LOOSE_ROUTE || type == OPTION4_STRICT_ROUTE)
 			r->own.source_route = true;
-		at += len;
+		r->walked = at + len;
 	}
 	return 0;
 }

@@ -54,6 +54,7 @@ struct rare {
 	__u32 ingress;	/* interface, by its index */
 	__u32 frame;	/* bytes, in all buffers */
 	__u32 mtu;	/* of the way */
+	__u32 walked;	/* bytes of the options */
 	__s32 more;	/* bytes that the method adds to the packet */
 	__u8 v6;	/* the packet's family */
 	__u8 tagged;	/* VLAN */

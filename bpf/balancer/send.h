@@ -90,7 +90,7 @@ static __always_inline int send_by(struct xdp_md *ctx, const struct packet *p,
 	if (!choice_for(&ch, k))
 		return drop(ctx, DROP_NO_BACKEND);
 	if (method == METHOD_TUNNEL)
-		verdict = tunnel(ctx, p, f, &ch, v6);
+		verdict = tunnel(ctx, p, f->encapsulation == ENCAPSULATION_GUE, &ch, v6);
 	else if (method == METHOD_DIRECT_NAT)
 		verdict = direct_nat(ctx, p, f, &ch, v6);
 	else

@@ -14,9 +14,9 @@
 
 /* How a packet leaves. */
 struct telling {
+	struct addr dst __attribute__((aligned(8)));
 	enum way way;
 	__u32 bytes; /* of the option */
-	const struct addr *dst;
 };
 
 static __always_inline bool tells(const struct packet *p, const struct choice *ch)
@@ -26,39 +26,42 @@ static __always_inline bool tells(const struct packet *p, const struct choice *c
 
 /* MAC addresses as they came or to the next hop. */
 static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
-				      const struct choice *ch, enum way way)
+				      const struct server_cpu *cpu, enum way way)
 {
 	if (way == WAY_KERNEL)
 		macs_copy(macs, eth);
 	else
-		macs_copy(macs, ch->cpu->macs);
+		macs_copy(macs, cpu->macs);
 }
 
 /* Grows the packet by t->bytes behind its IP header, with the option in it, to
- * t->dst. Gives the place of the transport header, or NULL. By difference: a
- * header that came broken must not leave mended.
+ * t->dst: 0, or -1 where it cannot. By difference: a header that came broken
+ * must not leave mended. The verifier looks at it once, whatever maps the server
+ * and its chain lie in.
  */
-static __always_inline void *tell_v4(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch, const struct telling *t)
+__noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct telling *t,
+		       const struct server_cpu *cpu, const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__be32 word[5], dst = addr_to_v4(t->dst), *ip = data + sizeof(struct ethhdr);
-	__u32 macs[3], bytes = t->bytes;
+	__be32 word[5], dst, *ip = data + sizeof(struct ethhdr);
+	__u32 macs[3], bytes;
 	__u64 diff = 0;
 
-	if ((void *)(ip + 5) > end)
-		return NULL;
-	tell_macs(macs, data, ch, t->way);
+	if (!p || !t || !cpu || (void *)(ip + 5) > end)
+		return -1;
+	dst = addr_to_v4(&t->dst);
+	bytes = t->bytes;
+	tell_macs(macs, data, cpu, t->way);
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		word[i] = ip[i];
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
-		return NULL;
+		return -1;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);
-	if ((void *)(ip + 5) > end || !option_put_own_v4(ip + 5, end, p, ch->chain, &diff))
-		return NULL;
+	if ((void *)(ip + 5) > end || !option_put_own_v4(ip + 5, end, p, chain, &diff))
+		return -1;
 	macs_copy(data, macs);
 	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IP);
 	diff = csum_diff4(csum_diff4(diff, word[0], 0), word[4], dst);
@@ -74,29 +77,29 @@ static __always_inline void *tell_v4(struct xdp_md *ctx, const struct packet *p,
 		bpf_htonl(bpf_ntohs(csum_apply(bpf_htons(bpf_ntohl(word[2])), diff)));
 	ip[3] = word[3];
 	ip[4] = dst;
-	bytes &= 0x3c;
-	return data + sizeof(struct ethhdr) + sizeof(struct iphdr) + bytes;
+	return 0;
 }
 
-static __always_inline void *tell_v6(struct xdp_md *ctx, const struct packet *p,
-				     const struct choice *ch, const struct telling *t)
+__noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct telling *t,
+		       const struct server_cpu *cpu, const struct chain *chain)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 macs[3], bytes = t->bytes;
 	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+	__u32 macs[3], bytes;
 	__be32 first;
 
-	if ((void *)(ip + 1) > end)
-		return NULL;
-	tell_macs(macs, data, ch, t->way);
+	if (!p || !t || !cpu || (void *)(ip + 1) > end)
+		return -1;
+	bytes = t->bytes;
+	tell_macs(macs, data, cpu, t->way);
 	first = *(__be32 *)ip;
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
-		return NULL;
+		return -1;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);
-	if ((void *)(ip + 1) > end || !option_put_own_v6(ip + 1, end, p, ch->chain))
-		return NULL;
+	if ((void *)(ip + 1) > end || !option_put_own_v6(ip + 1, end, p, chain))
+		return -1;
 	macs_copy(data, macs);
 	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IPV6);
 	*(__be32 *)ip = first;
@@ -104,9 +107,16 @@ static __always_inline void *tell_v6(struct xdp_md *ctx, const struct packet *p,
 	ip->nexthdr = IPPROTO_DSTOPTS;
 	ip->hop_limit = p->ttl - (t->way != WAY_KERNEL);
 	addr_copy(&ip->saddr, &p->t.src);
-	addr_copy(&ip->daddr, t->dst);
-	bytes &= 0x7f;
-	return data + sizeof(struct ethhdr) + sizeof(*ip) + bytes;
+	addr_copy(&ip->daddr, &t->dst);
+	return 0;
+}
+
+/* The same by family. */
+static __always_inline bool tell(struct xdp_md *ctx, const struct packet *p,
+				 const struct choice *ch, const struct telling *t, bool v6)
+{
+	return (v6 ? tell_v6(ctx, p, t, ch->cpu, ch->chain)
+		   : tell_v4(ctx, p, t, ch->cpu, ch->chain)) == 0;
 }
 
 /* Finds the way, and how much there is to tell. Anything but zero is what is to

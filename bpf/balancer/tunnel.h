@@ -135,22 +135,22 @@ static __always_inline bool tunnel_put(struct xdp_md *ctx, struct outer *o, cons
 }
 
 /* Sends the packet on the way that has been found. */
-static __always_inline int tunnel_on(struct xdp_md *ctx, const struct packet *p,
+static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 				     const struct choice *ch, enum way way, bool gue, bool v6,
 				     bool outer6)
 {
 	struct outer o = {
 		.bytes = tunnel_bytes(ch->chain, gue, outer6),
 		.hash = ch->hash,
-		.len = p->len,
-		.tos = p->tos,
+		.len = len,
+		.tos = tos,
 		.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1,
 		.inner6 = v6,
 		.gue = gue,
 	};
 	bool ok;
 
-	if (unlikely(!way_fits(way, ch, p->len + o.bytes)))
+	if (unlikely(!way_fits(way, ch, len + o.bytes)))
 		return TO_RARE_TOO_BIG;
 	if (unlikely(outer6 ? addr_is_zero(&set.own6) : !addr_to_v4(&set.own4)))
 		return drop(ctx, DROP_NO_SOURCE);
@@ -164,18 +164,48 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, const struct packet *p,
 	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_ROOM);
 }
 
-/* Any way, any family. */
-static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p,
-				  const struct frontend *f, const struct choice *ch, bool v6)
-{
-	bool gue = f->encapsulation == ENCAPSULATION_GUE;
-	enum way way = way_to(ctx, ch);
+/* What tunnel_any is to do, but for to whom. */
+struct tunnelling {
+	__u32 hash;
+	enum way way;
+	__u16 len; /* of the packet */
+	__u8 tos;
+	bool gue;
+	bool inner6;
+};
 
-	if (way_leads_nowhere(way))
-		return drop_way(ctx, way);
-	if (addr_is_v4(&ch->server->addr))
-		return tunnel_on(ctx, p, ch, way, gue, v6, false);
-	return tunnel_on(ctx, p, ch, way, gue, v6, true);
+/* Any way, any family. The verifier looks at it once, whatever maps the server
+ * and its chain lie in.
+ */
+__noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
+			  const struct server *server, struct server_cpu *cpu,
+			  const struct chain *chain)
+{
+	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+
+	if (!t || !server || !cpu) /* for the verifier */
+		return XDP_PASS;
+	ch.hash = t->hash;
+	if (addr_is_v4(&server->addr))
+		return tunnel_on(ctx, t->len, t->tos, &ch, t->way, t->gue, t->inner6, false);
+	return tunnel_on(ctx, t->len, t->tos, &ch, t->way, t->gue, t->inner6, true);
+}
+
+static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p, bool gue,
+				  const struct choice *ch, bool v6)
+{
+	struct tunnelling t = {
+		.hash = ch->hash,
+		.way = way_to(ctx, ch),
+		.len = p->len,
+		.tos = p->tos,
+		.gue = gue,
+		.inner6 = v6,
+	};
+
+	if (way_leads_nowhere(t.way))
+		return drop_way(ctx, t.way);
+	return tunnel_any(ctx, &t, ch->server, ch->cpu, ch->chain);
 }
 
 #endif
