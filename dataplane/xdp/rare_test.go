@@ -58,12 +58,6 @@ func returned(frame []byte) []byte {
 	return slices.Concat(frame[6:12], frame[:6], frame[12:])
 }
 
-// outside says that a packet left toward the gateway.
-func outside(p packet) packet {
-	sent(&p)
-	return p
-}
-
 func openBoth(t *testing.T, n *testNet, method service.Method) *DataPlane {
 	t.Helper()
 	d := n.open(t, config())
