@@ -21,9 +21,9 @@ struct bench {
 	__u64 flows;		      /* a mask: one less than how many */
 	__u64 vips;		      /* how many */
 	__u64 verdicts[8];
-	__u32 vip; /* the first, host order */
-	__u32 v6;  /* vip and client are the last words of IPv6 addresses */
-	__u32 back;		   /* IPv4 packets of a server, whose frame is whole but for ... */
+	__u32 vip;  /* the first, host order */
+	__u32 v6;   /* vip and client are the last words of IPv6 addresses */
+	__u32 back; /* IPv4 packets of a server, whose frame is whole but for ... */
 	__u32 zero;
 	__be16 ports[BACK_FLOWS]; /* ... the port that stands for the flow */
 };

@@ -30,8 +30,10 @@ func TestFlowFilter(t *testing.T) {
 		}
 	}
 	f, _ := flowFilterOf(mustQuery(t, "limit=2"))
-	if !f.takes(one) || !f.takes(one) || f.takes(one) {
-		t.Error("limit=2 does not take two")
+	for i, want := range []bool{true, true, false} {
+		if f.takes(one) != want {
+			t.Errorf("limit=2: takes number %d: %v", i+1, !want)
+		}
 	}
 	for _, bad := range []string{"vip=x", "limit=x"} {
 		if _, err := flowFilterOf(mustQuery(t, bad)); err == nil {

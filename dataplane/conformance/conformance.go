@@ -35,11 +35,15 @@ type Fixture interface {
 	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error)
 }
 
-// Run tells every story to fresh fixtures.
+// Run tells every story to one fixture, which holds nothing when a story begins:
+// to open a data plane takes long.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
+	fixture := open(t)
 	for _, story := range stories {
-		t.Run(story.name, func(t *testing.T) {
-			story.tell(&teller{T: t, Fixture: open(t), twin: memory.New(), story: t})
+		t.Run(story.name, func(test *testing.T) {
+			s := &teller{T: test, Fixture: fixture, twin: memory.New(), suite: t}
+			defer s.empty()
+			story.tell(s)
 		})
 	}
 }
@@ -77,16 +81,27 @@ type teller struct {
 	*testing.T
 	Fixture
 	twin  *memory.DataPlane
-	story *testing.T // T of the whole story
+	suite *testing.T // whose end is the fixture's
 }
 
 // part tells a part of a story, which may be skipped by itself.
 func (s *teller) part(name string, tell func(*teller)) {
-	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, story: s.story}) })
+	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, suite: s.suite}) })
 }
 
-// reopen opens the fixture anew for the rest of the story, whose part it is.
-func (s *teller) reopen() { s.Reopen(s.story) }
+// reopen opens the fixture anew, for the stories that follow, too.
+func (s *teller) reopen() { s.Reopen(s.suite) }
+
+// empty deletes every frontend.
+func (s *teller) empty() {
+	held, err := s.DataPlane().List()
+	for _, f := range held {
+		err = errors.Join(err, s.DataPlane().Delete(f.Key))
+	}
+	if err != nil {
+		s.Error(err)
+	}
+}
 
 // upsert makes both hold f; a refusal by name ends the story.
 func (s *teller) upsert(f dataplane.Frontend) {

@@ -25,9 +25,17 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Fixture {
 		n := newNet(t)
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
-		n.open(t, config())
+		n.open(t, spacious())
 		return conformer{n}
 	})
+}
+
+// spacious has room for flows as the twin has, which forgets none: no line of the
+// table gets more than it holds.
+func spacious() Config {
+	c := config()
+	c.MaxFlows = 1 << 16
+	return c
 }
 
 // addServers puts the servers of the suite on eth0's segment, as method dr needs
@@ -56,7 +64,7 @@ func (c conformer) DataPlane() dataplane.DataPlane { return c.current }
 
 func (c conformer) Reopen(t *testing.T) {
 	must(t, c.current.Close())
-	c.open(t, config())
+	c.open(t, spacious())
 }
 
 // Forward sends a real packet and reads from what comes out where it went.

@@ -208,14 +208,14 @@ func (d *DataPlane) sweep(now uint32) {
 			e := &t.sets[i].Way[j]
 			tag := atomic.LoadUint64(&e.Tag)
 			w := flowWord(atomic.LoadUint64(&e.Word))
-			if tag == 0 || tag&flowPending != 0 {
-				continue
-			}
 			id := w.server()
-			if int32(w.expires()-now) <= 0 || int(id) >= len(owners) || owners[id] != w.generation()+1 {
+			gone := int32(w.expires()-now) <= 0 || int(id) >= len(owners) || owners[id] != w.generation()+1
+			switch {
+			case tag == 0:
+			case !gone && w.isFlow():
+				counted[id]++ // as the program does it: by the word, also of one that is in work
+			case gone && tag&flowPending == 0:
 				t.clear(i, j, tag, w)
-			} else if w.isFlow() {
-				counted[id]++
 			}
 		}
 	}
@@ -223,14 +223,16 @@ func (d *DataPlane) sweep(now uint32) {
 }
 
 // correct puts right what was counted amiss, except for a number that got another
-// owner meanwhile.
+// owner meanwhile. What may only have come or gone since before is right.
 func (d *DataPlane) correct(owners []uint32, before, counted []uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.ownersLocked()
 	for id := range counted {
-		if counted[id] != before[id] && owners[id] == now[id] {
-			atomic.AddUint64(&d.flows.connections[id], counted[id]-before[id])
+		after := int64(atomic.LoadUint64(&d.flows.connections[id]))
+		least, most := min(int64(before[id]), after), max(int64(before[id]), after)
+		if is := min(max(int64(counted[id]), least), most); owners[id] == now[id] {
+			atomic.AddUint64(&d.flows.connections[id], counted[id]-uint64(is))
 		}
 	}
 }

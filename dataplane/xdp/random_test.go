@@ -5,9 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -92,6 +96,19 @@ func (a *anatomy) transport(pseudo, body []byte) {
 		offset := int(body[12]>>4) * 4
 		a.whole = offset >= 20 && offset <= len(body)
 		a.l4OK = sum16(pseudo, body) == 0
+	case a.proto == 132 && len(body) >= 12:
+		a.whole = true
+		sum := binary.LittleEndian.Uint32(body[8:])
+		body = bytes.Clone(body)
+		clear(body[8:12])
+		a.l4OK = sum == crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
+	case a.proto == 17 && len(body) >= 12 && (a.src == own4 || a.src == own6) && binary.BigEndian.Uint16(body[2:]) == guePort:
+		header := 12 + 4*int(body[8]&31)
+		if int(binary.BigEndian.Uint16(body[4:])) != len(body) || header > len(body) {
+			return
+		}
+		inner := dissect(body[header:])
+		a.whole, a.l4OK, a.depth = inner.whole && inner.length == len(body)-header, inner.l4OK && inner.headerOK, inner.depth+1
 	case a.proto == 17 && len(body) >= 8:
 		// Summed over the IP packet's payload, as the program keeps it, even
 		// where UDP's own length says less.
@@ -168,10 +185,18 @@ func wrongOut(in, out []byte, v verdict, reachable map[netip.Addr]bool) error {
 		return fmt.Errorf("TTL %d became %d", was.ttl, is.ttl)
 	case !reachable[is.dst]:
 		return fmt.Errorf("sent to %s", is.dst)
-	case v == redirect && (!bytes.Equal(out[:6], macGateway) || !bytes.Equal(out[6:12], macEth0)):
+	case v == redirect && (!bytes.Equal(out[:6], nextMAC(is)) || !bytes.Equal(out[6:12], macEth0)):
 		return fmt.Errorf("sent with MAC addresses %x", out[:12])
 	}
 	return nil
+}
+
+// nextMAC is whom a packet goes to: only dr's are for a VIP.
+func nextMAC(is anatomy) net.HardwareAddr {
+	if isVIP := is.dst == netip.MustParseAddrPort(vips[is.dst.Is6()]).Addr(); isVIP {
+		return neighbourMAC(1)
+	}
+	return macGateway
 }
 
 // mutate damages a frame in a few places, most in its headers.
@@ -199,70 +224,143 @@ func mutate(rng *rand.Rand, frame []byte) []byte {
 	return frame
 }
 
+// randomKinds are the frontends that random packets meet, from port 80 on, each
+// in both families and with every protocol.
+var randomKinds = []struct {
+	method        service.Method
+	encapsulation service.Encapsulation
+	scheduler     service.Scheduler
+	backends      int
+	drained       int  // so many of them
+	aged          bool // each came at another time: chains of several
+	other         bool // the servers are of the other family
+	guarded       bool
+}{
+	{method: service.Tunnel, backends: 2},
+	{method: service.DirectNAT, backends: 2},
+	{method: service.FullNAT, backends: 1},
+	{method: service.Tunnel, backends: 1, other: true},
+	{method: service.DirectNAT, backends: 2, drained: 1},
+	{method: service.Tunnel, backends: 2, drained: 1, scheduler: service.RoundRobin},
+	{method: service.NAT, backends: 1},
+	{method: service.DR, backends: 1},
+	{method: service.Tunnel, encapsulation: service.GUE, backends: 2, guarded: true},
+	{method: service.Tunnel, encapsulation: service.GUE, backends: 5, drained: 2, aged: true},
+	{method: service.Tunnel, backends: 5, drained: 2, aged: true, guarded: true},
+	{method: service.DirectNAT, backends: 5, drained: 2, aged: true},
+	{method: service.Tunnel, backends: 5, aged: true, other: true, scheduler: service.PowerOfTwo},
+}
+
+// randomServer is the i-th server of all these.
+func randomServer(i int, v6 bool) netip.Addr {
+	host := netip.MustParseAddr(addrOf(servers[v6]))
+	for range i {
+		host = host.Next()
+	}
+	return host
+}
+
+// holdRandomKinds upserts them, and gives where packets may go.
+func holdRandomKinds(t *testing.T, d *DataPlane) map[netip.Addr]bool {
+	reachable := map[netip.Addr]bool{}
+	for _, v6 := range []bool{false, true} {
+		vip := netip.MustParseAddrPort(vips[v6]).Addr()
+		reachable[vip], reachable[netip.MustParseAddr(addrOf(clients[v6]))] = true, true
+		for i := range 5 {
+			reachable[randomServer(i, v6)] = true
+		}
+		for i, k := range randomKinds {
+			port := uint16(80 + i)
+			f := frontend(k.method, netip.AddrPortFrom(vip, port).String(), 0)
+			f.Encapsulation = k.encapsulation
+			if k.scheduler != "" {
+				f.Scheduler = k.scheduler
+			}
+			for j := range k.backends {
+				b := service.Backend{Addr: netip.AddrPortFrom(randomServer(j, v6 != k.other), 8000+port), Weight: 1}
+				if k.method == service.DR {
+					b.Addr = netip.AddrPortFrom(neighbourAddr(1, v6), port)
+				}
+				if j >= k.backends-k.drained {
+					b.Weight = 0
+				}
+				if k.aged {
+					b.Since = time.Unix(int64(1e9+3600*j), 0).UTC()
+				}
+				f.Backends = append(f.Backends, b)
+			}
+			if k.guarded {
+				f.Deny = prefixes("192.168.0.128/25", "2001:db8::8000/113")
+				f.Limits = service.Limits{ClientPackets: 1 << 20, Opens: 1 << 10}
+			}
+			for _, f.Protocol = range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+				upsert(t, d, f)
+			}
+		}
+	}
+	return reachable
+}
+
 // randomFrames are whole packets to the frontends, answers among them.
 func randomFrames(t *testing.T, rng *rand.Rand, n *testNet, d *DataPlane) (frames [][]byte) {
-	for i := range 400 {
+	for i := range 1000 {
 		v6 := i%2 == 0
-		vip := netip.MustParseAddrPort(vips[v6])
+		vip, client := netip.MustParseAddrPort(vips[v6]).Addr(), netip.MustParseAddr(addrOf(clients[v6]))
+		kind, transport := rng.IntN(len(randomKinds)), rng.IntN(3)
 		p := packet{
-			src:   netip.AddrPortFrom(netip.MustParseAddr(addrOf(clients[v6])), uint16(1024+rng.IntN(9))).String(),
-			dst:   netip.AddrPortFrom(vip.Addr(), uint16(80+rng.IntN(6))).String(),
-			udp:   rng.IntN(2) == 0,
+			src: netip.AddrPortFrom(client, uint16(1024+rng.IntN(9))).String(),
+			dst: netip.AddrPortFrom(vip, uint16(80+kind)).String(),
+			udp: transport == 0, sctp: transport == 1,
 			flags: []string{"S", "A", "FA", "R", "SA", "PA"}[rng.IntN(6)], ttl: uint8(1 + rng.IntN(255)), tos: uint8(rng.Uint32()),
-			payload: []int{0, 1, rng.IntN(100), rng.IntN(1460)}[rng.IntN(4)], noCheck: !v6 && rng.IntN(4) == 0,
+			payload: []int{0, 1, rng.IntN(100), rng.IntN(1430)}[rng.IntN(4)], noCheck: !v6 && rng.IntN(4) == 0,
 		}
 		frame := p.bytes(t)
 		frames = append(frames, frame)
 		_, out := n.run(t, d, frame)
-		if p.dst == netip.AddrPortFrom(vip.Addr(), 82).String() && len(out) == len(frame) { // fullnat: its answer
-			answer := p
-			sport := 14 + 20
-			if v6 {
-				sport += 20
-			}
-			answer.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(servers[v6])), 8082).String()
-			answer.dst = netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), binary.BigEndian.Uint16(out[sport:])).String()
-			frames = append(frames, answer.bytes(t))
+		method := randomKinds[kind].method
+		if len(out) != len(frame) || method != service.FullNAT && method != service.NAT {
+			continue
 		}
+		answer := p
+		answer.src = netip.AddrPortFrom(randomServer(0, v6), uint16(8080+kind)).String()
+		answer.dst = p.src
+		if method == service.FullNAT {
+			ports := out[map[bool]int{false: 14 + 20, true: 14 + 40}[v6]:]
+			answer.dst = netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), binary.BigEndian.Uint16(ports)).String()
+		}
+		frames = append(frames, answer.bytes(t))
 	}
 	return frames
+}
+
+// fuzzPackets is how many random packets there are, and how long they may take:
+// FAIRLEAD_FUZZ_PACKETS, without an end, or as many as a plain test has time for.
+func fuzzPackets(t *testing.T) (int, time.Duration) {
+	asked := os.Getenv("FAIRLEAD_FUZZ_PACKETS")
+	if asked == "" {
+		return 300_000, 20 * time.Second
+	}
+	n, err := strconv.Atoi(asked)
+	if err != nil || n <= 0 {
+		t.Fatalf("FAIRLEAD_FUZZ_PACKETS=%s: not a number of packets", asked)
+	}
+	return n, 24 * time.Hour
 }
 
 // Whatever comes in, the program makes no malformed packet, breaks no checksum
 // and sends nothing where nothing belongs.
 func TestRandomPackets(t *testing.T) {
 	n := newNet(t)
-	d := n.open(t, config())
+	n.neighbours(t)
+	c := config()
+	c.MaxFrontends = 128
+	d := n.open(t, c)
 	rng := rand.New(rand.NewPCG(11, 12))
-	reachable := map[netip.Addr]bool{}
-	for _, v6 := range []bool{false, true} {
-		host := netip.MustParseAddr(addrOf(servers[v6]))
-		other := netip.MustParseAddr(addrOf(servers[!v6]))
-		reachable[host], reachable[host.Next()], reachable[netip.MustParseAddr(addrOf(clients[v6]))] = true, true, true
-		vip := netip.MustParseAddrPort(vips[v6]).Addr()
-		for i, method := range []service.Method{service.Tunnel, service.DirectNAT, service.FullNAT, service.Tunnel, service.DirectNAT, service.Tunnel} {
-			port := uint16(80 + i)
-			backends := []string{netip.AddrPortFrom(host, 8000+port).String(), netip.AddrPortFrom(host.Next(), 8000+port).String()}
-			if i == 2 {
-				backends = backends[:1]
-			}
-			if i == 3 {
-				backends = []string{netip.AddrPortFrom(other, 8083).String()}
-			}
-			f := frontend(method, netip.AddrPortFrom(vip, port).String(), 0, backends...)
-			if i > 3 {
-				f.Backends[1].Weight = 0 // second chances
-			}
-			if i == 5 {
-				f.Scheduler = service.RoundRobin
-			}
-			both(t, d, f)
-		}
-	}
+	reachable := holdRandomKinds(t, d)
 	base := randomFrames(t, rng, n, d)
 	verdicts := map[verdict]int{}
-	const packets = 300_000
-	deadline := time.Now().Add(20 * time.Second)
+	packets, limit := fuzzPackets(t)
+	deadline := time.Now().Add(limit)
 	done := 0
 	opts := ebpf.RunOptions{}
 	out := make([]byte, 4096)
@@ -291,8 +389,8 @@ func TestRandomPackets(t *testing.T) {
 		return nil
 	})
 	t.Logf("%d packets: %v; %v", done, verdicts, d.Describe().Drops)
-	if done < packets/20 {
-		t.Errorf("only %d packets in 20 s", done)
+	if done < min(packets, 300_000)/20 {
+		t.Errorf("only %d packets in %v", done, limit)
 	}
 	for _, v := range []verdict{drop, pass, redirect} {
 		if verdicts[v] < done/100 {

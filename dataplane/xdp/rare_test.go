@@ -53,11 +53,6 @@ func (r rawRow) check(t *testing.T, n *testNet, d *DataPlane) {
 	}
 }
 
-// returned gives a frame's Ethernet addresses the other way round.
-func returned(frame []byte) []byte {
-	return slices.Concat(frame[6:12], frame[:6], frame[12:])
-}
-
 // outside says that a packet left toward the gateway.
 func outside(p packet) packet {
 	sent(&p)

@@ -33,7 +33,9 @@ func Lines(frame []byte) []string {
 
 type words struct{ lines []string }
 
-func (w *words) say(format string, args ...any) { w.lines = append(w.lines, fmt.Sprintf(format, args...)) }
+func (w *words) say(format string, args ...any) {
+	w.lines = append(w.lines, fmt.Sprintf(format, args...))
+}
 
 // layers reads on from a layer of a type.
 func (w *words) layers(b []byte, first gopacket.Decoder) {
