@@ -171,7 +171,7 @@ func (l *looking) trace(t *testing.T) {
 		{"to nobody", "XDP_DROP", "not-served", []string{"--to", nobody, "--flags", "SYN"},
 			[]string{"to a VIP, but to no frontend of it\n", "dropped: not-served\n"}, []string{"leaves by"}, false},
 		{"too big", "XDP_REDIRECT", "too-big", []string{"--to", vip.String(), "--payload", "1600"}, []string{
-			frontend, belongs, "the kernel's routes: too big", "goes on in the program \"rare\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
+			frontend, belongs, "goes on in the program \"rare\"\n", "dropped: too-big\n", "answered here: too big, ", "ICMP DestinationUnreachable(FragmentationNeeded)",
 			fmt.Sprintf("IPv4 %s > %s, ", vip.Addr(), l.held.Addr()), "about IPv4 " + l.held.Addr().String(),
 		}, nil, true},
 	} {
