@@ -58,6 +58,12 @@ type Agent struct {
 	// flows that it remembers.
 	DrainTimeout time.Duration
 	Resync       time.Duration
+	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
+	// for; 0 for its own defaults.
+	MaxFrontends, MaxBackends, MaxFlows int
+	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
+	// balancers and servers; 0 for 6080.
+	GUEPort uint16
 }
 
 // DefaultAgent gives the defaults.
@@ -142,6 +148,11 @@ func (a Agent) Resolve() (*Resolved, error) {
 	}
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)
+	}
+	for flag, n := range map[string]int{"max-frontends": a.MaxFrontends, "max-backends": a.MaxBackends, "max-flows": a.MaxFlows} {
+		if n < 0 {
+			p.refuse(flag, "%d is negative: leave it out for the default", n)
+		}
 	}
 	if r.Balancer {
 		r.resolveAddresses(p)

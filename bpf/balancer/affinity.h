@@ -25,14 +25,6 @@ static __always_inline bool affinity_ref(struct flow_ref *r, const struct addr *
 	return flow_ref_init(r, flow_finish(h));
 }
 
-/* The server of an entry, unless it is gone or another by now. */
-static __always_inline struct server *flow_server_alive(__u64 word)
-{
-	struct server *s = server_lookup(flow_server(word));
-
-	return s && flow_generation_is(word, s->generation) ? s : NULL;
-}
-
 /* The server's id that a client's next flow is to go to, 0 for any. A server
  * that drains, or has as many connections as it may, takes no new ones.
  */

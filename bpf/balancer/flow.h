@@ -15,6 +15,7 @@
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
 
+#include "choose.h"
 #include "maps.h"
 #include "parse.h"
 
@@ -400,10 +401,20 @@ static __always_inline void flow_back_free(__u32 index)
 		__sync_val_compare_and_swap(way, was, 0);
 }
 
-/* What was there is no more. */
+/* The server of an entry, unless it is gone or another by now. */
+static __always_inline struct server *flow_server_alive(__u64 word)
+{
+	struct server *s = server_lookup(flow_server(word));
+
+	return s && flow_generation_is(word, s->generation) ? s : NULL;
+}
+
+/* What was there is no more. A server that is gone has left its number, and the
+ * count with it, to another one, which does not lose what it never had.
+ */
 static __always_inline void flow_forget(__u64 word, __u32 index)
 {
-	if (FLOW_COUNTED >> flow_state(word) & 1)
+	if (FLOW_COUNTED >> flow_state(word) & 1 && flow_server_alive(word))
 		connections_add(flow_server(word), -1);
 	if (word & FLOW_NAT)
 		flow_back_free(index);
@@ -446,13 +457,25 @@ static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now, __u
 	return best >= FLOW_KEPT * FLOW_WAYS ? FLOW_WAYS : best % FLOW_WAYS;
 }
 
+/* One for an entry that is not this tag's, claimed or not, else zero. Without a
+ * branch: eight of them in a row are 256 ways for the verifier.
+ */
+static __always_inline __u32 flow_is_other(const struct flow *flow, __u64 tag)
+{
+	__u64 differ = (*(volatile __u64 *)&flow->tag & ~FLOW_PENDING) ^ tag;
+	__u64 less = -differ;
+
+	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
+	return (differ | less) >> 63;
+}
+
 /* Takes an entry for r->tag. Of several CPUs that do so for one tag at most one
  * succeeds: each has made its own claim visible before it looks for others'.
  */
 static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 {
 	__u64 was, rank = 0;
-	__u32 way = flow_place(r, now, &rank), seen = 0;
+	__u32 way = flow_place(r, now, &rank), others = 0;
 	struct flow *flow;
 
 	if (way >= FLOW_WAYS)
@@ -475,8 +498,8 @@ static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 	r->index = r->first + way;
 #pragma unroll
 	for (__u32 i = 0; i < FLOW_WAYS; i++)
-		seen += (*(volatile __u64 *)&r->set->way[i].tag & ~FLOW_PENDING) == r->tag;
-	if (seen == 1)
+		others += flow_is_other(&r->set->way[i], r->tag);
+	if (others == FLOW_WAYS - 1)
 		return FLOW_CLAIMED;
 	flow_drop(r);
 	return FLOW_BUSY;

@@ -88,17 +88,18 @@ static __always_inline enum way find_way(struct xdp_md *ctx, struct departure *d
 }
 
 /* Asks the kernel for the way to a server and keeps the answer, but for one
- * that may be better at once. Any length will do: the MTU is kept, too.
+ * that may be better at once. Any length will do: the MTU is kept, too. Gives
+ * enum way. Global, so that the verifier looks at it once and not at each call.
  */
-static __noinline enum way way_ask(struct xdp_md *ctx, const struct server *server,
-				   struct server_cpu *c)
+__noinline int way_ask(struct xdp_md *ctx, const struct server *server, struct server_cpu *c)
 {
-	bool v6 = !addr_is_v4(&server->addr);
 	struct bpf_fib_lookup fib = {};
 	enum way way;
+	bool v6;
 
-	if (!c)
+	if (!server || !c)
 		return WAY_NO_ROUTE;
+	v6 = !addr_is_v4(&server->addr);
 	c->tick = 0;
 	if (v6)
 		fib_set_addrs(&fib, &set.own6, &server->addr, true);

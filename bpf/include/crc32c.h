@@ -37,9 +37,9 @@ __noinline __u32 crc32c_multiply(__u32 a, __u32 b)
 }
 
 /* What the checksum of so many bytes changes by when its first four do, by
- * these bits, in the order of the packet.
+ * these bits, in the order of the packet. Global likewise.
  */
-static __always_inline __u32 crc32c_change(__u32 first, __u16 bytes)
+__noinline __u32 crc32c_change(__u32 first, __u16 bytes)
 {
 	for (int i = 0; i < 16; i++)
 		if (bytes >> i & 1)

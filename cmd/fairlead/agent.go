@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -77,6 +78,11 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered")
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
+	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
+	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
+	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
+		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
+	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", xdp.DefaultGUEPort))
 	for flag, values := range map[string][]string{"xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -146,6 +152,7 @@ func (a *agent) open() (err error) {
 		a.plane, err = xdp.Open(xdp.Config{
 			Interfaces: r.Interfaces, Mode: xdp.Mode(r.Mode), PinDir: filepath.Join(r.BPFFS, "fairlead", "balancer"),
 			SourceV4: r.Source4, SourceV6: r.Source6,
+			MaxFrontends: r.MaxFrontends, MaxBackends: r.MaxBackends, MaxFlows: r.MaxFlows, GUEPort: r.GUEPort,
 		})
 		if err != nil {
 			return err
@@ -154,7 +161,9 @@ func (a *agent) open() (err error) {
 		loop.DataPlane = a.plane
 	}
 	if r.Server {
-		a.half, err = serverhalf.Open(serverhalf.Config{PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), Log: log})
+		a.half, err = serverhalf.Open(serverhalf.Config{
+			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Log: log,
+		})
 		if err != nil {
 			return err
 		}

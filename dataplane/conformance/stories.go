@@ -293,14 +293,11 @@ func counters(s *teller) {
 	}
 }
 
-// randomWalk leaves out the schedulers that go by load: a data plane may find
-// out a moment later that connections ended because their server went.
 func randomWalk(s *teller) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	byLoad := []service.Scheduler{service.LeastConn, service.WeightedLeastConn, service.PowerOfTwo}
 	var all []kind
 	for _, k := range kinds() {
-		if k.protocol == service.TCP && !k.vip6 && !k.server6 && k.method != service.DR && !slices.Contains(byLoad, k.scheduler) {
+		if k.protocol == service.TCP && !k.vip6 && !k.server6 && k.method != service.DR {
 			all = append(all, k)
 		}
 	}

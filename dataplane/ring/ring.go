@@ -111,8 +111,18 @@ func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error
 		for _, past := range rings[1:] {
 			n = s.add(n, past.owner(i))
 		}
+		s.keepFirst(rings[len(rings)-1].owner(i))
 	}
 	return slots, nil
+}
+
+// keepFirst sees to it that a slot with more owners than it remembers forgets one
+// between rather than the first of all, who had all the flows that there were when
+// the changes began.
+func (s *Slot) keepFirst(id ID) {
+	if id != 0 && id != s.First && s.Older[Depth-1] != 0 && !slices.Contains(s.Older[:], id) {
+		s.Older[Depth-1] = id
+	}
 }
 
 // follow remembers what is present of the slot before, and gives how many that

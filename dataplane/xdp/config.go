@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -33,7 +34,11 @@ const (
 	DefaultMaxMembers   = 262144
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
+	DefaultGUEPort      = 6080 // IANA's
 )
+
+// maxBackends is what a flow's entry has room for (FLOW_SERVER_BITS).
+const maxBackends = 1<<20 - 1
 
 // DefaultPorts lies below Linux's own ephemeral ports, which begin at 32768.
 var DefaultPorts = PortRange{1024, 32767}
@@ -70,7 +75,9 @@ type Config struct {
 	MaxChains int
 	// MaxFlows is of what the balancer itself remembers.
 	MaxFlows int
-	Mode     Mode
+	// GUEPort is the UDP port to which tunnels of the encapsulation gue lead.
+	GUEPort uint16
+	Mode    Mode
 }
 
 func (c Config) withDefaults() Config {
@@ -91,9 +98,8 @@ func (c Config) withDefaults() Config {
 			*d.have = d.want
 		}
 	}
-	if c.Mode == "" {
-		c.Mode = Auto
-	}
+	c.GUEPort = cmp.Or(c.GUEPort, DefaultGUEPort)
+	c.Mode = cmp.Or(c.Mode, Auto)
 	return c
 }
 
@@ -108,6 +114,9 @@ func (c Config) validate() error {
 		if n < 1 || n > math.MaxInt32 {
 			return fmt.Errorf("xdp: %s: %d is not between 1 and %d", field, n, math.MaxInt32)
 		}
+	}
+	if c.MaxBackends > maxBackends {
+		return fmt.Errorf("xdp: MaxBackends: %d is more than %d, all that a flow can name", c.MaxBackends, maxBackends)
 	}
 	switch c.Mode {
 	case Auto, Native, Generic:

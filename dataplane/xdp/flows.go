@@ -182,6 +182,10 @@ func (d *DataPlane) startSweeping() {
 func (d *DataPlane) owners() []uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.ownersLocked()
+}
+
+func (d *DataPlane) ownersLocked() []uint32 {
 	owners := make([]uint32, len(d.servers.generations))
 	for id := range d.servers.byID {
 		owners[id] = d.servers.generations[id]&0x7f + 1
@@ -215,9 +219,18 @@ func (d *DataPlane) sweep(now uint32) {
 			}
 		}
 	}
+	d.correct(owners, before, counted)
+}
+
+// correct puts right what was counted amiss, except for a number that got another
+// owner meanwhile.
+func (d *DataPlane) correct(owners []uint32, before, counted []uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.ownersLocked()
 	for id := range counted {
-		if counted[id] != before[id] {
-			atomic.AddUint64(&t.connections[id], counted[id]-before[id])
+		if counted[id] != before[id] && owners[id] == now[id] {
+			atomic.AddUint64(&d.flows.connections[id], counted[id]-before[id])
 		}
 	}
 }

@@ -100,6 +100,7 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 		return fmt.Errorf("xdp: settings: %w", err)
 	}
 	set.Own4.Word, set.Own6.Word = toAddr(c.SourceV4).Word, toAddr(c.SourceV6).Word
+	set.GuePort = c.GUEPort
 	set.PortFirst, set.PortCount = c.Ports.First, c.Ports.Last-c.Ports.First+1
 	if err := variable.Set(set); err != nil {
 		return fmt.Errorf("xdp: settings: %w", err)
@@ -147,9 +148,6 @@ func (d *DataPlane) load() error {
 		return err
 	}
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
-		return err
-	}
-	if err := d.openFlows(spec); err != nil {
 		return err
 	}
 	return d.pinSteps()

@@ -68,12 +68,13 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	return true, nil
 }
 
-// pinnedSizes gives the sizes of those maps that are pinned.
+// pinnedSizes gives the sizes, where they are ours to choose, of those maps that
+// are pinned.
 func pinnedSizes(pins *bpffs.Dir, spec *ebpf.CollectionSpec) (map[string]uint32, error) {
 	sizes := map[string]uint32{}
 	for name, m := range spec.Maps {
-		if m.Pinning != ebpf.PinByName {
-			continue
+		if m.Pinning != ebpf.PinByName || m.MaxEntries == 0 {
+			continue // the latter has one for each CPU
 		}
 		pinned, err := ebpf.LoadPinnedMap(pins.Path(name), nil)
 		if errors.Is(err, os.ErrNotExist) {

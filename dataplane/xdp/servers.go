@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -97,6 +98,7 @@ func (d *DataPlane) writeFresh() error {
 			return err
 		}
 		t.generations[s.id]++
+		atomic.StoreUint64(&d.flows.connections[s.id], 0)
 		if err := d.writeServer(s); err != nil {
 			return err
 		}

@@ -166,8 +166,9 @@ func (s shot) told(d memory.Decision) []netip.AddrPort {
 	return append([]netip.AddrPort{s.vip()}, d.Older...)
 }
 
-// out is the IP packet that must leave. got is what did leave, of which only
-// fullnat's source port is believed.
+// out is the IP packet that must leave. got is what did leave, of which only what
+// a secret decides is believed: fullnat's source port, and by what routers are to
+// spread the tunnels of remembered flows.
 func (s shot) out(f dataplane.Frontend, d memory.Decision, got []byte) []byte {
 	own := own4
 	if d.Server.Addr().Is6() {
@@ -190,17 +191,35 @@ func (s shot) out(f dataplane.Frontend, d memory.Decision, got []byte) []byte {
 		}
 		return s.ip(s.Client, s.vip(), s.ttl-1, s.told(d))
 	}
-	return s.tunnelled(f, d, own)
+	return s.tunnelled(f, d, own, got)
 }
 
-func (s shot) tunnelled(f dataplane.Frontend, d memory.Decision, own netip.Addr) []byte {
+// spread is the number that a flow's tunnel is spread by: in IPv6 the flow label,
+// with GUE also the source port.
+func (s shot) spread(f dataplane.Frontend, own netip.Addr, got []byte) (label uint32, port uint16) {
+	hash := schedule.Hash(s.Flow)
+	label, port = hash&0xfffff, uint16(49152+hash&0x3fff)
+	if f.Survival != service.FlowTable {
+		return label, port
+	}
+	at := 14 + 20
+	if own.Is6() {
+		label, at = binary.BigEndian.Uint32(got[14:])&0xfffff, 14+40
+	}
+	if got := binary.BigEndian.Uint16(got[at:]); got >= 49152 {
+		port = got
+	}
+	return label, port
+}
+
+func (s shot) tunnelled(f dataplane.Frontend, d memory.Decision, own netip.Addr, got []byte) []byte {
 	inner := s.ip(s.Client, s.vip(), s.ttl, nil)
 	proto := byte(4)
 	if s.VIP.Is6() {
 		proto = 41
 	}
-	hash := schedule.Hash(s.Flow)
-	h := header{src: own, dst: d.Server.Addr(), proto: proto, ttl: 63, tos: s.tos, label: hash & 0xfffff}
+	label, port := s.spread(f, own, got)
+	h := header{src: own, dst: d.Server.Addr(), proto: proto, ttl: 63, tos: s.tos, label: label}
 	if f.Encapsulation == service.IPIP {
 		h.option = d.Older
 		return h.put(inner)
@@ -213,7 +232,7 @@ func (s shot) tunnelled(f dataplane.Frontend, d memory.Decision, own netip.Addr)
 		}
 	}
 	gue := append([]byte{byte(len(list) / 4), proto, 0, 0}, list...)
-	udp := binary.BigEndian.AppendUint16(nil, uint16(49152+hash&0x3fff))
+	udp := binary.BigEndian.AppendUint16(nil, port)
 	udp = binary.BigEndian.AppendUint16(udp, 6080)
 	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(gue)+len(inner)))
 	h.proto = 17

@@ -282,9 +282,16 @@ func (d *folder) snapshot() source.Snapshot {
 			Where: d.dir, Message: "the folder " + d.gone + "; its last state is served on",
 		})
 	}
+	here := d.present()
 	for _, name := range sortedKeys(d.files) {
 		f := d.files[name]
-		objects = append(objects, f.objects...)
+		for _, o := range f.objects {
+			// A file that got another name is missing by the old one: what it
+			// says by the new one counts.
+			if f.missing.IsZero() || !here[o.key] {
+				objects = append(objects, o)
+			}
+		}
 		if f.unread != "" {
 			problems = append(problems, source.Problem{Where: name, Message: "cannot be read: " + f.unread})
 		}
@@ -293,6 +300,17 @@ func (d *folder) snapshot() source.Snapshot {
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	return source.Snapshot{Services: services, Draining: terminating(objects, d.balancers), Problems: append(problems, more...)}
+}
+
+// present gives the objects of files that are not missing.
+func (d *folder) present() map[key]bool {
+	here := map[key]bool{}
+	for _, f := range d.files {
+		for _, o := range f.objects {
+			here[o.key] = here[o.key] || f.missing.IsZero()
+		}
+	}
+	return here
 }
 
 // terminating gives the endpoints of a Service that are on their way out,

@@ -348,3 +348,25 @@ func TestDrainedSince(t *testing.T) {
 		}
 	}
 }
+
+// What a file says counts by its new name as soon as it has that, whichever name
+// comes first; nothing is told of doubles, and nothing is missing meanwhile.
+func TestRenamedFileCountsAtOnce(t *testing.T) {
+	for _, names := range [][2]string{{"a.yaml", "z.yaml"}, {"z.yaml", "a.yaml"}} {
+		dir := t.TempDir()
+		before, after := filepath.Join(dir, names[0]), filepath.Join(dir, names[1])
+		must(t, os.WriteFile(before, []byte(svc("web", "10.1.1.1")+svc("shop", "10.1.1.2")), 0o644))
+		d := newFolder(dir)
+		now := time.Now()
+		d.look(now)
+		must(t, os.Rename(before, after))
+		next := filepath.Join(dir, ".next")
+		must(t, os.WriteFile(next, []byte(svc("web", "10.1.1.9")), 0o644))
+		must(t, os.Rename(next, after))
+		d.look(now.Add(50 * time.Millisecond))
+		s := d.snapshot()
+		if got, want := vips(s), "shop=10.1.1.2 web=10.1.1.9"; got != want || len(s.Problems) > 0 {
+			t.Errorf("%v: %s, want %s; %v", names, got, want, s.Problems)
+		}
+	}
+}

@@ -41,6 +41,10 @@ var (
 // stormLength is how long all rounds of the storm take together.
 const stormLength = 10 * time.Second
 
+// startLimit is how long anything may take to take effect: many start at the
+// same time here, under load.
+const startLimit = 3 * cluster.StartLimit
+
 // removalLimit is how long a balancer may take to go gracefully.
 const removalLimit = 60 * time.Second
 
@@ -122,7 +126,7 @@ func (s *system) addBalancers(ctx context.Context) (string, error) {
 // next one goes when another has come.
 func (s *system) takeBalancer(ctx context.Context) (paper.Pod, error) {
 	var taken *balancer
-	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool {
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var there []*balancer
@@ -162,7 +166,7 @@ func (s *system) removeBalancer(ctx context.Context) (string, error) {
 		case <-ctx.Done():
 			return nil
 		case <-process.Done():
-		case <-time.After(removalLimit + cluster.StartLimit):
+		case <-time.After(removalLimit + startLimit):
 			return fmt.Errorf("balancer %s did not end", pod.Name)
 		}
 		return s.removed(pod)
@@ -190,7 +194,7 @@ func (s *system) killBalancer(ctx context.Context) (string, error) {
 
 // routed waits until the router sends a balancer that goes no more packets.
 func (s *system) routed(ctx context.Context, pod paper.Pod) error {
-	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return !s.RouterLeadsTo(0, pod) })
 	if !ok {
 		return errors.Join(ctx.Err(), fmt.Errorf("the router still leads to %s", pod.Name))
 	}

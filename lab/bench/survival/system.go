@@ -98,7 +98,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 // answers waits until a server listens.
 func (s *system) answers(ctx context.Context, pod paper.Pod) error {
 	host := s.Lab.Host(pod.Name)
-	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool {
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool {
 		conn, err := host.Dial(ctx, pod.Addr, addrPort(pod))
 		if err == nil {
 			conn.Close()
@@ -143,7 +143,7 @@ func (s *system) startBalancer(ctx context.Context, pod paper.Pod) error {
 	if err != nil {
 		return err
 	}
-	_, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { return s.RouterLeadsTo(0, pod) })
+	_, ok := cluster.Await(ctx, 5*time.Millisecond, startLimit, func() bool { return s.RouterLeadsTo(0, pod) })
 	if !ok {
 		return errors.Join(ctx.Err(), fmt.Errorf("the router never learnt of balancer %s: %s", pod.Name, cluster.LastLines(s.LogFile(pod.Name))))
 	}
@@ -175,7 +175,7 @@ func (s *system) inService(ctx context.Context) error {
 		}
 		return seen == len(want)
 	}
-	_, ok := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool { return s.EveryBalancer(ctx, 0, right) })
+	_, ok := cluster.Await(ctx, 10*time.Millisecond, startLimit, func() bool { return s.EveryBalancer(ctx, 0, right) })
 	if !ok {
 		return errors.Join(ctx.Err(), errors.New("not every balancer has every server in service"))
 	}
