@@ -55,6 +55,17 @@ func (p Protocol) String() string {
 // MarshalText makes a Protocol "TCP", "UDP", "SCTP" or "any" in JSON.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalText reads what MarshalText has written.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	for _, known := range []Protocol{AnyProtocol, TCP, UDP, SCTP} {
+		if string(text) == known.String() {
+			*p = known
+			return nil
+		}
+	}
+	return fmt.Errorf("protocol: %q is none of TCP, UDP, SCTP and any", text)
+}
+
 // Method is how a packet gets from the balancer to its server; the names are
 // those of LVS.
 type Method string

@@ -32,6 +32,9 @@ func (v overview) table(t *table) {
 		for _, a := range d.Attached {
 			t.fact("", a)
 		}
+		for _, w := range d.Warnings {
+			t.fact("warning", w)
+		}
 		t.fact("drops", tally(nonzero(d.Drops)))
 	}
 	if v.ServerHalf != nil {

@@ -37,7 +37,8 @@ func balancer() Status {
 		Started: ago(26*time.Hour + 5*time.Minute), Time: eleven,
 		DataPlane: &dataplane.Description{
 			Kind: "xdp", Attached: []string{"eth0: native", "eth1: generic: driver has no native XDP"},
-			Drops: map[string]uint64{"ttl-exceeded": 3, "no-backend": 0, "fragment": 12},
+			Warnings: []string{"chains: all 4 were in use when slots were to name older servers: 2 times one was left out, whose connections may break (MaxChains)"},
+			Drops:    map[string]uint64{"ttl-exceeded": 3, "no-backend": 0, "fragment": 12},
 		},
 		Services: []Service{
 			{ID: "default/web", Method: service.Tunnel, Scheduler: service.Maglev, RingSize: 16381, Check: service.CheckHTTP,

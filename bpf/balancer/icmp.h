@@ -104,6 +104,7 @@ __noinline int echo(struct xdp_md *ctx, struct rare *r)
 	vlan_turn(r);
 	if (!vlan_put(ctx, r))
 		return drop(ctx, DROP_NO_ROOM);
+	note(NOTE_ANSWER, r->icmp_type, 0);
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }
 

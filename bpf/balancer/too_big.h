@@ -195,6 +195,7 @@ __noinline int too_big(struct xdp_md *ctx, struct rare *r)
 		return verdict;
 	if (!answer_put(ctx, r, quoted, sum))
 		return verdict;
+	note(NOTE_ANSWER, r->v6 ? ICMP6_TOO_BIG : ICMP4_UNREACHABLE, answer_mtu(r));
 	r->answered = true;
 	return go(WAY_BACK, ctx->ingress_ifindex);
 }

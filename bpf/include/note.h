@@ -27,6 +27,7 @@ enum note_kind {
 	NOTE_NEXT_HOP,	/* interface; the next hop's MAC address, its first byte lowest */
 	NOTE_ELSEWHERE, /* goes on in another program, enum step */
 	NOTE_DROP,	/* enum drop_reason */
+	NOTE_ANSWER,	/* the program answers: ICMP type of that; MTU that would do, or 0 */
 };
 
 struct note {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -96,6 +98,7 @@ func (f *flows) run(cmd *cobra.Command) error {
 		list = list[:f.limit]
 		fmt.Fprintf(cmd.ErrOrStderr(), "fairlead: there are more than %d: narrow it down, or raise --limit\n", f.limit)
 	}
+	slices.SortStableFunc(list, func(a, b flow) int { return a.Client.Compare(b.Client) })
 	return status.Write(cmd.OutOrStdout(), flowsSheet(list), f.format)
 }
 
@@ -117,77 +120,46 @@ func flowsSheet(list []flow) status.Sheet {
 
 // answerFlows writes the flows that are asked for, one JSON value each.
 func (a *agent) answerFlows(s *stream, r *http.Request) error {
-	want, err := flowFilterOf(r.URL.Query())
+	q, err := flowQueryOf(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	enc := json.NewEncoder(s)
-	put := func(f flow) error {
-		if !want.takes(f.Flow) {
-			return nil
-		}
-		return enc.Encode(f)
-	}
+	given := 0
 	if a.plane != nil {
-		all, err := a.plane.Flows()
-		if err != nil {
-			return err
-		}
-		for _, f := range all {
-			if err := put(flow{f, "balancer"}); err != nil {
+		for f, err := range a.plane.EachFlow(q) {
+			if err = cmp.Or(err, enc.Encode(flow{f, "balancer"})); err != nil {
 				return err
 			}
+			given++
 		}
 	}
-	if a.half == nil {
+	if a.half == nil || q.Limit > 0 && given == q.Limit {
 		return nil
 	}
-	all, err := a.half.Flows()
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		here := dataplane.Flow{Client: f.Client, VIP: f.VIP, Protocol: f.Protocol, Server: f.Server, State: "remembered", Idle: f.Idle}
-		if err := put(flow{here, "server"}); err != nil {
+	q.Limit = max(0, q.Limit-given)
+	for f, err := range a.half.EachFlow(q) {
+		here := dataplane.Flow{Client: f.Client, VIP: f.VIP, Protocol: f.Protocol, Server: f.Server, State: f.State, Idle: f.Idle}
+		if err = cmp.Or(err, enc.Encode(flow{here, "server"})); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flowFilter is what flows are wanted.
-type flowFilter struct {
-	vip, client, backend netip.AddrPort
-	left                 int // -1 for no end
-}
-
-func flowFilterOf(q url.Values) (f flowFilter, err error) {
-	f.left = -1
-	for key, to := range map[string]*netip.AddrPort{"vip": &f.vip, "client": &f.client, "backend": &f.backend} {
-		if text := q.Get(key); text != "" {
+// flowQueryOf reads what flows are wanted.
+func flowQueryOf(values url.Values) (q dataplane.FlowQuery, err error) {
+	for key, to := range map[string]*netip.AddrPort{"vip": &q.VIP, "client": &q.Client, "backend": &q.Server} {
+		if text := values.Get(key); text != "" {
 			if *to, err = parseEnd(text); err != nil {
-				return f, fmt.Errorf("%s: %w", key, err)
+				return q, fmt.Errorf("%s: %w", key, err)
 			}
 		}
 	}
-	if text := q.Get("limit"); text != "" {
-		if f.left, err = strconv.Atoi(text); err != nil {
-			return f, fmt.Errorf("limit: %w", err)
+	if text := values.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 0 {
+			return q, fmt.Errorf("limit: %q is no number from 0", text)
 		}
 	}
-	return f, nil
-}
-
-// takes says whether a flow is wanted, which counts against the limit.
-func (f *flowFilter) takes(one dataplane.Flow) bool {
-	if f.left == 0 || !isEnd(f.vip, one.VIP) || !isEnd(f.client, one.Client) || !isEnd(f.backend, one.Server) {
-		return false
-	}
-	f.left--
-	return true
-}
-
-// isEnd says whether an end is the one wanted; no port stands for all.
-func isEnd(want, have netip.AddrPort) bool {
-	return !want.IsValid() || want.Addr().Unmap() == have.Addr().Unmap() && (want.Port() == 0 || want.Port() == have.Port())
+	return q, nil
 }

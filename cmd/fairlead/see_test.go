@@ -15,28 +15,25 @@ import (
 	"github.com/fairlead/fairlead/status"
 )
 
-func TestFlowFilter(t *testing.T) {
+func TestFlowQuery(t *testing.T) {
 	one := dataplane.Flow{
 		Client: netip.MustParseAddrPort("192.0.2.7:1234"), VIP: netip.MustParseAddrPort("10.1.1.1:80"),
 		Server: netip.MustParseAddrPort("172.16.5.1:8080"), Protocol: service.TCP,
 	}
 	for query, want := range map[string]bool{
 		"": true, "vip=10.1.1.1": true, "vip=10.1.1.1:80": true, "vip=10.1.1.1:81": false, "vip=10.1.1.2": false,
-		"client=192.0.2.7&backend=172.16.5.1:8080": true, "client=192.0.2.7&backend=172.16.5.2": false, "limit=0": false,
+		"client=192.0.2.7&backend=172.16.5.1:8080": true, "client=192.0.2.7&backend=172.16.5.2": false, "limit=3": true,
 	} {
-		f, err := flowFilterOf(mustQuery(t, query))
-		if err != nil || f.takes(one) != want {
+		q, err := flowQueryOf(mustQuery(t, query))
+		if err != nil || q.Takes(one.Client, one.VIP, one.Server, one.Protocol) != want {
 			t.Errorf("%q: %v, %v", query, !want, err)
 		}
 	}
-	f, _ := flowFilterOf(mustQuery(t, "limit=2"))
-	for i, want := range []bool{true, true, false} {
-		if f.takes(one) != want {
-			t.Errorf("limit=2: takes number %d: %v", i+1, !want)
-		}
+	if q, err := flowQueryOf(mustQuery(t, "limit=2")); err != nil || q.Limit != 2 {
+		t.Errorf("%+v, %v", q, err)
 	}
-	for _, bad := range []string{"vip=x", "limit=x"} {
-		if _, err := flowFilterOf(mustQuery(t, bad)); err == nil {
+	for _, bad := range []string{"vip=x", "limit=x", "limit=-1"} {
+		if _, err := flowQueryOf(mustQuery(t, bad)); err == nil {
 			t.Errorf("%s passes", bad)
 		}
 	}

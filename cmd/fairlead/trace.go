@@ -243,9 +243,9 @@ func traceSheet(t xdp.Trace) status.Sheet {
 			put("", s.Text)
 		}
 	}
-	put("verdict", t.Verdict+verdictWords(t))
+	put("verdict", verdictWords(t))
 	out := []string{}
-	if t.Drop == "" && !bytes.Equal(t.In, t.Out) {
+	if t.Verdict != "XDP_DROP" && !bytes.Equal(t.In, t.Out) {
 		out = decode.Lines(t.Out)
 		put("out", fmt.Sprintf("%d bytes", len(t.Out)))
 		put("", out...)
@@ -261,6 +261,14 @@ func traceSheet(t xdp.Trace) status.Sheet {
 
 // verdictWords says what a verdict means.
 func verdictWords(t xdp.Trace) string {
+	words := t.Verdict + meaning(t)
+	if t.Drop != "" && t.Verdict != "XDP_DROP" {
+		words += ", an answer in place of the packet, which is dropped: " + t.Drop
+	}
+	return words
+}
+
+func meaning(t xdp.Trace) string {
 	switch t.Verdict {
 	case "XDP_PASS":
 		if bytes.Equal(t.In, t.Out) {

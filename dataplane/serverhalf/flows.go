@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
@@ -24,27 +25,6 @@ type Flow struct {
 	State string `json:"state"`
 	// Idle is how long ago the client last sent, exact to two seconds.
 	Idle time.Duration `json:"idle"`
-}
-
-// Query picks flows. The zero Query takes all.
-type Query struct {
-	// Client, Server and VIP, where they are valid, are what the flow must
-	// have; port 0 is any port.
-	Client, Server, VIP netip.AddrPort
-	// Protocol, where it is not service.AnyProtocol, is the flow's.
-	Protocol service.Protocol
-	// Limit is after how many flows to stop; 0: none.
-	Limit int
-}
-
-func (q Query) takes(f Flow) bool {
-	return is(q.Client, f.Client) && is(q.Server, f.Server) && is(q.VIP, f.VIP) &&
-		(q.Protocol == service.AnyProtocol || q.Protocol == f.Protocol)
-}
-
-// is tells whether an address and port are those asked for.
-func is(asked, a netip.AddrPort) bool {
-	return !asked.IsValid() || asked.Addr().Unmap() == a.Addr() && (asked.Port() == 0 || asked.Port() == a.Port())
 }
 
 // Flows gives the flows that are remembered, in no order. Flows that come and
@@ -68,7 +48,7 @@ func (h *Half) flows() (flows []Flow, err error) {
 // EachFlow gives the flows that a query takes, read from the kernel a piece at
 // a time: what is not asked for is not kept, and the half does other work in
 // between. An error ends it.
-func (h *Half) EachFlow(q Query) iter.Seq2[Flow, error] {
+func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[Flow, error] {
 	return func(yield func(Flow, error) bool) {
 		var cursor flowCursor
 		given := 0
@@ -76,7 +56,7 @@ func (h *Half) EachFlow(q Query) iter.Seq2[Flow, error] {
 			var found []Flow
 			err := h.do(func() error {
 				return h.scanSome(&cursor, func(f Flow) {
-					if q.takes(f) {
+					if q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
 						found = append(found, f)
 					}
 				})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -76,19 +77,19 @@ func TestEachFlow(t *testing.T) {
 	}
 	n.establish(t, client)
 	for _, tc := range []struct {
-		q    Query
+		q    dataplane.FlowQuery
 		want int
 	}{
-		{Query{}, 301}, {Query{Limit: 7}, 7}, {Query{Protocol: service.UDP}, 100}, {Query{Client: client}, 1},
-		{Query{Client: netip.AddrPortFrom(client.Addr(), 0)}, 301}, {Query{VIP: vip, Server: pod, Limit: 1000}, 301},
-		{Query{VIP: vip6}, 0}, {Query{Server: second}, 0},
+		{dataplane.FlowQuery{}, 301}, {dataplane.FlowQuery{Limit: 7}, 7}, {dataplane.FlowQuery{Protocol: service.UDP}, 100}, {dataplane.FlowQuery{Client: client}, 1},
+		{dataplane.FlowQuery{Client: netip.AddrPortFrom(client.Addr(), 0)}, 301}, {dataplane.FlowQuery{VIP: vip, Server: pod, Limit: 1000}, 301},
+		{dataplane.FlowQuery{VIP: vip6}, 0}, {dataplane.FlowQuery{Server: second}, 0},
 	} {
 		got := 0
 		for f, err := range n.half.EachFlow(tc.q) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tc.q.takes(f) {
+			if !tc.q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
 				t.Errorf("%+v gave %+v", tc.q, f)
 			}
 			if f.Client == client && f.State != "established" {
@@ -101,7 +102,7 @@ func TestEachFlow(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, patience, func() error { // what is asked for in between is answered
-		for range n.half.EachFlow(Query{}) {
+		for range n.half.EachFlow(dataplane.FlowQuery{}) {
 			if _, err := n.half.List(); err != nil {
 				return fmt.Errorf("list while flows are read: %w", err)
 			}

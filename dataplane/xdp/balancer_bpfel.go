@@ -317,6 +317,7 @@ const (
 	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 12
 	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 13
 	balancerNoteKindNOTE_DROP      balancerNoteKind = 14
+	balancerNoteKindNOTE_ANSWER    balancerNoteKind = 15
 )
 
 type balancerNotes struct {

@@ -106,7 +106,7 @@ func BenchmarkFullNAT(b *testing.B) {
 			for i := range frame {
 				back.Frame[i/8] |= uint64(frame[i]) << (i % 8 * 8)
 			}
-			flows, err := d.Flows()
+			flows, err := allFlows(d)
 			must(b, err)
 			for _, f := range flows {
 				back.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())

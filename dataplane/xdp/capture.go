@@ -33,7 +33,7 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 	if err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
-	if !d.capturing.TryLock() {
+	if !lockSoon(ctx, &d.capturing) {
 		return s, fmt.Errorf("capture: %w", ErrCapturing)
 	}
 	defer d.capturing.Unlock()

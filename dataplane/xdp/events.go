@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -38,7 +39,7 @@ const noSample = ^uint32(0)
 // sampleEvery (rounded up to a power of two; 1 is all), until ctx ends; then
 // the channel closes. What comes faster than it is fetched is left out.
 func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
-	if !d.following.TryLock() {
+	if !lockSoon(ctx, &d.following) {
 		return nil, fmt.Errorf("xdp: %w", ErrFollowed)
 	}
 	reader, err := ringbuf.NewReader(d.kernel.DropEvents)
@@ -65,6 +66,17 @@ func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Even
 		_ = d.setSample(noSample)
 	}()
 	return f.out, nil
+}
+
+// lockSoon waits a moment for whoever has the lock: it may have been told to end,
+// and be about to.
+func lockSoon(ctx context.Context, mu *sync.Mutex) bool {
+	for end := time.Now().Add(5 * readPause); !mu.TryLock(); time.Sleep(readPause / 20) {
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // sampleMask gives the bits of a random number that must be clear.

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -265,19 +265,46 @@ func (t *flowTable) freeBack(index uint32) {
 	}
 }
 
-// Flows gives what is remembered, in the order of clients. It may be called from
-// any goroutine; what changes meanwhile may be missing.
-func (d *DataPlane) Flows() ([]dataplane.Flow, error) {
+// setsAtOnce are looked at before other work may go on: 256 KB.
+const setsAtOnce = 2048
+
+// EachFlow gives the flows that are remembered and that a query takes, in no
+// order, a piece of the table at a time. It may be called from any goroutine;
+// what changes meanwhile may be missing. An error ends it.
+func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
+	return func(yield func(dataplane.Flow, error) bool) {
+		given := 0
+		for from, more := 0, true; more; from += setsAtOnce {
+			var found []dataplane.Flow
+			var err error
+			if found, more, err = d.someFlows(q, from); err != nil {
+				yield(dataplane.Flow{}, err)
+				return
+			}
+			for _, f := range found {
+				if !yield(f, nil) {
+					return
+				}
+				if given++; given == q.Limit {
+					return
+				}
+			}
+		}
+	}
+}
+
+// someFlows looks at the sets from one on, and says whether there are more.
+func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplane.Flow, more bool, err error) {
 	owners := d.owners()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := &d.flows
 	if t.sets == nil {
-		return nil, errors.New("xdp: flows: the data plane is closed")
+		return nil, false, errors.New("xdp: flows: the data plane is closed")
 	}
 	now := flowNow()
-	var all []dataplane.Flow
-	for i := range t.sets {
+	to := min(from+setsAtOnce, len(t.sets))
+	for i := from; i < to; i++ {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
 			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
@@ -285,13 +312,15 @@ func (d *DataPlane) Flows() ([]dataplane.Flow, error) {
 				continue
 			}
 			data := t.data[i*flowWays+j]
-			if id := w.server(); atomic.LoadUint64(&e.Tag) == tag && int(id) < len(owners) && owners[id] == w.generation()+1 {
-				all = append(all, d.flowOf(w, data, now))
+			if id := w.server(); atomic.LoadUint64(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
+				continue
+			}
+			if f := d.flowOf(w, data, now); q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+				found = append(found, f)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b dataplane.Flow) int { return a.Client.Compare(b.Client) })
-	return all, nil
+	return found, to < len(t.sets), nil
 }
 
 func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) dataplane.Flow {

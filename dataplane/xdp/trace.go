@@ -24,7 +24,8 @@ type TraceRequest struct {
 type Trace struct {
 	Interface string      `json:"interface"`
 	Steps     []TraceStep `json:"steps"`
-	// Verdict is XDP_PASS and so on, Drop the reason of a drop.
+	// Verdict is XDP_PASS and so on, Drop the reason of a drop; both where an
+	// answer leaves in place of what is dropped.
 	Verdict string `json:"verdict"`
 	Drop    string `json:"drop,omitempty"`
 	// In is the frame as it came, Out as it is afterwards.

@@ -40,7 +40,7 @@ var noteNames = map[balancerNoteKind]string{
 	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_SERVER: "server",
 	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made",
 	balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
-	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop",
+	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop", balancerNoteKindNOTE_ANSWER: "answer",
 }
 
 // text gives a note in words; none for one that says nothing new.
@@ -71,6 +71,8 @@ func (w *traceWords) text(kind balancerNoteKind, a uint32, b uint64) string {
 	case balancerNoteKindNOTE_DROP:
 		w.t.Drop = nameOfNumber(w.d.reasons, a)
 		return "dropped: " + w.t.Drop
+	case balancerNoteKindNOTE_ANSWER:
+		return answerWords(b)
 	}
 	return w.flow(kind, a, b)
 }
@@ -94,6 +96,14 @@ func (w *traceWords) flow(kind balancerNoteKind, a uint32, b uint64) string {
 		return "chosen, and the flow remembered: " + w.addrOf(uint32(b))
 	}
 	return ""
+}
+
+// answerWords tells what the program answers by itself.
+func answerWords(mtu uint64) string {
+	if mtu != 0 {
+		return fmt.Sprintf("answered here: too big, %d bytes would do", mtu)
+	}
+	return "answered here: an echo"
 }
 
 // packetWords gives what the program has read.
