@@ -91,9 +91,10 @@ const drainPace = time.Second
 
 // drain goes on working without a route, for as long as the data plane
 // remembers flows that other balancers hand over, at most for DrainTimeout.
+// Where no balancer knows of others, none does that.
 func (l *Loop) drain(ended <-chan error) {
 	keeper, ok := l.DataPlane.(dataplane.Remembering)
-	if !ok || l.DrainTimeout <= 0 {
+	if !ok || !l.Balancers || l.DrainTimeout <= 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.DrainTimeout)

@@ -57,7 +57,7 @@ func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 	w := newWorld(t, memory.New(), func(w *world, c *Config) {
 		plane = &stateful{DataPlane: c.DataPlane, w: w}
 		c.DataPlane, c.DrainTimeout = plane, timeout
-		c.Own = []netip.Addr{netip.MustParseAddr("172.16.1.2"), {}}
+		c.Own, c.Balancers = []netip.Addr{netip.MustParseAddr("172.16.1.2"), {}}, true
 	})
 	return w, plane
 }
@@ -145,7 +145,6 @@ func TestGivesNotice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, plane := newStateful(t, time.Minute)
-				w.loop.Balancers = true
 				services := []*service.Service{web(1, 2)}
 				w.serve(services...)
 				w.took()

@@ -125,10 +125,10 @@ __noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
 		return XDP_ABORTED;
-	__u32 len = r->frame;
+	__u32 len = within(r->frame, 4096);
 	struct orphan *o;
 
-	if (len < sizeof(struct ethhdr) || len > ORPHAN_MAX)
+	if (len != r->frame || len > ORPHAN_MAX)
 		return drop(ctx, DROP_FRAGMENT_LOST);
 	o = bpf_ringbuf_reserve(&orphans, sizeof(*o), 0);
 	if (!o)

@@ -40,10 +40,7 @@ static __noinline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
 	__builtin_memset(e->data, 0, sizeof(e->data));
 	if (bytes > OBSERVED_BYTES)
 		bytes = OBSERVED_BYTES;
-	/* In words from which Linux 6.1 sees that it is no zero: no frame is empty. */
-	asm volatile("" : "+r"(bytes));
-	bytes = ((bytes - 1) & (OBSERVED_BYTES - 1)) + 1;
-	bpf_xdp_load_bytes(ctx, 0, e->data, bytes);
+	bpf_xdp_load_bytes(ctx, 0, e->data, within(bytes, OBSERVED_BYTES)); /* no frame is empty */
 }
 
 __noinline int observe_put(struct xdp_md *ctx, enum drop_reason reason)

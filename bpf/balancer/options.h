@@ -71,6 +71,7 @@ static __always_inline void options_read_v4(struct xdp_md *ctx, struct rare *r)
 
 	if (bytes == 0 || r->own.broken)
 		return;
+	bytes = within(bytes, 64);
 	if (bytes > OPTIONS4_MAX ||
 	    bpf_xdp_load_bytes(ctx, r->own.l3 + sizeof(struct iphdr), r->options, bytes) ||
 	    options_walk_v4(r, bytes))

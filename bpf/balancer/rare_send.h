@@ -143,7 +143,7 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 {
 	if (!r)
 		return -1;
-	__u32 stripped = rare_stripped(r), l2 = r->own.l3;
+	__u32 stripped = rare_stripped(r), l2 = within(r->own.l3, 32);
 	__u32 header = r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 
 	if (!stripped && !bytes)
@@ -160,7 +160,10 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 	if (r->v6 ? bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct ipv6hdr))
 		  : bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct iphdr)))
 		return -1;
-	return bytes ? bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes) : 0;
+	if (!bytes)
+		return 0;
+	bytes = within(bytes, 256);
+	return bytes > FRONT_MAX ? -1 : bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes);
 }
 
 /* Builds the option of the packet's own header and gives its bytes. A later
@@ -262,13 +265,14 @@ static __always_inline bool rare_front(struct rare *r, const struct choice *ch, 
 static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
 				      enum way way, bool outer6)
 {
-	__u32 bytes = r->more, l2 = r->own.l3;
+	__u32 bytes = within(r->more, 256), l2;
 	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 
-	if (bytes < sizeof(struct iphdr) || bytes > FRONT_MAX)
+	if ((__s32)bytes != r->more || bytes > FRONT_MAX)
 		return false;
 	if (!rare_l2(ctx, r, macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return false;
+	l2 = within(r->own.l3, 32);
 	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
 		return false;
 	__builtin_memcpy(r->l2 + l2 - sizeof(proto), &proto, sizeof(proto));

@@ -79,8 +79,9 @@ __noinline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 byt
 	for (int i = 0; i < ANSWER6_MAX / SUM_CHUNK; i++) {
 		__u32 n = bytes < SUM_CHUNK ? bytes : SUM_CHUNK;
 
-		if (n == 0 || n > SUM_CHUNK)
+		if (n == 0)
 			break;
+		n = within(n, SUM_CHUNK);
 		if (bpf_xdp_load_bytes(ctx, at, r->front, n))
 			return -1;
 		sum = bpf_csum_diff(NULL, 0, (__be32 *)r->front, n, sum);

@@ -46,9 +46,9 @@ static __always_inline __be16 vlan_read(struct xdp_md *ctx, struct rare *r)
 /* Loads the Ethernet header, tags and all, into r->l2. */
 static __always_inline bool vlan_l2(struct xdp_md *ctx, struct rare *r)
 {
-	__u32 bytes = r->own.l3;
+	__u32 bytes = within(r->own.l3, 32);
 
-	if (bytes < sizeof(struct ethhdr) || bytes > L2_MAX)
+	if (bytes != r->own.l3 || bytes > L2_MAX)
 		return false;
 	return bpf_xdp_load_bytes(ctx, 0, r->l2, bytes) == 0;
 }
@@ -65,9 +65,9 @@ static __always_inline void vlan_turn(struct rare *r)
 
 static __always_inline bool vlan_put(struct xdp_md *ctx, struct rare *r)
 {
-	__u32 bytes = r->own.l3;
+	__u32 bytes = within(r->own.l3, 32);
 
-	if (bytes < sizeof(struct ethhdr) || bytes > L2_MAX)
+	if (bytes != r->own.l3 || bytes > L2_MAX)
 		return false;
 	return bpf_xdp_store_bytes(ctx, 0, r->l2, bytes) == 0;
 }

@@ -75,7 +75,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered, where there are other --balancers")
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))

@@ -347,6 +347,9 @@ func TestVerifierStatistics(t *testing.T) {
 		m.Pinning = ebpf.PinNone
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+	if refused := (*ebpf.VerifierError)(nil); errors.As(err, &refused) {
+		t.Fatalf("the verifier refuses a program:\n%s", strings.Join(refused.Log[max(0, len(refused.Log)-40):], "\n"))
+	}
 	must(t, err)
 	defer coll.Close()
 	total := uint32(0)
