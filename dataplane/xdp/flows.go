@@ -28,13 +28,16 @@ const (
 	flowPending   = 1
 	flowTickShift = 30 // of nanoseconds
 	maxServerID   = 1<<20 - 1
+
+	generationMask  = 0x7f
+	generationReach = generationMask / 2 // how far apart two can be for it to be known which is younger
 )
 
 // flowWord is what an entry says beside its tag.
 type flowWord uint64
 
 func (w flowWord) server() uint32     { return uint32(w) & maxServerID }
-func (w flowWord) generation() uint32 { return uint32(w>>20) & 0x7f }
+func (w flowWord) generation() uint32 { return uint32(w>>20) & generationMask }
 func (w flowWord) nat() bool          { return w>>27&1 != 0 }
 func (w flowWord) state() uint32      { return uint32(w>>28) & 15 }
 func (w flowWord) expires() uint32    { return uint32(w >> 32) }
@@ -62,6 +65,8 @@ type flowTable struct {
 	nat         []uint64 // bits: NAT_BITS_WORDS in bpf/balancer/nat.h
 	lives       [16]uint32
 	states      []string
+	swept       []uint32      // by server: the generation before which none has flows left
+	overtaken   atomic.Uint64 // counts the sweeps that another one must not outlast
 	stop, done  chan struct{} // of the sweeper
 }
 
@@ -108,6 +113,7 @@ func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 	if t.nat, err = mapMemory[uint64](d.kernel.NatBits); err != nil {
 		return err
 	}
+	t.swept = make([]uint32, len(t.connections))
 	return makeSecret(d.kernel.FlowSecret)
 }
 
@@ -147,11 +153,8 @@ func makeSecret(m *ebpf.Map) error {
 }
 
 func (d *DataPlane) closeFlows() error {
+	d.stopSweeping()
 	t := &d.flows
-	if t.stop != nil {
-		close(t.stop)
-		<-t.done
-	}
 	err := errors.Join(unmapMemory(t.sets), unmapMemory(t.data), unmapMemory(t.back), unmapMemory(t.connections), unmapMemory(t.nat))
 	d.flows = flowTable{}
 	return err
@@ -177,37 +180,65 @@ func (d *DataPlane) startSweeping() {
 	}()
 }
 
+func (d *DataPlane) stopSweeping() {
+	t := &d.flows
+	if t.stop == nil {
+		return
+	}
+	close(t.stop)
+	<-t.done
+	t.stop = nil
+}
+
 // owners are the servers that flows can have: their generations by id, 0 for
 // none, and one more where there is one.
 func (d *DataPlane) owners() []uint32 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.ownersLocked()
-}
-
-func (d *DataPlane) ownersLocked() []uint32 {
 	owners := make([]uint32, len(d.servers.generations))
 	for id := range d.servers.byID {
-		owners[id] = d.servers.generations[id]&0x7f + 1
+		owners[id] = d.servers.generations[id]&generationMask + 1
 	}
 	return owners
+}
+
+// census is a sweep on its way.
+type census struct {
+	owners, generations []uint32 // when it began
+	before, counted     []uint64 // connections
+	overtaken           uint64   // what flowTable's was
 }
 
 // sweep clears what has expired and what was a server's that is gone, and counts
 // every server's connections anew.
 func (d *DataPlane) sweep(now uint32) {
+	d.mu.Lock()
+	c := d.beginSweep()
+	d.mu.Unlock()
+	d.flows.sweep(c, now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endSweep(c)
+}
+
+func (d *DataPlane) beginSweep() *census {
 	t := &d.flows
-	owners := d.owners()
-	before := make([]uint64, len(t.connections))
-	for id := range before {
-		before[id] = atomic.LoadUint64(&t.connections[id])
+	c := &census{
+		owners: d.owners(), generations: slices.Clone(d.servers.generations),
+		before: make([]uint64, len(t.connections)), counted: make([]uint64, len(t.connections)),
+		overtaken: t.overtaken.Load(),
 	}
-	counted := make([]uint64, len(t.connections))
+	for id := range c.before {
+		c.before[id] = atomic.LoadUint64(&t.connections[id])
+	}
+	return c
+}
+
+func (t *flowTable) sweep(c *census, now uint32) {
 	for i := range t.sets {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
 			tag := atomic.LoadUint64(&e.Tag)
 			w := flowWord(atomic.LoadUint64(&e.Word))
+<<<<<<< HEAD
 			id := w.server()
 			gone := int32(w.expires()-now) <= 0 || int(id) >= len(owners) || owners[id] != w.generation()+1
 			switch {
@@ -216,12 +247,24 @@ func (d *DataPlane) sweep(now uint32) {
 				counted[id]++ // as the program does it: by the word, also of one that is in work
 			case gone && tag&flowPending == 0:
 				t.clear(i, j, tag, w)
+=======
+			if tag == 0 || tag&flowPending != 0 {
+				continue
+			}
+			if int32(w.expires()-now) <= 0 || c.void(w) {
+				if t.overtaken.Load() != c.overtaken {
+					return
+				}
+				t.clear(i, j, tag, w)
+			} else if id := w.server(); w.isFlow() && c.owners[id] == w.generation()+1 {
+				c.counted[id]++
+>>>>>>> race
 			}
 		}
 	}
-	d.correct(owners, before, counted)
 }
 
+<<<<<<< HEAD
 // correct puts right what was counted amiss, except for a number that got another
 // owner meanwhile. What may only have come or gone since before is right.
 func (d *DataPlane) correct(owners []uint32, before, counted []uint64) {
@@ -233,6 +276,48 @@ func (d *DataPlane) correct(owners []uint32, before, counted []uint64) {
 		least, most := min(int64(before[id]), after), max(int64(before[id]), after)
 		if is := min(max(int64(counted[id]), least), most); owners[id] == now[id] {
 			atomic.AddUint64(&d.flows.connections[id], counted[id]-uint64(is))
+=======
+// void says whether a flow is a server's that was gone when the sweep began. One
+// that has come since has a younger generation, and its flows stay.
+func (c *census) void(w flowWord) bool {
+	id := w.server()
+	if int(id) >= len(c.owners) {
+		return true
+	}
+	younger := (w.generation() - c.generations[id]) & generationMask
+	return younger > generationReach || younger == 0 && c.owners[id] == 0
+}
+
+// endSweep puts right what was counted amiss, except for a number that got
+// another owner meanwhile. Of owners before those when the sweep began there is
+// no flow left: no packet that knew one of them was on its way any more (grace).
+func (d *DataPlane) endSweep(c *census) {
+	if d.flows.overtaken.Load() != c.overtaken {
+		return
+	}
+	now := d.owners()
+	for id := range c.counted {
+		if c.counted[id] != c.before[id] && c.owners[id] == now[id] {
+			atomic.AddUint64(&d.flows.connections[id], c.counted[id]-c.before[id])
+		}
+	}
+	d.flows.swept = c.generations
+}
+
+// makeGenerations sees to it that the flows which are left of a number's owners
+// can be told from its next one's, whatever the bits of a word: it sweeps where
+// so many owners have come and gone since the last sweep that they could not. One
+// that is on its way could not tell them either, and ends.
+func (d *DataPlane) makeGenerations(fresh []*server) {
+	t := &d.flows
+	for _, s := range fresh {
+		if d.servers.generations[s.id]+1-t.swept[s.id] > generationReach {
+			t.overtaken.Add(1)
+			c := d.beginSweep()
+			t.sweep(c, flowNow())
+			d.endSweep(c)
+			return
+>>>>>>> race
 		}
 	}
 }
@@ -265,6 +350,7 @@ func (t *flowTable) freeBack(index uint32) {
 	}
 }
 
+<<<<<<< HEAD
 // setsAtOnce are looked at before other work may go on: 256 KB.
 const setsAtOnce = 2048
 
@@ -296,15 +382,26 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 // someFlows looks at the sets from one on, and says whether there are more.
 func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplane.Flow, more bool, err error) {
 	owners := d.owners()
+=======
+// Flows gives what is remembered, in the order of clients. It may be called from
+// any goroutine; what changes meanwhile may be missing.
+func (d *DataPlane) Flows() ([]dataplane.Flow, error) {
+>>>>>>> race
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := &d.flows
 	if t.sets == nil {
 		return nil, false, errors.New("xdp: flows: the data plane is closed")
 	}
+<<<<<<< HEAD
 	now := flowNow()
 	to := min(from+setsAtOnce, len(t.sets))
 	for i := from; i < to; i++ {
+=======
+	now, owners := flowNow(), d.owners()
+	var all []dataplane.Flow
+	for i := range t.sets {
+>>>>>>> race
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
 			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))

@@ -90,6 +90,7 @@ func (t *serverTable) addrOf(id uint32) netip.AddrPort {
 // their numbers left is void.
 func (d *DataPlane) writeFresh() error {
 	t := &d.servers
+	d.makeGenerations(t.fresh)
 	for _, s := range t.fresh {
 		if s.members == 0 {
 			continue // given back before it was written

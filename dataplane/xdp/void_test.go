@@ -1,0 +1,101 @@
+package xdp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// openHere opens so many flows and gives their servers.
+func (n *testNet) openHere(t *testing.T, d *DataPlane, count int) (all []netip.Addr) {
+	t.Helper()
+	testkit.Do(t, n.balancer, func() error {
+		for i := range count {
+			s, err := n.server(d, packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t))
+			must(t, err)
+			all = append(all, s)
+		}
+		return nil
+	})
+	return all
+}
+
+// A flow that has not been answered yet gives way to no other while its set has
+// room, nor while the set has flows of servers that are gone.
+func TestNewFlowsTakeWhatNobodyNeeds(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = flowWays // one set
+	d := n.open(t, c)
+	d.stopSweeping()
+	stays := func(what string) {
+		t.Helper()
+		before := n.openHere(t, d, flowWays)
+		for i, again := range n.openHere(t, d, flowWays) {
+			if again != before[i] || !again.IsValid() {
+				t.Errorf("%s: flow %d was opened on %v and goes to %v", what, i, before[i], again)
+			}
+		}
+	}
+	f := stateful(service.RoundRobin, 7)
+	upsert(t, d, f)
+	stays("an empty set")
+	must(t, d.Delete(f.Key))
+
+	// Their lives are longer than those of what comes after them.
+	f.Protocol = service.UDP
+	upsert(t, d, f)
+	for i := range flowWays {
+		n.run(t, d, packet{udp: true, src: clientOf(i), dst: vips[false]}.bytes(t))
+	}
+	if all, err := d.Flows(); err != nil || len(all) != flowWays {
+		t.Fatalf("%d flows are listed: %v", len(all), err)
+	}
+	must(t, d.Delete(f.Key))
+	f.Protocol = service.TCP
+	upsert(t, d, f)
+	stays("a set full of a deleted frontend's flows")
+}
+
+// A flow is void for ever when its server is gone, however many owners the
+// server's number has had since, and though nobody sweeps.
+func TestGenerationsNeverComeRound(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxBackends = 1
+	d := n.open(t, c)
+	d.stopSweeping()
+	f := stateful(service.RoundRobin, 1)
+	upsert(t, d, f)
+	n.openHere(t, d, 3)
+	for i := range 2 * (generationMask + 1) {
+		must(t, d.Delete(f.Key))
+		upsert(t, d, f)
+		if all, err := d.Flows(); err != nil || len(all) > 0 {
+			t.Fatalf("after %d other owners of the number: %v, %v", i+1, all, err)
+		}
+	}
+}
+
+// A sweep leaves the flows of servers that have come since it began, though they
+// have the numbers of others that have gone.
+func TestSweepLeavesWhatIsYounger(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxBackends = 1
+	d := n.open(t, c)
+	d.stopSweeping()
+	f := stateful(service.RoundRobin, 1)
+	upsert(t, d, f)
+	sweep := d.beginSweep()
+	must(t, d.Delete(f.Key))
+	upsert(t, d, f)
+	n.openHere(t, d, 3)
+	d.flows.sweep(sweep, flowNow())
+	d.endSweep(sweep)
+	if all, err := d.Flows(); err != nil || len(all) != 3 || d.flows.connections[1] != 3 {
+		t.Errorf("%v, %v, %d connections", all, err, d.flows.connections[1])
+	}
+}
