@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -238,45 +239,23 @@ func (t *flowTable) sweep(c *census, now uint32) {
 			e := &t.sets[i].Way[j]
 			tag := atomic.LoadUint64(&e.Tag)
 			w := flowWord(atomic.LoadUint64(&e.Word))
-<<<<<<< HEAD
-			id := w.server()
-			gone := int32(w.expires()-now) <= 0 || int(id) >= len(owners) || owners[id] != w.generation()+1
-			switch {
-			case tag == 0:
-			case !gone && w.isFlow():
-				counted[id]++ // as the program does it: by the word, also of one that is in work
-			case gone && tag&flowPending == 0:
-				t.clear(i, j, tag, w)
-=======
-			if tag == 0 || tag&flowPending != 0 {
+			if tag == 0 {
 				continue
 			}
-			if int32(w.expires()-now) <= 0 || c.void(w) {
+			id, void := w.server(), int32(w.expires()-now) <= 0 || c.void(w)
+			switch {
+			case !void && w.isFlow() && c.owners[id] == w.generation()+1:
+				c.counted[id]++ // as the program does it: by the word, also of one that is in work
+			case void && tag&flowPending == 0:
 				if t.overtaken.Load() != c.overtaken {
 					return
 				}
 				t.clear(i, j, tag, w)
-			} else if id := w.server(); w.isFlow() && c.owners[id] == w.generation()+1 {
-				c.counted[id]++
->>>>>>> race
 			}
 		}
 	}
 }
 
-<<<<<<< HEAD
-// correct puts right what was counted amiss, except for a number that got another
-// owner meanwhile. What may only have come or gone since before is right.
-func (d *DataPlane) correct(owners []uint32, before, counted []uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.ownersLocked()
-	for id := range counted {
-		after := int64(atomic.LoadUint64(&d.flows.connections[id]))
-		least, most := min(int64(before[id]), after), max(int64(before[id]), after)
-		if is := min(max(int64(counted[id]), least), most); owners[id] == now[id] {
-			atomic.AddUint64(&d.flows.connections[id], counted[id]-uint64(is))
-=======
 // void says whether a flow is a server's that was gone when the sweep began. One
 // that has come since has a younger generation, and its flows stay.
 func (c *census) void(w flowWord) bool {
@@ -289,7 +268,7 @@ func (c *census) void(w flowWord) bool {
 }
 
 // endSweep puts right what was counted amiss, except for a number that got
-// another owner meanwhile. Of owners before those when the sweep began there is
+// another owner meanwhile. What may only have come or gone since before is right. Of owners before those when the sweep began there is
 // no flow left: no packet that knew one of them was on its way any more (grace).
 func (d *DataPlane) endSweep(c *census) {
 	if d.flows.overtaken.Load() != c.overtaken {
@@ -297,8 +276,10 @@ func (d *DataPlane) endSweep(c *census) {
 	}
 	now := d.owners()
 	for id := range c.counted {
-		if c.counted[id] != c.before[id] && c.owners[id] == now[id] {
-			atomic.AddUint64(&d.flows.connections[id], c.counted[id]-c.before[id])
+		after := int64(atomic.LoadUint64(&d.flows.connections[id]))
+		least, most := min(int64(c.before[id]), after), max(int64(c.before[id]), after)
+		if is := min(max(int64(c.counted[id]), least), most); c.owners[id] == now[id] {
+			atomic.AddUint64(&d.flows.connections[id], c.counted[id]-uint64(is))
 		}
 	}
 	d.flows.swept = c.generations
@@ -317,7 +298,6 @@ func (d *DataPlane) makeGenerations(fresh []*server) {
 			t.sweep(c, flowNow())
 			d.endSweep(c)
 			return
->>>>>>> race
 		}
 	}
 }
@@ -350,7 +330,6 @@ func (t *flowTable) freeBack(index uint32) {
 	}
 }
 
-<<<<<<< HEAD
 // setsAtOnce are looked at before other work may go on: 256 KB.
 const setsAtOnce = 2048
 
@@ -381,27 +360,15 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 
 // someFlows looks at the sets from one on, and says whether there are more.
 func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplane.Flow, more bool, err error) {
-	owners := d.owners()
-=======
-// Flows gives what is remembered, in the order of clients. It may be called from
-// any goroutine; what changes meanwhile may be missing.
-func (d *DataPlane) Flows() ([]dataplane.Flow, error) {
->>>>>>> race
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := &d.flows
 	if t.sets == nil {
 		return nil, false, errors.New("xdp: flows: the data plane is closed")
 	}
-<<<<<<< HEAD
-	now := flowNow()
+	now, owners := flowNow(), d.owners()
 	to := min(from+setsAtOnce, len(t.sets))
 	for i := from; i < to; i++ {
-=======
-	now, owners := flowNow(), d.owners()
-	var all []dataplane.Flow
-	for i := range t.sets {
->>>>>>> race
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
 			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
