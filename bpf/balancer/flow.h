@@ -32,8 +32,8 @@ struct flow_set {
 	struct flow way[FLOW_WAYS];
 };
 
-/* A flow's word. The generation's low bits are enough: the agent gives a number
- * no owner whose bits might be those of one with flows left (writeFresh).
+/* A flow's word. The generation's low bits are enough: the agent clears the
+ * flows of a server that is gone long before its number comes round.
  */
 #define FLOW_SERVER_BITS 20
 #define FLOW_GENERATION_SHIFT 20
@@ -310,14 +310,6 @@ static __always_inline bool flow_ref_at(struct flow_ref *r, __u32 index, __u64 w
 	return index - r->first < FLOW_WAYS;
 }
 
-/* The server of an entry, unless it is gone or another by now. */
-static __always_inline struct server *flow_server_alive(__u64 word)
-{
-	struct server *s = server_lookup(flow_server(word));
-
-	return s && flow_generation_is(word, s->generation) ? s : NULL;
-}
-
 /* How soon an entry gives way: the lower the sooner. Expired ones, then what a
  * flood may push out, then what was silent for long; the nearest to its end
  * first.
@@ -347,55 +339,23 @@ static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
 	return flow_rank_of(word, now);
 }
 
-/* Which of a line gives way first: the rank, and the way in the low bits. */
-static __always_inline __u64 flow_line_victim(const struct flow_ref *r, __u32 line, __u32 now)
+/* Where a new flow may go: the rank, and the way in the low bits. */
+static __always_inline __u64 flow_victim(const struct flow_ref *r, __u32 now)
 {
 	__u64 best = FLOW_KEPT * FLOW_WAYS;
 
 #pragma unroll
-	for (__u32 i = 0; i < FLOW_LINE; i++) {
-		__u32 way = flow_way(r->tag, line + i);
-		__u64 rank = flow_rank(&r->set->way[way], now) * FLOW_WAYS + way;
+	for (__u32 i = 0; i < FLOW_WAYS; i++) {
+		__u32 way = flow_way(r->tag, i);
+		__u64 rank;
 
+		if (i == FLOW_LINE && best < FLOW_STRONG * FLOW_WAYS)
+			break;
+		rank = flow_rank(&r->set->way[way], now) * FLOW_WAYS + way;
 		if (rank < best)
 			best = rank;
 	}
 	return best;
-}
-
-/* A way whose flow is void, because its server is gone; FLOW_WAYS: none. */
-__noinline __u32 flow_void_way(__u32 set)
-{
-	struct flow_set *s = bpf_map_lookup_elem(&flows, &set);
-
-	if (!s)
-		return FLOW_WAYS;
-	for (__u32 i = 0; i < FLOW_WAYS; i++) {
-		__u64 word = *(volatile __u64 *)&s->way[i].word;
-
-		if (!(*(volatile __u64 *)&s->way[i].tag & FLOW_PENDING) && !flow_server_alive(word))
-			return i;
-	}
-	return FLOW_WAYS;
-}
-
-/* Where a new flow may go, likewise. No flow gives way while there is a place
- * in either line that nobody needs.
- */
-static __always_inline __u64 flow_victim(const struct flow_ref *r, __u32 now)
-{
-	__u64 home = flow_line_victim(r, 0, now), beside;
-	__u32 gone;
-
-	if (home < FLOW_WAYS)
-		return home;
-	beside = flow_line_victim(r, FLOW_LINE, now);
-	if (beside < FLOW_WAYS)
-		return beside;
-	gone = flow_void_way(r->first / FLOW_WAYS);
-	if (gone < FLOW_WAYS)
-		return gone;
-	return home < FLOW_STRONG * FLOW_WAYS || home < beside ? home : beside;
 }
 
 static __always_inline void connections_add(__u32 server, __s64 n)
@@ -441,6 +401,14 @@ static __always_inline void flow_back_free(__u32 index)
 		__sync_val_compare_and_swap(way, was, 0);
 }
 
+/* The server of an entry, unless it is gone or another by now. */
+static __always_inline struct server *flow_server_alive(__u64 word)
+{
+	struct server *s = server_lookup(flow_server(word));
+
+	return s && flow_generation_is(word, s->generation) ? s : NULL;
+}
+
 /* What was there is no more. A server that is gone has left its number, and the
  * count with it, to another one, which does not lose what it never had.
  */
@@ -470,8 +438,9 @@ static __always_inline void flow_drop(struct flow_ref *r)
 
 enum flow_claimed {
 	FLOW_CLAIMED, /* r->flow is ours to fill, until flow_publish */
-	FLOW_BUSY,    /* another CPU has opened this very flow, or is at the entry */
+	FLOW_BUSY,    /* another CPU opens this very flow */
 	FLOW_FULL,    /* the set is full of flows that must not go */
+	FLOW_FOUND,   /* another CPU has opened it */
 };
 
 /* Where r->tag is to go: where it is already, though void by now, or else in
@@ -500,30 +469,15 @@ static __always_inline __u32 flow_is_other(const struct flow *flow, __u64 tag)
 	return (differ | less) >> 63;
 }
 
-/* How many entries of the set are not r->tag's. */
-static __always_inline __u32 flow_others(const struct flow_ref *r)
-{
-	__u32 others = 0;
-
-#pragma unroll
-	for (__u32 i = 0; i < FLOW_WAYS; i++)
-		others += flow_is_other(&r->set->way[i], r->tag);
-	return others;
-}
-
 /* Takes an entry for r->tag. Of several CPUs that do so for one tag at most one
  * succeeds: each has made its own claim visible before it looks for others'.
  */
 static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 {
 	__u64 was, rank = 0;
+	__u32 way = flow_place(r, now, &rank), others = 0;
 	struct flow *flow;
-	__u32 way;
 
-	/* Nothing is pushed out for a flow that another CPU has a place for. */
-	if (!r->flow && flow_others(r) != FLOW_WAYS)
-		return FLOW_BUSY;
-	way = flow_place(r, now, &rank);
 	if (way >= FLOW_WAYS)
 		return FLOW_FULL;
 	flow = &r->set->way[way];
@@ -536,14 +490,16 @@ static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
 		return FLOW_BUSY;
 	}
 	/* One that has just been opened there, after it was judged, stays. */
-	if (!r->flow && was && flow_rank_of(*(volatile __u64 *)&flow->word, now) > rank &&
-	    flow_server_alive(*(volatile __u64 *)&flow->word)) {
+	if (!r->flow && was && flow_rank_of(*(volatile __u64 *)&flow->word, now) > rank) {
 		__sync_lock_test_and_set(&flow->tag, was);
 		return FLOW_BUSY;
 	}
 	r->flow = flow;
 	r->index = r->first + way;
-	if (flow_others(r) == FLOW_WAYS - 1)
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_WAYS; i++)
+		others += flow_is_other(&r->set->way[i], r->tag);
+	if (others == FLOW_WAYS - 1)
 		return FLOW_CLAIMED;
 	flow_drop(r);
 	return FLOW_BUSY;

@@ -154,8 +154,8 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 		reshape_v6(r, stripped, bytes);
 	else if (!reshape_v4(r, stripped, bytes))
 		return -1;
-	if (bpf_xdp_load_bytes(ctx, 0, r->l2, l2) ||
-	    bpf_xdp_adjust_head(ctx, (int)stripped - (int)bytes) || !vlan_put(ctx, r))
+	if (!vlan_l2(ctx, r) || bpf_xdp_adjust_head(ctx, (int)stripped - (int)bytes) ||
+	    !vlan_put(ctx, r))
 		return -1;
 	if (r->v6 ? bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct ipv6hdr))
 		  : bpf_xdp_store_bytes(ctx, l2, &r->own.ip, sizeof(struct iphdr)))

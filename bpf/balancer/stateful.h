@@ -29,12 +29,6 @@
 #define PACKET_ASK 0x40
 #define PACKET_LAST 0x80
 
-/* How often a packet tries to open its flow, and looks at another CPU's entry
- * each time, before it is dropped.
- */
-#define STATEFUL_TRIES 8
-#define STATEFUL_LOOKS 512
-
 static __always_inline bool stateful_asks(const struct packet *p)
 {
 	if (p->flags & TCP_OPENS || p->flags & PACKET_LAST)
@@ -61,7 +55,7 @@ struct opening {
 	__u32 now;
 	bool remembered;       /* in: there is an entry, but void; out: there is one now */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
-	bool fresh;	       /* out: it was not known to any CPU */
+	bool fresh;	       /* out: it was not known */
 	enum flow_state state; /* out: what it was */
 };
 
@@ -112,6 +106,24 @@ static __always_inline int stateful_fill(const struct packet *p, const struct fr
 	return 0;
 }
 
+/* Takes an entry. Another CPU may have opened the flow a moment ago: then o is
+ * that one's.
+ */
+static __always_inline int stateful_claim(struct flow_ref *r, struct opening *o)
+{
+	int claimed = flow_claim(r, o->now);
+
+	if (claimed != FLOW_BUSY)
+		return claimed;
+	r->flow = NULL;
+	if (!flow_find(r) || flow_expired(r->word, o->now))
+		return FLOW_BUSY;
+	o->word = r->word;
+	o->index = r->index;
+	o->remembered = true;
+	return FLOW_FOUND;
+}
+
 /* Opens a flow to o->server: enum flow_claimed or FAILED. A function of its own
  * for the verifier, which looks at such a one once, and for the stack.
  */
@@ -124,7 +136,7 @@ __noinline int stateful_open(const struct packet *p, const struct frontend *f, s
 		return FAILED(DROP_NO_BACKEND);
 	if (o->remembered && !flow_ref_at(&r, o->index, o->word))
 		return FAILED(DROP_NO_BACKEND);
-	claimed = flow_claim(&r, o->now);
+	claimed = stateful_claim(&r, o);
 	return claimed == FLOW_CLAIMED ? stateful_fill(p, f, &r, o) : claimed;
 }
 
@@ -266,47 +278,6 @@ static __always_inline int stateful_unremembered(const struct packet *p, struct 
 	return failed;
 }
 
-/* Whether no other CPU is at work on the flow's entry. */
-static long stateful_settled(__u32 i, void *arg)
-{
-	const struct flow_ref *r = arg;
-
-	for (i = 0; i < FLOW_WAYS; i++)
-		if (*(volatile __u64 *)&r->set->way[i].tag == (r->tag | FLOW_PENDING))
-			return 0;
-	return 1;
-}
-
-/* Waits for another CPU that opens the flow: some microseconds at most. */
-__noinline int stateful_wait(__u64 tag)
-{
-	struct flow_ref r;
-
-	if (flow_ref_init(&r, tag))
-		bpf_loop(STATEFUL_LOOKS, stateful_settled, &r, 0);
-	return 0;
-}
-
-/* Opens a flow that another CPU may open too: who comes second has the first
- * one's. As stateful_open.
- */
-static __always_inline int stateful_contend(const struct packet *p, const struct frontend *f,
-					    struct opening *o, bool v6)
-{
-	int result = stateful_open(p, f, o);
-
-	for (int i = 0; i < STATEFUL_TRIES && result == FLOW_BUSY; i++) {
-		stateful_wait(o->tag);
-		o->remembered = false;
-		if (v6 ? stateful_find_v6(p, f, o) : stateful_find_v4(p, f, o)) {
-			o->fresh = false;
-			return 0;
-		}
-		result = stateful_open(p, f, o);
-	}
-	return result;
-}
-
 /* Gives an unknown flow a server and, if need be, a way back: 0 or FAILED. */
 static __always_inline int stateful_new(const struct packet *p, struct frontend *f,
 					struct opening *o, bool v6)
@@ -318,7 +289,7 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 		result = stateful_choose(p, f, o, false);
 	if (result < 0)
 		return result;
-	result = stateful_contend(p, f, o, v6);
+	result = stateful_open(p, f, o);
 	if (result == FLOW_FULL)
 		return stateful_unremembered(p, f, o);
 	if (result == FLOW_BUSY)

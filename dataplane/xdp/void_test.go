@@ -22,43 +22,6 @@ func (n *testNet) openHere(t *testing.T, d *DataPlane, count int) (all []netip.A
 	return all
 }
 
-// A flow that has not been answered yet gives way to no other while its set has
-// room, nor while the set has flows of servers that are gone.
-func TestNewFlowsTakeWhatNobodyNeeds(t *testing.T) {
-	n := newNet(t)
-	c := config()
-	c.MaxFlows = flowWays // one set
-	d := n.open(t, c)
-	d.stopSweeping()
-	stays := func(what string) {
-		t.Helper()
-		before := n.openHere(t, d, flowWays)
-		for i, again := range n.openHere(t, d, flowWays) {
-			if again != before[i] || !again.IsValid() {
-				t.Errorf("%s: flow %d was opened on %v and goes to %v", what, i, before[i], again)
-			}
-		}
-	}
-	f := stateful(service.RoundRobin, 7)
-	upsert(t, d, f)
-	stays("an empty set")
-	must(t, d.Delete(f.Key))
-
-	// Their lives are longer than those of what comes after them.
-	f.Protocol = service.UDP
-	upsert(t, d, f)
-	for i := range flowWays {
-		n.run(t, d, packet{udp: true, src: clientOf(i), dst: vips[false]}.bytes(t))
-	}
-	if all, err := allFlows(d); err != nil || len(all) != flowWays {
-		t.Fatalf("%d flows are listed: %v", len(all), err)
-	}
-	must(t, d.Delete(f.Key))
-	f.Protocol = service.TCP
-	upsert(t, d, f)
-	stays("a set full of a deleted frontend's flows")
-}
-
 // A flow is void for ever when its server is gone, however many owners the
 // server's number has had since, and though nobody sweeps.
 func TestGenerationsNeverComeRound(t *testing.T) {
