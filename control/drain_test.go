@@ -62,6 +62,11 @@ func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 	return w, plane
 }
 
+// serveDraining serves, with the source saying that this balancer is draining.
+func (w *world) serveDraining(services ...*service.Service) {
+	w.publish(source.Snapshot{Services: services, Draining: w.loop.Own[:1]})
+}
+
 // end tells the loop to end, and gives how long it took.
 func end(w *world) <-chan time.Duration {
 	took := make(chan time.Duration, 1)
@@ -77,10 +82,11 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, plane := newStateful(t, time.Minute)
 		s := web(1, 2)
-		w.serve(s)
+		w.serveDraining(s)
 		w.expect("draining []", "upsert 10.1.1.1 2", "announce 1")
 		plane.set(3, false)
 		took := end(w)
+		time.Sleep(noticeSpread + noticePace)
 		w.expect("announce 0")
 		time.Sleep(10 * time.Second)
 		// A server that dies meanwhile still leaves the data plane.
@@ -114,7 +120,7 @@ func TestDrainsNoLongerThanAllowed(t *testing.T) {
 				w, plane := newStateful(t, c.timeout)
 				hurry := make(chan struct{})
 				w.loop.Hurry = hurry
-				w.serve(web(1, 2))
+				w.serveDraining(web(1, 2))
 				synctest.Wait()
 				plane.set(c.flows, c.fail)
 				took := end(w)
