@@ -255,6 +255,11 @@ func (p *pods) secondAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := filepath.Join(t.TempDir(), "socket")
+	t.Cleanup(func() { // the folders that they made before they were refused
+		if err := os.RemoveAll("/sys/fs/bpf/second"); err != nil {
+			t.Error(err)
+		}
+	})
 	balancer := []string{"--next-hop", first.Node.Addr.String(), "--peer", paper.ReflectorAddr.String()}
 	for _, c := range []struct {
 		name          string

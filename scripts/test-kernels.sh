@@ -7,7 +7,7 @@
 # A guest is Debian's kernel of that series in qemu, emulated (no hardware
 # virtualisation needed), with nothing but busybox and the test binaries in its
 # memory. Emulation is some thirty times slower, so only what TESTS names runs.
-# Kernels are kept in .cache/kernels.
+# Kernels are kept in out/kernels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ TESTS=${TESTS:-"./dataplane/xdp ^(TestConformance|TestTunnel|TestDirectNAT|TestF
 ./dataplane/serverhalf ^(TestTunnel|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance)$"}
 LIMIT=${LIMIT:-900} # seconds a guest may take
 MODULES="veth bridge sch_ingress cls_bpf nf_tables nft_ct bonding 8021q"
-cache=$PWD/.cache/kernels
+cache=$PWD/out/kernels
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
