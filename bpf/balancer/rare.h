@@ -14,7 +14,6 @@
 #include "fragment.h"
 #include "frontend.h"
 #include "guard.h"
-#include "guard.h"
 #include "icmp.h"
 #include "options.h"
 #include "rare_nat.h"
@@ -208,8 +207,6 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
 	if (f->flags & FRONTEND_GUARDED && guard(ctx, &r->p, f))
-		return XDP_DROP;
-	if (f->flags & FRONTEND_GUARDED && !r->is_error && guard(ctx, &r->p, f))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);
