@@ -29,7 +29,7 @@ func MainIPVS(m *testing.M) {
 // runInGuest runs this very test binary in a guest. The sandbox around is for
 // the guest's own files and processes.
 func runInGuest() int {
-	status, err := 1, sandbox.Enter(sandbox.Options{Name: "guest"})
+	status, err := 1, enter(sandbox.Options{Name: "guest"})
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 		defer stop()

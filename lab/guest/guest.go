@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,7 +44,8 @@ type Options struct {
 	Limit time.Duration
 	// Dir is the command's working directory; empty for this process's.
 	Dir string
-	// Env is the command's environment; nil for this process's.
+	// Env is the command's environment; nil for this process's without TMPDIR,
+	// which need not be there inside.
 	Env []string
 	// Writable are folders of this machine that the command may write to.
 	// Whatever it writes elsewhere is gone with the guest.
@@ -86,7 +88,7 @@ func (o Options) complete() (Options, error) {
 		o.Limit = DefaultLimit
 	}
 	if o.Env == nil {
-		o.Env = sandbox.Environ()
+		o.Env = slices.DeleteFunc(sandbox.Environ(), func(e string) bool { return strings.HasPrefix(e, "TMPDIR=") })
 	}
 	if o.Stdout == nil {
 		o.Stdout = os.Stdout
@@ -206,9 +208,9 @@ func pipes(cmd *exec.Cmd, writers ...io.Writer) (wait func(), err error) {
 		}
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 		group.Go(func() {
+			defer from.Close()
 			io.Copy(to, from)         //nolint:errcheck // who reads no more needs no more
 			io.Copy(io.Discard, from) //nolint:errcheck // but the guest is not to wait for it
-			from.Close()
 		})
 	}
 	return group.Wait, nil
