@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -187,6 +188,9 @@ func (r *rig) run(packets int) (perPacket float64, err error) {
 func pinned(spec *ebpf.CollectionSpec, folder string) (map[string]*ebpf.Map, error) {
 	found := map[string]*ebpf.Map{}
 	for name, s := range spec.Maps {
+		if strings.HasPrefix(name, ".") {
+			continue // a program's own, and no name for a pin
+		}
 		m, err := ebpf.LoadPinnedMap(filepath.Join(folder, name), nil)
 		if errors.Is(err, unix.ENOENT) {
 			continue
