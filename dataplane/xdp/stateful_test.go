@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +86,30 @@ func TestFloodLeavesEstablishedFlows(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// No flow gives way to a new one while there is a place in its set that is free,
+// or of one that is over.
+func TestNoFlowGivesWayBesideAFreePlace(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = flowWays // one set
+	d := n.open(t, c)
+	upsert(t, d, stateful(service.RoundRobin, 7))
+	for i := range 10 * flowWays {
+		if i%flowWays == 0 {
+			d.sweep(flowNow() + 1000) // they are over
+		}
+		if v, _ := n.run(t, d, packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t)); v != redirect {
+			t.Fatalf("flow %d: %v, %v", i, v, d.Describe().Drops)
+		}
+		if got, err := d.Remembered(); err != nil || got != i%flowWays+1 {
+			t.Errorf("%d flows are remembered after %d have been opened: %v", got, i%flowWays+1, err)
+		}
+	}
+	if got := d.flows.connections; slices.Max(got) > flowWays {
+		t.Errorf("connections are %v", got)
+	}
 }
 
 // What the table lists, and what a sweep makes of it.

@@ -64,6 +64,7 @@ type subject struct {
 	flowTable int    // entries; 0: the default
 	aged      bool   // the flow table has been filled several times over
 	both      bool   // the servers' answers are sent, too
+	flood     bool   // as many packets that open a flow are sent between, and not counted
 	away      uint16 // another port: not served
 	elsewhere bool   // another address: not a VIP
 	want      verdict
@@ -128,6 +129,9 @@ func subjects() []subject {
 		with(table, "flow table, aged", func(s *subject) {
 			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
 			katran(676, 553)(s)
+		}),
+		with(table, "flow table, in a flood", func(s *subject) {
+			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
 		}),
 		with(tunnel, "fullnat, both ways", func(s *subject) {
 			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
