@@ -16,7 +16,8 @@ type Flow struct {
 	// Source is, with fullnat, what the server sees in the client's place.
 	Source netip.AddrPort `json:"source,omitzero"`
 	// State is "opening", "established", "finishing", "closed",
-	// "udp-opening" or "udp".
+	// "udp-opening" or "udp"; one that is opening is listed by nat and
+	// fullnat only.
 	State string `json:"state"`
 	// Idle is how long no packet of it was seen, to within five seconds.
 	Idle time.Duration `json:"idle"`

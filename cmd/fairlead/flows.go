@@ -26,7 +26,8 @@ func newFlowsCommand() *cobra.Command {
 		Long: `Flows lists what a balancer remembers, of the Services that make it remember
 (nat, fullnat, flow tables, schedulers that take turns or count), and what the
 server half remembers on a node with servers. Services with a second chance
-leave nothing in a balancer: their flows are at the servers' nodes.
+leave nothing in a balancer: their flows are at the servers' nodes. A flow whose
+client has sent a single packet is listed with nat and fullnat only.
 
 An address in --vip, --client and --backend may have a port, or none for all.`,
 		Example: `  fairlead flows
