@@ -89,21 +89,11 @@ const tableSize = 1 << 21
 
 func subjects() []subject {
 	tunnel := subject{method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: few}
-	with := func(s subject, name string, change func(*subject)) subject {
-		s.name = name
-		change(&s)
-		return s
-	}
 	each := func(goal float64) []float64 { return []float64{goal, goal, goal, goal, goal} }
 	katran := func(ns ...float64) func(*subject) {
 		return func(s *subject) { s.peer, s.peers = "Katran", ns }
 	}
-	table := with(tunnel, "flow table", func(s *subject) {
-		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
-		s.goals = []float64{65, 65, 140, 200, 200}
-		katran(73, 88, 312, 437, 1004)(s)
-	})
-	return []subject{
+	return append(tables(tunnel), []subject{
 		{name: "floor: return XDP_TX", floor: floorTX, want: tx, loads: all[:1]},
 		{name: "floor: parse", floor: floorParse, want: tx, loads: all[:1]},
 		{name: "floor: a bare stateless balancer", floor: floorBare, want: tx, loads: few},
@@ -124,14 +114,6 @@ func subjects() []subject {
 		with(tunnel, "second chance, 100 servers", func(s *subject) {
 			s.servers, s.loads, s.also, s.goals = 100, []load{many}, floorRings, []float64{130}
 			katran(443)(s)
-		}),
-		table,
-		with(table, "flow table, aged", func(s *subject) {
-			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
-			katran(676, 553)(s)
-		}),
-		with(table, "flow table, in a flood", func(s *subject) {
-			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
 		}),
 		with(tunnel, "fullnat, both ways", func(s *subject) {
 			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
@@ -154,6 +136,32 @@ func subjects() []subject {
 		}),
 		with(tunnel, "fullnat, UDP", func(s *subject) { s.method, s.udp, s.loads = service.FullNAT, true, []load{one, thou} }),
 		with(tunnel, "not served", func(s *subject) { s.away, s.want, s.loads = 81, drop, all[:1] }),
+	}...)
+}
+
+// with gives a subject like another one.
+func with(s subject, name string, change func(*subject)) subject {
+	s.name = name
+	change(&s)
+	return s
+}
+
+// tables are those that remember their flows.
+func tables(tunnel subject) []subject {
+	table := with(tunnel, "flow table", func(s *subject) {
+		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
+		s.goals = []float64{65, 65, 140, 200, 200}
+		s.peer, s.peers = "Katran", []float64{73, 88, 312, 437, 1004}
+	})
+	return []subject{
+		table,
+		with(table, "flow table, aged", func(s *subject) {
+			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
+			s.peers = []float64{676, 553}
+		}),
+		with(table, "flow table, in a flood", func(s *subject) {
+			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
+		}),
 	}
 }
 
