@@ -21,9 +21,8 @@ var ErrOccupied = errors.New("interface has another XDP program")
 // linkPrefix begins the names of pinned links.
 const linkPrefix = "link_"
 
-// linkPin is the name of an interface's pinned link; the BPF file system takes
-// no dots, interfaces no slashes.
-func linkPin(name string) string { return linkPrefix + strings.ReplaceAll(name, ".", ":") }
+// linkPin is the name of an interface's pinned link.
+func linkPin(name string) string { return linkPrefix + pinWord(name) }
 
 // attach attaches the program to every interface, by replacing a
 // predecessor's where there is one, and detaches it from all others. Another
@@ -115,7 +114,11 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 			return "", err
 		}
 	}
-	return describeAttached(name, reason)
+	hides, err := d.showVLANs(nic)
+	if err != nil {
+		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
+	}
+	return describeAttached(name, reason, hides)
 }
 
 // takeOver replaces the program in a link that a predecessor pinned. A link
@@ -216,7 +219,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 	flags := link.XDPDriverMode
 	if generic {
 		flags = link.XDPGenericMode
-		if err := disableGRO(nic.Attrs().Name); err != nil {
+		if err := d.turnOff(groOffload, nic.Attrs().Name); err != nil {
 			return nil, err
 		}
 	}
@@ -224,18 +227,17 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 }
 
 // describeAttached asks the kernel how the program is attached now.
-func describeAttached(name, reason string) (string, error) {
+func describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	if !isGeneric(nic) {
-		return name + ": native", nil
+	words := []string{name, "native"}
+	if isGeneric(nic) {
+		words = []string{name, "generic", reason}
 	}
-	if reason == "" {
-		return name + ": generic", nil
-	}
-	return name + ": generic: " + reason, nil
+	words = slices.DeleteFunc(append(words, hides), func(w string) bool { return w == "" })
+	return strings.Join(words, ": "), nil
 }
 
 // detachOthers detaches a predecessor's program from interfaces that are no
@@ -270,5 +272,5 @@ func (d *DataPlane) detachOne(pin string) error {
 			return errors.Join(err, l.Close())
 		}
 	}
-	return endLink(l)
+	return errors.Join(endLink(l), d.restoreOffloads(strings.ReplaceAll(strings.TrimPrefix(pin, linkPrefix), ":", ".")))
 }

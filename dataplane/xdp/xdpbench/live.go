@@ -142,9 +142,12 @@ func (l *Live) Swap() error {
 }
 
 // detaching takes a data plane out of the kernel when it is closed.
-type detaching struct{ *xdp.DataPlane }
+type detaching struct {
+	*xdp.DataPlane
+	in *netns.NS
+}
 
-func (d detaching) Close() error { return errors.Join(d.Detach(), os.RemoveAll(pinDir)) }
+func (d detaching) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(pinDir)) }
 
 // Balance puts the balancer there, with one frontend of a hundred servers.
 func (l *Live) Balance(f dataplane.Frontend) error {
@@ -158,7 +161,7 @@ func (l *Live) Balance(f dataplane.Frontend) error {
 		if err != nil {
 			return err
 		}
-		l.under = detaching{d}
+		l.under = detaching{d, l.balancer}
 		return d.Upsert(f)
 	})
 }
