@@ -45,6 +45,9 @@ func (d *DataPlane) attach(older *bpffs.Dir) error {
 		}
 		lines = append(lines, line)
 	}
+	if err := d.closeTxPorts(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.attached = lines
@@ -59,9 +62,39 @@ func (d *DataPlane) openTxPorts() error {
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
 		}
-		index := uint32(nic.Attrs().Index)
-		if err := d.kernel.TxPorts.Put(index, index); err != nil {
-			return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+		members, err := membersOf(nic)
+		if err != nil {
+			return fmt.Errorf("xdp: interface %s: %w", name, err)
+		}
+		for _, from := range append(members, nic) {
+			if err := d.kernel.TxPorts.Put(uint32(from.Attrs().Index), uint32(nic.Attrs().Index)); err != nil {
+				return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// closeTxPorts keeps native programs from redirecting packets to an interface
+// where the program is generic, most likely because its driver cannot take them:
+// those go through the kernel. Generic programs redirect to any.
+func (d *DataPlane) closeTxPorts() error {
+	var generic []uint32
+	for _, name := range d.config.Interfaces {
+		nic, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("xdp: interface %s: %w", name, err)
+		}
+		if isGeneric(nic) {
+			generic = append(generic, uint32(nic.Attrs().Index))
+		}
+	}
+	if len(generic) == len(d.config.Interfaces) {
+		return nil
+	}
+	for _, index := range generic {
+		if err := d.kernel.TxPorts.Delete(index); err != nil {
+			return fmt.Errorf("xdp: interface %d: let no packets leave by it: %w", index, err)
 		}
 	}
 	return nil
