@@ -527,6 +527,7 @@ const (
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatchUntil      = "watch_until"
 	balancerVarWatching        = "watching"
 )
 
@@ -631,6 +632,7 @@ type balancerVariableSpecs struct {
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -743,6 +745,7 @@ type balancerVariables struct {
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
@@ -48,13 +47,7 @@ func (w flowWord) isFlow() bool {
 }
 
 // flowNow is the table's clock.
-func flowNow() uint32 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		panic(err) // there is no kernel without that clock
-	}
-	return uint32(ts.Nano() >> flowTickShift)
-}
+func flowNow() uint32 { return uint32(coarseNow() >> flowTickShift) }
 
 // flowTable is the kernel's memory of what is remembered. Entries are changed as
 // the program changes them, by who has exchanged the tag.
