@@ -101,3 +101,52 @@ func TestBond(t *testing.T) {
 		t.Errorf("in VLAN 7, and back in %d", tci)
 	}
 }
+
+// There is no device with Ethernet frames where the program cannot be: what has
+// no native XDP takes the generic one, and says why.
+func TestEveryDeviceTakesAProgram(t *testing.T) {
+	n := newNet(t)
+	attrs := func(name string) netlink.LinkAttrs {
+		a := netlink.NewLinkAttrs()
+		a.Name = name
+		return a
+	}
+	on := func(a netlink.LinkAttrs) netlink.LinkAttrs {
+		a.ParentIndex = int(n.eth1)
+		return a
+	}
+	devices := []netlink.Link{
+		&netlink.Bridge{LinkAttrs: attrs("bridge0")},
+		&netlink.Macvlan{LinkAttrs: on(attrs("macvlan0")), Mode: netlink.MACVLAN_MODE_BRIDGE},
+		&netlink.Vxlan{LinkAttrs: attrs("vxlan0"), VxlanId: 7, VtepDevIndex: int(n.eth1), Port: 4789},
+		&netlink.Tuntap{LinkAttrs: attrs("tap0"), Mode: netlink.TUNTAP_MODE_TAP},
+		&netlink.Vlan{LinkAttrs: on(attrs("vlan0")), VlanId: 5},
+		netlink.NewLinkBond(attrs("bond0")),
+		&netlink.Dummy{LinkAttrs: attrs("dummy0")},
+	}
+	c := config()
+	c.Interfaces = nil
+	testkit.Do(t, n.balancer, func() error {
+		for _, l := range devices {
+			err := netlink.LinkAdd(l)
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				t.Logf("this kernel has no %s", l.Type())
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			c.Interfaces = append(c.Interfaces, l.Attrs().Name)
+		}
+		return nil
+	})
+	if len(c.Interfaces) < 4 {
+		t.Fatalf("only %q", c.Interfaces)
+	}
+	for i, line := range n.open(t, c).Describe().Attached {
+		name := c.Interfaces[i]
+		if line != name+": native" && !strings.HasPrefix(line, name+": generic: ") {
+			t.Errorf("%s: %q", name, line)
+		}
+	}
+}
