@@ -314,7 +314,8 @@ struct settings {
 struct settings set SEC(".data.settings") = {.layout = LAYOUT, .gue_port = 6080, .sample = ~0u};
 
 /* The interfaces that the agent has attached this program to: the ones a
- * packet may be redirected to, by their index.
+ * packet may be redirected to, by their index. A bond's members, where its
+ * packets come in, lead to the bond.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);

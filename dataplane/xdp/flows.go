@@ -15,7 +15,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
@@ -58,13 +57,7 @@ func (w flowWord) isFlow() bool {
 }
 
 // flowNow is the table's clock.
-func flowNow() uint32 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		panic(err) // there is no kernel without that clock
-	}
-	return uint32(ts.Nano() >> flowTickShift)
-}
+func flowNow() uint32 { return uint32(coarseNow() >> flowTickShift) }
 
 // tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
