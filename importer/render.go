@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -58,9 +59,20 @@ func writeLosses(b *bytes.Buffer, losses []Loss) {
 		return
 	}
 	b.WriteString("# Without counterpart:\n")
-	for _, l := range losses {
-		fmt.Fprintf(b, "#   %s\n", oneLine(l.String()))
+	for _, l := range Lines(losses) {
+		fmt.Fprintf(b, "#   %s\n", l)
 	}
+}
+
+// Lines writes losses a line each. What several Services of one origin lack is
+// said once.
+func Lines(losses []Loss) (lines []string) {
+	for _, l := range losses {
+		if line := oneLine(l.String()); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // oneLine keeps text of the input from ending a comment.

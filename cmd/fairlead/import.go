@@ -198,13 +198,14 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 
 // tellImport says what was lost.
 func tellImport(out io.Writer, r *importer.Result) {
-	for _, l := range r.Losses {
+	lines := importer.Lines(r.Losses)
+	for _, l := range lines {
 		fmt.Fprintln(out, l)
 	}
 	if command := r.Command(); command != "" {
 		fmt.Fprintln(out, "balancers run:", command)
 	}
-	fmt.Fprintf(out, "%d Services; %d things have no counterpart\n", len(r.Manifests), len(r.Losses))
+	fmt.Fprintf(out, "%d Services; %d things have no counterpart\n", len(r.Manifests), len(lines))
 }
 
 // writeManifests writes each Service into a file of its own, or nothing where

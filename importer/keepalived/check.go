@@ -107,6 +107,9 @@ func (v *virtual) readChecker(n *node) *checker {
 	c := &checker{n: n}
 	foreign := checkers[n.word()].is == ""
 	for _, s := range n.block {
+		if !foreign && s.word() != "url" {
+			v.alone(s)
+		}
 		switch word := s.word(); {
 		case word == "connect_port":
 			port, err := strconv.ParseUint(s.arg(1), 10, 16)
@@ -138,6 +141,7 @@ func (c *checker) url(v *virtual, n *node) {
 		return
 	}
 	for _, s := range n.block {
+		v.alone(s)
 		switch s.word() {
 		case "path":
 			c.path = s.arg(1)

@@ -16,7 +16,7 @@ type line struct {
 
 const (
 	// maxLines and maxLine bound what definitions and includes may come to.
-	maxLines = 200_000
+	maxLines = 100_000
 	maxLine  = 64 << 10
 	// maxIncluded is how deep files may include each other.
 	maxIncluded = 16
