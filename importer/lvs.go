@@ -393,24 +393,21 @@ func (s *lvsService) settleCheck() {
 		return
 	}
 	count := map[service.HealthCheck]int{}
-	var best service.HealthCheck
 	for _, r := range s.servers {
-		if r.Check == nil {
-			continue
-		}
-		if count[*r.Check]++; count[*r.Check] > count[best] {
-			best = *r.Check
+		if c, ok := s.checkOf(r); ok {
+			if count[c]++; count[c] > count[s.check] {
+				s.check, s.checked = c, true
+			}
 		}
 	}
-	if s.checked = count[best] > 0; !s.checked {
+	if !s.checked {
 		return
 	}
-	s.check = best
 	for _, r := range s.servers {
-		switch {
-		case r.Check == nil:
+		switch c, ok := s.checkOf(r); {
+		case !ok:
 			s.v.lose(r.At, "server "+r.Addr.String()+" without a check", "a Service has one check for all of its servers: it is checked like the others", "")
-		case *r.Check != best:
+		case c != s.check:
 			s.v.lose(r.At, "check of server "+r.Addr.String(), "a Service has one check for all of its servers: it is checked like the others", "")
 		}
 	}
@@ -418,4 +415,16 @@ func (s *lvsService) settleCheck() {
 		s.checked = false
 		s.v.lose(s.v.At, "checks", "a range of ports has none of its own to check", "name one by fairlead.io/health-check-port")
 	}
+}
+
+// checkOf gives a server's check; one of its own port is the same for all.
+func (s *lvsService) checkOf(r Server) (service.HealthCheck, bool) {
+	if r.Check == nil {
+		return service.HealthCheck{}, false
+	}
+	c := *r.Check
+	if c.Port == r.Port && !s.isRange() {
+		c.Port = 0
+	}
+	return c, true
 }

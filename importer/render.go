@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -67,8 +66,10 @@ func writeLosses(b *bytes.Buffer, losses []Loss) {
 // Lines writes losses a line each. What several Services of one origin lack is
 // said once.
 func Lines(losses []Loss) (lines []string) {
+	said := map[string]bool{}
 	for _, l := range losses {
-		if line := oneLine(l.String()); !slices.Contains(lines, line) {
+		if line := oneLine(l.String()); !said[line] {
+			said[line] = true
 			lines = append(lines, line)
 		}
 	}

@@ -63,6 +63,9 @@ func story(t *testing.T, path string) {
 		got["error"] = err.Error() + "\n"
 	} else {
 		checkResult(t, r)
+		if strings.Contains(string(r.YAML()), secret) {
+			t.Error("a password came through")
+		}
 		got["manifests"], got["held"] = string(r.YAML()), held(t, r)
 	}
 	for _, name := range []string{"manifests", "held", "error"} {
@@ -80,6 +83,9 @@ func story(t *testing.T, path string) {
 		}
 	}
 }
+
+// secret is the password in all stories.
+const secret = "open-sesame"
 
 func read(words []string, inputs []txtar.File) (*importer.Result, error) {
 	marks, id := importer.Marks{}, ""
