@@ -172,7 +172,7 @@ func held(t *testing.T, r *importer.Result) string {
 	snapshot := manifest.Read("all.yaml", r.YAML())
 	p := plan.Build(plan.Input{
 		Services: snapshot.Services, Health: func(health.Target) health.State { return health.Up },
-		Held: func(service.Key, netip.AddrPort) bool { return false },
+		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 	})
 	plane := memory.New()

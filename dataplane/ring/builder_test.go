@@ -160,6 +160,44 @@ func TestSlotsAreWellFormed(t *testing.T) {
 	}
 }
 
+// A slot that one member always owned stays as it is, if nobody whom it names is
+// gone: it need not be made anew.
+func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(19, 20))
+	b := NewBuilder(5 * size)
+	var prev []Slot
+	stayed, others := 0, 0
+	for range 150 {
+		ms := members(9)
+		rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+		ms = ms[:7+rng.IntN(3)]
+		for i := range ms {
+			ms[i].Weight, ms[i].Since = 1, since(rng.IntN(3))
+			if rng.IntN(9) == 0 {
+				ms[i].Weight = 0
+			}
+		}
+		next, err := b.Next(size, ms, len(prev) == size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots := build(t, prev, ms)
+		for i := range prev {
+			if !next.Always(i, prev[i].First) || slices.ContainsFunc(prev[i].Older[:], func(id ID) bool { return id != 0 && !next.Has(id) }) {
+				others++
+				continue
+			}
+			if stayed++; slots[i] != prev[i] {
+				t.Fatalf("slot %d was %v and is %v", i, prev[i], slots[i])
+			}
+		}
+		prev = slots
+	}
+	if stayed == 0 || others == 0 {
+		t.Errorf("%d slots stayed, %d did not", stayed, others)
+	}
+}
+
 // A Builder that remembers builds the same as one that does not, and keeps to
 // its room.
 func TestBuilderRemembers(t *testing.T) {

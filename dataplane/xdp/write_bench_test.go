@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -58,13 +59,13 @@ type stopwatch time.Duration
 
 func newStopwatch(b *testing.B) stopwatch {
 	runtime.LockOSThread()
-	began, err := threadTime()
+	began, err := measure.ThreadTime()
 	must(b, err)
 	return stopwatch(began)
 }
 
 func (s stopwatch) stop(b *testing.B) time.Duration {
-	ended, err := threadTime()
+	ended, err := measure.ThreadTime()
 	must(b, err)
 	runtime.UnlockOSThread()
 	return ended - time.Duration(s)

@@ -15,6 +15,8 @@ type timing struct {
 	interval, timeout, pause time.Duration // 0 for not said
 	retries                  *int
 	host                     string
+	// inhibit keeps the connections of a server that fails.
+	inhibit *bool
 }
 
 // read reads a statement of that kind, if it is one.
@@ -35,6 +37,9 @@ func (t *timing) read(v *virtual, n *node) bool {
 		}
 	case "virtualhost":
 		t.host = n.arg(1)
+	case "inhibit_on_failure":
+		on := !isOff(n)
+		t.inhibit = &on
 	case "warmup":
 		v.lose(n, "the first probes are made at once, since nothing is announced before", "leave it out")
 	case "alpha", "log_all_failures":
@@ -71,6 +76,9 @@ func (t timing) over(inner timing) timing {
 	}
 	if inner.host != "" {
 		t.host = inner.host
+	}
+	if inner.inhibit != nil {
+		t.inhibit = inner.inhibit
 	}
 	return t
 }
@@ -194,6 +202,12 @@ func (s *server) check(v *virtual) *service.HealthCheck {
 		h.Path, h.Host = best.path, t.host
 		if !strings.HasPrefix(h.Path, "/") {
 			h.Path = "/" + h.Path
+		}
+	}
+	if t.inhibit != nil && *t.inhibit {
+		h.Drain = service.MaxHealthDrain
+		if v.protocol == service.UDP {
+			v.loseAs(best.n, "inhibit_on_failure", "UDP flows of a server that fails move at once", "leave it out")
 		}
 	}
 	v.settleTiming(best, t, h)

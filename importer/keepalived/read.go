@@ -227,7 +227,6 @@ var virtualLosses = map[string][2]string{
 	"sorry_server":            {"Fairlead has no server for when all others are away: the Service is withdrawn then", "let another balancer announce a shorter prefix around the address"},
 	"sorry_server_inhibit":    {"there is no sorry server", "leave it out"},
 	"sorry_server_lvs_method": {"there is no sorry server", "leave it out"},
-	"inhibit_on_failure":      {"a server that fails its checks loses its connections", "drain it by weight 0 before it goes"},
 	"hysteresis":              {"there is no quorum", "leave it out"},
 	"quorum_up":               noScripts,
 	"quorum_down":             noScripts,

@@ -190,9 +190,8 @@ func (r *reader) object(f field, depth int) {
 		r.lose(f.at(), o.kind, "it is in a list of lists", "import its items by themselves")
 	case kind != o.kind:
 		for _, item := range f.get("items").items() {
-			if kind != "" && item.get("kind").node == nil && item.node.Kind == yaml.MappingNode {
-				item.node.Content = append(item.node.Content, scalar("kind"), scalar(kind), scalar("apiVersion"), scalar(f.get("apiVersion").text()))
-			}
+			item.inherit("kind", kind)
+			item.inherit("apiVersion", f.get("apiVersion").text()) // which stands first
 			r.object(item, depth+1)
 		}
 	case o.kind == "Service":
@@ -207,6 +206,13 @@ func (r *reader) object(f field, depth int) {
 		r.lose(f.at(), "an object without kind", "it is not known what it is", "")
 	default:
 		r.lose(f.at(), o.String(), "objects of this kind are not read", "leave it out")
+	}
+}
+
+// inherit gives an item of a list what the list says for all.
+func (f field) inherit(key, value string) {
+	if value != "" && f.node.Kind == yaml.MappingNode && f.get(key).node == nil {
+		f.node.Content = slices.Insert(f.node.Content, 0, scalar(key), scalar(value))
 	}
 }
 
