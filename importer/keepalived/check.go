@@ -24,7 +24,7 @@ func (t *timing) read(v *virtual, n *node) bool {
 	switch n.word() {
 	case "delay_loop":
 		readTimer(v, n, &t.interval)
-	case "connect_timeout", "misc_timeout":
+	case "connect_timeout":
 		readTimer(v, n, &t.timeout)
 	case "delay_before_retry":
 		readTimer(v, n, &t.pause)
@@ -125,9 +125,9 @@ func (v *virtual) readChecker(n *node) *checker {
 				v.lose(s, "that is not a port", "the server's own is used")
 			}
 			c.port = uint16(port)
-		case foreign && word != "delay_loop" && word != "retry":
-			// The check is named as a whole.
 		case c.timing.read(v, s):
+		case foreign:
+			// The check is named as a whole.
 		case word == "url":
 			c.url(v, s)
 		case word == "http_protocol" || word == "fast_recovery":
