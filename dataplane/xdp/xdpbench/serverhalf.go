@@ -324,7 +324,7 @@ func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
 	}
 	for i, ns := range took[5] {
 		took[5][i] = ns - (took[2][i] - took[1][i])
-		if c.tunnelled {
+		if c.tunnelled || len(c.option) > 0 {
 			took[5][i] -= (took[4][i] - took[3][i]) / 7
 		}
 	}
