@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -69,14 +70,15 @@ func (r *Report) writePaired(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")
 	for _, row := range r.Rows {
-		here, times, within, also := "", "", "", ""
+		here, times, within := "", "", ""
+		var also []string
 		for i, over := range row.Over {
 			if i == 0 {
 				here = figure(row.Raw.Median)
 				times, within = fmt.Sprintf("%.2f", over.Times.Median), fmt.Sprintf("%.2f-%.2f", over.Times.Low, over.Times.High)
 				continue
 			}
-			also += fmt.Sprintf("%.2f x %s (%s) ", over.Times.Median, over.Floor, figure(over.Raw.Median))
+			also = append(also, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
 		}
 		measured := figure(row.Measured)
 		if len(row.Over) == 0 {
@@ -86,7 +88,7 @@ func (r *Report) writePaired(out io.Writer) error {
 			}
 		}
 		goal, met, peer := row.beside()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, also)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, strings.Join(also, ", "))
 	}
 	return w.Flush()
 }
