@@ -58,6 +58,13 @@ type Remembering interface {
 	Remembered() (flows int, err error)
 }
 
+// Canonical is a data plane that cannot keep all that it is asked for, though it
+// serves it: List gives a frontend as Canonical does.
+type Canonical interface {
+	// Canonical gives what this data plane keeps of f.
+	Canonical(f Frontend) Frontend
+}
+
 // Counts are totals since the frontend or backend came to be held.
 type Counts struct {
 	// Packets and Bytes are toward the servers; Bytes are of the IP packet as

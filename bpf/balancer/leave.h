@@ -24,7 +24,7 @@ enum way {
 
 /* No XDP verdicts: the rare program is to have the packet, which is as it came. */
 #define TO_RARE (-1)
-#define TO_RARE_TOO_BIG (-2) /* for the way to the server */
+#define TO_RARE_TOO_BIG (-2) /* for its way */
 
 /* What a packet becomes at layers 3 and 4, and the next hop for that. */
 struct departure {

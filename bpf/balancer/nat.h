@@ -263,7 +263,7 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 	if (way_leads_nowhere(way) || !s)
 		return drop_way(ctx, way);
 	if (unlikely(!way_fits(way, ch, p->len)))
-		return TO_RARE;
+		return TO_RARE_TOO_BIG;
 	s->to = p->t;
 	s->to.dst = ch->server->addr;
 	s->to.dport = nat_server_port(ch->server, p->t.dport);
@@ -413,7 +413,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	flow_touch(&r, p, now, true, true);
 	way = nat_way_back(ctx, data, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
-		return TO_RARE;
+		return TO_RARE_TOO_BIG;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (!rewrite(ctx, p, &s->to, v6))

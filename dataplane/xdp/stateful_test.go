@@ -315,67 +315,6 @@ func TestNAT(t *testing.T) {
 	}
 }
 
-// Two data planes: a flow that the draining one has stays with it, and one that
-// nobody has begins where it came in.
-func TestHandover(t *testing.T) {
-	for _, v6 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) { handover(t, v6) })
-	}
-}
-
-func handover(t *testing.T, v6 bool) {
-	// Beyond the gateway from both.
-	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
-	var planes [2]*DataPlane
-	var nets [2]*testNet
-	for i := range planes {
-		c := config()
-		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
-		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
-		if v6 {
-			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4
-		}
-		nets[i] = newNet(t)
-		planes[i] = nets[i].open(t, c)
-	}
-	stays, leaves, b, d, c := nets[0], nets[1], planes[0], planes[1], config()
-	for _, each := range []*DataPlane{b, d} {
-		both(t, each, frontend(service.FullNAT, vips[v6], 0, servers[v6]))
-	}
-	in := packet{src: clients[v6], dst: vips[v6], flags: "S"}
-	port := portOf(c, in)
-	row{name: "opens", in: in, verdict: redirect, out: forth(own[1], port, servers[v6])}.check(t, leaves, d)
-	must(t, b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
-
-	in.flags = "A"
-	_, handed := stays.run(t, b, in.bytes(t))
-	v, out := leaves.run(t, d, handed)
-	want := in
-	forth(own[1], port, servers[v6])(&want)
-	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
-		t.Errorf("what the draining one knows: %v\n got %x\nwant %x\nhanded %x, drops %v", v, out, wantBytes, handed, d.Describe().Drops)
-	}
-
-	in.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 999).String()
-	_, handed = stays.run(t, b, in.bytes(t))
-	v, back := leaves.run(t, d, handed)
-	if v != redirect {
-		t.Fatalf("what nobody knows: %v, %v", v, d.Describe().Drops)
-	}
-	v, out = stays.run(t, b, back)
-	want = in
-	forth(own[0], portOf(c, in), servers[v6])(&want)
-	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
-		t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
-	}
-	row{name: "known from then on", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
-	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 998).String(), "S"
-	row{name: "a new one stays", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
-	must(t, b.SetDraining(nil))
-	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 997).String(), "A"
-	row{name: "nobody drains", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
-}
-
 // portsOf reads the ports of a TCP packet.
 func portsOf(t *testing.T, frame []byte) (src, dst uint16) {
 	t.Helper()
