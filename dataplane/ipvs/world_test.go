@@ -3,6 +3,7 @@ package ipvs
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -151,10 +152,10 @@ func (w *world) serveUDP(name string, port uint16) {
 	}
 }
 
-// echo answers every line with the server's name.
+// echo answers every line with the server's name, and hangs up at "bye".
 func echo(c net.Conn, name string) {
 	defer c.Close()
-	for lines := bufio.NewScanner(c); lines.Scan(); {
+	for lines := bufio.NewScanner(c); lines.Scan() && lines.Text() != "bye"; {
 		if _, err := fmt.Fprintln(c, name); err != nil {
 			return
 		}
@@ -182,6 +183,21 @@ func (w *world) tryDial(to netip.AddrPort) (*conn, error) {
 	return &conn{c, bufio.NewReader(c)}, nil
 }
 
+// dialFrom opens a connection from a port of the client's that may have had one
+// before.
+func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn, err error) {
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}
+	err = w.lab.Host("client").Do(func() error {
+		dialled, err := d.Dial("tcp", to.String())
+		if err == nil {
+			w.Cleanup(func() { dialled.Close() })
+			c = &conn{dialled, bufio.NewReader(dialled)}
+		}
+		return err
+	})
+	return c, err
+}
+
 // conn is a connection that tells who is at its other end.
 type conn struct {
 	net.Conn
@@ -197,6 +213,18 @@ func (c *conn) who() (string, error) {
 	}
 	name, err := c.read.ReadString('\n')
 	return strings.TrimSpace(name), err
+}
+
+// bye lets the server hang up, and then does so too.
+func (c *conn) bye() error {
+	if _, err := io.WriteString(c, "bye\n"); err != nil {
+		return err
+	}
+	_, err := c.read.ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, c.Close())
 }
 
 // answers says who answers one new connection.
