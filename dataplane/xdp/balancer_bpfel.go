@@ -71,7 +71,8 @@ const (
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
 	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
 	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
-	balancerDropReasonDROP_REASONS        balancerDropReason = 19
+	balancerDropReasonDROP_SCTP_FRAGMENT  balancerDropReason = 19
+	balancerDropReasonDROP_REASONS        balancerDropReason = 20
 )
 
 type balancerEncapsulation uint8
