@@ -79,6 +79,7 @@ enum drop_reason {
 	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */
 	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
 	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
+	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
 	DROP_REASONS,
 };
 
