@@ -27,7 +27,7 @@ func newFlowsCommand() *cobra.Command {
 (nat, fullnat, flow tables, schedulers that take turns or count), and what the
 server half remembers on a node with servers. Services with a second chance
 leave nothing in a balancer: their flows are at the servers' nodes. A flow whose
-client has sent a single packet is listed with nat and fullnat only.
+client has sent one packet only is in the list by nat and fullnat alone.
 
 An address in --vip, --client and --backend may have a port, or none for all.`,
 		Example: `  fairlead flows
@@ -140,8 +140,7 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	}
 	q.Limit = max(0, q.Limit-given)
 	for f, err := range a.half.EachFlow(q) {
-		here := dataplane.Flow{Client: f.Client, VIP: f.VIP, Protocol: f.Protocol, Server: f.Server, State: f.State, Idle: f.Idle}
-		if err = cmp.Or(err, enc.Encode(flow{here, "server"})); err != nil {
+		if err = cmp.Or(err, enc.Encode(flow{f, "server"})); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
@@ -58,13 +57,7 @@ func (w flowWord) isFlow() bool {
 }
 
 // flowNow is the table's clock.
-func flowNow() uint32 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		panic(err) // there is no kernel without that clock
-	}
-	return uint32(ts.Nano() >> flowTickShift)
-}
+func flowNow() uint32 { return uint32(coarseNow() >> flowTickShift) }
 
 // tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
@@ -321,23 +314,11 @@ const setsAtOnce = 2048
 // called from any goroutine; what changes meanwhile may be missing. An error ends it.
 func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
-		given := 0
-		for from, more := 0, true; more; from += setsAtOnce {
-			var found []dataplane.Flow
-			var err error
-			if found, more, err = d.someFlows(q, from); err != nil {
-				yield(dataplane.Flow{}, err)
-				return
-			}
-			for _, f := range found {
-				if !yield(f, nil) {
-					return
-				}
-				if given++; given == q.Limit {
-					return
-				}
-			}
-		}
+		from := -setsAtOnce
+		q.Give(yield, func() ([]dataplane.Flow, bool, error) {
+			from += setsAtOnce
+			return d.someFlows(q, from)
+		})
 	}
 }
 
@@ -362,7 +343,7 @@ func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplan
 			if id := w.server(); tagOf(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
 				continue
 			}
-			if f := d.flowOf(w, data, now); q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+			if f := d.flowOf(w, data, now); q.Takes(f) {
 				found = append(found, f)
 			}
 		}
