@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/service"
 )
@@ -457,4 +459,20 @@ func (w *world) sctp(host string) (fd int) {
 	}))
 	w.Cleanup(func() { unix.Shutdown(fd, unix.SHUT_RDWR); unix.Close(fd) })
 	return fd
+}
+
+// The guest's kernel is one in which XDP's program cannot run: that is how auto
+// comes to IPVS.
+func TestNoXDPHere(t *testing.T) {
+	d, err := xdp.Open(xdp.Config{Interfaces: []string{"lo"}, PinDir: "/sys/fs/bpf/none"})
+	if err == nil {
+		must(t, d.Detach())
+		return // it runs: this is no guest
+	}
+	if !xdp.Impossible(err) {
+		t.Errorf("auto would give up: %v", err)
+	}
+	if left, _ := filepath.Glob("/sys/fs/bpf/none/*"); len(left) > 0 {
+		t.Errorf("left %v, which would keep IPVS away", left)
+	}
 }
