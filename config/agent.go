@@ -33,12 +33,17 @@ var Roles = []Role{Balancer, Server}
 // driver has it, else generic.
 var Modes = []string{"auto", "native", "generic"}
 
+// DataPlanes are what may forward packets: auto takes xdp where the kernel can,
+// else ipvs.
+var DataPlanes = []string{"auto", "xdp", "ipvs"}
+
 // Agent is the configuration of fairlead agent.
 type Agent struct {
 	Services   string // folder of manifests
 	Roles      []string
 	Node       string
 	Interfaces []string
+	DataPlane  string
 	Mode       string
 	// NextHops are announced; empty for the first interface's own addresses.
 	NextHops []string
@@ -73,7 +78,7 @@ func DefaultAgent() Agent {
 		host = "localhost"
 	}
 	return Agent{
-		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, Mode: "auto",
+		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
 	}
@@ -153,6 +158,9 @@ func (a Agent) Resolve() (*Resolved, error) {
 		if n < 0 {
 			p.refuse(flag, "%d is negative: leave it out for the default", n)
 		}
+	}
+	if r.Balancer && !slices.Contains(DataPlanes, a.DataPlane) {
+		p.refuse("dataplane", "%q is none of %s", a.DataPlane, strings.Join(DataPlanes, ", "))
 	}
 	if r.Balancer {
 		r.resolveAddresses(p)

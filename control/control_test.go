@@ -413,3 +413,38 @@ func (w *world) settled(last []*service.Service) {
 		w.t.Errorf("announced %v, want %d routes", w.announced, len(want))
 	}
 }
+
+// forgetful is a data plane that does not keep the size of a ring.
+type forgetful struct{ dataplane.DataPlane }
+
+func (d forgetful) Canonical(f dataplane.Frontend) dataplane.Frontend {
+	f.RingSize = 0
+	return f
+}
+
+func (d forgetful) List() ([]dataplane.Frontend, error) {
+	list, err := d.DataPlane.List()
+	for i := range list {
+		list[i] = d.Canonical(list[i])
+	}
+	return list, err
+}
+
+// What a data plane does not keep is no reason to write again; the rest is.
+func TestCanonicalIsEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New(), func(_ *world, c *Config) { c.DataPlane = forgetful{c.DataPlane} })
+		w.serve(web(1, 2))
+		w.expect("upsert 10.1.1.1 2", "announce 1")
+		time.Sleep(31 * time.Second)
+		w.expect()
+		other := *web(1, 2)
+		other.RingSize = 16381
+		w.serve(&other)
+		w.expect()
+		other.Scheduler = service.SourceHash
+		w.serve(&other)
+		w.expect("upsert 10.1.1.1 2")
+		w.stop()
+	})
+}

@@ -35,7 +35,7 @@ func newAgentCommand() *cobra.Command {
 		Use:   "agent",
 		Short: "Run a balancer, or the servers' half of direct return",
 		Long: `Agent reads Services and EndpointSlices from a folder, probes the servers, holds
-the healthy ones in the kernel (XDP), and announces the VIPs by BGP.
+the healthy ones in the kernel (XDP, or its IPVS), and announces the VIPs by BGP.
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -65,6 +65,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server or both")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
+	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
 	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
@@ -83,7 +84,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", xdp.DefaultGUEPort))
-	for flag, values := range map[string][]string{"xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
+	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -120,7 +121,8 @@ type agent struct {
 	started time.Time
 	socket  net.Listener
 	speaker *bgp.Speaker
-	plane   *xdp.DataPlane
+	plane   plane          // the data plane, or
+	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
 	prober  *probe.Prober
 	loop    *control.Loop
@@ -149,15 +151,9 @@ func (a *agent) open() (err error) {
 			}
 			loop.Announcer = a.speaker
 		}
-		a.plane, err = xdp.Open(xdp.Config{
-			Interfaces: r.Interfaces, Mode: xdp.Mode(r.Mode), PinDir: filepath.Join(r.BPFFS, "fairlead", "balancer"),
-			SourceV4: r.Source4, SourceV6: r.Source6,
-			MaxFrontends: r.MaxFrontends, MaxBackends: r.MaxBackends, MaxFlows: r.MaxFlows, GUEPort: r.GUEPort,
-		})
-		if err != nil {
+		if err := a.openPlane(); err != nil {
 			return err
 		}
-		log.Info("data plane attached", "interfaces", a.plane.Describe().Attached)
 		loop.DataPlane = a.plane
 	}
 	if r.Server {

@@ -26,7 +26,7 @@ const (
 // endpoints answer what needs the data plane or the server half.
 func (a *agent) endpoints() []status.Endpoint {
 	all := []status.Endpoint{{Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)}}
-	if a.plane == nil {
+	if a.xdp == nil {
 		return all
 	}
 	return append(all,
@@ -79,7 +79,7 @@ func (a *agent) answerTrace(s *stream, r *http.Request) error {
 	if err := json.NewDecoder(io.LimitReader(r.Body, enough)).Decode(&ask); err != nil {
 		return fmt.Errorf("what is to be traced: %w", err)
 	}
-	t, err := a.plane.TracePacket(ask, a.serviceOf)
+	t, err := a.xdp.TracePacket(ask, a.serviceOf)
 	if err != nil {
 		return err
 	}

@@ -155,6 +155,6 @@ func (a *agent) answerCapture(s *stream, r *http.Request) error {
 	if err := json.Unmarshal([]byte(r.URL.Query().Get("options")), &o); err != nil {
 		return fmt.Errorf("options: %w", err)
 	}
-	_, err := a.plane.Capture(r.Context(), s, o)
+	_, err := a.xdp.Capture(r.Context(), s, o)
 	return err
 }

@@ -191,7 +191,7 @@ func (d *drops) show(cmd *cobra.Command, e xdp.Event) error {
 }
 
 func (a *agent) answerDrops(s *stream, _ *http.Request) error {
-	counts, err := a.plane.DropsByCPU()
+	counts, err := a.xdp.DropsByCPU()
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (a *agent) answerEvents(s *stream, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("every: %w", err)
 	}
-	events, err := a.plane.Events(r.Context(), uint32(every))
+	events, err := a.xdp.Events(r.Context(), uint32(every))
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Config struct {
 	GUEPort  uint16 // to which tunnels of the encapsulation gue lead; 0: DefaultGUEPort
 	Timeouts Timeouts
 	Sync     Sync
+	// Instead says, for Describe, why IPVS is used and nothing better.
+	Instead string
 }
 
 func (c Config) withDefaults() Config {

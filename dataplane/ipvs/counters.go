@@ -11,6 +11,10 @@ import (
 // seconds, and so they are up to that old.
 func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 	d.mu.Lock()
+	if err := d.fresh(); err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
 	ids := make(map[serviceID]service.Key, len(d.held))
 	for k, r := range d.held {
 		ids[r.serviceID] = k

@@ -44,7 +44,8 @@ type DataPlane struct {
 	fullNATs [2]int               // frontends of method fullnat, by family
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
-	stale bool
+	stale   bool
+	cleared bool // what a predecessor left half-done is gone
 }
 
 var (
@@ -52,8 +53,9 @@ var (
 	_ dataplane.Canonical = (*DataPlane)(nil)
 )
 
-// Open takes over what a predecessor left, and sets the namespace up where it is
-// not yet as IPVS needs it. It wraps ErrNoIPVS on a kernel without.
+// Open sets the namespace up where it is not yet as IPVS needs it; what a
+// predecessor left there goes on and is taken over at the first List or write. It
+// wraps ErrNoIPVS on a kernel without.
 func Open(c Config) (*DataPlane, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -90,15 +92,8 @@ func (d *DataPlane) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(d.setTimeouts(), d.setSync()); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.learn(); err != nil {
-		return err
-	}
-	return d.clearAway()
+	d.stale = true // what is held is read when it is asked for
+	return errors.Join(d.setTimeouts(), d.setSync())
 }
 
 // inside runs f in the data plane's namespace, on a thread that ends with it.
@@ -164,5 +159,9 @@ func (d *DataPlane) Describe() dataplane.Description {
 	if d.config.NetNS != "" {
 		where = "the network namespace " + d.config.NetNS
 	}
-	return dataplane.Description{Kind: "ipvs", Attached: []string{where + ": IPVS sees what is addressed to a VIP"}}
+	out := dataplane.Description{Kind: "ipvs", Attached: []string{where + ": IPVS sees what is addressed to a VIP"}}
+	if d.config.Instead != "" {
+		out.Warnings = []string{d.config.Instead}
+	}
+	return out
 }

@@ -43,8 +43,18 @@ func (d *DataPlane) eachServer(id serviceID, f func(server, load)) error {
 	return nil
 }
 
-// learn makes the kernel the truth: it reads what is held, changing nothing.
+// learn makes the kernel the truth. It changes nothing but what a predecessor
+// left half-done.
 func (d *DataPlane) learn() error {
+	if err := d.read(); err != nil || d.cleared {
+		return err
+	}
+	err := d.clearAway()
+	d.cleared = err == nil
+	return err
+}
+
+func (d *DataPlane) read() error {
 	d.stale = true
 	var records []*record
 	d.foreign = map[serviceID]bool{}

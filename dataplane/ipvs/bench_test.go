@@ -1,0 +1,145 @@
+package ipvs
+
+import (
+	"errors"
+	"flag"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/testkit"
+)
+
+var benchServices = flag.Int("services", 50000, "services of BenchmarkProgramming, two servers each")
+
+// benchFrontend is the i-th service, each with a VIP of its own.
+func benchFrontend(i int) dataplane.Frontend {
+	f := web(2)
+	f.VIP = netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)})
+	return f
+}
+
+// floor programs a service by the netlink calls alone, ready made: one for the
+// service, each server and the address.
+type floor struct {
+	socket *socket
+	routes *netlink.Handle
+}
+
+func (f floor) add(messages []message, route *netlink.Route) error {
+	for _, m := range messages {
+		failed, err := f.socket.do([]message{m})
+		if err := errors.Join(err, failed[0]); err != nil {
+			return err
+		}
+	}
+	return f.routes.RouteAdd(route)
+}
+
+// BenchmarkProgramming measures programming from empty beside the netlink calls
+// alone, a thousand services of each in turn; then one service more, and a
+// restart over all.
+func BenchmarkProgramming(b *testing.B) {
+	ours, theirs := testkit.NetNS(b), testkit.NetNS(b)
+	d, err := Open(Config{NetNS: ours.Path()})
+	must(b, err)
+	bare, err := Open(Config{NetNS: theirs.Path()})
+	must(b, err)
+	calls := floor{bare.socket, bare.routes}
+	type ready struct {
+		messages []message
+		route    *netlink.Route
+	}
+	made := map[int]ready{}
+	add := func(i int) error { return calls.add(made[i].messages, made[i].route) }
+	upsert := func(i int) error { return d.Upsert(benchFrontend(i)) }
+	prepare := func(from, to int) {
+		for i := from; i < to; i++ {
+			f := benchFrontend(i)
+			made[i] = ready{changes(nil, recordOf(f, 0, 0)), bare.routeTo(f.VIP)}
+		}
+	}
+	prepare(0, *benchServices)
+	prepare(1<<18, 1<<18+100)
+
+	for b.Loop() {
+		var spent, alone, early time.Duration
+		const turn = 1000
+		for from := 0; from < *benchServices; from += turn {
+			to := min(from+turn, *benchServices)
+			alone += timed(b, from, to, add)
+			spent += timed(b, from, to, upsert)
+			if from == 0 {
+				early = one(b, upsert)
+				for i := range 100 {
+					must(b, d.Delete(benchFrontend(1<<18+i).Key))
+				}
+			}
+		}
+		late, lateAlone := one(b, upsert), one(b, add)
+		for i := range 100 {
+			must(b, d.Delete(benchFrontend(1<<18+i).Key))
+		}
+		b.ReportMetric(spent.Seconds(), "s/all")
+		b.ReportMetric(alone.Seconds(), "s/floor")
+		b.ReportMetric(spent.Seconds()/alone.Seconds(), "times-floor")
+		b.ReportMetric(float64(early.Microseconds()), "µs/one-among-1000")
+		b.ReportMetric(float64(late.Microseconds()), "µs/one-among-all")
+		b.ReportMetric(float64(lateAlone.Microseconds()), "µs/one-among-all-floor")
+		d = restart(b, d, ours.Path())
+		must(b, d.Detach())
+		must(b, bare.Detach())
+	}
+}
+
+func timed(b *testing.B, from, to int, do func(int) error) time.Duration {
+	b.Helper()
+	began := time.Now()
+	for i := from; i < to; i++ {
+		if err := do(i); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return time.Since(began)
+}
+
+// one is the median time of a service more, of a hundred.
+func one(b *testing.B, add func(int) error) time.Duration {
+	b.Helper()
+	const more = 100
+	var times []time.Duration
+	for i := range more {
+		times = append(times, timed(b, 1<<18+i, 1<<18+i+1, add))
+	}
+	slices.Sort(times)
+	return times[more/2]
+}
+
+// restart opens the data plane anew over what is held, and fails where that or
+// the same wishes again change anything.
+func restart(b *testing.B, d *DataPlane, path string) *DataPlane {
+	b.Helper()
+	must(b, d.Close())
+	began := time.Now()
+	d, err := Open(Config{NetNS: path})
+	must(b, err)
+	list, err := d.List()
+	must(b, err)
+	took := time.Since(began)
+	if len(list) != *benchServices {
+		b.Fatalf("lists %d, want %d", len(list), *benchServices)
+	}
+	asked := d.socket.seq
+	for i := range *benchServices {
+		must(b, d.Upsert(benchFrontend(i)))
+	}
+	if n := d.socket.seq - asked; n > 0 {
+		b.Errorf("%d messages changed something", n)
+	}
+	b.ReportMetric(took.Seconds(), "s/restart")
+	return d
+}
