@@ -274,6 +274,10 @@ func notOurs(s *teller) {
 
 func restart(s *teller) {
 	kept := []dataplane.Frontend{frontend(service.Tunnel, service.Maglev, 4), frontend(service.DirectNAT, service.RoundRobin, 3)}
+	if errors.Is(s.DataPlane().Upsert(kept[1]), dataplane.ErrUnsupported) {
+		kept[1] = frontend(service.NAT, service.RoundRobin, 3)
+	}
+	s.delete(kept[1].Key)
 	kept[1].Port = 443
 	for i, f := range kept {
 		s.upsert(f)
