@@ -52,9 +52,8 @@ bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
 
-bench-dataplane: build ## measure the balancer's program packet by packet, beside its goals and peers (root)
-	go test -run '^$$' -bench '^BenchmarkProgram$$' -timeout 60m ./dataplane/xdp
-	bin/fairlead bench show out/bench/dataplane.json $(ARGS)
+bench-dataplane: build ## measure the programs packet by packet, beside goals and peers (root)
+	bin/fairlead bench dataplane $(ARGS)
 
 bench-live: build ## measure the balancer on live frames over a veth, beside its goal (root)
 	bin/fairlead bench live $(ARGS)

@@ -244,9 +244,16 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
-// holds says whether the data plane holds a backend of a frontend.
-func (l *Loop) holds(k service.Key, addr netip.AddrPort) bool {
-	return slices.ContainsFunc(l.held[k].Backends, func(b service.Backend) bool { return b.Addr == addr })
+// holds gives as what the data plane holds a backend of a frontend.
+func (l *Loop) holds(k service.Key, addr netip.AddrPort) health.State {
+	backends := l.held[k].Backends
+	switch i := slices.IndexFunc(backends, func(b service.Backend) bool { return b.Addr == addr }); {
+	case i < 0:
+		return health.Unknown
+	case backends[i].Draining():
+		return health.Down
+	}
+	return health.Up
 }
 
 // everyFrontend gives all frontends but those in conflict, with every backend

@@ -32,6 +32,7 @@ type DataPlane struct {
 	routes   *netlink.Handle
 	loopback int
 	tables   tables
+	tool     string // of iptables, that works here
 
 	mu       sync.Mutex
 	held     map[service.Key]*record
@@ -40,7 +41,7 @@ type DataPlane struct {
 	marks    map[uint32]service.Key
 	lastMark uint32
 	nats     map[service.Key]bool // frontends of method nat
-	fullNATs int                  // frontends of method fullnat
+	fullNATs [2]int               // frontends of method fullnat, by family
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool

@@ -68,7 +68,7 @@ func (d *DataPlane) learn() error {
 		return err
 	}
 	d.held, d.marks = map[service.Key]*record{}, map[uint32]service.Key{}
-	d.nats, d.fullNATs = map[service.Key]bool{}, 0
+	d.nats, d.fullNATs = map[service.Key]bool{}, [2]int{}
 	for _, r := range records {
 		d.keep(d.tables.keyOf(r.serviceID), r)
 	}
@@ -92,7 +92,7 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 	d.held[k] = r
 	switch {
 	case r.flags&flagFullNAT != 0:
-		d.fullNATs++
+		d.fullNATs[familyIndex(r.v6)]++
 	case r.masquerades():
 		d.nats[k] = true
 	}
@@ -101,7 +101,7 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 // forget undoes keep, but for the mark.
 func (d *DataPlane) forget(k service.Key) {
 	if r := d.held[k]; r != nil && r.flags&flagFullNAT != 0 {
-		d.fullNATs--
+		d.fullNATs[familyIndex(r.v6)]--
 	}
 	delete(d.nats, k)
 	delete(d.held, k)

@@ -50,7 +50,7 @@ func (d *DataPlane) markRules(v6 bool) (rules []rule) {
 
 // natRules gives the rules of natChain: none without fullnat.
 func (d *DataPlane) natRules(v6 bool) (rules []rule) {
-	if d.fullNATs == 0 {
+	if d.fullNATs[familyIndex(v6)] == 0 {
 		return nil
 	}
 	for k := range d.nats {

@@ -90,7 +90,7 @@ func TestNarrowestRangeHasThePacket(t *testing.T) {
 	if rules := d.natRules(false); rules != nil {
 		t.Errorf("without fullnat: %v", rules)
 	}
-	d.fullNATs = 1
+	d.fullNATs[0] = 1
 	var lines []string
 	for _, r := range d.natRules(false) {
 		lines = append(lines, natLine(r))

@@ -28,8 +28,17 @@ type tables struct {
 	marks, nat [2]table
 }
 
+// familyIndex is where a family's are.
+func familyIndex(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
 func newTables() (t tables) {
-	for i, v6 := range []bool{false, true} {
+	for _, v6 := range []bool{false, true} {
+		i := familyIndex(v6)
 		t.marks[i] = table{v6: v6, name: "mangle", chain: markChain, hooks: []string{"PREROUTING", "OUTPUT"}, line: markLine}
 		t.nat[i] = table{v6: v6, name: "nat", chain: natChain, hooks: []string{"POSTROUTING"}, line: natLine}
 	}
@@ -40,10 +49,7 @@ func newTables() (t tables) {
 func (d *DataPlane) readTables(records []*record) error {
 	d.tables = newTables()
 	for _, r := range records {
-		i := 0
-		if r.v6 {
-			i = 1
-		}
+		i := familyIndex(r.v6)
 		if r.mark != 0 {
 			if err := d.readTable(&d.tables.marks[i]); err != nil {
 				return err
@@ -76,10 +82,7 @@ func (t *tables) keyOf(id serviceID) service.Key {
 
 // tablesServe says that the rules are as a frontend needs them.
 func (d *DataPlane) tablesServe(k service.Key, r *record) bool {
-	i := 0
-	if r.v6 {
-		i = 1
-	}
+	i := familyIndex(r.v6)
 	return (!k.Range() || slices.Equal(d.tables.marks[i].rules, d.markRules(r.v6))) &&
 		(!r.masquerades() || slices.Equal(d.tables.nat[i].rules, d.natRules(r.v6)))
 }
@@ -97,7 +100,7 @@ func (d *DataPlane) writeMarks() error {
 
 // writeNAT brings the chains that masquerade to what is held.
 func (d *DataPlane) writeNAT() error {
-	if d.fullNATs > 0 && !d.tables.nat[0].there && !d.tables.nat[1].there {
+	if d.fullNATs != [2]int{} && !d.tables.nat[0].there && !d.tables.nat[1].there {
 		if err := d.inside(func() error { return set(tracking) }); err != nil {
 			return err
 		}
@@ -152,7 +155,7 @@ func (d *DataPlane) writeTable(t *table, rules []rule) error {
 		return nil
 	}
 	b.WriteString("COMMIT\n")
-	if _, err := d.iptables(t.v6, "-restore", b.String(), "--noflush", "--wait=10"); err != nil {
+	if err := d.restore(t.v6, b.String()); err != nil {
 		t.known = false
 		return err
 	}
@@ -165,7 +168,7 @@ func (d *DataPlane) readTable(t *table) error {
 	if t.known {
 		return nil
 	}
-	text, err := d.iptables(t.v6, "-save", "", "-t", t.name)
+	text, err := d.save(t)
 	if err != nil {
 		return err
 	}
@@ -189,26 +192,64 @@ func (d *DataPlane) readTable(t *table) error {
 	return nil
 }
 
+// iptablesTools are the two that there are: over nf_tables on most systems, and
+// over the older x_tables, which some kernels have alone.
+var iptablesTools = []string{"tables", "tables-legacy"}
+
+// tools are those that may have to be tried: the one that works, once that is
+// known.
+func (d *DataPlane) tools() []string {
+	if d.tool != "" {
+		return []string{d.tool}
+	}
+	return iptablesTools
+}
+
+// save reads a table by the tool that has the chain; nothing where none has.
+func (d *DataPlane) save(t *table) (string, error) {
+	var errs []error
+	for _, tool := range d.tools() {
+		text, err := d.iptables(t.v6, tool+"-save", "", "-t", t.name)
+		if err == nil && strings.Contains(text, "\n:"+t.chain+" ") {
+			d.tool = tool
+			return text, nil
+		}
+		errs = append(errs, err)
+	}
+	if slices.Contains(errs, nil) {
+		return "", nil
+	}
+	return "", errors.Join(errs...)
+}
+
+// restore writes a table by the first tool with which the kernel does it.
+func (d *DataPlane) restore(v6 bool, input string) error {
+	var errs []error
+	for _, tool := range d.tools() {
+		_, err := d.iptables(v6, tool+"-restore", input, "--noflush", "--wait=10")
+		if err == nil {
+			d.tool = tool
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("ipvs: ranges of ports and method fullnat need iptables: %w", errors.Join(errs...))
+}
+
 // iptables runs one of its programs inside the namespace.
 func (d *DataPlane) iptables(v6 bool, program, input string, args ...string) (string, error) {
-	family := "iptables"
+	name := "ip" + program
 	if v6 {
-		family = "ip6tables"
-	}
-	path, err := exec.LookPath(family + program)
-	if err != nil {
-		if path, err = exec.LookPath(family + "-legacy" + program); err != nil {
-			return "", fmt.Errorf("ipvs: ranges of ports and method fullnat need iptables: %w", err)
-		}
+		name = "ip6" + program
 	}
 	var stdout, stderr bytes.Buffer
-	err = d.inside(func() error {
-		cmd := exec.Command(path, args...)
+	err := d.inside(func() error {
+		cmd := exec.Command(name, args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 		return cmd.Run()
 	})
 	if err != nil {
-		return "", fmt.Errorf("ipvs: %s: %w: %s", path, err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
 }

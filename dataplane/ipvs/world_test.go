@@ -3,16 +3,17 @@ package ipvs
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -31,8 +32,9 @@ import (
 // balancer.
 type world struct {
 	*testing.T
-	lab   *lab.Lab
-	plane *DataPlane
+	lab    *lab.Lab
+	plane  *DataPlane
+	direct bool // packets come to servers with the VIP in them
 }
 
 const servers = 3
@@ -71,7 +73,7 @@ func newWorld(t *testing.T, method service.Method) *world {
 	}
 	l, err := lab.Build(t.Context(), topology)
 	must(t, err)
-	w := &world{T: t, lab: l}
+	w := &world{T: t, lab: l, direct: method == service.DR || method == service.Tunnel}
 	t.Cleanup(func() {
 		if w.plane != nil {
 			must(t, w.plane.Close())
@@ -122,7 +124,19 @@ func (w *world) serve(port uint16) {
 				go echo(c, name)
 			}
 		}()
-		u, err := w.lab.Host(name).ListenPacket("udp", fmt.Sprintf(":%d", port))
+		w.serveUDP(name, port)
+	}
+}
+
+// serveUDP answers as the address that was asked: an own socket for each.
+func (w *world) serveUDP(name string, port uint16) {
+	w.Helper()
+	addrs := []string{fmt.Sprintf(":%d", port)}
+	if w.direct {
+		addrs = []string{fmt.Sprintf("%s:%d", vip4, port), fmt.Sprintf("[%s]:%d", vip6, port)}
+	}
+	for _, addr := range addrs {
+		u, err := w.lab.Host(name).ListenPacket("udp", addr)
 		must(w, err)
 		w.Cleanup(func() { u.Close() })
 		go func() {
@@ -138,10 +152,10 @@ func (w *world) serve(port uint16) {
 	}
 }
 
-// echo answers every line with the server's name.
+// echo answers every line with the server's name, and hangs up at "bye".
 func echo(c net.Conn, name string) {
 	defer c.Close()
-	for lines := bufio.NewScanner(c); lines.Scan(); {
+	for lines := bufio.NewScanner(c); lines.Scan() && lines.Text() != "bye"; {
 		if _, err := fmt.Fprintln(c, name); err != nil {
 			return
 		}
@@ -169,6 +183,21 @@ func (w *world) tryDial(to netip.AddrPort) (*conn, error) {
 	return &conn{c, bufio.NewReader(c)}, nil
 }
 
+// dialFrom opens a connection from a port of the client's that may have had one
+// before.
+func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn, err error) {
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}
+	err = w.lab.Host("client").Do(func() error {
+		dialled, err := d.Dial("tcp", to.String())
+		if err == nil {
+			w.Cleanup(func() { dialled.Close() })
+			c = &conn{dialled, bufio.NewReader(dialled)}
+		}
+		return err
+	})
+	return c, err
+}
+
 // conn is a connection that tells who is at its other end.
 type conn struct {
 	net.Conn
@@ -184,6 +213,18 @@ func (c *conn) who() (string, error) {
 	}
 	name, err := c.read.ReadString('\n')
 	return strings.TrimSpace(name), err
+}
+
+// bye lets the server hang up, and then does so too.
+func (c *conn) bye() error {
+	if _, err := io.WriteString(c, "bye\n"); err != nil {
+		return err
+	}
+	_, err := c.read.ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, c.Close())
 }
 
 // answers says who answers one new connection.
@@ -253,12 +294,14 @@ func (w *world) tunnelEnds() {
 		for _, link := range []netlink.Link{
 			&netlink.Iptun{LinkAttrs: netlink.LinkAttrs{Name: "tun4"}},
 			&netlink.Ip6tnl{LinkAttrs: netlink.LinkAttrs{Name: "tun6"}},
+			&netlink.Sittun{LinkAttrs: netlink.LinkAttrs{Name: "six4"}},
 		} {
-			must(w, h.Netlink().LinkAdd(link))
+			must(w, wrap(link.Attrs().Name, h.Netlink().LinkAdd(link)))
 			must(w, h.Netlink().LinkSetUp(link))
 		}
 		must(w, h.Do(func() error {
-			return netlink.FouAdd(netlink.Fou{Family: unix.AF_INET, Port: DefaultGUEPort, EncapType: netlink.FOU_ENCAP_GUE})
+			out, err := exec.Command("ip", "fou", "add", "port", fmt.Sprint(DefaultGUEPort), "gue").CombinedOutput()
+			return wrap(string(out), err)
 		}))
 	}
 }
@@ -284,4 +327,11 @@ func (w *world) listed() map[service.Key]dataplane.Frontend {
 func (w *world) eventually(cond func() error) {
 	w.Helper()
 	testkit.Eventually(w, patience, cond)
+}
+
+func wrap(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }

@@ -201,7 +201,10 @@ func TestReasonNamesTheParts(t *testing.T) {
 // one sends back: there auto takes generic, and packets really come back.
 func TestVethWithPlainPeer(t *testing.T) {
 	n := newNet(t)
-	testkit.Do(t, n.outside, func() error { return setOffload("net0", unix.ETHTOOL_SGRO, 0) })
+	testkit.Do(t, n.outside, func() error {
+		setOffload(t, "net0", unix.ETHTOOL_SGRO, 0)
+		return nil
+	})
 	d := n.open(t, config())
 	const want = "eth0: generic: native would need GRO on, or an XDP program, at the far end of this veth"
 	if lines := d.Describe().Attached; lines[0] != want {

@@ -69,14 +69,15 @@ func cable(t *testing.T, near *netns.NS, name, v6, v4 string, far *netns.NS, far
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: farName, PeerNamespace: netlink.NsFd(far.FD())}))
-		must(t, setOffload(name, unix.ETHTOOL_STXCSUM, 0))
+		setOffload(t, name, unix.ETHTOOL_STXCSUM, 0)
 		address(t, name, v4, v6)
 		return nil
 	})
 	testkit.Do(t, far, func() error {
-		must(t, setOffload(farName, unix.ETHTOOL_STXCSUM, 0))
+		setOffload(t, farName, unix.ETHTOOL_STXCSUM, 0)
 		address(t, farName, far4, far6)
-		return setOffload(farName, unix.ETHTOOL_SGRO, 1)
+		setOffload(t, farName, unix.ETHTOOL_SGRO, 1)
+		return nil
 	})
 }
 
