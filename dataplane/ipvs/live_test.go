@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/moby/ipvs"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/service"
@@ -114,6 +117,40 @@ func TestListIsTheKernel(t *testing.T) {
 		must(t, w.plane.Delete(k))
 	}
 	w.empty()
+}
+
+// Another library's eyes see in the kernel what ours do.
+func TestAnotherReaderAgrees(t *testing.T) {
+	w := newWorld(t, service.NAT)
+	a, b := frontend(service.NAT, service.Maglev, vip4, 80, 8080), frontend(service.DR, service.WeightedLeastConn, vip6, 53, 53)
+	a.Affinity, a.Backends[1].Weight, a.Backends[2].MaxConns = time.Minute, 65535, 9
+	b.Protocol = service.UDP
+	w.upsert(a)
+	w.upsert(b)
+	theirs, err := ipvs.New(w.lab.Host("balancer").Namespace().Path())
+	must(t, err)
+	defer theirs.Close()
+	services, err := theirs.GetServices()
+	must(t, err)
+	var got []string
+	for _, s := range services {
+		got = append(got, fmt.Sprintf("%s %d %d %s %#x %d", s.Address, s.Port, s.Protocol, s.SchedName, s.Flags, s.Timeout))
+		destinations, err := theirs.GetDestinations(s)
+		must(t, err)
+		for _, d := range destinations {
+			got = append(got, fmt.Sprintf("%s %s %d %#x %d %d %d", s.Address, d.Address, d.Port, d.ConnectionFlags, d.Weight, d.UpperThreshold, d.LowerThreshold))
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"10.1.1.1 172.16.0.11 8080 0x0 1 0 0", "10.1.1.1 172.16.0.12 8080 0x0 65535 0 0", "10.1.1.1 172.16.0.13 8080 0x0 1 9 9",
+		"10.1.1.1 80 6 mh 0xfa10000b 60",
+		"2001:db8:1::1 53 17 wlc 0xfa100002 0",
+		"2001:db8:1::1 fd00::11 53 0x3 1 0 0", "2001:db8:1::1 fd00::12 53 0x3 1 0 0", "2001:db8:1::1 fd00::13 53 0x3 1 0 0",
+	}
+	if d := diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }
 
 // empty fails unless nothing of the data plane is left in the kernel.

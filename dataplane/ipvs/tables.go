@@ -18,14 +18,27 @@ type table struct {
 	hooks       []string // the chains that lead to it
 	line        func(rule) string
 
-	known bool // what follows is as it is in the kernel
-	there bool
-	rules []rule
+	known   bool // what follows is as it is in the kernel
+	there   bool
+	missing []string // those of hooks that do not lead there
+	rules   []rule
 }
 
 // tables are those that ranges of ports and fullnat need, by family.
 type tables struct {
 	marks, nat [2]table
+}
+
+// The hooks are before IPVS looks at a packet, and after it has sent it.
+var (
+	markHooks = []string{"PREROUTING", "OUTPUT"}
+	natHooks  = []string{"POSTROUTING"}
+)
+
+// serves says that the chain is as it is to be, as far as that is known: the
+// kernel is asked before anything is written.
+func (t *table) serves(rules []rule) bool {
+	return slices.Equal(t.rules, rules) && (len(rules) == 0 || len(t.missing) == 0)
 }
 
 // familyIndex is where a family's are.
@@ -39,8 +52,8 @@ func familyIndex(v6 bool) int {
 func newTables() (t tables) {
 	for _, v6 := range []bool{false, true} {
 		i := familyIndex(v6)
-		t.marks[i] = table{v6: v6, name: "mangle", chain: markChain, hooks: []string{"PREROUTING", "OUTPUT"}, line: markLine}
-		t.nat[i] = table{v6: v6, name: "nat", chain: natChain, hooks: []string{"POSTROUTING"}, line: natLine}
+		t.marks[i] = table{v6: v6, name: "mangle", chain: markChain, hooks: markHooks, missing: markHooks, line: markLine}
+		t.nat[i] = table{v6: v6, name: "nat", chain: natChain, hooks: natHooks, missing: natHooks, line: natLine}
 	}
 	return t
 }
@@ -83,8 +96,8 @@ func (t *tables) keyOf(id serviceID) service.Key {
 // tablesServe says that the rules are as a frontend needs them.
 func (d *DataPlane) tablesServe(k service.Key, r *record) bool {
 	i := familyIndex(r.v6)
-	return (!k.Range() || slices.Equal(d.tables.marks[i].rules, d.markRules(r.v6))) &&
-		(!r.masquerades() || slices.Equal(d.tables.nat[i].rules, d.natRules(r.v6)))
+	return (!k.Range() || d.tables.marks[i].serves(d.markRules(r.v6))) &&
+		(!r.masquerades() || d.tables.nat[i].serves(d.natRules(r.v6)))
 }
 
 // writeMarks brings the chains that mark packets to what is held.
@@ -129,38 +142,44 @@ func (d *DataPlane) removeTables() error {
 
 // writeTable writes a chain whole, in one step, where it is to be another.
 func (d *DataPlane) writeTable(t *table, rules []rule) error {
-	if slices.Equal(t.rules, rules) && (t.known || len(rules) == 0) {
+	if t.serves(rules) {
 		return nil
 	}
-	if err := d.readTable(t); err != nil {
+	if err := d.readTable(t); err != nil || t.serves(rules) {
 		return err
 	}
-	b := &strings.Builder{}
-	fmt.Fprintf(b, "*%s\n:%s - [0:0]\n", t.name, t.chain)
-	for _, r := range rules {
-		fmt.Fprintln(b, t.line(r))
-	}
-	switch {
-	case len(rules) == 0:
-		for _, hook := range t.hooks {
-			fmt.Fprintf(b, "-D %s -j %s\n", hook, t.chain)
-		}
-		fmt.Fprintf(b, "-X %s\n", t.chain)
-	case !t.there:
-		for _, hook := range t.hooks {
-			fmt.Fprintf(b, "-I %s -j %s\n", hook, t.chain)
-		}
-	}
-	if len(rules) == 0 && !t.there {
-		return nil
-	}
-	b.WriteString("COMMIT\n")
-	if err := d.restore(t.v6, b.String()); err != nil {
+	if err := d.restore(t.v6, t.script(rules)); err != nil {
 		t.known = false
 		return err
 	}
-	t.there, t.rules = len(rules) > 0, rules
+	t.there, t.rules, t.missing = len(rules) > 0, rules, nil
+	if !t.there {
+		t.missing = t.hooks
+	}
 	return nil
+}
+
+// script gives what iptables-restore is told to make the chain another, or to
+// remove it.
+func (t *table) script(rules []rule) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "*%s\n:%s - [0:0]\n", t.name, t.chain) // makes it, or makes it empty
+	for _, r := range rules {
+		fmt.Fprintln(b, t.line(r))
+	}
+	for _, hook := range t.hooks {
+		switch lacks := slices.Contains(t.missing, hook); {
+		case len(rules) == 0 && !lacks:
+			fmt.Fprintf(b, "-D %s -j %s\n", hook, t.chain)
+		case len(rules) > 0 && lacks:
+			fmt.Fprintf(b, "-I %s -j %s\n", hook, t.chain)
+		}
+	}
+	if len(rules) == 0 {
+		fmt.Fprintf(b, "-X %s\n", t.chain)
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
 }
 
 // readTable reads a chain, where that has not been done.
@@ -172,22 +191,13 @@ func (d *DataPlane) readTable(t *table) error {
 	if err != nil {
 		return err
 	}
-	t.rules = nil
-	jumps := 0
+	t.known, t.there, t.rules, t.missing = true, text != "", nil, slices.Clone(t.hooks)
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if r, ok := readRule(t.chain, line); ok {
 			t.rules = append(t.rules, r)
 		}
-		for _, hook := range t.hooks {
-			if line == "-A "+hook+" -j "+t.chain {
-				jumps++
-			}
-		}
-	}
-	t.known, t.there = true, jumps == len(t.hooks)
-	if !t.there {
-		t.rules = nil // no packet comes by
+		t.missing = slices.DeleteFunc(t.missing, func(hook string) bool { return line == "-A "+hook+" -j "+t.chain })
 	}
 	return nil
 }
