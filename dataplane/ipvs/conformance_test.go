@@ -3,6 +3,7 @@ package ipvs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func (c *conformer) open(t *testing.T) {
 	must(t, err)
 }
 
-func (c *conformer) DataPlane() dataplane.DataPlane { return settled{c.current, c.held} }
+func (c *conformer) DataPlane() dataplane.DataPlane { return settled{c.current, c} }
 
 func (c *conformer) Reopen(t *testing.T) {
 	must(t, c.current.Close())
@@ -57,14 +58,14 @@ func (c *conformer) ChoosesItself() {}
 // flows of servers that are gone: it does so in the background.
 type settled struct {
 	*DataPlane
-	held map[service.Key]dataplane.Frontend
+	of *conformer
 }
 
 func (s settled) Upsert(f dataplane.Frontend) error {
 	if err := s.DataPlane.Upsert(f); err != nil {
 		return err
 	}
-	s.held[f.Key] = f
+	s.of.held[f.Key] = f
 	return s.settle(f.VIP)
 }
 
@@ -72,7 +73,10 @@ func (s settled) Delete(k service.Key) error {
 	if err := s.DataPlane.Delete(k); err != nil {
 		return err
 	}
-	delete(s.held, k)
+	delete(s.of.held, k)
+	if !k.Range() { // of a range's flows another frontend may take over
+		maps.DeleteFunc(s.of.known, func(flow schedule.Flow, _ bool) bool { return flow.Key == k })
+	}
 	return s.settle(k.VIP)
 }
 
@@ -84,7 +88,7 @@ func (s settled) settle(vip netip.Addr) error {
 			if err != nil {
 				return err
 			}
-			f, _ := find(s.held, service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
+			f, _ := find(s.of.held, service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
 			if !slices.ContainsFunc(f.Backends, func(b service.Backend) bool { return endpoint(b, flow.VIP.Port()) == flow.Server }) {
 				lost++
 			}
