@@ -177,11 +177,13 @@ func (s *teller) sameList() {
 func (s *teller) send(flow schedule.Flow, opens bool) (memory.Decision, error) {
 	s.Helper()
 	got, err := s.Forward(s.T, flow, opens, packetLength)
-	var chosen netip.AddrPort
+	forward := s.twin.Forward
 	if s.choosesItself() {
-		chosen = got.Server
+		forward = func(flow schedule.Flow, opens bool, length int) (memory.Decision, error) {
+			return s.twin.Follow(flow, opens, length, got.Server)
+		}
 	}
-	want, wantErr := s.twin.Follow(flow, opens, packetLength, chosen)
+	want, wantErr := forward(flow, opens, packetLength)
 	if errors.Is(err, ErrNowhere) && wantErr != nil && !errors.Is(wantErr, memory.ErrNotOurs) {
 		err = wantErr
 	}

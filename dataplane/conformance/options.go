@@ -152,6 +152,7 @@ func ranges(s *teller) {
 				}
 			}
 			s.upsert(whole)
+			defer s.delete(whole.Key)
 			for _, k := range append(others, at(80, service.TCP), at(8000, service.TCP)) {
 				s.must(flow(k, 2), true)
 			}

@@ -39,12 +39,18 @@ type Decision struct {
 // that it is a SYN or an INIT. It counts and, where the frontend is stateful,
 // remembers the flow, as every data plane does.
 func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decision, error) {
-	return d.Follow(flow, opens, length, netip.AddrPort{})
+	return d.forward(flow, opens, length, nil)
 }
 
 // Follow is Forward beside a data plane that chooses by rules of its own: where
-// there is a choice to make and that one's server may be chosen, it is.
+// there is a choice to make and that one's server may be chosen, it is. A SYN or
+// an INIT of a flow whose server drains begins the flow anew, if that one sends
+// it elsewhere.
 func (d *DataPlane) Follow(flow schedule.Flow, opens bool, length int, chosen netip.AddrPort) (Decision, error) {
+	return d.forward(flow, opens, length, &chosen)
+}
+
+func (d *DataPlane) forward(flow schedule.Flow, opens bool, length int, other *netip.AddrPort) (Decision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.find(flow.Key)
@@ -54,14 +60,17 @@ func (d *DataPlane) Follow(flow schedule.Flow, opens bool, length int, chosen ne
 	if !f.letsIn(flow.Client.Addr()) {
 		return Decision{}, ErrDenied
 	}
-	var id ring.ID
+	var id, chosen ring.ID
 	var chain []ring.ID
 	var fresh bool
 	var err error
+	if other != nil {
+		chosen = f.follow(flow, opens, *other)
+	}
 	if f.Stateful() {
-		id, fresh, err = f.remember(flow, f.open(flow, chosen), d.now())
+		id, fresh, err = f.remember(flow, chosen, d.now())
 	} else {
-		id, chain, err = f.ask(flow, f.open(flow, chosen), opens)
+		id, chain, err = f.ask(flow, chosen, opens)
 		fresh = opens && flow.Protocol != service.UDP
 	}
 	if err != nil {
@@ -119,10 +128,15 @@ func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 	return addr
 }
 
-// open gives the backend of an endpoint, 0 where it takes no new flows.
-func (f *frontend) open(flow schedule.Flow, endpoint netip.AddrPort) ring.ID {
+// follow gives the backend that another data plane has sent a packet to, if it
+// takes new flows; else 0.
+func (f *frontend) follow(flow schedule.Flow, opens bool, other netip.AddrPort) ring.ID {
+	if id, known := f.flows[flow]; known && opens && f.ids[id].Draining() && f.endpoint(id, flow) != other {
+		delete(f.flows, flow)
+		f.conns[id]--
+	}
 	for id := range f.ids {
-		if s := f.server(id); f.endpoint(id, flow) == endpoint && s.Weight > 0 && !s.Full() {
+		if s := f.server(id); f.endpoint(id, flow) == other && s.Weight > 0 && !s.Full() {
 			return id
 		}
 	}

@@ -99,3 +99,49 @@ func TestAffinityEnds(t *testing.T) {
 		}
 	}
 }
+
+func TestFollow(t *testing.T) {
+	d := memory.New()
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
+		Method: service.Tunnel, Scheduler: service.RoundRobin, RingSize: 251,
+	}
+	var servers []netip.AddrPort
+	for _, addr := range []string{"172.16.1.1:80", "172.16.1.2:80", "172.16.1.3:80"} {
+		servers = append(servers, netip.MustParseAddrPort(addr))
+		f.Backends = append(f.Backends, service.Backend{Addr: servers[len(servers)-1], Weight: 1})
+	}
+	f.Backends[2].Weight = 0
+	upsert := func() {
+		if err := d.Upsert(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upsert()
+	follow := func(client string, opens bool, chosen netip.AddrPort) netip.AddrPort {
+		got, err := d.Follow(schedule.Flow{Client: netip.MustParseAddrPort(client), Key: f.Key}, opens, 100, chosen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Server
+	}
+	for range 2 { // not in turns
+		if got := follow("192.0.2.1:1000", true, servers[1]); got != servers[1] {
+			t.Errorf("went to %s, not where it was sent", got)
+		}
+	}
+	if got := follow("192.0.2.1:1000", true, servers[0]); got != servers[1] {
+		t.Errorf("a known flow followed to %s", got)
+	}
+	if got := follow("192.0.2.1:1001", true, servers[2]); got == servers[2] {
+		t.Error("a new flow followed to a server that drains")
+	}
+	f.Backends[1].Weight = 0
+	upsert()
+	if got := follow("192.0.2.1:1000", false, servers[0]); got != servers[1] {
+		t.Errorf("a flow of a server that drains followed to %s", got)
+	}
+	if got := follow("192.0.2.1:1000", true, servers[0]); got != servers[0] {
+		t.Errorf("begun anew it went to %s", got)
+	}
+}

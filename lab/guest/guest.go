@@ -54,6 +54,12 @@ type Options struct {
 	Stdout, Stderr io.Writer
 }
 
+// HasIPVS says that the kernel here has IPVS loaded.
+func HasIPVS() bool {
+	_, err := os.Stat("/proc/net/ip_vs")
+	return err == nil
+}
+
 // ErrLimit is what Run answers, wrapped, where the guest took too long.
 var ErrLimit = errors.New("guest: not done in time")
 
