@@ -238,7 +238,7 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 	case KIND_TRANSPORT:
 		if (v->t.proto == IPPROTO_UDP && v->t.dport == bpf_htons(gue_port) &&
 		    !v->fragment && v->plain && read_gue(skb, v, &t)) {
-			if (skb->gso_segs > 1)
+			if (skb->gso_size)
 				return pass(SERVER_COUNTER_PASSED_BUNDLE);
 			break;
 		}
