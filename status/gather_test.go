@@ -59,7 +59,7 @@ func scene(t *testing.T) Agent {
 			}
 			return health.Up
 		},
-		Held: func(service.Key, netip.AddrPort) bool { return false },
+		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 	})
 	dp, held := memory.New(), map[service.Key]dataplane.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
@@ -149,7 +149,7 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 	if up.Health != "up" || !up.InService || !up.Since.Equal(ago(time.Hour)) {
 		t.Errorf("up: %+v", up)
 	}
-	if down.Health != "down" || down.InService || down.LastError != "connection refused" {
+	if down.Health != "down" || !down.Draining || down.LastError != "connection refused" {
 		t.Errorf("down: %+v", down)
 	}
 	one := dataplane.Counts{Packets: 1, Bytes: 60, Flows: 1}

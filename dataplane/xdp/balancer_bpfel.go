@@ -522,12 +522,15 @@ const (
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
+	balancerVarFlowYields      = "flow_yields"
 	balancerVarGuardKey        = "guard_key"
 	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
+	balancerVarStoresInOrder   = "stores_in_order"
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatchUntil      = "watch_until"
 	balancerVarWatching        = "watching"
 )
 
@@ -626,12 +629,15 @@ type balancerVariableSpecs struct {
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -738,12 +744,15 @@ type balancerVariables struct {
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 
