@@ -149,7 +149,7 @@ static __always_inline enum kind read_payload(struct cursor *c, struct view *v, 
  */
 static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, __u32 left)
 {
-	if (claimed == 0 && skb->gso_segs > 1)
+	if (claimed == 0 && skb->gso_size)
 		return left;
 	return claimed <= left ? claimed : 0;
 }

@@ -112,9 +112,8 @@ static __always_inline void tunnel_key(struct local_vip_key *key, const struct v
 }
 
 /* Takes a packet out of its tunnel, where its VIP has a server here. */
-static __always_inline int tunnelled(struct __sk_buff *skb, struct view *outer,
-				     const struct tunnel *t, struct scratch *s,
-				     enum server_place place)
+static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
+				struct scratch *s, enum server_place place)
 {
 	struct view *inner = &s->inner;
 	struct local_vip_key *key = &s->key;
@@ -238,7 +237,7 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 	case KIND_TRANSPORT:
 		if (v->t.proto == IPPROTO_UDP && v->t.dport == bpf_htons(gue_port) &&
 		    !v->fragment && v->plain && read_gue(skb, v, &t)) {
-			if (skb->gso_segs > 1)
+			if (skb->gso_size)
 				return pass(SERVER_COUNTER_PASSED_BUNDLE);
 			break;
 		}

@@ -118,7 +118,7 @@ func (e Entry) checkProtocol() error {
 	case service.TCP, service.UDP:
 	case service.SCTP:
 		if !kept {
-			return fmt.Errorf("SCTP: the server's port must be the VIP's, %d: SCTP's checksum (CRC32c) covers the ports, and the kernel's programs cannot compute it", e.Port)
+			return fmt.Errorf("SCTP: the server's port must be the VIP's, %d: SCTP's checksum (CRC32c) covers the ports, and a program cannot tell whether it is filled in yet", e.Port)
 		}
 	case service.AnyProtocol:
 		if !e.Range() || !kept {

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -171,4 +174,56 @@ func TestTrafficByDR(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBundlesByGUEArePassed has several datagrams in one frame, as UDP's GRO for
+// forwarding makes them, with one outer header for all.
+func TestBundlesByGUEArePassed(t *testing.T) {
+	n := newNode(t)
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	frame := wire{client: client, dst: vip, tunnel: pod.Addr(), gue: true, payload: "one, two, three"}.bytes(t)
+	const contextGSOSize = 44 // its place among the words of struct __sk_buff
+	var context [48]uint32
+	context[contextGSOSize] = 60
+	verdict, err := n.half.obj.ToServer.Run(&ebpf.RunOptions{Data: frame, Context: context[:]})
+	if err != nil || int(int32(verdict)) != untouched || n.count(t, "passed-bundle") != 1 {
+		t.Errorf("verdict %d, %v, %d passed as bundles; want 1", int32(verdict), err, n.count(t, "passed-bundle"))
+	}
+}
+
+// bulkBodies are how many megabytes go each way of one connection.
+const bulkBodies = 6
+
+// TestBulk has packets come to the node in bundles (GRO), where the tunnel lets
+// the kernel put them together, and leave the server so (TSO).
+func TestBulk(t *testing.T) {
+	w := newWorld(t, newHook)
+	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
+		for _, gue := range []bool{false, true} {
+			w.balancer.choose(v, choice{method: service.Tunnel, first: a, gue: gue})
+			c := w.browser()
+			packets, bytes := w.passed(w.nodeA, "pod0")
+			for range bulkBodies {
+				w.wantBodies(c, v)
+			}
+			p, b := w.passed(w.nodeA, "pod0")
+			t.Logf("gue %v: %d bytes in %d packets to the server", gue, b-bytes, p-packets)
+			if !gue && (b-bytes)/(p-packets) < 1500 {
+				w.t.Errorf("%d bytes to the server in %d packets: no bundles", b-bytes, p-packets)
+			}
+		}
+	})
+}
+
+// passed tells what has left by a device.
+func (w *world) passed(ns *netns.NS, device string) (packets, bytes uint64) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		l, err := netlink.LinkByName(device)
+		if err == nil {
+			packets, bytes = l.Attrs().Statistics.TxPackets, l.Attrs().Statistics.TxBytes
+		}
+		return err
+	})
+	return packets, bytes
 }

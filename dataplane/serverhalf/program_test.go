@@ -259,6 +259,30 @@ func TestTunnel(t *testing.T) {
 	})
 }
 
+// TestAddressesOfOneSum has a VIP and a server that no checksum tells apart: the
+// port alone changes it.
+func TestAddressesOfOneSum(t *testing.T) {
+	for _, tc := range []struct{ v, p, c netip.AddrPort }{
+		{ap("173.17.0.1:80"), pod, client},
+		{ap("[2001:db8:16:2::1]:80"), pod6, client6},
+	} {
+		n := newNode(t)
+		n.set(t, entry(service.Tunnel, tc.v, tc.p, service.TCP), entry(service.Tunnel, tc.v, tc.p, service.UDP))
+		for _, w := range []wire{{payload: "segment"}, {udp: true, payload: "datagram"}, {udp: true, noSum: true}} {
+			in, out := w, w
+			in.client, in.dst, in.tunnel = tc.c, tc.v, tc.p.Addr()
+			out.client, out.dst = tc.c, tc.p
+			back, restored := w, w
+			back.client, back.dst, back.ttl = tc.p, tc.c, 64
+			restored.client, restored.dst = tc.v, tc.c
+			n.steps(t, []step{
+				{name: "toward the server", in: in, out: out, verdict: untouched, counter: "tunnel-delivered"},
+				{name: "back", prog: serverProgFromServer, in: back, out: restored, verdict: sent, counter: "restored-straight"},
+			})
+		}
+	}
+}
+
 func TestTunnelOfTheOtherFamily(t *testing.T) {
 	for _, tc := range []struct {
 		name             string
