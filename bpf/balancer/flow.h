@@ -285,17 +285,41 @@ static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 	return true;
 }
 
-/* Finds the entry of r->tag. */
+/* One where two tags differ, else zero. Without a branch: which way of a line a
+ * flow is in is nothing that a CPU can foresee.
+ */
+static __always_inline __u32 flow_differs(__u64 a, __u64 b)
+{
+	__u64 differ = a ^ b, less = -differ;
+
+	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
+	return (differ | less) >> 63;
+}
+
+/* The way of a line that has the tag; FLOW_LINE: none has. */
+static __always_inline __u32 flow_way_of(const struct flow *line, __u64 tag)
+{
+	__u32 before = 1, way = 0;
+
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_LINE; i++) {
+		before &= flow_differs(*(volatile __u64 *)&line[i].tag, tag);
+		way += before;
+	}
+	return way;
+}
+
+/* Finds the entry of r->tag, in its home line or in the other one. */
 static __always_inline bool flow_find(struct flow_ref *r)
 {
 #pragma unroll
-	for (__u32 i = 0; i < FLOW_WAYS; i++) {
-		__u32 way = flow_way(r->tag, i);
-		struct flow *flow = &r->set->way[way];
+	for (__u32 i = 0; i < FLOW_WAYS; i += FLOW_LINE) {
+		__u32 first = flow_way(r->tag, i) & FLOW_LINE;
+		__u32 way = flow_way_of(&r->set->way[first], r->tag);
 
-		if (*(volatile __u64 *)&flow->tag == r->tag) {
-			r->index = r->first + way;
-			return flow_read(r, flow);
+		if (way < FLOW_LINE) {
+			r->index = r->first + first + way;
+			return flow_read(r, &r->set->way[first + way]);
 		}
 	}
 	return false;
@@ -531,6 +555,12 @@ static __always_inline __u32 flow_next(__u32 state, const struct packet *p, bool
 	if (state == FLOW_OPENING && !answers && p->flags & TCP_CONTINUES)
 		return FLOW_ESTABLISHED;
 	return state;
+}
+
+/* Whether a client's packet brings its flow into another state. */
+static __always_inline bool flow_changes(__u64 word, const struct packet *p, bool two_way)
+{
+	return flow_next(flow_state(word), p, false, two_way) != flow_state(word);
 }
 
 /* Notes that a packet of the flow went by. A word that another CPU changes
