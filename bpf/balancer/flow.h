@@ -163,9 +163,21 @@ struct {
 	__type(value, struct flow_secret);
 } flow_secret SEC(".maps");
 
+/* The clock as it was last read, and below it in which tick of the kernel's: it
+ * does not move within one. One word, so that no CPU sees half of it.
+ */
+__u64 flow_clock SEC(".data.clock");
+
 static __always_inline __u32 flow_now(void)
 {
-	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+	__u64 clock = *(volatile __u64 *)&flow_clock;
+	__u32 tick = bpf_jiffies64();
+
+	if (unlikely((__u32)clock != tick)) {
+		clock = bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT << 32 | tick;
+		*(volatile __u64 *)&flow_clock = clock;
+	}
+	return clock >> 32;
 }
 
 static __always_inline __u32 flow_server(__u64 word)
