@@ -327,11 +327,14 @@ static __always_inline bool flow_find(struct flow_ref *r)
 #pragma unroll
 	for (__u32 i = 0; i < FLOW_WAYS; i += FLOW_LINE) {
 		__u32 first = flow_way(r->tag, i) & FLOW_LINE;
-		__u32 way = flow_way_of(&r->set->way[first], r->tag);
+		__u64 way = flow_way_of(&r->set->way[first], r->tag);
 
 		if (way < FLOW_LINE) {
-			r->index = r->first + first + way;
-			return flow_read(r, &r->set->way[first + way]);
+			way |= first;
+			asm volatile("" : "+r"(way)); /* Linux 6.1 has to see a mask */
+			way &= FLOW_WAYS - 1;
+			r->index = r->first + way;
+			return flow_read(r, &r->set->way[way]);
 		}
 	}
 	return false;

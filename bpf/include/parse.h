@@ -111,16 +111,25 @@ enum tcp_flags {
 	TCP_RESETS = 8,	   /* RST, ABORT or SHUTDOWN COMPLETE: at once */
 };
 
+/* What a TCP header says that has these of FIN, SYN, RST and ACK, from bit 0 on,
+ * at its place among those of all.
+ */
+#define TCP_SAYS(bits)                                                                             \
+	((__u64)(((bits & 10) == 2 ? TCP_OPENS : 0) | (bits & 5 ? TCP_FINISHES : 0) |              \
+		 ((bits & 10) == 8 ? TCP_CONTINUES : 0) | (bits & 4 ? TCP_RESETS : 0))             \
+	 << 4 * bits)
+#define TCP_SAYS_4(bits)                                                                           \
+	(TCP_SAYS(bits) | TCP_SAYS((bits + 1)) | TCP_SAYS((bits + 2)) | TCP_SAYS((bits + 3)))
+
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 {
 	/* FIN, SYN, RST, PSH, ACK from bit 0 on. Without branches: each would double
 	 * what the verifier has to follow.
 	 */
+	const __u64 all = TCP_SAYS_4(0) | TCP_SAYS_4(4) | TCP_SAYS_4(8) | TCP_SAYS_4(12);
 	__u8 bits = ((const __u8 *)tcp)[13];
-	__u8 syn = bits >> 1, ack = bits >> 4;
 
-	return (syn & ~ack & 1) * TCP_OPENS | ((bits | bits >> 2) & 1) * TCP_FINISHES |
-	       (ack & ~syn & 1) * TCP_CONTINUES | (bits >> 2 & 1) * TCP_RESETS;
+	return all >> 4 * ((bits & 7) | (bits >> 1 & 8)) & 15;
 }
 
 /* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
