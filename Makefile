@@ -14,7 +14,7 @@ PACKAGES  ?= ./...
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-kernels race lint generate bench bench-dataplane bench-live bench-survival clean
+.PHONY: help build demo test test-ipvs test-kernels race lint generate bench bench-dataplane bench-live bench-survival clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -29,6 +29,10 @@ test: ## install what the tests need, then run them all (root)
 	scripts/deps.sh test
 	go vet $(PACKAGES)
 	go test $(TESTFLAGS) $(PACKAGES)
+
+test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
+	scripts/deps.sh guest
+	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
 
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests
 	scripts/test-kernels.sh
@@ -48,9 +52,8 @@ bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
 
-bench-dataplane: build ## measure the balancer's program packet by packet, beside its goals and peers (root)
-	go test -run '^$$' -bench '^BenchmarkProgram$$' -timeout 60m ./dataplane/xdp
-	bin/fairlead bench show out/bench/dataplane.json $(ARGS)
+bench-dataplane: build ## measure the programs packet by packet, beside goals and peers (root)
+	bin/fairlead bench dataplane $(ARGS)
 
 bench-live: build ## measure the balancer on live frames over a veth, beside its goal (root)
 	bin/fairlead bench live $(ARGS)

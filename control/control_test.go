@@ -259,13 +259,15 @@ func TestHealth(t *testing.T) {
 		w.serve(s)
 		w.expect("upsert 10.1.1.1 2", "announce 1")
 		w.setHealth(s, 0, health.Down)
+		w.expect("upsert 10.1.1.1 2") // it drains
+		w.setHealth(s, 0, health.Gone)
 		w.expect("upsert 10.1.1.1 1")
 		w.setHealth(s, 1, health.Down)
 		w.expect("announce 0")
 		time.Sleep(2 * time.Second)
 		w.expect("delete 10.1.1.1")
 		w.setHealth(s, 0, health.Up)
-		w.expect("upsert 10.1.1.1 1", "announce 1")
+		w.expect("upsert 10.1.1.1 2", "announce 1")
 		w.stop()
 	})
 }

@@ -90,7 +90,7 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 		w.expect("announce 0")
 		time.Sleep(10 * time.Second)
 		// A server that dies meanwhile still leaves the data plane.
-		w.setHealth(s, 0, health.Down)
+		w.setHealth(s, 0, health.Gone)
 		w.expect("upsert 10.1.1.1 1")
 		plane.set(0, false)
 		if d := <-took; d < 10*time.Second || d > 12*time.Second {

@@ -119,7 +119,7 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 		wanted[want.Key] = true
 		delete(l.lingering, want.Key)
-		if held, ok := l.held[want.Key]; ok && held.Same(*want) {
+		if l.holdsAs(*want) {
 			delete(l.refused, want.Key)
 			continue
 		}
@@ -129,6 +129,21 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		l.upsertOne(*want, failures)
 	}
 	return wanted
+}
+
+// holdsAs says that the data plane holds a frontend as it is wanted, as far as it
+// keeps what is.
+func (l *Loop) holdsAs(want dataplane.Frontend) bool {
+	held, ok := l.held[want.Key]
+	if !ok || held.Same(want) {
+		return ok
+	}
+	c, ok := l.DataPlane.(dataplane.Canonical)
+	if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
+		return false
+	}
+	l.held[want.Key] = want // to be seen at once next time
+	return true
 }
 
 func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
@@ -229,9 +244,16 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
-// holds says whether the data plane holds a backend of a frontend.
-func (l *Loop) holds(k service.Key, addr netip.AddrPort) bool {
-	return slices.ContainsFunc(l.held[k].Backends, func(b service.Backend) bool { return b.Addr == addr })
+// holds gives as what the data plane holds a backend of a frontend.
+func (l *Loop) holds(k service.Key, addr netip.AddrPort) health.State {
+	backends := l.held[k].Backends
+	switch i := slices.IndexFunc(backends, func(b service.Backend) bool { return b.Addr == addr }); {
+	case i < 0:
+		return health.Unknown
+	case backends[i].Draining():
+		return health.Down
+	}
+	return health.Up
 }
 
 // everyFrontend gives all frontends but those in conflict, with every backend

@@ -263,7 +263,7 @@ type probes struct {
 }
 
 func (p *probes) say(server, state string) error {
-	known := map[string]health.State{"unknown": health.Unknown, "up": health.Up, "down": health.Down}
+	known := map[string]health.State{"unknown": health.Unknown, "up": health.Up, "down": health.Down, "gone": health.Gone}
 	s, ok := known[state]
 	if !ok {
 		return fmt.Errorf("%s is no state", state)

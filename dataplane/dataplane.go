@@ -58,6 +58,14 @@ type Remembering interface {
 	Remembered() (flows int, err error)
 }
 
+// Canonical is a data plane that does not keep all that a Frontend says, but
+// serves it nevertheless: what it lists is canonical.
+type Canonical interface {
+	// Canonical gives what this data plane keeps of f. What it lists after an
+	// Upsert of f is the Same as that.
+	Canonical(f Frontend) Frontend
+}
+
 // Counts are totals since the frontend or backend came to be held.
 type Counts struct {
 	// Packets and Bytes are toward the servers; Bytes are of the IP packet as

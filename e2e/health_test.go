@@ -82,26 +82,17 @@ func (p *pods) panicMode(t *testing.T) {
 	ill := p.well(t, web)
 	p.write(t, s)
 	p.frontends(t, s, plan.Active, "up")
-	// One after the other is found ill, and loses the connections it has; new
-	// ones never fail.
-	tr := p.load(t, "panic", s.http(), 0, 50)
-	unrefused := func(what string, do func()) {
-		mark := tr.Mark()
-		do()
-		p.reach(t, s, true)
-		for why, n := range tr.lost(t, mark).Reasons {
-			if why != "reset" {
-				t.Errorf("%s: %d requests failed: %s", what, n, why)
-			}
-		}
-	}
-	unrefused("every server ill", func() {
+	// One after the other is found ill, and keeps the connections that it has.
+	all := []traffic{p.load(t, "panic", s.http(), 10, 50)}
+	during(t, all, "every server ill", func() {
 		ill()
 		p.frontends(t, s, plan.Panic, "down")
+		p.reach(t, s, true)
 	})
-	unrefused("every server well again", func() {
+	during(t, all, "every server well again", func() {
 		ill = p.well(t, web)
 		p.frontends(t, s, plan.Active, "up")
+		p.reach(t, s, true)
 	})
 	ill()
 }

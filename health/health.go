@@ -19,11 +19,13 @@ type Target struct {
 // State is what is known about a Target.
 type State uint8
 
-// The states: Unknown until the first probe has ended.
+// The states: Unknown until the first probe has ended, Gone when a server has
+// been Down for so long that nobody waits for its connections any more.
 const (
 	Unknown State = iota
 	Up
 	Down
+	Gone
 )
 
-func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
+func (s State) String() string { return [...]string{"unknown", "up", "down", "gone"}[s] }

@@ -29,10 +29,10 @@ type Input struct {
 	Services []*service.Service
 	// Health gives what is known of a target.
 	Health func(health.Target) health.State
-	// Held says whether the data plane holds a backend now. One whose first
-	// probe has not ended stays what it was, so that an agent that starts
-	// disturbs nothing.
-	Held func(service.Key, netip.AddrPort) bool
+	// Held gives as what the data plane holds a backend now: Up, Down where it
+	// gets no new flows, Unknown where it does not. One whose first probe has not
+	// ended stays what it was, so that an agent that starts disturbs nothing.
+	Held func(service.Key, netip.AddrPort) health.State
 	Node Node
 }
 
@@ -228,30 +228,35 @@ func deaf(s *service.Service, b service.Backend) bool {
 }
 
 // choose gives the backends to use, in their order, and the state that makes.
-func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) bool) ([]service.Backend, State, string) {
+func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
 		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
 	}
 	var good, all []service.Backend
-	active, waiting, serving, known := 0, 0, 0, false
+	active, waiting, serving, up, known := 0, 0, 0, 0, false
 	for _, b := range f.Backends {
 		all = append(all, b.Backend)
-		up := b.Health == health.Up
-		isHeld := held(f.Key, b.Addr)
-		known = known || isHeld
-		if b.Health == health.Unknown {
-			if up = isHeld; !up {
+		was := held(f.Key, b.Addr)
+		known = known || was != health.Unknown
+		state := b.Health
+		if state == health.Unknown {
+			if state = was; state == health.Unknown {
 				waiting++
 			}
 		}
-		if up {
-			good = append(good, b.Backend)
-		}
 		if !b.Draining() {
 			active++
-			if up {
+		}
+		switch {
+		case state == health.Up:
+			good = append(good, b.Backend)
+			up++
+			if !b.Draining() {
 				serving++
 			}
+		case state == health.Down && waitsFor(f.Key.Protocol):
+			b.Weight = 0
+			good = append(good, b.Backend)
 		}
 	}
 	switch {
@@ -259,10 +264,14 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		// A ring of some servers only would send the flows of other balancers
 		// astray.
 		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
-	case serving > 0, active == 0 && len(good) > 0:
+	case serving > 0, active == 0 && up > 0:
 		return good, Active, ""
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
 	}
 	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(all), s.Health.Kind)
 }
+
+// waitsFor says whether the flows of a server that is down stay with it: not
+// where nothing tells a client that they are lost.
+func waitsFor(p service.Protocol) bool { return p == service.TCP || p == service.SCTP }

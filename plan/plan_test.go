@@ -38,15 +38,18 @@ func drain(i int) func(*service.Service) {
 }
 
 // build makes a plan in which the server with last byte i has the i-th letter
-// of states as its health: u(p), d(own), ? (unknown) or h (unknown, but held).
+// of states as its health: u(p), d(own), g(one), ? (unknown), h
+// (unknown, but held) or w (the same, with weight 0).
 func build(states string, services ...*service.Service) *Plan {
 	letter := func(a netip.AddrPort) byte { return states[a.Addr().As4()[3]-1] }
 	return Build(Input{
 		Services: services, Node: node,
 		Health: func(t health.Target) health.State {
-			return map[byte]health.State{'u': health.Up, 'd': health.Down}[letter(t.Addr)]
+			return map[byte]health.State{'u': health.Up, 'd': health.Down, 'g': health.Gone}[letter(t.Addr)]
 		},
-		Held: func(_ service.Key, a netip.AddrPort) bool { return letter(a) == 'h' },
+		Held: func(_ service.Key, a netip.AddrPort) health.State {
+			return map[byte]health.State{'h': health.Up, 'w': health.Down}[letter(a)]
+		},
 	})
 }
 
@@ -69,6 +72,7 @@ func want(f Frontend) string {
 
 func TestHealthDecides(t *testing.T) {
 	noPanic := func(s *service.Service) { s.Panic = false }
+	udp := func(s *service.Service) { s.Frontends[0].Key.Protocol = service.UDP }
 	for _, c := range []struct {
 		name, states string
 		service      *service.Service
@@ -76,7 +80,11 @@ func TestHealthDecides(t *testing.T) {
 		want         string
 	}{
 		{"all up", "uuu", web("a", "10.1.1.1", 3), Active, "1 2 3"},
-		{"one down", "udu", web("a", "10.1.1.1", 3), Active, "1 3"},
+		{"one down", "udu", web("a", "10.1.1.1", 3), Active, "1 2=0 3"},
+		{"one gone", "ugu", web("a", "10.1.1.1", 3), Active, "1 3"},
+		{"UDP, one down", "udu", web("a", "10.1.1.1", 3, udp), Active, "1 3"},
+		{"all down or gone: panic keeps all", "dgd", web("a", "10.1.1.1", 3), Panic, "1 2 3"},
+		{"a restarted agent keeps what was down", "h?w", web("a", "10.1.1.1", 3), Active, "1 3=0"},
 		{"all down: panic keeps all", "ddd", web("a", "10.1.1.1", 3), Panic, "1 2 3"},
 		{"all down, panic off", "ddd", web("a", "10.1.1.1", 3, noPanic), NoHealthyBackend, "none"},
 		{"no server", "", web("a", "10.1.1.1", 0), NoEndpoints, "none"},
@@ -86,7 +94,8 @@ func TestHealthDecides(t *testing.T) {
 		{"some down, the rest not known yet: no panic", "d?d", web("a", "10.1.1.1", 3), AwaitingHealth, "none"},
 		{"a restarted agent keeps what is held", "hh?", web("a", "10.1.1.1", 3), Active, "1 2"},
 		{"draining", "uuu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
-		{"a draining server that is down is gone", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},
+		{"a draining server closes its port first", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
+		{"a draining server is gone", "ugu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},
 		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Active, "1=0 2=0"},
 		{"none but the draining one is up: panic", "ud", web("a", "10.1.1.1", 2, drain(0)), Panic, "1=0 2"},
 	} {

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Install what the tests ("test"), the checks ("lint") or the tests under other
-# kernels ("kernels") need beyond Go, from Debian's packages. Does nothing where all of it is there.
+# Install what the tests ("test"), those of them that need IPVS ("guest"), the
+# checks ("lint") or the tests under other kernels ("kernels") need beyond Go,
+# from Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
+guest=(gcc libc6-dev iptables) # a compiler for what the guest's kernel has preloaded
 case "${1-}" in
-test) packages=(frr bird2) ;; # the routers that interoperation is tested with
+test) packages=(frr bird2 "${guest[@]}") ;; # the routers that interoperation is tested with
+guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 *)
-	echo "usage: $0 test|lint|kernels" >&2
+	echo "usage: $0 test|guest|lint|kernels" >&2
 	exit 2
 	;;
 esac
@@ -22,6 +26,31 @@ missing=()
 for p in "${packages[@]}"; do
 	[[ $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) == installed ]] || missing+=("$p")
 done
+apt=(apt-get -qq -o DPkg::Lock::Timeout=120)
+
+# kernel: unpacks the guest's kernel and its modules into out/uml, where
+# lab/guest looks. It is not installed: nothing on this machine is to be of it.
+kernel() {
+	[[ -e out/uml ]] && return
+	local work
+	work=$(mktemp -d)
+	chmod 777 "$work" # apt downloads as a user of its own
+	(
+		trap 'rm -rf "$work"' EXIT
+		cd "$work"
+		"${apt[@]}" download user-mode-linux || { "${apt[@]}" update && "${apt[@]}" download user-mode-linux; }
+		dpkg -x user-mode-linux_*.deb root
+		cd - >/dev/null
+		mkdir -p out
+		cp -r "$work/root" "out/uml.$$"
+		mv -T "out/uml.$$" out/uml 2>/dev/null || rm -rf "out/uml.$$" # another was faster
+	)
+	[[ -e out/uml ]] && echo "deps: unpacked user-mode-linux into out/uml"
+}
+
+case $1 in
+test | guest) kernel ;;
+esac
 ((${#missing[@]})) || exit 0
 
 if ((EUID)); then
@@ -38,7 +67,6 @@ if [[ ! -e $policy ]]; then
 	chmod 755 "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt=(apt-get -qq -o DPkg::Lock::Timeout=120)
 "${apt[@]}" update
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 echo "deps: installed ${missing[*]}"

@@ -239,6 +239,9 @@ type HealthCheck struct {
 	// Rise good probes in a row bring a server up, Fall bad ones take it
 	// down. The very first probe decides alone.
 	Rise, Fall int
+	// Drain is how long a server that is down is waited for: it gets no new
+	// connection and keeps those that it has, but for UDP. 0: not at all.
+	Drain time.Duration
 }
 
 // Defaults of what a Service leaves open.
@@ -256,7 +259,7 @@ const (
 
 // DefaultHealthCheck is used where a Service asks for nothing else.
 var DefaultHealthCheck = HealthCheck{
-	Kind: CheckTCP, Path: "/", Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2,
+	Kind: CheckTCP, Path: "/", Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2, Drain: 30 * time.Second,
 }
 
 // Limits bound what one client, or all together, may send to a frontend; what

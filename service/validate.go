@@ -17,6 +17,8 @@ const (
 	// MinInterval and MaxInterval bound the time between two probes.
 	MinInterval = 10 * time.Millisecond
 	MaxInterval = time.Hour
+	// MaxHealthDrain bounds how long a server that is down is waited for.
+	MaxHealthDrain = 24 * time.Hour
 	// MaxThreshold bounds Rise and Fall.
 	MaxThreshold = 1000
 	// MinAffinity and MaxAffinity are Kubernetes' limits.
@@ -116,6 +118,7 @@ func (v *validator) health(h HealthCheck) {
 		"%s is longer than the interval of %s, so that probes would overtake one another", h.Timeout, h.Interval)
 	v.check(h.Rise >= 1 && h.Rise <= MaxThreshold, "health.rise", "%d is out of range; want 1 to %d", h.Rise, MaxThreshold)
 	v.check(h.Fall >= 1 && h.Fall <= MaxThreshold, "health.fall", "%d is out of range; want 1 to %d", h.Fall, MaxThreshold)
+	v.check(h.Drain >= 0 && h.Drain <= MaxHealthDrain, "health.drain", "%s is out of range; want 0s to %s", h.Drain, MaxHealthDrain)
 	if h.Kind == CheckHTTP {
 		v.check(strings.HasPrefix(h.Path, "/") && printable(h.Path) && !strings.Contains(h.Path, "#"), "health.path",
 			"%q is not a path; want one like \"/healthz\"", h.Path)

@@ -61,6 +61,7 @@ func TestValidate(t *testing.T) {
 		"timeout over interval":    {func(s *service.Service) { s.Health.Timeout = 3 * time.Second }, "health.timeout: 3s is longer than the interval of 1s"},
 		"timeout is interval":      {func(s *service.Service) { s.Health.Timeout = time.Second }, ""},
 		"rise 0":                   {func(s *service.Service) { s.Health.Rise = 0 }, "health.rise: 0 is out of range; want 1 to 1000"},
+		"drain -1s":                {func(s *service.Service) { s.Health.Drain = -time.Second }, "health.drain: -1s is out of range; want 0s to 24h0m0s"},
 		"fall -1":                  {func(s *service.Service) { s.Health.Fall = -1 }, "health.fall: -1 is out of range; want 1 to 1000"},
 		"none needs nothing":       {func(s *service.Service) { s.Health = service.HealthCheck{Kind: service.CheckNone} }, ""},
 		"relative path":            {func(s *service.Service) { s.Health.Kind = "http"; s.Health.Path = "ok" }, `health.path: "ok" is not a path`},

@@ -118,8 +118,8 @@ type Backend struct {
 	Node    string         `json:"node,omitempty"`
 	// Weight is the one asked for.
 	Weight uint32 `json:"weight"`
-	// Health is "up", "down", "unknown" before the first probe, or
-	// "unchecked" where the Service asks for no checks, or this role makes none.
+	// Health is "up", "down", "gone" where it was down for longer than its
+	// connections are kept, "unknown" before the first probe, or "unchecked" where the Service asks for no checks, or this role makes none.
 	Health string `json:"health"`
 	// Since is when Health last changed; zero where it never did.
 	Since time.Time `json:"since,omitzero"`

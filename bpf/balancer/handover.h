@@ -8,13 +8,17 @@
  *
  * The list is the Fairlead option (option.h) of the outer header, its ports
  * zero: whom to ask next. B stays in it, so that B knows the packet again. D
- * takes only what is to one of its own frontends that remember flows.
+ * takes only what is to one of its own frontends that remember flows, and of
+ * what is odd, whose frontend is not seen yet, what is to a VIP. Odd packets,
+ * and those too big to be handed on, are the program rare's (rare_handover.h).
  */
 #ifndef FAIRLEAD_BALANCER_HANDOVER_H
 #define FAIRLEAD_BALANCER_HANDOVER_H
 
+#include "edit.h"
 #include "frontend.h"
 #include "stateful.h"
+#include "unserved.h"
 #include "watch.h"
 
 /* The asker is the last of a list. */
@@ -45,7 +49,9 @@ struct handover {
 	__u32 inner; /* where the packet begins in the frame, and what it is */
 	__u16 ethertype;
 	bool outer6;
-	bool last;
+	bool ports; /* the list has some: a server half's */
+	__u8 rest;  /* PACKET_ASK or PACKET_LAST, of a packet that was handed to us */
+	__u8 on;    /* the same, for the program rare, which goes on with it */
 	__u8 header[sizeof(struct ipv6hdr)];
 };
 
@@ -55,6 +61,13 @@ struct {
 	__type(key, __u32);
 	__uint(value_size, sizeof(struct handover));
 } handover_scratch SEC(".maps");
+
+static __always_inline struct handover *handover_scratch_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&handover_scratch, &zero);
+}
 
 static __always_inline struct frontend *handover_frontend(const struct packet *p)
 {
@@ -94,18 +107,26 @@ static __always_inline void handover_list(struct handover *h)
 	c->sum = csum_fold(sum);
 }
 
-/* Sends the packet, which is whole and alone in the frame, to the first of next. */
-static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool v6)
+/* Makes the first of next a choice, and the others its chain. */
+static __always_inline void handover_choice(struct handover *h, struct choice *ch,
+					    const struct tuple *flow)
 {
-	struct choice ch = {.server = &h->to, .cpu = &h->way, .chain = &h->list};
-	int verdict;
-
 	h->to.addr = h->next[0];
 	handover_list(h);
 	h->way.tick = 0;
-	ch.hash = flow_hash(&h->p.t);
-	verdict = tunnel(ctx, &h->p, false, &ch, v6);
-	return verdict == TO_RARE ? drop(ctx, DROP_TOO_BIG) : verdict;
+	ch->server = &h->to;
+	ch->cpu = &h->way;
+	ch->chain = &h->list;
+	ch->hash = flow_hash(flow);
+}
+
+/* Sends the packet, which is whole and alone in the frame, to the first of next. */
+static __noinline int handover_send(struct xdp_md *ctx, struct handover *h, bool v6)
+{
+	struct choice ch;
+
+	handover_choice(h, &ch, &h->p.t);
+	return tunnel(ctx, &h->p, false, &ch, v6);
 }
 
 /* Reads the packet that the frame begins with. */
@@ -125,8 +146,8 @@ static __always_inline int handover_parse(struct xdp_md *ctx, struct handover *h
 	return eth->h_proto == bpf_htons(ETH_P_IP) && parse_packet_v4(&c, &h->p, left);
 }
 
-/* A packet of ours, of a flow that we do not know. */
-static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool v6)
+/* Writes all who drain, and ourselves, in next. False: nobody drains. */
+static __always_inline bool handover_begin(struct handover *h)
 {
 	struct handover_peers *peers;
 	__u32 family = 0, n = 0;
@@ -139,7 +160,7 @@ static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool 
 		peers = bpf_map_lookup_elem(&handover_peers, &family);
 	}
 	if (!peers || !peers->n)
-		return drop(ctx, DROP_NO_BACKEND);
+		return false;
 	h->outer6 = family;
 	while (n < HANDOVER_PEERS && n < peers->n) {
 		h->next[n] = peers->who[n];
@@ -147,7 +168,23 @@ static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool 
 	}
 	h->next[n] = family ? set.own6 : set.own4;
 	h->n = n + 1;
+	return true;
+}
+
+/* A packet of ours, of a flow that we do not know. */
+static __noinline int handover_out(struct xdp_md *ctx, struct handover *h, bool v6)
+{
+	if (!handover_begin(h))
+		return drop(ctx, DROP_NO_BACKEND);
 	return handover_send(ctx, h, v6);
+}
+
+static __always_inline bool handover_ethertype(struct handover *h, __u8 proto)
+{
+	h->ethertype = proto == IPPROTO_IPIP   ? bpf_htons(ETH_P_IP)
+		       : proto == IPPROTO_IPV6 ? bpf_htons(ETH_P_IPV6)
+					       : 0;
+	return h->ethertype;
 }
 
 /* Reads the list of an outer IPv4 header; false: it is none. */
@@ -167,20 +204,22 @@ static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover
 	h->n = endpoints_in(head[1] - OPTION4_HEAD, false);
 	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, false) != ip->ihl * 4 - sizeof(*ip))
 		return false;
+	h->ports = false;
 	for (__u32 i = 0; i < CHAIN_MAX; i++) {
 		__u32 from = at + OPTION4_HEAD + i * ENDPOINT4_SIZE;
-		__be32 v4 = 0;
+		struct {
+			__be32 addr;
+			__be16 port;
+		} __attribute__((packed)) one = {};
 
-		if (i < h->n && bpf_xdp_load_bytes(ctx, from, &v4, sizeof(v4)))
+		if (i < h->n && bpf_xdp_load_bytes(ctx, from, &one, sizeof(one)))
 			return false;
-		addr_from_v4(&h->next[i], v4);
+		addr_from_v4(&h->next[i], one.addr);
+		h->ports |= one.port != 0;
 	}
 	h->outer6 = false;
 	h->inner = sizeof(struct ethhdr) + ip->ihl * 4;
-	h->ethertype = ip->protocol == IPPROTO_IPIP   ? bpf_htons(ETH_P_IP)
-		       : ip->protocol == IPPROTO_IPV6 ? bpf_htons(ETH_P_IPV6)
-						      : 0;
-	return h->ethertype;
+	return handover_ethertype(h, ip->protocol);
 }
 
 static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover *h)
@@ -199,47 +238,56 @@ static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover
 	h->n = endpoints_in(head[3], true);
 	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, true) != (head[1] + 1u) * 8)
 		return false;
+	h->ports = false;
 	for (__u32 i = 0; i < CHAIN_MAX; i++) {
 		__u32 from = at + OPTION6_HEAD + i * ENDPOINT6_SIZE;
+		__be16 port = 0;
 
-		if (i < h->n && bpf_xdp_load_bytes(ctx, from, &h->next[i], sizeof(h->next[i])))
+		if (i < h->n &&
+		    (bpf_xdp_load_bytes(ctx, from, &h->next[i], sizeof(h->next[i])) ||
+		     bpf_xdp_load_bytes(ctx, from + sizeof(h->next[i]), &port, sizeof(port))))
 			return false;
+		h->ports |= port != 0;
 	}
 	h->outer6 = true;
 	h->inner = at + (head[1] + 1u) * 8;
-	h->ethertype = head[0] == IPPROTO_IPIP	 ? bpf_htons(ETH_P_IP)
-		       : head[0] == IPPROTO_IPV6 ? bpf_htons(ETH_P_IPV6)
-						 : 0;
-	return h->ethertype;
+	return handover_ethertype(h, head[0]);
 }
 
-/* The frontend of the packet within, if it is one of ours that remembers flows:
- * looked at before anything is taken away.
- */
-static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
+/* The header of the packet within, into h->p. False: none, or it is odd. */
+static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h)
 {
-	__be16 ports[2];
-	struct frontend *f;
-
 	__builtin_memset(&h->p, 0, sizeof(h->p));
 	if (h->ethertype == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = (struct iphdr *)h->header;
 
-		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)) || ip->ihl != 5 ||
-		    ipv4_is_fragment(ip) ||
-		    bpf_xdp_load_bytes(ctx, h->inner + sizeof(*ip), ports, sizeof(ports)))
+		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)))
 			return false;
 		addr_from_v4(&h->p.t.dst, ip->daddr);
 		h->p.t.proto = ip->protocol;
-	} else {
-		struct ipv6hdr *ip = (struct ipv6hdr *)h->header;
-
-		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)) ||
-		    bpf_xdp_load_bytes(ctx, h->inner + sizeof(*ip), ports, sizeof(ports)))
-			return false;
-		addr_from_v6(&h->p.t.dst, &ip->daddr);
-		h->p.t.proto = ip->nexthdr;
+		return ip->ihl == 5 && !ipv4_is_fragment(ip) && has_ports(ip->protocol);
 	}
+	struct ipv6hdr *ip = (struct ipv6hdr *)h->header;
+
+	if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)))
+		return false;
+	addr_from_v6(&h->p.t.dst, &ip->daddr);
+	h->p.t.proto = ip->nexthdr;
+	return has_ports(ip->nexthdr);
+}
+
+/* Whether the packet within is for us: looked at before anything is taken away. */
+static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
+{
+	__u32 header =
+		h->ethertype == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__be16 ports[2];
+	struct frontend *f;
+
+	if (!handover_peek(ctx, h))
+		return !h->ports && is_vip(&h->p.t.dst);
+	if (bpf_xdp_load_bytes(ctx, h->inner + header, ports, sizeof(ports)))
+		return false;
 	h->p.t.dport = ports[1];
 	f = handover_frontend(&h->p);
 	return f && f->flags & FRONTEND_STATEFUL;
@@ -268,15 +316,17 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 		return XDP_PASS;
 	if (!handover_is_ours(ctx, h))
 		return XDP_PASS;
-	h->last = h->n == 1 && handover_is_own(&h->next[0]);
+	h->rest = h->n == 1 && handover_is_own(&h->next[0]) ? PACKET_LAST : PACKET_ASK;
 	if (!handover_unwrap(ctx, h))
 		return drop(ctx, DROP_NO_ROOM);
-	if (!handover_parse(ctx, h, &v6) || h->p.malformed)
+	if (!handover_parse(ctx, h, &v6))
+		return TO_RARE;
+	if (h->p.malformed)
 		return drop(ctx, DROP_MALFORMED);
 	f = handover_frontend(&h->p);
 	if (!f || h->p.ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
-	h->p.flags |= h->last ? PACKET_LAST : PACKET_ASK;
+	h->p.flags |= h->rest;
 	verdict = v6 ? stateful_v6(ctx, &h->p, f) : stateful_v4(ctx, &h->p, f);
 	return verdict == STATEFUL_ASK ? handover_send(ctx, h, v6) : verdict;
 }
@@ -286,17 +336,18 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
  */
 static __always_inline int handover_frame(struct xdp_md *ctx)
 {
-	struct handover *h;
-	__u32 zero = 0;
+	struct handover *h = handover_scratch_get();
 	int verdict;
 	bool v6;
 
-	h = bpf_map_lookup_elem(&handover_scratch, &zero);
 	if (!h)
 		return XDP_PASS;
+	h->rest = 0;
 	if (handover_parse(ctx, h, &v6))
-		return handover_out(ctx, h, v6);
-	verdict = v6 ? handover_in(ctx, h, true) : handover_in(ctx, h, false);
+		verdict = handover_out(ctx, h, v6);
+	else
+		verdict = v6 ? handover_in(ctx, h, true) : handover_in(ctx, h, false);
+	h->on = verdict < 0 ? h->rest : 0;
 	return verdict;
 }
 
@@ -305,10 +356,10 @@ int handover(struct xdp_md *ctx)
 {
 	int verdict = handover_frame(ctx);
 
-	if (verdict == TO_RARE) {
+	if (verdict < 0) {
 		note(NOTE_ELSEWHERE, STEP_RARE, 0);
 		bpf_tail_call(ctx, &steps, STEP_RARE);
-		verdict = XDP_PASS;
+		verdict = drop(ctx, verdict == TO_RARE_TOO_BIG ? DROP_TOO_BIG : DROP_NOT_SERVED);
 	}
 	if (watching)
 		watch_after(ctx, verdict);

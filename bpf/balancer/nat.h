@@ -125,7 +125,8 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
 
 /* Takes a place in a line for the flow with that index, unless another flow has
  * such answers. The flow says whose the place is before others can see it; of
- * two CPUs with answers alike at most one succeeds, as with flow_claim.
+ * two CPUs with answers alike at most one succeeds: each has made its own place
+ * visible before it looks for others'.
  */
 __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 {
@@ -263,7 +264,7 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (unlikely(!way_fits(way, ch, p->len)))
-		return TO_RARE;
+		return TO_RARE_TOO_BIG;
 	to.dst = ch->server->addr;
 	to.dport = nat_server_port(ch->server, p->t.dport);
 	if (data->nat_port) {
@@ -383,8 +384,8 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 	if (!r->set || !data)
 		return NULL;
 	r->flow = &r->set->way[r->index % FLOW_WAYS];
-	r->tag = *(volatile __u64 *)&r->flow->tag;
-	if (r->tag & FLOW_PENDING || !flow_read(r, r->flow))
+	r->tag = flow_tag_of(r->flow);
+	if (!r->tag || !flow_read(r, r->flow))
 		return NULL;
 	return nat_is_answer(r, data, p, now, v6) ? data : NULL;
 }
@@ -409,7 +410,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	to.sport = data->vip_port;
 	to.dport = data->client_port;
 	barrier();
-	if (*(volatile __u64 *)&r.flow->tag != r.tag)
+	if (flow_tag_of(r.flow) != r.tag)
 		return NAT_NO_ANSWER;
 	if (p->malformed)
 		return drop(ctx, DROP_MALFORMED);
@@ -418,7 +419,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	flow_touch(&r, p, now, true, true);
 	way = nat_way_back(ctx, data, &to, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
-		return TO_RARE;
+		return TO_RARE_TOO_BIG;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (!rewrite(ctx, p, &to, v6))

@@ -14,9 +14,9 @@
 #include "fragment.h"
 #include "frontend.h"
 #include "guard.h"
-#include "guard.h"
 #include "icmp.h"
 #include "options.h"
+#include "rare_handover.h"
 #include "rare_nat.h"
 #include "rare_send.h"
 #include "stateful.h"
@@ -77,6 +77,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->is_error = false;
 	r->answered = false;
 	r->is_answer = false;
+	r->handed = rare_handed();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -161,10 +162,7 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 	}
 }
 
-/* To the server of a flow that is remembered, or to be. No error opens a flow,
- * and nobody else is asked for one: the draining balancers take whole packets
- * with plain headers.
- */
+/* To the server of a flow that is remembered, or to be. No error opens one. */
 __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
@@ -172,7 +170,10 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 
 	if (!r || !f)
 		return XDP_ABORTED;
+	r->p.flags |= r->handed;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
+		if (!o.server && !r->tagged && stateful_asks(&r->p))
+			return rare_ask(ctx, r);
 		if (r->is_error)
 			return rare_refuse(ctx, r, DROP_NOT_SERVED);
 		failed = stateful_new(&r->p, f, &o, r->v6);
@@ -183,7 +184,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 		affinity_note(&r->p, f, o.word, o.now, !o.fresh);
 	r->pick.id = flow_server(o.word);
 	r->pick.chain = 0;
-	r->pick.hash = flow_hash(&r->p.t);
+	r->pick.hash = o.tag >> 32; /* as in stateful.h */
 	r->pick.new_flow = o.fresh;
 	return is_nat(f) ? rare_nat(ctx, r, f, o.index) : rare_send(ctx, r, f);
 }
@@ -207,9 +208,7 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (f->flags & FRONTEND_GUARDED && guard(ctx, &r->p, f))
-		return XDP_DROP;
-	if (f->flags & FRONTEND_GUARDED && !r->is_error && guard(ctx, &r->p, f))
+	if (f->flags & FRONTEND_GUARDED && !r->is_error && !r->handed && guard(ctx, &r->p, f))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);

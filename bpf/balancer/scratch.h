@@ -62,6 +62,7 @@ struct rare {
 	__u8 is_answer; /* of a server's, to nat or fullnat */
 	__u8 answered;	/* what leaves is for the sender */
 	__u8 icmp_type;
+	__u8 handed; /* by another balancer: PACKET_ASK or PACKET_LAST */
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */
 	__u8 front[FRONT_MAX];	    /* what is to be written */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What is addressed to a VIP but to none of its frontends: another port or
- * protocol, a fragment, IPv4 options, IPv6 extension headers. The routes
- * around a balancer lead it here, and the balancer's own routes lead it back,
- * so the kernel would send it in circles until its TTL ends. It is dropped.
+ * protocol. The routes around a balancer lead it here, and the balancer's own
+ * routes lead it back, so the kernel would send it in circles until its TTL
+ * ends. It is dropped. What is odd the program rare looks at first.
  *
  * Left to the kernel is what cannot go in circles: what the kernel takes for
  * itself (a VIP that is an address of this host: its ssh must go on working),

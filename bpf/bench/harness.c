@@ -3,7 +3,7 @@
  * it its packet back, so a balancer would see its own output from the second
  * round on. The harness runs in its place: it writes the whole frame anew, of
  * the flow whose turn it is, and calls the program under test, which is put in
- * place of under_test before loading (dataplane/xdp/graft_test.go).
+ * place of under_test before loading (dataplane/xdp/xdpbench/rig.go).
  */
 #include "common.h"
 #include "csum.h"
@@ -137,9 +137,11 @@ struct bare_vip {
 	__be32 zero[3]; /* the key of balancers with IPv6 has 20 bytes */
 };
 
+#define BARE_VIPS 16384
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, BARE_VIPS);
 	__type(key, struct bare_vip);
 	__type(value, __u32);
 } bare_vips SEC(".maps");
@@ -160,10 +162,23 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 16);
+	__uint(max_entries, 128);
 	__type(key, __u32);
 	__type(value, __be32);
 } bare_servers SEC(".maps");
+
+/* Rings of many VIPs, of eight bytes a slot, in as much memory as the balancer
+ * has for as many. The sizes are set before loading.
+ */
+volatile const __u32 bare_slots SEC(".rodata.bare") = 1; /* of each ring */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} bare_rings SEC(".maps");
 
 struct bare_count {
 	__u64 packets;
@@ -172,7 +187,7 @@ struct bare_count {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1024);
+	__uint(max_entries, BARE_VIPS);
 	__type(key, __u32);
 	__type(value, struct bare_count);
 } bare_counts SEC(".maps");
@@ -201,6 +216,14 @@ static __always_inline __u32 bare_from_ring(__u64 hash)
 	struct bare_slot *s = bpf_map_lookup_elem(&bare_ring, &slot);
 
 	return s ? s->owners[0] : 0;
+}
+
+static __always_inline __u32 bare_from_rings(__u64 hash, __u32 vip)
+{
+	__u32 slot = vip * bare_slots + ((hash >> 32) * bare_slots >> 32);
+	const __u64 *s = bpf_map_lookup_elem(&bare_rings, &slot);
+
+	return s ? *s : 0;
 }
 
 /* The flow's server; a flow that is not there takes the place of the oldest. */
@@ -260,7 +283,9 @@ static __always_inline int bare_encapsulate(struct xdp_md *ctx, __u32 server, __
 	return XDP_TX;
 }
 
-static __always_inline int bare(struct xdp_md *ctx, bool flows)
+enum bare_memory { BARE_RING, BARE_RINGS, BARE_FLOWS };
+
+static __always_inline int bare(struct xdp_md *ctx, enum bare_memory memory)
 {
 	struct bare_vip key = {};
 	struct bare_count *count;
@@ -297,19 +322,29 @@ static __always_inline int bare(struct xdp_md *ctx, bool flows)
 		return XDP_PASS;
 	count->packets++;
 	count->bytes += len;
-	return bare_encapsulate(ctx, flows ? bare_from_flows(hash) : bare_from_ring(hash), len);
+	if (memory == BARE_RINGS)
+		return bare_encapsulate(ctx, bare_from_rings(hash, *vip), len);
+	if (memory == BARE_FLOWS)
+		return bare_encapsulate(ctx, bare_from_flows(hash), len);
+	return bare_encapsulate(ctx, bare_from_ring(hash), len);
 }
 
 SEC("xdp")
 int floor_bare(struct xdp_md *ctx)
 {
-	return bare(ctx, false);
+	return bare(ctx, BARE_RING);
+}
+
+SEC("xdp")
+int floor_bare_rings(struct xdp_md *ctx)
+{
+	return bare(ctx, BARE_RINGS);
 }
 
 SEC("xdp")
 int floor_bare_flows(struct xdp_md *ctx)
 {
-	return bare(ctx, true);
+	return bare(ctx, BARE_FLOWS);
 }
 
 /* Not measured: gives addr_hash of the 16 bytes that it is handed, for the goldens. */

@@ -24,13 +24,14 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure Fairlead on this machine, beside its goals",
 		Long: `Bench runs the experiments that Fairlead's figures come from. Each prints its
 table and writes it to a file, and ends with 1 where a goal was missed.`,
-		Example: `  fairlead bench survival
-  fairlead bench live`,
+		Example: `  fairlead bench dataplane
+  fairlead bench live
+  fairlead bench survival`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchSurvivalCommand(), newBenchLiveCommand(), newBenchShowCommand(), newBenchServerCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchShowCommand(), newBenchServerCommand())
 	return cmd
 }
 
@@ -158,6 +159,51 @@ func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) 
 	return errors.Join(err, failed, out.finish(cmd, survival.Report(o, results)))
 }
 
+func newBenchDataplaneCommand() *cobra.Command {
+	o := xdpbench.DataplaneOptions{Rounds: 31}
+	var out benchOutput
+	cmd := &cobra.Command{
+		Use:   "dataplane",
+		Short: "Measure the programs packet by packet, beside goals and peers",
+		Long: `Dataplane measures the balancer's program and that of the server's half by
+BPF_PROG_TEST_RUN, every packet whole and of its own flow, for each method and for
+how many flows and VIPs; and how long it takes to write that a server has changed.
+
+Each case takes turns with a bare balancer, that does no more than it must, round by
+round: goals and peers' figures are compared with the median of the rounds' ratios,
+times what the bare one takes on the machine that they are of. So other work on this
+machine, or a clock that wanders, does no harm to the figures, but spreads them.
+
+It needs root. Everything happens in namespaces that end with it.`,
+		Example: `  fairlead bench dataplane
+  fairlead bench dataplane --only 'second chance' --rounds 101`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
+				o.Progress = cmd.ErrOrStderr()
+				return xdpbench.MeasureDataplane(cmd.Context(), o)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	cmd.Flags().StringVar(&o.Only, "only", "", "measure the cases with this `text` in their name")
+	out.flags(cmd)
+	return cmd
+}
+
+// runBenchPrograms measures in a sandbox of its own.
+func runBenchPrograms(cmd *cobra.Command, out *benchOutput, measure func() (*bench.Report, error)) error {
+	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+		return err
+	}
+	report, err := measure()
+	if err != nil {
+		return err
+	}
+	return out.finish(cmd, report)
+}
+
 func newBenchLiveCommand() *cobra.Command {
 	o := xdpbench.LiveOptions{Rounds: 9, Frames: 1 << 20}
 	var out benchOutput
@@ -175,15 +221,10 @@ It needs root. Everything happens in namespaces that end with it.`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-				return err
-			}
-			o.Progress = cmd.ErrOrStderr()
-			report, err := xdpbench.MeasureLive(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			return out.finish(cmd, report)
+			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
+				o.Progress = cmd.ErrOrStderr()
+				return xdpbench.MeasureLive(cmd.Context(), o)
+			})
 		},
 	}
 	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")

@@ -51,6 +51,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newFlowsCommand())
 	root.AddCommand(newTraceCommand())
 	root.AddCommand(newCaptureCommand())
+	root.AddCommand(newImportCommand())
 	root.AddCommand(newVersionCommand())
 	root.AddCommand(newCompletionCommand())
 	return root

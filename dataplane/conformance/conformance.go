@@ -35,6 +35,20 @@ type Fixture interface {
 	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error)
 }
 
+// OwnChoice is a fixture whose data plane chooses servers by rules of its own, as
+// the kernel's IPVS does. A new flow may then go to any server that takes new
+// flows; all else is compared with the twin as ever: to which server flows stick,
+// who drains, who is full, whose client it is, what was counted. What a scheduler
+// promises, the stories ask for themselves.
+type OwnChoice interface {
+	// ChoosesItself does nothing: to have it is enough.
+	ChoosesItself()
+}
+
+// ErrNowhere is what Forward of a data plane that names no reasons answers where
+// no server got the packet. That there is a reason the twin must agree.
+var ErrNowhere = errors.New("no server got it")
+
 // Run tells every story to one fixture, which holds nothing when a story begins:
 // to open a data plane takes long.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
@@ -55,6 +69,7 @@ var stories = []struct {
 	{"the verbs are idempotent", verbs},
 	{"every method, scheduler, family and protocol", everyKind},
 	{"flows are shared by weight", shares},
+	{"schedulers share as they promise", promises},
 	{"a draining server keeps its flows and gets no new ones", draining},
 	{"weight 0 drains under every scheduler", drainingBySchedule},
 	{"a removed server gets nothing", removal},
@@ -111,11 +126,27 @@ func (s *teller) upsert(f dataplane.Frontend) {
 		s.Skip(err)
 	}
 	if err == nil {
-		err = s.twin.Upsert(f)
+		kept := s.kept(f)
+		kept.RingSize = f.RingSize // the twin has a ring in any case
+		err = s.twin.Upsert(kept)
 	}
 	if err != nil {
 		s.Fatal(err)
 	}
+}
+
+// kept gives what the data plane keeps of f.
+func (s *teller) kept(f dataplane.Frontend) dataplane.Frontend {
+	if d, ok := s.DataPlane().(dataplane.Canonical); ok {
+		return d.Canonical(f)
+	}
+	return f
+}
+
+// choosesItself says that servers need not be the twin's.
+func (s *teller) choosesItself() bool {
+	_, ok := s.Fixture.(OwnChoice)
+	return ok
 }
 
 func (s *teller) delete(k service.Key) {
@@ -134,6 +165,9 @@ func (s *teller) sameList() {
 	}
 	slices.SortFunc(got, func(a, b dataplane.Frontend) int { return a.Key.Compare(b.Key) })
 	want, _ := s.twin.List()
+	for i := range want {
+		want[i] = s.kept(want[i])
+	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); diff != "" {
 		s.Fatalf("lists other than the twin (-twin +this):\n%s", diff)
 	}
@@ -143,7 +177,14 @@ func (s *teller) sameList() {
 func (s *teller) send(flow schedule.Flow, opens bool) (memory.Decision, error) {
 	s.Helper()
 	got, err := s.Forward(s.T, flow, opens, packetLength)
-	want, wantErr := s.twin.Forward(flow, opens, packetLength)
+	var chosen netip.AddrPort
+	if s.choosesItself() {
+		chosen = got.Server
+	}
+	want, wantErr := s.twin.Follow(flow, opens, packetLength, chosen)
+	if errors.Is(err, ErrNowhere) && wantErr != nil && !errors.Is(wantErr, memory.ErrNotOurs) {
+		err = wantErr
+	}
 	if !same(got, want) || !sameReason(err, wantErr) {
 		s.Fatalf("%v (opens %v): went to %v, %v; want %v, %v", flow, opens, got, err, want, wantErr)
 	}

@@ -53,6 +53,14 @@ func (s *teller) survived(lives []life) {
 	}
 }
 
+// skipRemembering ends a story of what is not remembered where the data plane
+// remembers it even so.
+func (s *teller) skipRemembering(f dataplane.Frontend) {
+	if s.kept(f).Stateful() {
+		s.Skip("this data plane remembers these flows")
+	}
+}
+
 // stateless are the ways to come by a server without remembering.
 func stateless() []kind {
 	return []kind{
@@ -101,6 +109,7 @@ func chains(s *teller) {
 func newcomer(s *teller) {
 	for _, k := range stateless() {
 		s.part(k.String(), func(s *teller) {
+			s.skipRemembering(k.frontend(6))
 			f, lives := s.history(k.frontend(6))
 			s.delete(f.Key)
 			s.upsert(f)
@@ -115,6 +124,7 @@ func noSurvival(s *teller) {
 		s.part(string(method), func(s *teller) {
 			f := frontend(method, service.Maglev, 6)
 			f.Survival = service.NoSurvival
+			s.skipRemembering(f)
 			f, lives := s.history(f)
 			defer s.delete(f.Key)
 			moved := 0

@@ -39,6 +39,12 @@ type Decision struct {
 // that it is a SYN or an INIT. It counts and, where the frontend is stateful,
 // remembers the flow, as every data plane does.
 func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decision, error) {
+	return d.Follow(flow, opens, length, netip.AddrPort{})
+}
+
+// Follow is Forward beside a data plane that chooses by rules of its own: where
+// there is a choice to make and that one's server may be chosen, it is.
+func (d *DataPlane) Follow(flow schedule.Flow, opens bool, length int, chosen netip.AddrPort) (Decision, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.find(flow.Key)
@@ -53,9 +59,9 @@ func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decisio
 	var fresh bool
 	var err error
 	if f.Stateful() {
-		id, fresh, err = f.remember(flow, d.now())
+		id, fresh, err = f.remember(flow, f.open(flow, chosen), d.now())
 	} else {
-		id, chain, err = f.ask(flow, opens)
+		id, chain, err = f.ask(flow, f.open(flow, chosen), opens)
 		fresh = opens && flow.Protocol != service.UDP
 	}
 	if err != nil {
@@ -113,9 +119,22 @@ func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 	return addr
 }
 
+// open gives the backend of an endpoint, 0 where it takes no new flows.
+func (f *frontend) open(flow schedule.Flow, endpoint netip.AddrPort) ring.ID {
+	for id := range f.ids {
+		if s := f.server(id); f.endpoint(id, flow) == endpoint && s.Weight > 0 && !s.Full() {
+			return id
+		}
+	}
+	return 0
+}
+
 // ask gives the server of a packet, and whom the packet names beside, by the
-// ring alone.
-func (f *frontend) ask(flow schedule.Flow, opens bool) (id ring.ID, chain []ring.ID, err error) {
+// ring alone, unless there is a choice already.
+func (f *frontend) ask(flow schedule.Flow, chosen ring.ID, opens bool) (id ring.ID, chain []ring.ID, err error) {
+	if chosen != 0 {
+		return chosen, nil, nil
+	}
 	slot := schedule.Slot(f.slots, schedule.HashBy(f.HashBy(), flow))
 	if f.SecondChance() && !(opens && flow.Protocol != service.UDP) {
 		chain = slot.Chain(flow.Protocol)
@@ -130,12 +149,12 @@ func (f *frontend) ask(flow schedule.Flow, opens bool) (id ring.ID, chain []ring
 }
 
 // remember gives the server that has a flow; else the one that its client had,
-// else the scheduler's choice.
-func (f *frontend) remember(flow schedule.Flow, now time.Time) (id ring.ID, fresh bool, err error) {
+// else the choice that there is already, else the scheduler's.
+func (f *frontend) remember(flow schedule.Flow, chosen ring.ID, now time.Time) (id ring.ID, fresh bool, err error) {
 	if id, known := f.flows[flow]; known {
 		return id, false, nil
 	}
-	switch id = f.next(flow, now); {
+	switch id = f.next(flow, chosen, now); {
 	case id == 0 && len(ring.Members(f.members)) == 0:
 		return 0, false, ErrNoServer
 	case id == 0:
@@ -150,11 +169,14 @@ func (f *frontend) remember(flow schedule.Flow, now time.Time) (id ring.ID, fres
 }
 
 // next gives the server of a new flow.
-func (f *frontend) next(flow schedule.Flow, now time.Time) ring.ID {
+func (f *frontend) next(flow schedule.Flow, chosen ring.ID, now time.Time) ring.ID {
 	if id, had := f.affinity.Server(flow.Client.Addr(), f.Affinity, now); had {
 		if s := f.server(id); s.Weight > 0 && !s.Full() {
 			return id
 		}
+	}
+	if chosen != 0 {
+		return chosen
 	}
 	return f.chooser.Choose(f.Scheduler, f.slots, schedule.HashBy(f.HashBy(), flow), f.server)
 }

@@ -3,7 +3,9 @@ package ring
 import (
 	"container/list"
 	"encoding/binary"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/maglev"
@@ -16,6 +18,7 @@ type Builder struct {
 	room   int                      // slots that may yet be remembered
 	tables map[string]*list.Element // of *table
 	latest *list.List               // the one last used in front
+	made   uint64
 }
 
 // NewBuilder gives a Builder that remembers tables of so many slots in all, of
@@ -27,14 +30,18 @@ func NewBuilder(slots int) *Builder {
 // table says for each slot which of some members owns it, in the order of
 // addresses.
 type table struct {
-	key   string
-	slots []uint32
+	key      string
+	number   uint64 // of all that the Builder made
+	slots    []uint32
+	backends []maglev.Backend // until it is made
+	err      error
 }
 
 // past is a table with its members' numbers.
 type past struct {
-	slots []uint32 // nil where nobody owns any
-	ids   []ID
+	number uint64   // the table's
+	slots  []uint32 // nil where nobody owns any
+	ids    []ID
 }
 
 func (p past) owner(slot int) ID {
@@ -59,20 +66,46 @@ func (b *Builder) history(size int, members []Member, lived bool) ([]past, error
 	}
 	unknown := slices.ContainsFunc(members, func(m Member) bool { return m.Weight == 0 && m.Drained.IsZero() })
 	var rings []past
+	var tables []*table
+	lacking := map[string]*table{}
 	// The zero moment is now.
 	for i, t := range append([]time.Time{{}}, moments(members)...) {
 		for _, before := range []bool{true, false} { // did those of whom it is not known drain before
 			if !before && !unknown || before && unknown && i > 1 && lived {
 				continue
 			}
-			r, err := b.owners(size, members, func(m Member) uint32 { return weightBefore(m, t, before, greatest) })
-			if err != nil {
-				return nil, err
-			}
-			rings = append(rings, r)
+			t, ids := b.table(size, members, lacking, func(m Member) uint32 { return weightBefore(m, t, before, greatest) })
+			rings, tables = append(rings, past{ids: ids}), append(tables, t)
 		}
 	}
+	if err := b.fill(size, lacking); err != nil {
+		return nil, err
+	}
+	for i, t := range tables {
+		rings[i].slots, rings[i].number = t.slots, t.number
+	}
 	return rings, nil
+}
+
+// fill makes tables, each on a processor of its own where there are so many, and
+// remembers them.
+func (b *Builder) fill(size int, lacking map[string]*table) error {
+	var all sync.WaitGroup
+	for _, t := range lacking {
+		all.Go(func() { t.slots, t.err = maglev.Build(size, t.backends) })
+	}
+	all.Wait()
+	for _, key := range slices.Sorted(maps.Keys(lacking)) { // the same ones are forgotten every time
+		t := lacking[key]
+		if t.err != nil {
+			return t.err
+		}
+		t.backends = nil
+		b.made++
+		t.number = b.made
+		b.remember(t)
+	}
+	return nil
 }
 
 // weightBefore gives the weight that a member had before a moment, zero for
@@ -113,10 +146,12 @@ func latestFirst(times []time.Time) []time.Time {
 	return slices.CompactFunc(times, time.Time.Equal)
 }
 
-// owners gives who owns what with these weights; members are sorted.
-func (b *Builder) owners(size int, members []Member, weight func(Member) uint32) (past, error) {
+// table gives who owns what with these weights, and the numbers of those that
+// own any; members are sorted. A table that is not known is added to those that
+// are lacking.
+func (b *Builder) table(size int, members []Member, lacking map[string]*table, weight func(Member) uint32) (*table, []ID) {
 	var backends []maglev.Backend
-	var p past
+	var ids []ID
 	key := binary.LittleEndian.AppendUint32(nil, uint32(size))
 	for _, m := range members {
 		w := weight(m)
@@ -124,23 +159,23 @@ func (b *Builder) owners(size int, members []Member, weight func(Member) uint32)
 			continue
 		}
 		backends = append(backends, maglev.Backend{ID: m.Addr, Weight: w})
-		p.ids = append(p.ids, m.ID)
+		ids = append(ids, m.ID)
 		addr := m.Addr.Addr().As16()
 		key = binary.LittleEndian.AppendUint16(append(key, addr[:]...), m.Addr.Port())
 		key = binary.LittleEndian.AppendUint32(key, w)
 	}
 	if known := b.tables[string(key)]; known != nil {
 		b.latest.MoveToFront(known)
-		p.slots = known.Value.(*table).slots
-		return p, nil
+		return known.Value.(*table), ids
 	}
-	slots, err := maglev.Build(size, backends)
-	if err != nil || len(backends) == 0 {
-		return past{}, err
+	t := lacking[string(key)]
+	if t == nil {
+		t = &table{key: string(key), backends: backends}
+		if len(backends) > 0 {
+			lacking[t.key] = t
+		}
 	}
-	p.slots = slots
-	b.remember(&table{string(key), slots})
-	return p, nil
+	return t, ids
 }
 
 // remember keeps a table in place of those that were not used for longest.

@@ -3,6 +3,7 @@ package ring
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -157,6 +158,52 @@ func TestSlotsAreWellFormed(t *testing.T) {
 			t.Fatal("a ring that follows one of the same members is another")
 		}
 		prev = slots
+	}
+}
+
+// A slot that one member always owned stays as it is, if nobody whom it names is
+// gone: it need not be made anew. Nor is a table asked that the ring before was
+// made from.
+func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(19, 20))
+	for _, remembers := range []bool{false, true} {
+		b := NewBuilder(30 * size)
+		ms := members(9)
+		var prev []Slot
+		var tables []uint64
+		stayed, asked, others := 0, 0, 0
+		for change := range 200 {
+			switch m := &ms[rng.IntN(len(ms))]; rng.IntN(4) {
+			case 0:
+				m.Weight, m.Drained = 1-m.Weight, since(change)
+			case 1:
+				*m = Member{ID: m.ID + 100, Addr: netip.AddrPortFrom(m.Addr.Addr(), m.Addr.Port()+1), Weight: 1, Since: since(change)}
+			case 2:
+				m.Since = since(rng.IntN(change + 1))
+			}
+			next, err := b.Next(size, ms, len(prev) == size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if remembers {
+				next.After(tables)
+			}
+			tables = next.Tables()
+			asked += len(next.asked)
+			slots := build(t, prev, ms)
+			for i := range prev {
+				if !next.Always(i, prev[i].First) || slices.ContainsFunc(prev[i].Older[:], func(id ID) bool { return id != 0 && !next.Has(id) }) {
+					others++
+				} else if stayed++; slots[i] != prev[i] {
+					t.Fatalf("change %d: slot %d was %v and is %v", change, i, prev[i], slots[i])
+				}
+			}
+			prev = slots
+		}
+		t.Logf("remembers %v: %d slots stayed, %d did not; %d tables were asked", remembers, stayed, others, asked)
+		if stayed == 0 || others == 0 {
+			t.Errorf("%d slots stayed, %d did not", stayed, others)
+		}
 	}
 }
 

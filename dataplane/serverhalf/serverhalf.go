@@ -235,6 +235,16 @@ func (h *Half) Local(server netip.Addr) (local bool, err error) {
 	return local, err
 }
 
+// Pins gives the folder of the maps' pins, for who loads other programs onto
+// them, as benchmarks do.
+func (h *Half) Pins() (folder string, err error) {
+	err = h.do(func() error {
+		folder = h.dir.Path(layout)
+		return nil
+	})
+	return folder, err
+}
+
 // Describe tells where the half is attached and what it dropped.
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "server-half"}

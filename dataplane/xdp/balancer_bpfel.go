@@ -71,7 +71,8 @@ const (
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
 	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
 	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
-	balancerDropReasonDROP_REASONS        balancerDropReason = 19
+	balancerDropReasonDROP_SCTP_FRAGMENT  balancerDropReason = 19
+	balancerDropReasonDROP_REASONS        balancerDropReason = 20
 )
 
 type balancerEncapsulation uint8
@@ -522,12 +523,15 @@ const (
 	balancerVarFlowClock       = "flow_clock"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
+	balancerVarFlowYields      = "flow_yields"
 	balancerVarGuardKey        = "guard_key"
 	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
+	balancerVarStoresInOrder   = "stores_in_order"
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatchUntil      = "watch_until"
 	balancerVarWatching        = "watching"
 )
 
@@ -627,12 +631,15 @@ type balancerVariableSpecs struct {
 	FlowClock      *ebpf.VariableSpec `ebpf:"flow_clock"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -740,12 +747,15 @@ type balancerVariables struct {
 	FlowClock      *ebpf.Variable `ebpf:"flow_clock"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 

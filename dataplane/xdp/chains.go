@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -116,6 +117,28 @@ func (t *chainTable) of(n uint32) chainOwners {
 		return chainOwners{}
 	}
 	return t.owners[n]
+}
+
+// whole gives a question: does a chain name nobody but members? It looks at each
+// chain once.
+func (t *chainTable) whole(member func(ring.ID) bool) func(n uint32) bool {
+	const yes, no = 1, 2
+	answers := make([]uint8, len(t.owners))
+	return func(n uint32) bool {
+		if n == 0 {
+			return true
+		}
+		if int(n) >= len(answers) {
+			return false
+		}
+		if answers[n] == 0 {
+			gone := slices.ContainsFunc(t.owners[n][:], func(id ring.ID) bool { return id != 0 && !member(id) })
+			if answers[n] = yes; gone {
+				answers[n] = no
+			}
+		}
+		return answers[n] == yes
+	}
 }
 
 // write renders what is fresh into the kernel's table. The addresses are those

@@ -248,6 +248,17 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A packet with options counts once, as any other does.
+func TestLimitsOfOddPackets(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, guardedFrontend(nil, nil, service.Limits{ClientPackets: 1}))
+	odd := withOptions(from(t, netip.MustParseAddr("192.0.2.7"), "A"), someOptions["router alert"]...)
+	if got := n.passed(t, d, odd, 100); got < leastBurst || got > leastBurst+50 {
+		t.Errorf("%d of 100 passed, want %d", got, leastBurst)
+	}
+}
+
 // A flood from addresses all different makes no client that has its limit's
 // worth fail, and the one that has used it up does not get it anew.
 func TestFloodOfClients(t *testing.T) {

@@ -1,6 +1,9 @@
 package xdp
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // pool gives out the numbers from first up to but not including end, the
 // lowest free one first. A number that is given back rests: somebody may still
@@ -10,14 +13,14 @@ type pool struct {
 	first, end uint32
 	// rouse waits until nobody can be looking up what rests, and wakes it.
 	rouse func() error
-	used  map[uint32]bool
+	used  []uint64 // a bit each
 	// free is not above the lowest free number.
 	free    uint32
 	resting []uint32
 }
 
 func newPool(what string, first, end uint32, rouse func() error) pool {
-	return pool{what: what, first: first, end: end, rouse: rouse, used: map[uint32]bool{}, free: first}
+	return pool{what: what, first: first, end: end, rouse: rouse, used: make([]uint64, end/64+1), free: first}
 }
 
 func (p *pool) take() (uint32, error) {
@@ -36,24 +39,32 @@ func (p *pool) take() (uint32, error) {
 }
 
 func (p *pool) lowest() (uint32, bool) {
-	for ; p.free < p.end; p.free++ {
-		if !p.used[p.free] {
-			p.used[p.free] = true
+	for p.free < p.end {
+		taken := p.used[p.free/64] | (1<<(p.free%64) - 1)
+		if p.free = p.free&^63 + uint32(bits.TrailingZeros64(^taken)); taken != ^uint64(0) && p.free < p.end {
+			p.mark(p.free)
 			return p.free, true
 		}
 	}
 	return 0, false
 }
 
-func (p *pool) mark(id uint32) { p.used[id] = true }
+// mark takes just this number, unless it is none of the pool's.
+func (p *pool) mark(id uint32) {
+	if id < p.end {
+		p.used[id/64] |= 1 << (id % 64)
+	}
+}
 
 func (p *pool) giveBack(id uint32) { p.resting = append(p.resting, id) }
 
 // wake lets what rests be given out again.
 func (p *pool) wake() {
 	for _, id := range p.resting {
-		delete(p.used, id)
-		p.free = min(p.free, id)
+		if id < p.end {
+			p.used[id/64] &^= 1 << (id % 64)
+			p.free = min(p.free, id)
+		}
 	}
 	p.resting = nil
 }

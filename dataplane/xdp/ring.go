@@ -1,7 +1,9 @@
 package xdp
 
 import (
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
@@ -14,15 +16,20 @@ func (d *DataPlane) readRing(h *held, slots []ring.Slot) []ring.Slot {
 		return nil
 	}
 	words := d.ringMemory.at(placeOf(h.value))
-	chains := hasChains(h.value)
 	slots = slices.Grow(slots[:0], len(words))[:len(words)]
 	for i, w := range words {
-		slots[i] = ring.Slot{First: firstOf(w)}
-		if n := chainOf(w); chains && n != 0 {
-			slots[i].Older = older(d.chains.of(n), slots[i].First)
-		}
+		slots[i] = d.slotOf(h, w)
 	}
 	return slots
+}
+
+// slotOf reads a word of a frontend's ring.
+func (d *DataPlane) slotOf(h *held, w uint64) ring.Slot {
+	s := ring.Slot{First: firstOf(w)}
+	if n := chainOf(w); n != 0 && hasChains(h.value) {
+		s.Older = older(d.chains.of(n), s.First)
+	}
+	return s
 }
 
 // older gives a chain's owners without the slot's own first, which stands at
@@ -39,16 +46,14 @@ func older(owners chainOwners, first ring.ID) chainOwners {
 // renumber gives a ring the numbers that its servers have now; those that are
 // no members any more are nobody.
 func renumber(slots []ring.Slot, before, after members) {
+	if sameNumbers(before, after) {
+		return // ring.For itself leaves out who is gone
+	}
 	to := map[ring.ID]ring.ID{0: 0}
-	same := true
 	for _, m := range before {
 		if now := after.find(m.key.addr); now != nil {
 			to[m.id] = now.id
-			same = same && now.id == m.id
 		}
-	}
-	if same {
-		return // ring.For itself leaves out who is gone
 	}
 	for i := range slots {
 		s := &slots[i]
@@ -65,10 +70,69 @@ func renumber(slots []ring.Slot, before, after members) {
 	}
 }
 
-// layRing gives the words of a frontend's slots, until it is called again. now are those in the place
-// that it is to have, or nil: where a slot stays as it was (prev), so does its
-// word. Chains that are new are taken for the slots.
-func (d *DataPlane) layRing(h *held, prev, slots []ring.Slot, now []uint64) []uint64 {
+// sameNumbers says that whoever stays has the number that it had.
+func sameNumbers(before, after members) bool {
+	for _, m := range before {
+		if now := after.find(m.key.addr); now != nil && now.id != m.id {
+			return false
+		}
+	}
+	return true
+}
+
+// follow gives the slots of a ring that are other ones in the next, which lies
+// in the same place. Chains that are new are taken for them.
+func (d *DataPlane) follow(h *held, now []uint64, next *ring.Next) (changed []slotWord) {
+	parts := make([][]movedSlot, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range parts {
+		from, to := len(now)*i/len(parts), len(now)*(i+1)/len(parts)
+		all.Go(func() { parts[i] = d.moved(h, now, from, to, next) })
+	}
+	all.Wait()
+	for _, part := range parts {
+		for _, m := range part {
+			w, fresh := now[m.at], word(m.slot.First, 0)
+			if hasChains(h.value) {
+				fresh = word(m.slot.First, d.takeChain(&m.slot, h.key.Protocol))
+			}
+			if fresh != w {
+				changed = append(changed, slotWord{m.at, fresh})
+			} else if hasChains(h.value) {
+				d.chains.release(chainOf(w)) // the slot had it already
+			}
+		}
+	}
+	return changed
+}
+
+// movedSlot is a slot that the next ring has other than this one.
+type movedSlot struct {
+	at   uint32
+	slot ring.Slot
+}
+
+// moved looks for them in a part of a ring, and changes nothing. Nearly all
+// slots stay as they are, which is all that is asked of them.
+func (d *DataPlane) moved(h *held, now []uint64, from, to int, next *ring.Next) (all []movedSlot) {
+	chains := hasChains(h.value)
+	kept := d.chains.whole(next.Has)
+	for i := from; i < to; i++ {
+		w := now[i]
+		if next.Always(i, firstOf(w)) && (!chains || kept(chainOf(w))) {
+			continue
+		}
+		before := d.slotOf(h, w)
+		if s := next.Slot(i, &before); s != before {
+			all = append(all, movedSlot{uint32(i), s})
+		}
+	}
+	return all
+}
+
+// layRing gives the words of a frontend's slots, until it is called again.
+// Chains are taken for all of them.
+func (d *DataPlane) layRing(h *held, slots []ring.Slot) []uint64 {
 	d.words = slices.Grow(d.words[:0], len(slots))[:len(slots)]
 	words := d.words
 	switch {
@@ -82,14 +146,7 @@ func (d *DataPlane) layRing(h *held, prev, slots []ring.Slot, now []uint64) []ui
 		}
 	case hasChains(h.value):
 		for i := range slots {
-			if now != nil && slots[i] == prev[i] {
-				words[i] = now[i]
-				continue
-			}
 			words[i] = word(slots[i].First, d.takeChain(&slots[i], h.key.Protocol))
-			if now != nil && words[i] == now[i] {
-				d.chains.release(chainOf(now[i])) // the slot had it already
-			}
 		}
 	default:
 		for i, s := range slots {
@@ -97,6 +154,18 @@ func (d *DataPlane) layRing(h *held, prev, slots []ring.Slot, now []uint64) []ui
 		}
 	}
 	return words
+}
+
+// differing gives the words that are others than those in a place.
+func (d *DataPlane) differing(h *held, now, words []uint64) (changed []slotWord) {
+	for i, w := range words {
+		if w != now[i] {
+			changed = append(changed, slotWord{uint32(i), w})
+		} else if hasChains(h.value) {
+			d.chains.release(chainOf(w)) // the slot had it already
+		}
+	}
+	return changed
 }
 
 // takeChain gives the number of a slot's chain.

@@ -252,15 +252,28 @@ func (m *ringMemory) at(p place) []uint64 {
 	return words[p.first:p.end()]
 }
 
-// write makes the slots of a place these, one after the other: traffic sees
-// each either as it was or as it is to be. It gives the words that were replaced.
-func (m *ringMemory) write(p place, words []uint64) (replaced []uint64) {
+// slotWord is a word and the slot of a ring that it is for.
+type slotWord struct {
+	slot uint32
+	word uint64
+}
+
+// write makes the slots of a place that nobody looks up these.
+func (m *ringMemory) write(p place, words []uint64) {
 	now := m.at(p)
 	for i, w := range words {
-		if now[i] != w {
-			replaced = append(replaced, now[i])
-			atomic.StoreUint64(&now[i], w)
-		}
+		atomic.StoreUint64(&now[i], w)
+	}
+}
+
+// change makes some slots others, one after the other: traffic sees each either
+// as it was or as it is to be. It gives the words that were replaced.
+func (m *ringMemory) change(p place, changed []slotWord) (replaced []uint64) {
+	now := m.at(p)
+	replaced = make([]uint64, len(changed))
+	for i, c := range changed {
+		replaced[i] = now[c.slot]
+		atomic.StoreUint64(&now[c.slot], c.word)
 	}
 	return replaced
 }

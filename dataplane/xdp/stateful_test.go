@@ -94,6 +94,7 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 	f := stateful(service.RoundRobin, 2)
 	upsert(t, d, f)
 	before := opened(t, n, d, vips[false], 4)
+	n.run(t, d, packet{src: clientOf(9), dst: vips[false], flags: "S"}.bytes(t)) // it opens, and is not listed yet
 	all, err := allFlows(d)
 	must(t, err)
 	if len(all) != 4 {
@@ -112,14 +113,14 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 		}
 		return sum
 	}
-	if got := conns(); got != 4 {
-		t.Errorf("%d connections are counted, want 4", got)
+	if got := conns(); got != 5 {
+		t.Errorf("%d connections are counted, want 5", got)
 	}
 	expire(t, d, clientOf(0), vips[false], service.TCP)
 	d.flows.connections[1] += 1000 // as if counts had been lost
 	d.sweep(flowNow())
 	d.sweep(flowNow())
-	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 3 {
+	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 4 {
 		t.Errorf("after one has expired: %d flows, %d connections, %v", len(all), conns(), err)
 	}
 	// A server that goes takes its flows with it.
@@ -134,13 +135,22 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 	}
 }
 
-// Two CPUs that open the same flows at once never give one two servers.
+// Two CPUs that open the same flows at once give each one server, and lose no
+// packet.
 func TestTwoCPUsOpenOneFlow(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
+		t.Run(string(method), func(t *testing.T) { openTwice(t, method) })
+	}
+}
+
+func openTwice(t *testing.T, method service.Method) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = 1 << 20 // no line of the table is full, so none of them pushes out another
+	c.MaxFlows = 1 << 20 // no set of the table is full, so none of them pushes out another
 	d := n.open(t, c)
-	upsert(t, d, stateful(service.RoundRobin, 7))
+	f := stateful(service.RoundRobin, 7)
+	f.Method = method
+	upsert(t, d, f)
 	const flows = 2000
 	var frames [flows][]byte
 	for i := range frames {
@@ -171,16 +181,18 @@ func TestTwoCPUsOpenOneFlow(t *testing.T) {
 	lost := 0
 	for i := range flows {
 		a, b := went[0][i], went[1][i]
-		if a.IsValid() && b.IsValid() && a != b {
+		switch {
+		case !a.IsValid() || !b.IsValid():
+			lost++ // the machine took the CPU away from who had the lock, for long
+		case a != b:
 			t.Errorf("flow %d went to %v and to %v", i, a, b)
 		}
-		if !a.IsValid() || !b.IsValid() {
-			lost++
-		}
 	}
-	// Who comes second while the first is at it is dropped, and comes again.
-	if lost > flows/10 {
-		t.Errorf("%d of %d flows lost a packet: %v", lost, flows, d.Describe().Drops)
+	if lost != int(d.Describe().Drops["flow-busy"]) || lost > flows/100 {
+		t.Errorf("%d packets were lost: %v", lost, d.Describe().Drops)
+	}
+	if all, err := d.Remembered(); err != nil || all != flows {
+		t.Errorf("%d flows are remembered, want %d: %v", all, flows, err)
 	}
 }
 
@@ -313,67 +325,6 @@ func TestNAT(t *testing.T) {
 			row{name: name + ", no answer", in: answer, verdict: pass}.check(t, n, d)
 		}
 	}
-}
-
-// Two data planes: a flow that the draining one has stays with it, and one that
-// nobody has begins where it came in.
-func TestHandover(t *testing.T) {
-	for _, v6 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) { handover(t, v6) })
-	}
-}
-
-func handover(t *testing.T, v6 bool) {
-	// Beyond the gateway from both.
-	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
-	var planes [2]*DataPlane
-	var nets [2]*testNet
-	for i := range planes {
-		c := config()
-		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
-		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
-		if v6 {
-			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4
-		}
-		nets[i] = newNet(t)
-		planes[i] = nets[i].open(t, c)
-	}
-	stays, leaves, b, d, c := nets[0], nets[1], planes[0], planes[1], config()
-	for _, each := range []*DataPlane{b, d} {
-		both(t, each, frontend(service.FullNAT, vips[v6], 0, servers[v6]))
-	}
-	in := packet{src: clients[v6], dst: vips[v6], flags: "S"}
-	port := portOf(c, in)
-	row{name: "opens", in: in, verdict: redirect, out: forth(own[1], port, servers[v6])}.check(t, leaves, d)
-	must(t, b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
-
-	in.flags = "A"
-	_, handed := stays.run(t, b, in.bytes(t))
-	v, out := leaves.run(t, d, handed)
-	want := in
-	forth(own[1], port, servers[v6])(&want)
-	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
-		t.Errorf("what the draining one knows: %v\n got %x\nwant %x\nhanded %x, drops %v", v, out, wantBytes, handed, d.Describe().Drops)
-	}
-
-	in.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 999).String()
-	_, handed = stays.run(t, b, in.bytes(t))
-	v, back := leaves.run(t, d, handed)
-	if v != redirect {
-		t.Fatalf("what nobody knows: %v, %v", v, d.Describe().Drops)
-	}
-	v, out = stays.run(t, b, back)
-	want = in
-	forth(own[0], portOf(c, in), servers[v6])(&want)
-	if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
-		t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
-	}
-	row{name: "known from then on", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
-	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 998).String(), "S"
-	row{name: "a new one stays", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
-	must(t, b.SetDraining(nil))
-	in.src, in.flags = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), 997).String(), "A"
-	row{name: "nobody drains", in: in, verdict: redirect, out: forth(own[0], portOf(c, in), servers[v6])}.check(t, stays, b)
 }
 
 // portsOf reads the ports of a TCP packet.

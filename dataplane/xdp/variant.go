@@ -43,6 +43,17 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 // Close lets go of it; nothing of it stays where it is attached nowhere.
 func (v *variant) Close() error { return v.kernel.Close() }
 
+// Programs gives the programs with the constants that this data plane has loaded
+// them with, for who puts one into another, as benchmarks do, and the folder of
+// the maps' pins. There it answers XDP_TX on a veth, too, as on hardware.
+func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
+	if spec, err = d.config.spec(); err != nil {
+		return nil, "", err
+	}
+	err = errors.Join(d.setConstants(spec), spec.Variables[balancerVarBackByRedirect].Set(false))
+	return spec, d.pins.Path(""), err
+}
+
 // mapsByName gives the maps of an object that the generator made, by the names
 // that they have in C.
 func mapsByName(maps any) map[string]*ebpf.Map {

@@ -124,7 +124,8 @@ type change struct {
 	after  *held
 	// inPlace says that the new ring is written over the old one.
 	inPlace bool
-	words   []uint64           // the new ring
+	words   []uint64           // the new ring, where it lies elsewhere
+	changed []slotWord         // its slots that are others, where it is in place
 	asked   dataplane.Frontend // for the guard
 }
 
@@ -134,12 +135,29 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
-	prev := d.previous(c, past)
-	slots, err := d.builder.For(f.Scheduler, prev, f.RingSize, c.after.members.ring())
+	if past == nil && d.follows(c, uint32(f.RingSize)) {
+		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), true)
+		if err != nil {
+			return c, err
+		}
+		if d.chains.lacking == 0 { // else slots lack what they should have had
+			next.After(c.before.tables)
+		}
+		c.after.tables = next.Tables()
+		c.changed = d.follow(c.after, d.ringMemory.at(placeOf(c.after.value)), next)
+		return c, nil
+	}
+	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring())
 	if err != nil {
 		return c, err
 	}
-	return c, d.place(c, prev, slots)
+	return c, d.place(c, slots)
+}
+
+// follows says that the new ring takes the old one's place, follows from it, and
+// calls the servers what that does.
+func (d *DataPlane) follows(c *change, slots uint32) bool {
+	return c.before != nil && hasHistory(c.after.value) && sameNumbers(c.before.members, c.after.members) && d.staysInPlace(c, slots)
 }
 
 // previous gives the ring that the new one is to follow.
@@ -188,26 +206,33 @@ func (d *DataPlane) number(c *change, backends []service.Backend) (err error) {
 	return nil
 }
 
-// place finds room for the ring: where the old one is, if nothing else about
-// the frontend changes.
-func (d *DataPlane) place(c *change, prev, slots []ring.Slot) error {
+// staysInPlace says that the ring can be where the old one is, as nothing else
+// about the frontend changes, and puts it there.
+func (d *DataPlane) staysInPlace(c *change, slots uint32) bool {
 	v := &c.after.value
-	v.Slots = uint32(len(slots))
-	if c.before != nil && v.Slots == c.before.value.Slots {
-		was := c.before.value
-		v.Segment, v.Slot, v.Turn = was.Segment, was.Slot, was.Turn
-		if now := d.ringMemory.at(placeOf(was)); *v == was && now != nil {
-			c.inPlace = true
-			c.words = d.layRing(c.after, prev, slots, now)
-			return nil
-		}
+	v.Slots = slots
+	if c.before == nil || v.Slots != c.before.value.Slots {
+		return false
+	}
+	was := c.before.value
+	v.Segment, v.Slot, v.Turn = was.Segment, was.Slot, was.Turn
+	c.inPlace = *v == was && d.ringMemory.at(placeOf(was)) != nil
+	return c.inPlace
+}
+
+// place finds room for the ring, if it does not stay where it is.
+func (d *DataPlane) place(c *change, slots []ring.Slot) error {
+	v := &c.after.value
+	if d.staysInPlace(c, uint32(len(slots))) {
+		c.changed = d.differing(c.after, d.ringMemory.at(placeOf(*v)), d.layRing(c.after, slots))
+		return nil
 	}
 	p, err := d.takePlace(v.Slots)
 	if err != nil {
 		return err
 	}
 	v.Segment, v.Slot = p.segment, p.first
-	c.words = d.layRing(c.after, prev, slots, nil)
+	c.words = d.layRing(c.after, slots)
 	return nil
 }
 
@@ -288,7 +313,7 @@ func (d *DataPlane) commit(c *change) error {
 	before := d.vips[k.VIP]
 	if c.inPlace {
 		d.vips[k.VIP] = before.with(c.after, c.before == nil)
-		d.releaseChains(c.after.value, d.ringMemory.write(placeOf(c.after.value), c.words))
+		d.releaseChains(c.after.value, d.ringMemory.change(placeOf(c.after.value), c.changed))
 		return nil
 	}
 	if err := d.countNAT(c.after, 1); err != nil {

@@ -240,7 +240,7 @@ func (p *Prober) finish(e *entry, err error) {
 		return // says nothing about the server
 	}
 	before := e.tracker.State
-	e.tracker = e.tracker.Next(err == nil, e.target.Check.Rise, e.target.Check.Fall)
+	e.tracker = e.tracker.Next(err == nil, e.target.Check)
 	if e.tracker.State != before {
 		e.since = time.Now()
 		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,

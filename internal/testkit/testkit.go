@@ -29,17 +29,23 @@ func Main(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if err := sandbox.Enter(sandbox.Options{Name: "test", Net: true}); err != nil {
+	if err := enter(sandbox.Options{Name: "test", Net: true}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	return m.Run()
+}
+
+// enter goes into a sandbox, and sees that temporary files go with it.
+func enter(o sandbox.Options) error {
+	if err := sandbox.Enter(o); err != nil {
+		return err
 	}
 	tmp := filepath.Join(sandbox.WorkDir, "tmp")
 	if err := os.MkdirAll(tmp, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
-	os.Setenv("TMPDIR", tmp)
-	return m.Run()
+	return os.Setenv("TMPDIR", tmp)
 }
 
 var netnsCount atomic.Int64

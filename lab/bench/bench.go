@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -44,6 +45,10 @@ type Row struct {
 	Goal *float64 `json:"goal,omitempty"`
 	// Met says whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
+	// Raw is what was measured. Measured is that scaled by the first of Over,
+	// the floors that it was measured beside, where there are any.
+	Raw  *Spread `json:"raw,omitempty"`
+	Over []Ratio `json:"over,omitempty"`
 }
 
 // New begins a report of what runs here and now.
@@ -132,22 +137,30 @@ func ReadJSON(path string) (*Report, error) {
 
 // WriteTable writes the rows for people.
 func (r *Report) WriteTable(out io.Writer) error {
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return len(row.Over) > 0 }) {
+		return r.writePaired(out)
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tMEASURED\tMIN\tMAX\tGOAL\tMET\tPEER\tUNIT")
 	for _, row := range r.Rows {
-		goal, met, peer := "", "", ""
-		if row.Goal != nil {
-			goal, met = "<= "+figure(*row.Goal), "no"
-			if *row.Met {
-				met = "yes"
-			}
-		}
-		if row.PeerMeasured != nil {
-			peer = row.Peer + " " + figure(*row.PeerMeasured)
-		}
+		goal, met, peer := row.beside()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
 	}
 	return w.Flush()
+}
+
+// beside words what the figure is compared with.
+func (r Row) beside() (goal, met, peer string) {
+	if r.Goal != nil {
+		goal, met = "<= "+figure(*r.Goal), "no"
+		if *r.Met {
+			met = "yes"
+		}
+	}
+	if r.PeerMeasured != nil {
+		peer = r.Peer + " " + figure(*r.PeerMeasured)
+	}
+	return goal, met, peer
 }
 
 // figure writes a number with as many digits as it is worth.

@@ -90,7 +90,7 @@ func (c *system) firstServer(context.Context) (paper.Pod, error) {
 }
 
 // serves, drains and withdrew say whether every balancer's data plane gives a
-// server new flows, keeps only its old ones, or has let go of it.
+// server new flows, keeps only its old ones, or at least no new ones.
 func (c *system) serves(ctx context.Context, pod paper.Pod) bool {
 	return c.inService(ctx, pod, func(b *status.Backend) bool { return b != nil && b.InService && !b.Draining })
 }
@@ -100,7 +100,7 @@ func (c *system) drains(ctx context.Context, pod paper.Pod) bool {
 }
 
 func (c *system) withdrew(ctx context.Context, pod paper.Pod) bool {
-	return c.inService(ctx, pod, func(b *status.Backend) bool { return b == nil || !b.InService })
+	return c.inService(ctx, pod, func(b *status.Backend) bool { return b == nil || !b.InService || b.Draining })
 }
 
 func (c *system) inService(ctx context.Context, pod paper.Pod, good func(*status.Backend) bool) bool {

@@ -45,11 +45,12 @@ func runInit(o Options) int {
 			unix.Kill(pid, s.(unix.Signal))
 		}
 	}()
-	return reap(pid)
+	return Reap(pid)
 }
 
-// reap waits for every child, its own and adopted ones, until the program ends.
-func reap(program int) int {
+// Reap is the life of a pid 1: it waits for every child, its own and adopted
+// ones, until the program ends, and gives that one's exit code.
+func Reap(program int) int {
 	for {
 		var ws unix.WaitStatus
 		switch pid, err := unix.Wait4(-1, &ws, 0, nil); {

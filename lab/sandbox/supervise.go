@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -118,12 +119,10 @@ func standardInput() io.Reader {
 }
 
 // environment is this process's with another marker.
-func environment(stage string) []string {
-	env := []string{marker + "=" + stage}
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, marker+"=") {
-			env = append(env, e)
-		}
-	}
-	return env
+func environment(stage string) []string { return append(Environ(), marker+"="+stage) }
+
+// Environ is this process's environment without what tells it that it runs in a
+// sandbox: for what runs in no sandbox of this machine.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, marker) })
 }

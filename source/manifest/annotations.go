@@ -58,6 +58,9 @@ const (
 	// AnnotationHealthCheckFall is how many bad probes in a row take a
 	// server down; 2 by default.
 	AnnotationHealthCheckFall = AnnotationPrefix + "health-check-fall"
+	// AnnotationHealthCheckDrain is how long a server that is down keeps its
+	// connections, but for UDP; 30s by default, 0s for not at all.
+	AnnotationHealthCheckDrain = AnnotationPrefix + "health-check-drain"
 
 	// AnnotationAddresses are the VIPs, a comma list, where
 	// status.loadBalancer.ingress has none.
@@ -138,6 +141,7 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationHealthCheckTimeout:  func(s *settings, v string) error { return setDuration(&s.health.Timeout, v) },
 	AnnotationHealthCheckRise:     func(s *settings, v string) error { return setInt(&s.health.Rise, v) },
 	AnnotationHealthCheckFall:     func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
+	AnnotationHealthCheckDrain:    func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
 	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
 	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
 	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },

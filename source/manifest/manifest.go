@@ -52,6 +52,15 @@ func New(dir string, log *slog.Logger) *Source {
 // that those that terminate are known; the zero ID for none.
 func (s *Source) Balancers(id service.ID) { s.balancers = id }
 
+// Read gives what a folder would publish that has nothing but one file of this
+// name and text. It is pure and takes any text.
+func Read(name string, text []byte) source.Snapshot {
+	d := newFolder("")
+	d.files[name] = &file{}
+	d.files[name].take(parseFile(name, text))
+	return d.snapshot()
+}
+
 // Run publishes the folder's services until ctx ends. What a file held stays
 // in force for as long as its text cannot be read as a whole, object by object
 // where one is refused, and while the folder is gone.

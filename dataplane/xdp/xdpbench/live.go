@@ -1,6 +1,7 @@
-// Package xdpbench measures the balancer's program: live, as frames that come
-// in by a veth and leave by it again. It is what fairlead bench runs; nothing
-// else of Fairlead needs it.
+// Package xdpbench measures the programs: packet by packet, each beside what no
+// balancer can be cheaper than, and live, as frames that come in by a veth and
+// leave by it again. It is what fairlead bench runs; nothing else of Fairlead
+// needs it.
 package xdpbench
 
 import (
@@ -8,122 +9,57 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"os"
 	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
-	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
-// The network of the live measurement:
-//
-//	namespace generator           namespace balancer
-//	  net0 ────────────────────── eth0  172.16.0.2/24, gateway 172.16.0.1
-//
-// What the generator sends enters the balancer by eth0; what that sends back
-// ends in the sink at net0. All of it runs on one processor.
+// The live measurement's addresses. The generator, the balancer and the sink at
+// net0 run on one processor.
 const (
-	ownAddr     = "172.16.0.2"
-	gatewayAddr = "172.16.0.1"
 	vipAddr     = "10.64.0.1"
 	firstClient = "11.0.0.0"
 	servers     = 100
 	ringSize    = 65537
-	pinDir      = "/sys/fs/bpf/live"
 )
 
-var (
-	macGenerator = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	macBalancer  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
-)
-
-// Live is the two namespaces with the programs.
+// Live is the network with the programs.
 type Live struct {
-	generator, balancer *netns.NS
-	programs            liveObjects
-	net0, eth0          int
-	sink                link.Link
-	under               io.Closer // what is attached to eth0
+	*network
+	programs liveObjects
+	sink     link.Link
+	under    io.Closer // what is attached to eth0
 }
 
 // NewLive makes the namespaces. It needs a sandbox.
 func NewLive() (*Live, error) {
-	l := &Live{}
-	if err := l.make(); err != nil {
+	n, err := newNetwork()
+	if err != nil {
+		return nil, fmt.Errorf("live: %w", err)
+	}
+	l := &Live{network: n}
+	if err := l.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("live: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-func (l *Live) make() (err error) {
-	if l.generator, err = netns.Create("generator"); err != nil {
-		return err
-	}
-	if l.balancer, err = netns.Create("balancer"); err != nil {
-		return err
-	}
+func (l *Live) start() error {
 	if err := loadLiveObjects(&l.programs, nil); err != nil {
 		return err
 	}
-	if err := l.balancer.Do(l.wire); err != nil {
-		return err
-	}
-	return l.generator.Do(func() error {
-		net0, err := netlink.LinkByName("net0")
-		if err != nil {
-			return err
-		}
-		l.net0 = net0.Attrs().Index
-		if err := netlink.LinkSetUp(net0); err != nil {
-			return err
-		}
+	return l.generator.Do(func() (err error) {
 		l.sink, err = link.AttachXDP(link.XDPOptions{Program: l.programs.Sink, Interface: l.net0, Flags: link.XDPDriverMode})
 		return err
 	})
-}
-
-// wire makes the veth, in the balancer's namespace.
-func (l *Live) wire() error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = "eth0", macBalancer
-	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "net0", PeerHardwareAddr: macGenerator, PeerNamespace: netlink.NsFd(l.generator.FD())}
-	if err := netlink.LinkAdd(veth); err != nil {
-		return err
-	}
-	eth0, err := netlink.LinkByName("eth0")
-	if err != nil {
-		return err
-	}
-	l.eth0 = eth0.Attrs().Index
-	addr, err := netlink.ParseAddr(ownAddr + "/24")
-	if err != nil {
-		return err
-	}
-	for _, step := range []func() error{
-		func() error { return netlink.AddrAdd(eth0, addr) },
-		func() error { return netlink.LinkSetUp(eth0) },
-		func() error {
-			return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.eth0, IP: net.ParseIP(gatewayAddr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
-		},
-		func() error {
-			return netlink.RouteAdd(&netlink.Route{LinkIndex: l.eth0, Gw: net.ParseIP(gatewayAddr)})
-		},
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Swap puts a program that only swaps the MAC addresses in the balancer's
@@ -141,26 +77,17 @@ func (l *Live) Swap() error {
 	})
 }
 
-// detaching takes a data plane out of the kernel when it is closed.
-type detaching struct{ *xdp.DataPlane }
-
-func (d detaching) Close() error { return errors.Join(d.Detach(), os.RemoveAll(pinDir)) }
-
 // Balance puts the balancer there, with one frontend of a hundred servers.
 func (l *Live) Balance(f dataplane.Frontend) error {
 	if err := l.clear(); err != nil {
 		return err
 	}
-	return l.balancer.Do(func() error {
-		d, err := xdp.Open(xdp.Config{
-			Interfaces: []string{"eth0"}, PinDir: pinDir, SourceV4: netip.MustParseAddr(ownAddr), Mode: xdp.Native,
-		})
-		if err != nil {
-			return err
-		}
-		l.under = detaching{d}
-		return d.Upsert(f)
-	})
+	d, err := l.open(xdp.Config{})
+	if err != nil {
+		return err
+	}
+	l.under = d
+	return d.Upsert(f)
 }
 
 // tunnelFrontend is what Balance is given for the tunnel rows.
@@ -194,12 +121,7 @@ func (l *Live) Close() error {
 	if l.programs.Generate != nil {
 		errs = append(errs, l.programs.Close())
 	}
-	for _, ns := range []*netns.NS{l.generator, l.balancer} {
-		if ns != nil {
-			errs = append(errs, ns.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, l.network.Close())...)
 }
 
 // Run is what one run gave.

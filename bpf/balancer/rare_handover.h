@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Handover of what is odd, or too big to be handed over: the rare program's twin
+ * of handover.h. Not within a VLAN: who drains is not looked for there.
+ */
+#ifndef FAIRLEAD_BALANCER_RARE_HANDOVER_H
+#define FAIRLEAD_BALANCER_RARE_HANDOVER_H
+
+#include "handover.h"
+#include "rare_send.h"
+
+/* PACKET_ASK or PACKET_LAST where the frame was handed to us, else 0. */
+static __always_inline __u8 rare_handed(void)
+{
+	struct handover *h = handover_scratch_get();
+	__u8 on;
+
+	if (!h)
+		return 0;
+	on = h->on;
+	h->on = 0;
+	return on;
+}
+
+/* Asks the next balancer for a flow that is not known here. */
+__noinline int rare_ask(struct xdp_md *ctx, struct rare *r)
+{
+	struct handover *h = handover_scratch_get();
+	struct choice ch;
+
+	if (!r || !h)
+		return XDP_ABORTED;
+	if (!r->handed && !handover_begin(h))
+		return drop(ctx, DROP_NO_BACKEND);
+	handover_choice(h, &ch, &r->p.t);
+	return h->outer6 ? rare_tunnel_by(ctx, r, &ch, false, true)
+			 : rare_tunnel_by(ctx, r, &ch, false, false);
+}
+
+#endif

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/importer"
+	"github.com/fairlead/fairlead/importer/ipvsadm"
+	"github.com/fairlead/fairlead/importer/keepalived"
+	"github.com/fairlead/fairlead/importer/metallb"
+)
+
+func newImportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Make manifests of another load balancer's configuration",
+		Long: `Import writes manifests that fairlead agent takes as they are. What has no
+counterpart stands in comments before them and on stderr, each with file, line,
+why, and what to do about it.`,
+	}
+	cmd.AddCommand(newImportKeepalivedCommand(), newImportIpvsadmCommand(), newImportMetallbCommand())
+	return cmd
+}
+
+func newImportKeepalivedCommand() *cobra.Command {
+	w := &importWriter{}
+	o := keepalived.Options{Marks: importer.Marks{}, Include: includeFiles}
+	cmd := &cobra.Command{
+		Use:   "keepalived FILE",
+		Short: "From keepalived.conf",
+		Long: `Keepalived reads a keepalived.conf with all that it includes. Its virtual servers
+become Services. VRRP instances have no counterpart: every balancer is active
+behind ECMP, and announces by BGP.
+
+What a firewall mark stands for is in no keepalived.conf: --mark says it.`,
+		Example: `  fairlead import keepalived /etc/keepalived/keepalived.conf > services.yaml
+  fairlead import keepalived keepalived.conf --into /etc/fairlead/services --mark 1=10.1.1.1:80`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, text, err := readInput(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return w.write(cmd)(keepalived.Read(keepalived.File{Name: name, Text: text}, o))
+		},
+	}
+	w.flags(cmd)
+	markFlag(cmd, o.Marks)
+	cmd.Flags().StringVar(&o.ConfigID, "config-id", "", "the `name` for which lines that begin with @ are read, as of keepalived --config-id")
+	return cmd
+}
+
+func newImportIpvsadmCommand() *cobra.Command {
+	w, marks := &importWriter{}, importer.Marks{}
+	cmd := &cobra.Command{
+		Use:   "ipvsadm FILE",
+		Short: "From what ipvsadm -Sn writes",
+		Long: `Ipvsadm reads what ipvsadm -Sn writes, the virtual services of a kernel; "-" is
+standard input. What a firewall mark stands for is not among it: --mark says it.`,
+		Example: `  fairlead import ipvsadm rules > services.yaml
+  fairlead import ipvsadm - --mark 1=10.1.1.1:5060/udp -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, text, err := readInput(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return w.write(cmd)(ipvsadm.Read(name, text, marks))
+		},
+	}
+	w.flags(cmd)
+	markFlag(cmd, marks)
+	return cmd
+}
+
+func newImportMetallbCommand() *cobra.Command {
+	w := &importWriter{}
+	cmd := &cobra.Command{
+		Use:   "metallb FILE...",
+		Short: "From MetalLB's resources or ConfigMap, and the Services beside them",
+		Long: `Metallb reads MetalLB's resources, or its old ConfigMap, together with the
+Services that it announces and their EndpointSlices, as kubectl get -o yaml prints
+them. Services get Fairlead's annotations in place of MetalLB's; BGP peers become
+flags of fairlead agent.`,
+		Example: `  fairlead import metallb metallb.yaml services.yaml --into /etc/fairlead/services`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var files []metallb.File
+			for _, arg := range args {
+				name, text, err := readInput(cmd, arg)
+				if err != nil {
+					return err
+				}
+				files = append(files, metallb.File{Name: name, Text: text})
+			}
+			return w.write(cmd)(metallb.Read(files))
+		},
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func markFlag(cmd *cobra.Command, marks importer.Marks) {
+	cmd.Flags().Func("mark", "what packets of a firewall mark are addressed to: `mark=address[:port[-port]][/protocol]`", marks.Set)
+}
+
+// readInput reads a file, or standard input where its name is "-".
+func readInput(cmd *cobra.Command, name string) (string, []byte, error) {
+	if name == "-" {
+		text, err := io.ReadAll(cmd.InOrStdin())
+		return "stdin", text, err
+	}
+	text, err := os.ReadFile(name)
+	return name, text, err
+}
+
+// includeFiles gives the files that keepalived would include, sorted.
+func includeFiles(from, pattern string) ([]keepalived.File, error) {
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(filepath.Dir(from), pattern)
+	}
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var files []keepalived.File
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, keepalived.File{Name: name, Text: text})
+	}
+	return files, nil
+}
+
+// importWriter writes what an import comes to.
+type importWriter struct{ format, into string }
+
+func (w *importWriter) flags(cmd *cobra.Command) {
+	w.format = "yaml"
+	f := cmd.Flags()
+	f.VarP((*importFormat)(&w.format), "output", "o", "yaml or json, with the losses in it")
+	f.StringVar(&w.into, "into", "", "write a file a Service into this `folder`, none over one that is there")
+	cmd.MarkFlagsMutuallyExclusive("output", "into")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(importFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagDirname("into") // these fail only for a flag that is not there
+}
+
+var importFormats = []string{"yaml", "json"}
+
+// importFormat refuses a wrong -o while flags are parsed.
+type importFormat string
+
+func (f *importFormat) String() string { return string(*f) }
+func (f *importFormat) Type() string   { return "format" }
+
+func (f *importFormat) Set(s string) error {
+	if s != "yaml" && s != "json" {
+		return fmt.Errorf("%q is no output format of import: use %s", s, strings.Join(importFormats, " or "))
+	}
+	*f = importFormat(s)
+	return nil
+}
+
+func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) error {
+	return func(r *importer.Result, err error) error {
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if w.format == "json" {
+			text, err := r.JSON()
+			if err == nil {
+				_, err = out.Write(text)
+			}
+			return err
+		}
+		if w.into != "" {
+			err = writeManifests(w.into, r)
+		} else {
+			_, err = out.Write(r.YAML())
+		}
+		if err == nil {
+			tellImport(cmd.ErrOrStderr(), r)
+		}
+		return err
+	}
+}
+
+// tellImport says what was lost.
+func tellImport(out io.Writer, r *importer.Result) {
+	lines := importer.Lines(r.Losses)
+	for _, l := range lines {
+		fmt.Fprintln(out, l)
+	}
+	if command := r.Command(); command != "" {
+		fmt.Fprintln(out, "balancers run:", command)
+	}
+	fmt.Fprintf(out, "Services: %d; without counterpart: %d\n", len(r.Manifests), len(lines))
+}
+
+// writeManifests writes each Service into a file of its own, or nothing where
+// one of them is there already.
+func writeManifests(dir string, r *importer.Result) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, m := range r.Manifests {
+		if _, err := os.Lstat(manifestPath(dir, m)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is there already: move it away, or import into another folder", manifestPath(dir, m))
+		}
+	}
+	for _, m := range r.Manifests {
+		if err := writeNew(manifestPath(dir, m), r.File(m)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manifestPath(dir string, m importer.Manifest) string { return filepath.Join(dir, m.Name+".yaml") }
+
+// writeNew makes a file that was not there, whole in one step: an agent may be
+// watching.
+func writeNew(path string, text []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".import.*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(text)
+	if err := errors.Join(err, temp.Chmod(0o644), temp.Close()); err != nil {
+		return err
+	}
+	return os.Link(temp.Name(), path)
+}

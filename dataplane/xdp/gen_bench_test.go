@@ -1,4 +1,0 @@
-package xdp
-
-// The harness that measures the program, for tests alone.
-//go:generate sh -c "exec go tool bpf2go -cc ${DOLLAR}{BPF_CLANG:-clang-19} -target bpfel -go-package xdp -output-suffix _test harness ../../bpf/bench/harness.c -- -O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../../bpf/include -I../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu"

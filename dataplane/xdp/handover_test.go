@@ -1,0 +1,181 @@
+package xdp
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// pair is two balancers, the second of which drains and has that MTU, and a
+// packet of a flow that it alone knows. Neither has the other on its own segment.
+type pair struct {
+	stays, leaves *testNet
+	b, d          *DataPlane
+	own           [2]string
+	known         packet
+}
+
+func newPair(t *testing.T, method service.Method, v6 bool, mtu int) *pair {
+	t.Helper()
+	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
+	var planes [2]*DataPlane
+	var nets [2]*testNet
+	for i := range planes {
+		c := config()
+		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
+		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
+		if v6 {
+			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4
+		}
+		nets[i] = newNet(t)
+		planes[i] = nets[i].open(t, c)
+		f := frontend(method, vips[v6], 0, servers[v6])
+		f.Survival = service.FlowTable
+		both(t, planes[i], f)
+	}
+	p := &pair{stays: nets[0], leaves: nets[1], b: planes[0], d: planes[1], own: own, known: packet{src: clients[v6], dst: vips[v6], flags: "S"}}
+	testkit.Do(t, p.leaves.balancer, func() error {
+		return netlink.LinkSetMTU(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: int(p.leaves.eth0)}}, mtu)
+	})
+	if v, _ := p.leaves.run(t, p.d, p.known.bytes(t)); v != redirect {
+		t.Fatalf("opens: %v, %v", v, p.d.Describe().Drops)
+	}
+	p.known.flags = "A"
+	must(t, p.b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
+	return p
+}
+
+// stranger is the same packet of a flow that neither knows.
+func (p *pair) stranger(sport uint16) packet {
+	in := p.known
+	in.src = netip.AddrPortFrom(netip.MustParseAddr(addrOf(in.src)), sport).String()
+	return in
+}
+
+// same says whether a frame that was handed over fares as if it had come to the
+// draining balancer itself.
+func (p *pair) same(t *testing.T, name string, frame []byte) {
+	t.Helper()
+	want, wantOut := p.leaves.run(t, p.d, frame)
+	v, handed := p.stays.run(t, p.b, frame)
+	if v != redirect || bytes.Equal(handed, frame) {
+		t.Errorf("%s: %v, %v", name, v, p.b.Describe().Drops)
+		return
+	}
+	got, out := p.leaves.run(t, p.d, handed)
+	if got != want || got != redirect || !bytes.Equal(out, wantOut) {
+		t.Errorf("%s: %v, want %v\n got %x\nwant %x\nhanded %x, drops %v", name, got, want, out, wantOut, handed, p.d.Describe().Drops)
+	}
+}
+
+func bothFamilies(t *testing.T, test func(t *testing.T, v6 bool)) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("v6 %v", v6), func(t *testing.T) { test(t, v6) })
+	}
+}
+
+// A flow that the draining balancer has stays with it, and one that nobody has
+// begins where it came in.
+func TestHandover(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		p := newPair(t, service.FullNAT, v6, 1500)
+		p.same(t, "what the draining one knows", p.known.bytes(t))
+
+		in := p.stranger(999)
+		_, handed := p.stays.run(t, p.b, in.bytes(t))
+		v, back := p.leaves.run(t, p.d, handed)
+		if v != redirect {
+			t.Fatalf("what nobody knows: %v, %v", v, p.d.Describe().Drops)
+		}
+		v, out := p.stays.run(t, p.b, back)
+		want := in
+		forth(p.own[0], portOf(config(), in), servers[v6])(&want)
+		if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
+			t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
+		}
+		here := func(name string, in packet) {
+			row{name: name, in: in, verdict: redirect, out: forth(p.own[0], portOf(config(), in), servers[v6])}.check(t, p.stays, p.b)
+		}
+		here("known from then on", in)
+		in = p.stranger(998)
+		in.flags = "S"
+		here("a new one stays", in)
+		must(t, p.b.SetDraining(nil))
+		here("nobody drains", p.stranger(997))
+	})
+}
+
+// What is not plain is handed over as well, and comes back when nobody knows it.
+func TestHandoverOfOddPackets(t *testing.T) {
+	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
+		bothFamilies(t, func(t *testing.T, v6 bool) {
+			p := newPair(t, method, v6, 1500)
+			p.known.payload = 300
+			frames := dressed(p.known.bytes(t))
+			for i, f := range fragments(p.known.bytes(t), 7, 104) {
+				frames[fmt.Sprintf("fragment %d", i)] = f
+			}
+			answer := packet{src: p.known.dst, dst: p.known.src, flags: "A"}.bytes(t)[14:]
+			kind := errorKinds[v6][2]
+			frames["ICMP error"] = icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], rest: 1400, body: answer}.bytes(t)
+			for _, name := range slices.Sorted(maps.Keys(frames)) {
+				p.same(t, name, frames[name])
+			}
+			sport := uint16(900)
+			for name := range dressed(p.known.bytes(t)) {
+				sport++
+				frame := dressed(p.stranger(sport).bytes(t))[name]
+				_, handed := p.stays.run(t, p.b, frame)
+				_, back := p.leaves.run(t, p.d, handed)
+				v, out := p.stays.run(t, p.b, back)
+				again, direct := p.stays.run(t, p.b, frame)
+				if v != redirect || again != redirect || !bytes.Equal(out, direct) {
+					t.Errorf("%s that nobody knows: %v, then %v\n got %x\nthen %x", name, v, again, out, direct)
+				}
+			}
+			answer = packet{src: p.known.dst, dst: p.stranger(899).src, flags: "A"}.bytes(t)[14:]
+			lost := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: answer}
+			_, handed := p.stays.run(t, p.b, lost.bytes(t))
+			_, back := p.leaves.run(t, p.d, handed)
+			rawRow{name: "an error about a flow that nobody knows", in: back, verdict: drop, drop: "not-served"}.check(t, p.stays, p.b)
+		})
+	}
+}
+
+// What is too big is answered by who finds it so: for the way to the draining
+// balancer, with room for the list, or for that one's way to the server.
+func TestHandoverTooBig(t *testing.T) {
+	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
+		bothFamilies(t, func(t *testing.T, v6 bool) {
+			p := newPair(t, method, v6, 1400)
+			headers, list, wrapped := 40, uint32(20+8), uint32(20)
+			if v6 {
+				headers, list, wrapped = 60, 40+24, 40
+			}
+			in := p.known
+			in.payload = 1500 - headers
+			frame := in.bytes(t)
+			want := tooBig(t, frame, addrOf(in.dst), addrOf(in.src), 1500-list)
+			rawRow{name: "for the way to the other", in: frame, verdict: redirect, out: want, drop: "too-big"}.check(t, p.stays, p.b)
+
+			in.payload = int(1500-list) - headers
+			frame = in.bytes(t)
+			_, handed := p.stays.run(t, p.b, frame)
+			handed = slices.Concat(frame[:12], handed[12:]) // as the router sends it on
+			fits := uint32(1400)
+			if method == service.Tunnel {
+				fits -= wrapped
+			}
+			want = tooBig(t, frame, addrOf(in.dst), addrOf(in.src), fits)
+			rawRow{name: "for the way to the server", in: handed, verdict: redirect, out: want, drop: "too-big"}.check(t, p.leaves, p.d)
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package xdpbench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// The network of all measurements but the server half's:
+//
+//	namespace generator           namespace balancer
+//	  net0 ────────────────────── eth0  172.16.0.2/24, fd00::2/64
+//	                                    gateway 172.16.0.1, fd00::1
+//
+// What the generator sends enters the balancer by eth0; what that sends back
+// ends at net0.
+const (
+	ownAddr     = "172.16.0.2"
+	ownAddr6    = "fd00::2"
+	gatewayAddr = "172.16.0.1"
+	gateway6    = "fd00::1"
+	pinDir      = "/sys/fs/bpf/bench"
+)
+
+var (
+	macGenerator = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	macBalancer  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+)
+
+// network is the two namespaces.
+type network struct {
+	generator, balancer *netns.NS
+	net0, eth0          int
+}
+
+// newNetwork makes them. It needs a sandbox.
+func newNetwork() (*network, error) {
+	n := &network{}
+	if err := n.make(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *network) make() (err error) {
+	if n.generator, err = netns.Create("generator"); err != nil {
+		return err
+	}
+	if n.balancer, err = netns.Create("balancer"); err != nil {
+		return err
+	}
+	if err := n.balancer.Do(n.wire); err != nil {
+		return err
+	}
+	return n.generator.Do(func() error {
+		net0, err := netlink.LinkByName("net0")
+		if err != nil {
+			return err
+		}
+		n.net0 = net0.Attrs().Index
+		return netlink.LinkSetUp(net0)
+	})
+}
+
+// wire makes the veth, in the balancer's namespace.
+func (n *network) wire() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr = "eth0", macBalancer
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "net0", PeerHardwareAddr: macGenerator, PeerNamespace: netlink.NsFd(n.generator.FD())}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	eth0, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	n.eth0 = eth0.Attrs().Index
+	for _, a := range []string{ownAddr + "/24", ownAddr6 + "/64"} {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(eth0, addr); err != nil {
+			return fmt.Errorf("address %s: %w", a, err)
+		}
+	}
+	if err := netlink.LinkSetUp(eth0); err != nil {
+		return err
+	}
+	for _, a := range []string{gatewayAddr, gateway6} {
+		if err := n.neighbour(a); err != nil {
+			return err
+		}
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: n.eth0, Gw: net.ParseIP(a)}); err != nil {
+			return fmt.Errorf("route by %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// neighbour makes an address that of the generator.
+func (n *network) neighbour(addr string) error {
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: n.eth0, IP: net.ParseIP(addr), HardwareAddr: macGenerator, State: netlink.NUD_PERMANENT})
+	if err != nil {
+		return fmt.Errorf("neighbour %s: %w", addr, err)
+	}
+	return nil
+}
+
+// detaching takes a data plane out of the kernel when it is closed.
+type detaching struct {
+	*xdp.DataPlane
+	in *netns.NS
+}
+
+func (d detaching) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(pinDir)) }
+
+// open opens a data plane at eth0; c says the sizes.
+func (n *network) open(c xdp.Config) (d detaching, err error) {
+	c.Interfaces, c.PinDir, c.Mode = []string{"eth0"}, pinDir, xdp.Native
+	c.SourceV4, c.SourceV6 = netip.MustParseAddr(ownAddr), netip.MustParseAddr(ownAddr6)
+	d.in = n.balancer
+	err = d.in.Do(func() error {
+		d.DataPlane, err = xdp.Open(c)
+		return err
+	})
+	return d, err
+}
+
+// Close takes the namespaces away.
+func (n *network) Close() error {
+	var errs []error
+	for _, ns := range []*netns.NS{n.generator, n.balancer} {
+		if ns != nil {
+			errs = append(errs, ns.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,332 @@
+// Package metallb reads MetalLB's configuration, its resources or its old
+// ConfigMap, and the Services and EndpointSlices that stand beside it: the
+// Services get Fairlead's annotations, BGP peers become flags of the agent,
+// and all else is named. It asks no cluster.
+package metallb
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/importer"
+)
+
+// File is a file of YAML or JSON.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Read makes manifests of files, which are read as one. The error is a
+// SyntaxError.
+func Read(files []File) (*importer.Result, error) {
+	r := &reader{names: map[string]bool{}}
+	for _, f := range files {
+		if err := r.file(f); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range r.services {
+		r.service(s)
+	}
+	r.agent()
+	r.Sort()
+	return &r.Result, nil
+}
+
+// reader collects what the files say.
+type reader struct {
+	importer.Result
+	services []*object
+	slices   []*object
+	pools    []pool
+	adverts  []advert
+	peers    []peer
+	names    map[string]bool
+}
+
+// object is one of Kubernetes' or MetalLB's.
+type object struct {
+	kind, namespace, name string
+	field                 // its whole
+}
+
+func (o *object) String() string { return o.kind + " " + o.name }
+
+// field is a value and where it stands.
+type field struct {
+	node *yaml.Node
+	file string
+	// before is how many lines stand before the text that the node is of.
+	before int
+}
+
+func (f field) at() importer.At {
+	line := 1
+	if f.node != nil {
+		line = f.node.Line
+	}
+	return importer.At{File: f.file, Line: max(line+f.before, 1)}
+}
+
+// get gives a field's field; one without node where there is none.
+func (f field) get(path ...string) field {
+	for _, name := range path {
+		next := field{file: f.file, before: f.before}
+		f.each(func(key string, value field) {
+			if key == name {
+				next = value
+			}
+		})
+		f = next
+	}
+	return f
+}
+
+// each goes through the fields of a field.
+func (f field) each(do func(key string, value field)) {
+	if f.node == nil || f.node.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(f.node.Content); i += 2 {
+		do(f.node.Content[i].Value, f.of(f.node.Content[i+1]))
+	}
+}
+
+// items gives the items of a list.
+func (f field) items() (all []field) {
+	if f.node == nil || f.node.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, n := range f.node.Content {
+		all = append(all, f.of(n))
+	}
+	return all
+}
+
+func (f field) of(n *yaml.Node) field {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return field{n, f.file, f.before}
+}
+
+// text gives a value; nothing for lists and the like.
+func (f field) text() string {
+	if f.node == nil || f.node.Kind != yaml.ScalarNode || f.node.ShortTag() == "!!null" {
+		return ""
+	}
+	return f.node.Value
+}
+
+// number gives a value as a number; 0 for what is none.
+func (f field) number() int {
+	n, err := strconv.ParseUint(f.text(), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// texts gives the values of a list.
+func (f field) texts() (all []string) {
+	for _, i := range f.items() {
+		all = append(all, i.text())
+	}
+	return all
+}
+
+var lineOf = regexp.MustCompile(`line (\d+): (.*)`)
+
+func (r *reader) file(f File) error {
+	dec := yaml.NewDecoder(bytes.NewReader(f.Text))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return syntax(f.Name, 0, err)
+		case len(doc.Content) > 0:
+			r.object(field{doc.Content[0], f.Name, 0}, 0)
+		}
+	}
+}
+
+func syntax(file string, before int, err error) error {
+	at, message := importer.At{File: file, Line: 1}, strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := lineOf.FindStringSubmatch(message); m != nil {
+		at.Line, _ = strconv.Atoi(m[1])
+		message = m[2]
+	}
+	at.Line += before
+	return &importer.SyntaxError{At: at, Message: message}
+}
+
+// group is MetalLB's, whatever the version.
+const group = "metallb.io/"
+
+// object takes an object by its kind. A list may stand in a list, once.
+func (r *reader) object(f field, depth int) {
+	o := &object{
+		kind: f.get("kind").text(), namespace: f.get("metadata", "namespace").text(), name: f.get("metadata", "name").text(), field: f,
+	}
+	if o.namespace == "" {
+		o.namespace = "default"
+	}
+	ours := strings.HasPrefix(f.get("apiVersion").text(), group)
+	kind := strings.TrimSuffix(o.kind, "List")
+	switch {
+	case kind != o.kind && depth > 1:
+		r.lose(f.at(), o.kind, "it is in a list of lists", "import its items by themselves")
+	case kind != o.kind:
+		for _, item := range f.get("items").items() {
+			item.inherit("kind", kind)
+			item.inherit("apiVersion", f.get("apiVersion").text()) // which stands first
+			r.object(item, depth+1)
+		}
+	case o.kind == "Service":
+		r.services = append(r.services, o)
+	case o.kind == "EndpointSlice":
+		r.slices = append(r.slices, o)
+	case o.kind == "ConfigMap" && o.get("data", "config").node != nil:
+		r.configMap(o)
+	case ours && kinds[o.kind] != nil:
+		kinds[o.kind](r, o, o.get("spec"))
+	case o.kind == "":
+		r.lose(f.at(), "an object without kind", "it is not known what it is", "")
+	default:
+		r.lose(f.at(), o.String(), "objects of this kind are not read", "leave it out")
+	}
+}
+
+// inherit gives an item of a list what the list says for all.
+func (f field) inherit(key, value string) {
+	if value != "" && f.node.Kind == yaml.MappingNode && f.get(key).node == nil {
+		f.node.Content = slices.Insert(f.node.Content, 0, scalar(key), scalar(value))
+	}
+}
+
+func scalar(value string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
+}
+
+// kinds are MetalLB's.
+var kinds = map[string]func(*reader, *object, field){
+	"IPAddressPool":    func(r *reader, o *object, spec field) { r.pool(o.String(), o.name, spec) },
+	"AddressPool":      (*reader).oldPool,
+	"BGPAdvertisement": func(r *reader, o *object, spec field) { r.advert(o.String(), spec, spec.get("ipAddressPools").texts()) },
+	"L2Advertisement":  func(r *reader, o *object, _ field) { r.layer2(o.at(), o.String()) },
+	"BGPPeer":          func(r *reader, o *object, spec field) { r.peer(o.String(), spec) },
+	"BFDProfile":       func(r *reader, o *object, _ field) { r.bfdProfile(o.at(), o.String()) },
+	"Community":        func(r *reader, o *object, _ field) { r.community(o.at(), o.String()) },
+}
+
+func (r *reader) lose(at importer.At, what, why, mend string) {
+	r.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
+}
+
+func (r *reader) layer2(at importer.At, what string) {
+	r.lose(at, what, "Fairlead announces by BGP, not by ARP and NDP", "give the agents a --peer: a router that spreads packets over all balancers")
+}
+
+func (r *reader) bfdProfile(at importer.At, what string) {
+	r.lose(at, what, "the intervals of BFD are Fairlead's own", "leave it out: fairlead agent --bfd")
+}
+
+func (r *reader) community(at importer.At, what string) {
+	r.lose(at, what, "routes carry no communities", "let the peer set them")
+}
+
+// names of the old ConfigMap by those of the resources.
+var modern = map[string]string{
+	"my-asn": "myASN", "peer-asn": "peerASN", "peer-address": "peerAddress", "peer-port": "peerPort", "source-address": "sourceAddress",
+	"hold-time": "holdTime", "keepalive-time": "keepaliveTime", "router-id": "routerID", "node-selectors": "nodeSelectors",
+	"bfd-profile": "bfdProfile", "ebgp-multihop": "ebgpMultiHop", "aggregation-length": "aggregationLength",
+	"aggregation-length-v6": "aggregationLengthV6", "localpref": "localPref", "auto-assign": "autoAssign", "avoid-buggy-ips": "avoidBuggyIPs",
+}
+
+// configMap reads the configuration as it was before there were resources.
+func (r *reader) configMap(o *object) {
+	text := o.get("data", "config")
+	var doc yaml.Node
+	before := text.at().Line
+	if text.node.Style&yaml.LiteralStyle == 0 {
+		before-- // its first line is the one that it stands on
+	}
+	if err := yaml.Unmarshal([]byte(text.text()), &doc); err != nil || len(doc.Content) == 0 {
+		r.lose(text.at(), o.String(), fmt.Sprintf("its config cannot be read: %v", err), "")
+		return
+	}
+	rename(&doc, 0)
+	field{doc.Content[0], o.file, before}.each(func(key string, value field) {
+		for i, item := range value.items() {
+			name := item.get("name").text()
+			switch key {
+			case "peers":
+				r.peer(fmt.Sprintf("peer %d", i+1), item)
+			case "address-pools":
+				r.configPool(name, item)
+			case "bfd-profiles":
+				r.bfdProfile(item.at(), "bfd-profile "+name)
+			}
+		}
+		switch {
+		case key == "bgp-communities":
+			r.community(value.at(), key)
+		case !slices.Contains([]string{"peers", "address-pools", "bfd-profiles"}, key):
+			r.lose(value.at(), key, "the word is not known here", "leave it out")
+		}
+	})
+}
+
+// configPool reads a pool of the ConfigMap, which says itself how it is
+// announced.
+func (r *reader) configPool(name string, f field) {
+	what := "address-pool " + name
+	r.pool(what, name, f)
+	switch f.get("protocol").text() {
+	case "layer2":
+		r.layer2(f.get("protocol").at(), what+": protocol layer2")
+	case "bgp":
+		for _, a := range f.get("bgp-advertisements").items() {
+			r.advert(what+": bgp-advertisement", a, []string{name})
+		}
+	}
+}
+
+// oldPool reads an AddressPool, of the time in between.
+func (r *reader) oldPool(o *object, spec field) {
+	r.pool(o.String(), o.name, spec)
+	switch spec.get("protocol").text() {
+	case "layer2":
+		r.layer2(o.at(), o.String()+": protocol layer2")
+	case "bgp":
+		for _, a := range spec.get("bgpAdvertisements").items() {
+			r.advert(o.String()+": bgpAdvertisement", a, []string{o.name})
+		}
+	}
+}
+
+// rename gives fields of the ConfigMap the names that the resources have.
+func rename(n *yaml.Node, depth int) {
+	const deepest = 20
+	if depth > deepest {
+		return
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && modern[c.Value] != "" {
+			c.Value = modern[c.Value]
+		}
+		rename(c, depth+1)
+	}
+}

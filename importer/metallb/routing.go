@@ -1,0 +1,220 @@
+package metallb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/importer"
+)
+
+// pool is where MetalLB takes addresses from.
+type pool struct {
+	name   string
+	ranges [][2]netip.Addr
+}
+
+func (p pool) contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p.ranges, func(r [2]netip.Addr) bool {
+		return a.BitLen() == r[0].BitLen() && !a.Less(r[0]) && !r[1].Less(a)
+	})
+}
+
+func (r *reader) pool(what, name string, f field) {
+	p := pool{name: name}
+	for _, a := range f.get("addresses").items() {
+		first, last, err := addressRange(a.text())
+		if err != nil {
+			r.lose(a.at(), what+": "+a.text(), err.Error(), "")
+			continue
+		}
+		p.ranges = append(p.ranges, [2]netip.Addr{first, last})
+	}
+	r.pools = append(r.pools, p)
+	r.lose(f.at(), what, "Fairlead hands out no addresses: Services keep those that they have in their status or ask for by number",
+		"give a new Service its address by annotation fairlead.io/addresses")
+}
+
+// addressRange reads "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
+func addressRange(text string) (first, last netip.Addr, err error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		p = p.Masked()
+		b := p.Addr().AsSlice()
+		for i := p.Bits(); i < p.Addr().BitLen(); i++ {
+			b[i/8] |= 0x80 >> (i % 8)
+		}
+		last, _ = netip.AddrFromSlice(b)
+		return p.Addr(), last, nil
+	}
+	low, high, _ := strings.Cut(text, "-")
+	first, err = netip.ParseAddr(strings.TrimSpace(low))
+	if err == nil {
+		last, err = netip.ParseAddr(strings.TrimSpace(high))
+	}
+	if err != nil || last.Less(first) {
+		return first, last, fmt.Errorf("that is neither a prefix nor a range of addresses")
+	}
+	return first, last, nil
+}
+
+// advert is how pools are announced by BGP.
+type advert struct {
+	pools []string // none for all
+	// length4 and length6 are how long the prefixes are that are announced.
+	length4, length6 int
+}
+
+// advertLosses are fields of an advertisement without counterpart.
+var advertLosses = map[string][2]string{
+	"localPref":              {"routes carry Fairlead's own local preference", "let the peer set it"},
+	"communities":            {"routes carry no communities", "let the peer set them"},
+	"nodeSelectors":          {"every agent announces what it holds", "run agents with --role balancer on those nodes alone"},
+	"peers":                  {"every route goes to all of an agent's peers", "let the peers filter"},
+	"serviceSelectors":       {"every Service is announced", "leave Services that shall not be out of the folder"},
+	"ipAddressPoolSelectors": {"pools have no labels here; all are meant", "name the pools by ipAddressPools"},
+}
+
+func (r *reader) advert(what string, f field, pools []string) {
+	a := advert{pools: pools, length4: 32, length6: 128}
+	f.each(func(key string, value field) {
+		switch why := advertLosses[key]; {
+		case key == "aggregationLength":
+			a.length4 = prefixLength(value, 32)
+		case key == "aggregationLengthV6":
+			a.length6 = prefixLength(value, 128)
+		case why != [2]string{}:
+			r.lose(value.at(), what+": "+key, why[0], why[1])
+		}
+	})
+	r.adverts = append(r.adverts, a)
+}
+
+func prefixLength(f field, longest int) int {
+	n, err := strconv.Atoi(f.text())
+	if err != nil || n < 1 || n > longest {
+		return longest
+	}
+	return n
+}
+
+// prefixes gives what is announced for addresses in place of themselves, and
+// whether one is announced by itself, too.
+func (r *reader) prefixes(vips []netip.Addr) (all []netip.Prefix, also bool) {
+	for _, vip := range vips {
+		alone, within := false, false
+		for _, a := range r.adverts {
+			if !r.covers(a, vip) {
+				continue
+			}
+			length := a.length4
+			if vip.Is6() {
+				length = a.length6
+			}
+			p := netip.PrefixFrom(vip, length).Masked()
+			alone, within = alone || p.IsSingleIP(), within || !p.IsSingleIP()
+			if !p.IsSingleIP() && !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+		also = also || alone && within
+	}
+	return all, also
+}
+
+// covers says whether an advertisement is for an address.
+func (r *reader) covers(a advert, vip netip.Addr) bool {
+	return slices.ContainsFunc(r.pools, func(p pool) bool {
+		return p.contains(vip) && (len(a.pools) == 0 || slices.Contains(a.pools, p.name))
+	})
+}
+
+// peer is a BGP neighbour.
+type peer struct {
+	what    string
+	at      importer.At
+	own, as int
+	address netip.AddrPort
+	bfd     bool
+}
+
+// peerLosses are fields of a peer without counterpart.
+var peerLosses = map[string][2]string{
+	"localASN":               {"an agent has one AS", "set --as"},
+	"sourceAddress":          {"sessions come from the address that the kernel chooses", "set the source of the route to the peer"},
+	"interface":              {"peers are known by their addresses", "give the peer's address: --peer"},
+	"holdTime":               {"the timers are Fairlead's own", "leave it out: BFD is faster"},
+	"keepaliveTime":          {"the timers are Fairlead's own", "leave it out: BFD is faster"},
+	"connectTime":            {"the timers are Fairlead's own", "leave it out"},
+	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
+	"nodeSelectors":          {"an agent has the peers that it is started with", "give --peer to the agents of those nodes alone"},
+	"password":               {"passwords are in files", "write it into a file of mode 600 and add --password-file"},
+	"passwordSecret":         {"passwords are in files", "write it into a file of mode 600 and add --password-file"},
+	"enableGracefulRestart":  {"a balancer that is gone must be left at once", "leave it out"},
+	"vrf":                    {"an agent's sessions are in its own network namespace", "start it by ip vrf exec"},
+	"disableMP":              {"both families go over one session", "leave it out"},
+	"dualStackAddressFamily": {"both families go over one session anyway", "leave it out"},
+}
+
+func (r *reader) peer(what string, f field) {
+	p := peer{what: what, at: f.at(), own: f.get("myASN").number(), as: f.get("peerASN").number(), bfd: f.get("bfdProfile").text() != ""}
+	addr, err := netip.ParseAddr(f.get("peerAddress").text())
+	port := f.get("peerPort").number()
+	if port < 1 || port > 65535 {
+		port = 179
+	}
+	p.address = netip.AddrPortFrom(addr, uint16(port))
+	f.each(func(key string, value field) {
+		why := peerLosses[key]
+		switch {
+		case key == "dynamicASN" && value.text() == "internal":
+			p.as = p.own
+		case key == "dynamicASN":
+			r.lose(value.at(), what+": dynamicASN "+value.text(), "a peer's AS must be known", "name it behind the peer's address: --peer 10.0.0.1@65000")
+		case why != [2]string{} && !(value.text() == "false" || value.text() == "" && value.node.Kind == 0):
+			r.lose(value.at(), what+": "+key, why[0], why[1])
+		}
+	})
+	if err != nil || p.own == 0 || p.as == 0 {
+		r.lose(f.at(), what, "it lacks an address or an AS number of either side", "add --peer ADDRESS@AS to the agents")
+		return
+	}
+	r.peers = append(r.peers, p)
+}
+
+// agent makes flags of the peers.
+func (r *reader) agent() {
+	if len(r.peers) == 0 {
+		return
+	}
+	first := r.peers[0]
+	r.Agent = append(r.Agent, "--as", strconv.Itoa(first.own))
+	bfd := 0
+	for _, p := range r.peers {
+		if p.bfd {
+			bfd++
+		}
+		if p.own != first.own {
+			r.lose(p.at, p.what, fmt.Sprintf("an agent has one AS, here %d", first.own), "start other agents with --as "+strconv.Itoa(p.own))
+			continue
+		}
+		text := p.address.Addr().String()
+		if p.address.Port() != 179 {
+			text = p.address.String()
+		}
+		if p.as != p.own {
+			text += "@" + strconv.Itoa(p.as)
+		}
+		if !slices.Contains(r.Agent, text) {
+			r.Agent = append(r.Agent, "--peer", text)
+		}
+	}
+	switch bfd {
+	case 0:
+		r.Agent = append(r.Agent, "--bfd=false")
+	case len(r.peers):
+	default:
+		r.lose(first.at, "BFD with some peers", "an agent watches all of its peers by BFD, or none", "let all have it, or pass --bfd=false")
+	}
+}

@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Spread is what several runs gave.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Low and High hold the middle half of them.
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// SpreadOf sums up figures, of which there must be one.
+func SpreadOf(all []float64) Spread {
+	s := slices.Sorted(slices.Values(all))
+	at := func(quarters int) float64 { return s[(len(s)-1)*quarters/4] }
+	return Spread{Median: s[len(s)/2], Min: s[0], Max: s[len(s)-1], Low: at(1), High: at(3)}
+}
+
+func (s Spread) times(by float64) Spread {
+	return Spread{Median: s.Median * by, Min: s.Min * by, Max: s.Max * by, Low: s.Low * by, High: s.High * by}
+}
+
+// Ratio is how many times as long as a floor, what no program can be cheaper
+// than, a case took. Both are measured in every round, one right after the
+// other, and each round gives a ratio: a machine whose clock wanders slows both.
+type Ratio struct {
+	Floor string `json:"floor"`
+	// Raw is the floor's own figure, Times the rounds' ratios.
+	Raw   Spread `json:"raw"`
+	Times Spread `json:"times"`
+}
+
+// RatioTo compares a case with a floor, round by round.
+func RatioTo(floor string, of, to []float64) Ratio {
+	ratios := make([]float64, len(of))
+	for i := range of {
+		ratios[i] = of[i] / to[i]
+	}
+	return Ratio{Floor: floor, Raw: SpreadOf(to), Times: SpreadOf(ratios)}
+}
+
+// Scaled gives the row of a case on a machine where the first of these floors
+// takes so much: the ratios to it, times that.
+func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row {
+	s, r := over[0].Times.times(there), SpreadOf(raw)
+	return Row{
+		Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(raw), Raw: &r, Over: over,
+	}
+}
+
+// Plain gives the row of figures that are not compared with a floor.
+func Plain(name, unit string, all ...float64) Row {
+	s := SpreadOf(all)
+	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s}
+}
+
+// writePaired writes a line for each row: what it took here, the ratio to its
+// floor with the middle half of the rounds', and scaled, or measured as it is; at the end what other
+// floors it was compared with.
+func (r *Report) writePaired(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")
+	for _, row := range r.Rows {
+		here, times, within := "", "", ""
+		var also []string
+		for i, over := range row.Over {
+			if i == 0 {
+				here = figure(row.Raw.Median)
+				times, within = fmt.Sprintf("%.2f", over.Times.Median), fmt.Sprintf("%.2f-%.2f", over.Times.Low, over.Times.High)
+				continue
+			}
+			also = append(also, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
+		}
+		measured := figure(row.Measured)
+		if len(row.Over) == 0 {
+			measured += " " + row.Unit
+			if row.Raw != nil && row.Runs > 1 {
+				within = figure(row.Raw.Low) + "-" + figure(row.Raw.High)
+			}
+		}
+		goal, met, peer := row.beside()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, strings.Join(also, ", "))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sets the first part of a stopped child's FPU state (x87, SSE, AVX) and sees
+ * whether it took; what goes wrong is said, and the exit status is 1. */
+#include <elf.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { XMM0 = 160, XFEATURES = 512, PART = 832 };
+
+static uint8_t before[65536], after[65536];
+static pid_t child;
+
+static void check(int good, const char *what)
+{
+	if (good)
+		return;
+	perror(what);
+	kill(child, SIGKILL);
+	exit(1);
+}
+
+int main(void)
+{
+	struct iovec v = { before, sizeof(before) };
+	uint64_t present;
+	int status;
+
+	child = fork();
+	if (!child) {
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	check(waitpid(child, &status, 0) == child && WIFSTOPPED(status), "wait");
+	check(!ptrace(PTRACE_GETREGSET, child, NT_X86_XSTATE, &v), "get");
+	check(v.iov_len > PART, "the state is small");
+
+	memset(before + XMM0, 0x5a, 16);
+	memcpy(&present, before + XFEATURES, sizeof(present));
+	present |= 2; /* SSE, and whatever there was: even of what is not handed over */
+	memcpy(before + XFEATURES, &present, sizeof(present));
+	v.iov_len = PART;
+	check(!ptrace(PTRACE_SETREGSET, child, NT_X86_XSTATE, &v), "set");
+
+	v = (struct iovec){ after, sizeof(after) };
+	check(!ptrace(PTRACE_GETREGSET, child, NT_X86_XSTATE, &v), "get again");
+	check(!memcmp(before + XMM0, after + XMM0, 16), "xmm0");
+	ptrace(PTRACE_CONT, child, 0, 0);
+	check(waitpid(child, &status, 0) == child && WIFEXITED(status), "end");
+	return 0;
+}
