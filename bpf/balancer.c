@@ -2,10 +2,11 @@
 /* The balancer: an XDP program that takes what is addressed to a frontend and
  * sends it to one of its servers.
  *
- *   may it be ours? -> parse -> the frontend -> guarded, or with flows to remember?
- *     | no               | odd     | none               | no             | yes
- *     |                  |         |          choose, tunnel, away    stateful.h
- *     |                  |         +-> an answer to fullnat? a range of ports?
+ *   may it be ours? -> parse -> the frontend -> plain, or of a known flow?
+ *     | no               | odd     | none             | yes          | no
+ *     |                  |         |          its server's way    serve_any: guard.h,
+ *     |                  |         |               and away       stateful.h, send.h
+ *     |                  |         +-> an answer to nat or fullnat? a range of ports?
  *     |                  |                               | no
  *     |                  +-> the rare program            +-> dropped, if to a VIP
  *     +-> the kernel's, untouched
@@ -171,7 +172,7 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
 	if (!parse_packet(c, &p, left, v6))
 		return TO_RARE;
-	note(NOTE_PACKET, p.t.proto | p.flags << 8 | p.malformed << 16, p.len);
+	note(NOTE_PACKET, p.t.proto | p.flags << 8 | is_malformed(ctx, &p) << 16, p.len);
 	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
 	return likely(*f) ? serve_common(ctx, &p, *f, v6) : serve_answer(ctx, &p, v6);
 }

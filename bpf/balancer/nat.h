@@ -393,6 +393,14 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 /* It is no answer of any flow's. */
 #define NAT_NO_ANSWER (-1001)
 
+/* Whether a packet is malformed that was read from the frame's first buffer. */
+static __always_inline bool is_malformed(struct xdp_md *ctx, const struct packet *p)
+{
+	if (likely(p->malformed != PACKET_CUT))
+		return p->malformed;
+	return bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr) < p->len;
+}
+
 /* From the server to the client, or NAT_NO_ANSWER. */
 static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
@@ -412,7 +420,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	barrier();
 	if (flow_tag_of(r.flow) != r.tag)
 		return NAT_NO_ANSWER;
-	if (p->malformed)
+	if (is_malformed(ctx, p))
 		return drop(ctx, DROP_MALFORMED);
 	if (p->ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);

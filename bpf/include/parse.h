@@ -171,6 +171,9 @@ struct packet {
 	__u8 malformed; /* lengths inside do not fit: to be dropped if it is ours */
 };
 
+/* In malformed: it is longer than what is left of the frame, as far as was said. */
+#define PACKET_CUT 2
+
 /* One where less is less than more, of numbers far below 2^31; no branch. */
 static __always_inline __u32 is_less(__u32 less, __u32 more)
 {
@@ -238,7 +241,8 @@ static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p, 
 	p->len = bpf_ntohs(ip->tot_len);
 	p->ttl = ip->ttl;
 	p->tos = ip->tos;
-	p->malformed = is_less(left, p->len) | is_less(p->len, sizeof(*ip) + sizeof(struct udphdr));
+	p->malformed = is_less(left, p->len) * PACKET_CUT |
+		       is_less(p->len, sizeof(*ip) + sizeof(struct udphdr));
 	return parse_l4(c, p, p->len - sizeof(*ip));
 }
 
@@ -258,7 +262,7 @@ static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p, 
 	p->len = payload + sizeof(*ip);
 	p->ttl = ip->hop_limit;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
-	p->malformed = is_less(left, payload + sizeof(*ip)) |
+	p->malformed = is_less(left, payload + sizeof(*ip)) * PACKET_CUT |
 		       is_less(0xffff, payload + sizeof(*ip)) |
 		       is_less(payload, sizeof(struct udphdr));
 	return parse_l4(c, p, payload);
