@@ -2,10 +2,11 @@
 /* The balancer: an XDP program that takes what is addressed to a frontend and
  * sends it to one of its servers.
  *
- *   may it be ours? -> parse -> the frontend -> guarded, or with flows to remember?
- *     | no               | odd     | none               | no             | yes
- *     |                  |         |          choose, tunnel, away    stateful.h
- *     |                  |         +-> an answer to fullnat? a range of ports?
+ *   may it be ours? -> parse -> the frontend -> plain, or of a known flow?
+ *     | no               | odd     | none             | yes          | no
+ *     |                  |         |          its server's way    serve_any: guard.h,
+ *     |                  |         |               and away       stateful.h, send.h
+ *     |                  |         +-> an answer to nat or fullnat? a range of ports?
  *     |                  |                               | no
  *     |                  +-> the rare program            +-> dropped, if to a VIP
  *     +-> the kernel's, untouched
@@ -47,12 +48,6 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
-/* Whether it may be an answer to nat or fullnat. */
-static __always_inline bool may_be_answer(const struct packet *p, bool v6)
-{
-	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
-}
-
 /* Any packet that has ports, to any frontend: to that of its very port, or to
  * one that is to be found yet.
  */
@@ -60,17 +55,9 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 {
 	struct packet p __attribute__((aligned(8)));
 	struct pick k;
-	int verdict;
 
 	if (!read_again(ctx, &p, v6))
-		return TO_RARE; /* on nat's way back, and odd */
-	note(NOTE_PACKET, p.t.proto | p.flags << 8 | p.malformed << 16, p.len);
-	if (!f && may_be_answer(&p, v6)) {
-		note(NOTE_OWN, 0, 0);
-		verdict = v6 ? nat_back_v6(ctx, &p) : nat_back_v4(ctx, &p);
-		if (verdict != NAT_NO_ANSWER)
-			return verdict;
-	}
+		return TO_RARE; /* for the verifier */
 	if (!f)
 		f = frontend_wide(&p);
 	if (!f)
@@ -106,32 +93,73 @@ __noinline int serve_any_v6(struct xdp_md *ctx, struct frontend *f)
 /* No verdict: this packet is not of the common case. */
 #define NOT_COMMON (-3)
 
-/* The common case: a tunnel to a server of the packet's own family, the way to
- * which is known. All others go from the start, in serve_any.
+/* To the server of the packet's slot. */
+static __always_inline bool choose_by_slot(struct choice *ch, const struct packet *p,
+					   const struct frontend *f)
+{
+	struct pick k;
+
+	choose(&k, f, p);
+	return choice_of(ch, &k);
+}
+
+/* To a server of the packet's own family by a tunnel, where the way to it is
+ * known.
+ */
+static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet *p,
+					 const struct frontend *f, const struct choice *ch, bool v6)
+{
+	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6 || !way_is_kept(ctx, ch)))
+		return NOT_COMMON;
+	return tunnel_on(ctx, p->len, p->tos, ch, way_kept(ctx, ch),
+			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);
+}
+
+/* The common case: a tunnel, and what belongs to a flow that is known. All
+ * others go from the start, in serve_any.
  */
 static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
 					const struct frontend *f, bool v6)
 {
+	struct flow_data *data = NULL;
 	struct choice ch;
-	struct pick k;
 	int verdict;
 
 	if (unlikely(p->malformed || p->ttl <= 1))
 		return NOT_COMMON;
-	if (unlikely((f->flags & (FRONTEND_STATEFUL | FRONTEND_GUARDED)) |
-		     (f->method ^ METHOD_TUNNEL)) ||
-	    tracing)
+	if (unlikely(f->flags & FRONTEND_GUARDED) || tracing)
 		return NOT_COMMON;
-	choose(&k, f, p);
-	if (unlikely(!choice_of(&ch, &k)))
+	if (f->flags & FRONTEND_STATEFUL) {
+		if (unlikely(!stateful_continues(&ch, &data, p, f, v6)))
+			return NOT_COMMON;
+	} else if (unlikely(f->method != METHOD_TUNNEL || !choose_by_slot(&ch, p, f))) {
 		return NOT_COMMON;
-	if (unlikely(addr_is_v4_aligned(&ch.server->addr) == v6 || !way_is_kept(ctx, &ch)))
-		return NOT_COMMON;
-	verdict = tunnel_on(ctx, p->len, p->tos, &ch, way_kept(ctx, &ch),
-			    f->encapsulation == ENCAPSULATION_GUE, v6, v6);
+	}
+	if (data)
+		verdict = nat_send(ctx, p, &ch, data, v6);
+	else
+		verdict = tunnel_common(ctx, p, f, &ch, v6);
 	if (likely(sent(verdict)))
-		count(f->id, ch.cpu, p->len, k.new_flow);
+		count(f->id, ch.cpu, p->len, opens(p));
 	return verdict;
+}
+
+/* Whether it may be an answer to nat or fullnat. */
+static __always_inline bool may_be_answer(const struct packet *p, bool v6)
+{
+	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
+}
+
+/* To no frontend's very port: an answer, or else not common. */
+static __always_inline int serve_answer(struct xdp_md *ctx, const struct packet *p, bool v6)
+{
+	int verdict;
+
+	if (!may_be_answer(p, v6))
+		return NOT_COMMON;
+	note(NOTE_OWN, 0, 0);
+	verdict = nat_back(ctx, p, v6);
+	return verdict != NAT_NO_ANSWER ? verdict : NOT_COMMON;
 }
 
 /* Where it has no such body the packet is odd. */
@@ -144,8 +172,9 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 	asm volatile("" : "+r"(left)); /* no 32-bit arithmetic with pointers */
 	if (!parse_packet(c, &p, left, v6))
 		return TO_RARE;
+	note(NOTE_PACKET, p.t.proto | p.flags << 8 | is_malformed(ctx, &p) << 16, p.len);
 	*f = frontend_lookup(&p.t.dst, p.t.dport, p.t.proto);
-	return likely(*f) ? serve_common(ctx, &p, *f, v6) : NOT_COMMON;
+	return likely(*f) ? serve_common(ctx, &p, *f, v6) : serve_answer(ctx, &p, v6);
 }
 
 /* What is addressed to nobody here, and yet may be for nat: an answer, or a
@@ -172,7 +201,8 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return is_nat_way_back(&src, ip->protocol == IPPROTO_ICMP) ? NOT_COMMON : XDP_PASS;
+		if (!is_nat_way_back(&src, ip->protocol == IPPROTO_ICMP))
+			return XDP_PASS;
 	}
 	return balance(ctx, &c, f, false);
 }
@@ -192,7 +222,8 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 	addr_copy(&src, &ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		return is_nat_way_back(&src, ip->nexthdr == IPPROTO_ICMPV6) ? NOT_COMMON : XDP_PASS;
+		if (!is_nat_way_back(&src, ip->nexthdr == IPPROTO_ICMPV6))
+			return XDP_PASS;
 	}
 	return balance(ctx, &c, f, true);
 }

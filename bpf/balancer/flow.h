@@ -160,9 +160,21 @@ struct {
 	__type(value, struct flow_secret);
 } flow_secret SEC(".maps");
 
+/* The clock as it was last read, and below it in which tick of the kernel's: it
+ * does not move within one. One word, so that no CPU sees half of it.
+ */
+__u64 flow_clock SEC(".data.clock");
+
 static __always_inline __u32 flow_now(void)
 {
-	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+	__u64 clock = *(volatile __u64 *)&flow_clock;
+	__u32 tick = bpf_jiffies64();
+
+	if (unlikely((__u32)clock != tick)) {
+		clock = bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT << 32 | tick;
+		*(volatile __u64 *)&flow_clock = clock;
+	}
+	return clock >> 32;
 }
 
 static __always_inline __u32 flow_server(__u64 word)
@@ -293,17 +305,44 @@ static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 	return true;
 }
 
-/* Finds the entry of r->tag. */
+/* One where two tags differ, else zero. Without a branch: which way of a line a
+ * flow is in is nothing that a CPU can foresee.
+ */
+static __always_inline __u32 flow_differs(__u64 a, __u64 b)
+{
+	__u64 differ = a ^ b, less = -differ;
+
+	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
+	return (differ | less) >> 63;
+}
+
+/* The way of a line that has the tag; FLOW_LINE: none has. */
+static __always_inline __u32 flow_way_of(const struct flow *line, __u64 tag)
+{
+	__u32 before = 1, way = 0;
+
+#pragma unroll
+	for (__u32 i = 0; i < FLOW_LINE; i++) {
+		before &= flow_differs(flow_tag_of(&line[i]), tag);
+		way += before;
+	}
+	return way;
+}
+
+/* Finds the entry of r->tag, in its home line or in the other one. */
 static __always_inline bool flow_find(struct flow_ref *r)
 {
 #pragma unroll
-	for (__u32 i = 0; i < FLOW_WAYS; i++) {
-		__u32 way = flow_way(r->tag, i);
-		struct flow *flow = &r->set->way[way];
+	for (__u32 i = 0; i < FLOW_WAYS; i += FLOW_LINE) {
+		__u32 first = flow_way(r->tag, i) & FLOW_LINE;
+		__u64 way = flow_way_of(&r->set->way[first], r->tag);
 
-		if (flow_tag_of(flow) == r->tag) {
+		if (way < FLOW_LINE) {
+			way |= first;
+			asm volatile("" : "+r"(way)); /* Linux 6.1 has to see a mask */
+			way &= FLOW_WAYS - 1;
 			r->index = r->first + way;
-			return flow_read(r, flow);
+			return flow_read(r, &r->set->way[way]);
 		}
 	}
 	return false;
@@ -388,14 +427,18 @@ static __always_inline __u32 flow_next(__u32 state, const struct packet *p, bool
 	return state;
 }
 
+/* Whether a client's packet brings its flow into another state. */
+static __always_inline bool flow_changes(__u64 word, const struct packet *p, bool two_way)
+{
+	return flow_next(flow_state(word), p, false, two_way) != flow_state(word);
+}
+
 /* Whether a client's packet ends the opening of a flow that has no data yet. */
 static __always_inline bool flow_awaits_data(__u64 word, const struct packet *p)
 {
-	__u32 state = flow_state(word);
-
-	if (word & FLOW_NAT || !(FLOW_OPENINGS >> state & 1))
+	if (word & FLOW_NAT || !(FLOW_OPENINGS >> flow_state(word) & 1))
 		return false;
-	return flow_next(state, p, false, false) != state;
+	return flow_changes(word, p, false);
 }
 
 /* Notes that a packet of the flow went by. A word that another CPU changes

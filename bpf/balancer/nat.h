@@ -153,7 +153,7 @@ __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 /* What is at work on this CPU, and too large for the stack. */
 struct nat_scratch {
 	struct tuple answer; /* of the flow that is opened; fullnat searches its dport */
-	struct tuple to;     /* what the packet becomes */
+	struct tuple to;     /* what an answer becomes */
 	struct departure d;
 	__u32 index; /* of the flow that is opened */
 	__u32 now;
@@ -258,21 +258,20 @@ static __always_inline bool nat_is_flow(const struct flow_data *data, const stru
 static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 				    const struct choice *ch, const struct flow_data *data, bool v6)
 {
-	struct nat_scratch *s = nat_scratch_get();
 	enum way way = way_to(ctx, ch);
+	struct tuple to = p->t;
 
-	if (way_leads_nowhere(way) || !s)
+	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
 	if (unlikely(!way_fits(way, ch, p->len)))
 		return TO_RARE_TOO_BIG;
-	s->to = p->t;
-	s->to.dst = ch->server->addr;
-	s->to.dport = nat_server_port(ch->server, p->t.dport);
+	to.dst = ch->server->addr;
+	to.dport = nat_server_port(ch->server, p->t.dport);
 	if (data->nat_port) {
-		s->to.src = v6 ? set.own6 : set.own4;
-		s->to.sport = data->nat_port;
+		to.src = v6 ? set.own6 : set.own4;
+		to.sport = data->nat_port;
 	}
-	if (!rewrite(ctx, p, &s->to, v6))
+	if (!rewrite(ctx, p, &to, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return leave_to(ctx, ch, way, v6);
 }
@@ -305,10 +304,18 @@ __noinline int nat_ask_back(struct xdp_md *ctx, __u32 index, __u32 len, bool v6)
 }
 
 static __always_inline enum way nat_way_back(struct xdp_md *ctx, const struct flow_data *data,
-					     __u32 index, __u32 len, bool v6)
+					     const struct tuple *to, __u32 index, __u32 len,
+					     bool v6)
 {
-	if (data->tick != (__u32)bpf_jiffies64() || len > data->mtu)
+	struct nat_scratch *s;
+
+	if (data->tick != (__u32)bpf_jiffies64() || len > data->mtu) {
+		s = nat_scratch_get();
+		if (!s)
+			return WAY_KERNEL;
+		s->to = *to;
 		return nat_ask_back(ctx, index, len, v6);
+	}
 	return (data->egress & 0xffffff) == ctx->ingress_ifindex ? WAY_BACK : WAY_ACROSS;
 }
 
@@ -386,53 +393,46 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 /* It is no answer of any flow's. */
 #define NAT_NO_ANSWER (-1001)
 
-/* From the server to the client. */
+/* Whether a packet is malformed that was read from the frame's first buffer. */
+static __always_inline bool is_malformed(struct xdp_md *ctx, const struct packet *p)
+{
+	if (likely(p->malformed != PACKET_CUT))
+		return p->malformed;
+	return bpf_xdp_get_buff_len(ctx) - sizeof(struct ethhdr) < p->len;
+}
+
+/* From the server to the client, or NAT_NO_ANSWER. */
 static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, bool v6)
 {
-	struct nat_scratch *s = nat_scratch_get();
+	struct tuple to = p->t;
 	__u32 now = flow_now();
 	struct flow_data *data;
 	struct flow_ref r;
 	enum way way;
 
-	if (!p || !s) /* for the verifier */
-		return NAT_NO_ANSWER;
 	data = nat_find_answer(&r, p, now, v6);
 	if (!data)
 		return NAT_NO_ANSWER;
-	s->to = p->t;
-	s->to.src = data->vip;
-	s->to.dst = data->client;
-	s->to.sport = data->vip_port;
-	s->to.dport = data->client_port;
+	to.src = data->vip;
+	to.dst = data->client;
+	to.sport = data->vip_port;
+	to.dport = data->client_port;
+	barrier();
 	if (flow_tag_of(r.flow) != r.tag)
 		return NAT_NO_ANSWER;
-	if (p->malformed)
+	if (is_malformed(ctx, p))
 		return drop(ctx, DROP_MALFORMED);
 	if (p->ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
 	flow_touch(&r, p, now, true, true);
-	way = nat_way_back(ctx, data, r.index, p->len, v6);
+	way = nat_way_back(ctx, data, &to, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
 		return TO_RARE_TOO_BIG;
 	if (way_leads_nowhere(way))
 		return drop_way(ctx, way);
-	if (!rewrite(ctx, p, &s->to, v6))
+	if (!rewrite(ctx, p, &to, v6))
 		return drop(ctx, DROP_NO_ROOM);
 	return leave_by(ctx, data->macs, data->egress & 0xffffff, way, v6);
-}
-
-/* What comes to our own address, or from a server of the method nat:
- * NAT_NO_ANSWER where it is something else.
- */
-__noinline int nat_back_v4(struct xdp_md *ctx, const struct packet *p)
-{
-	return nat_back(ctx, p, false);
-}
-
-__noinline int nat_back_v6(struct xdp_md *ctx, const struct packet *p)
-{
-	return nat_back(ctx, p, true);
 }
 
 #endif

@@ -179,6 +179,29 @@ __noinline bool stateful_introduce(const struct packet *p, __u64 tag, __u32 inde
 	return lives;
 }
 
+/* Whether a packet's flow lives, and so does its server. */
+static __always_inline bool stateful_lives(const struct flow_ref *r, const struct server **server,
+					   const struct packet *p, __u32 now)
+{
+	if (!stateful_binds(r->word, p, now))
+		return false;
+	*server = flow_server_alive(r->word);
+	return *server;
+}
+
+/* The data of a flow, if it has a way back as the method needs it now. */
+static __always_inline struct flow_data *stateful_nat_data(const struct flow_ref *r,
+							   const struct packet *p,
+							   const struct frontend *f, bool v6)
+{
+	struct flow_data *data;
+
+	if (!(r->word & FLOW_NAT))
+		return NULL;
+	data = flow_data_at(r->index);
+	return data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, v6) ? data : NULL;
+}
+
 /* Whether a packet's flow is known: r has it. Where only its way back is
  * missing, because the method has changed, keep gets its server.
  */
@@ -186,17 +209,47 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 					   const struct frontend *f, __u32 now, __u32 *keep,
 					   bool v6)
 {
-	struct flow_data *data;
+	const struct server *server;
 
-	if (!flow_find(r) || !stateful_binds(r->word, p, now) || !flow_server_alive(r->word))
+	if (!flow_find(r) || !stateful_lives(r, &server, p, now))
 		return false;
-	if (!is_nat(f))
-		return true;
-	data = flow_data_at(r->index);
-	if (r->word & FLOW_NAT && data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, v6))
+	if (!is_nat(f) || stateful_nat_data(r, p, f, v6))
 		return true;
 	*keep = flow_server(r->word);
 	return false;
+}
+
+/* Whether a packet only continues a flow: to whom, and for nat and fullnat the
+ * flow's data. All else is for stateful.
+ */
+static __always_inline bool stateful_continues(struct choice *ch, struct flow_data **data,
+					       const struct packet *p, const struct frontend *f,
+					       bool v6)
+{
+	struct flow_secret *secret = flow_secret_get();
+	__u32 now = flow_now(), id;
+	struct flow_ref r;
+
+	if (unlikely(opens(p) || !secret || !flow_ref_init(&r, flow_tag(secret, &p->t, v6))))
+		return false;
+	if (unlikely(!flow_find(&r) || !stateful_lives(&r, &ch->server, p, now)))
+		return false;
+	id = flow_server(r.word);
+	ch->hash = r.tag >> 32; /* only spreads over the ways to the server */
+	ch->chain = NULL;
+	ch->cpu = bpf_map_lookup_elem(&server_cpu, &id);
+	if (unlikely(!ch->cpu || flow_awaits_data(r.word, p) ||
+		     (f->affinity && flow_changes(r.word, p, is_nat(f)))))
+		return false;
+	if (is_nat(f)) {
+		*data = stateful_nat_data(&r, p, f, v6);
+		if (unlikely(!*data))
+			return false;
+	} else if (unlikely(f->method != METHOD_TUNNEL)) {
+		return false;
+	}
+	flow_touch(&r, p, now, false, is_nat(f));
+	return true;
 }
 
 /* Finds a packet's flow. False: it is not known; o says the rest. */

@@ -111,16 +111,25 @@ enum tcp_flags {
 	TCP_RESETS = 8,	   /* RST, ABORT or SHUTDOWN COMPLETE: at once */
 };
 
+/* What a TCP header says that has these of FIN, SYN, RST and ACK, from bit 0 on,
+ * at its place among those of all.
+ */
+#define TCP_SAYS(bits)                                                                             \
+	((__u64)(((bits & 10) == 2 ? TCP_OPENS : 0) | (bits & 5 ? TCP_FINISHES : 0) |              \
+		 ((bits & 10) == 8 ? TCP_CONTINUES : 0) | (bits & 4 ? TCP_RESETS : 0))             \
+	 << 4 * bits)
+#define TCP_SAYS_4(bits)                                                                           \
+	(TCP_SAYS(bits) | TCP_SAYS((bits + 1)) | TCP_SAYS((bits + 2)) | TCP_SAYS((bits + 3)))
+
 static __always_inline __u8 tcp_flags_of(const struct tcphdr *tcp)
 {
 	/* FIN, SYN, RST, PSH, ACK from bit 0 on. Without branches: each would double
 	 * what the verifier has to follow.
 	 */
+	const __u64 all = TCP_SAYS_4(0) | TCP_SAYS_4(4) | TCP_SAYS_4(8) | TCP_SAYS_4(12);
 	__u8 bits = ((const __u8 *)tcp)[13];
-	__u8 syn = bits >> 1, ack = bits >> 4;
 
-	return (syn & ~ack & 1) * TCP_OPENS | ((bits | bits >> 2) & 1) * TCP_FINISHES |
-	       (ack & ~syn & 1) * TCP_CONTINUES | (bits >> 2 & 1) * TCP_RESETS;
+	return all >> 4 * ((bits & 7) | (bits >> 1 & 8)) & 15;
 }
 
 /* By the first chunk. INIT and SHUTDOWN COMPLETE come alone (RFC 9260, 6.10); an
@@ -161,6 +170,9 @@ struct packet {
 	__u8 tos;	/* or traffic class */
 	__u8 malformed; /* lengths inside do not fit: to be dropped if it is ours */
 };
+
+/* In malformed: it is longer than what is left of the frame, as far as was said. */
+#define PACKET_CUT 2
 
 /* One where less is less than more, of numbers far below 2^31; no branch. */
 static __always_inline __u32 is_less(__u32 less, __u32 more)
@@ -229,7 +241,8 @@ static __always_inline bool parse_packet_v4(struct cursor *c, struct packet *p, 
 	p->len = bpf_ntohs(ip->tot_len);
 	p->ttl = ip->ttl;
 	p->tos = ip->tos;
-	p->malformed = is_less(left, p->len) | is_less(p->len, sizeof(*ip) + sizeof(struct udphdr));
+	p->malformed = is_less(left, p->len) * PACKET_CUT |
+		       is_less(p->len, sizeof(*ip) + sizeof(struct udphdr));
 	return parse_l4(c, p, p->len - sizeof(*ip));
 }
 
@@ -249,7 +262,7 @@ static __always_inline bool parse_packet_v6(struct cursor *c, struct packet *p, 
 	p->len = payload + sizeof(*ip);
 	p->ttl = ip->hop_limit;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
-	p->malformed = is_less(left, payload + sizeof(*ip)) |
+	p->malformed = is_less(left, payload + sizeof(*ip)) * PACKET_CUT |
 		       is_less(0xffff, payload + sizeof(*ip)) |
 		       is_less(payload, sizeof(struct udphdr));
 	return parse_l4(c, p, payload);

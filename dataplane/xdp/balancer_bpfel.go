@@ -520,6 +520,7 @@ const (
 	balancerProgRare           = "rare"
 	balancerVarBackByRedirect  = "back_by_redirect"
 	balancerVarFlowBackLines   = "flow_back_lines"
+	balancerVarFlowClock       = "flow_clock"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
 	balancerVarFlowYields      = "flow_yields"
@@ -627,6 +628,7 @@ type balancerMapSpecs struct {
 type balancerVariableSpecs struct {
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
+	FlowClock      *ebpf.VariableSpec `ebpf:"flow_clock"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
@@ -742,6 +744,7 @@ func (m *balancerMaps) Close() error {
 type balancerVariables struct {
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
+	FlowClock      *ebpf.Variable `ebpf:"flow_clock"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
