@@ -18,6 +18,7 @@ type Builder struct {
 	room   int                      // slots that may yet be remembered
 	tables map[string]*list.Element // of *table
 	latest *list.List               // the one last used in front
+	made   uint64
 }
 
 // NewBuilder gives a Builder that remembers tables of so many slots in all, of
@@ -30,6 +31,7 @@ func NewBuilder(slots int) *Builder {
 // addresses.
 type table struct {
 	key      string
+	number   uint64 // of all that the Builder made
 	slots    []uint32
 	backends []maglev.Backend // until it is made
 	err      error
@@ -37,8 +39,9 @@ type table struct {
 
 // past is a table with its members' numbers.
 type past struct {
-	slots []uint32 // nil where nobody owns any
-	ids   []ID
+	number uint64   // the table's
+	slots  []uint32 // nil where nobody owns any
+	ids    []ID
 }
 
 func (p past) owner(slot int) ID {
@@ -79,7 +82,7 @@ func (b *Builder) history(size int, members []Member, lived bool) ([]past, error
 		return nil, err
 	}
 	for i, t := range tables {
-		rings[i].slots = t.slots
+		rings[i].slots, rings[i].number = t.slots, t.number
 	}
 	return rings, nil
 }
@@ -98,6 +101,8 @@ func (b *Builder) fill(size int, lacking map[string]*table) error {
 			return t.err
 		}
 		t.backends = nil
+		b.made++
+		t.number = b.made
 		b.remember(t)
 	}
 	return nil

@@ -3,6 +3,7 @@ package ring
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -161,40 +162,48 @@ func TestSlotsAreWellFormed(t *testing.T) {
 }
 
 // A slot that one member always owned stays as it is, if nobody whom it names is
-// gone: it need not be made anew.
+// gone: it need not be made anew. Nor is a table asked that the ring before was
+// made from.
 func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
-	b := NewBuilder(5 * size)
-	var prev []Slot
-	stayed, others := 0, 0
-	for range 150 {
+	for _, remembers := range []bool{false, true} {
+		b := NewBuilder(30 * size)
 		ms := members(9)
-		rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
-		ms = ms[:7+rng.IntN(3)]
-		for i := range ms {
-			ms[i].Weight, ms[i].Since = 1, since(rng.IntN(3))
-			if rng.IntN(9) == 0 {
-				ms[i].Weight = 0
+		var prev []Slot
+		var tables []uint64
+		stayed, asked, others := 0, 0, 0
+		for change := range 200 {
+			switch m := &ms[rng.IntN(len(ms))]; rng.IntN(4) {
+			case 0:
+				m.Weight, m.Drained = 1-m.Weight, since(change)
+			case 1:
+				*m = Member{ID: m.ID + 100, Addr: netip.AddrPortFrom(m.Addr.Addr(), m.Addr.Port()+1), Weight: 1, Since: since(change)}
+			case 2:
+				m.Since = since(rng.IntN(change + 1))
 			}
-		}
-		next, err := b.Next(size, ms, len(prev) == size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slots := build(t, prev, ms)
-		for i := range prev {
-			if !next.Always(i, prev[i].First) || slices.ContainsFunc(prev[i].Older[:], func(id ID) bool { return id != 0 && !next.Has(id) }) {
-				others++
-				continue
+			next, err := b.Next(size, ms, len(prev) == size)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if stayed++; slots[i] != prev[i] {
-				t.Fatalf("slot %d was %v and is %v", i, prev[i], slots[i])
+			if remembers {
+				next.After(tables)
 			}
+			tables = next.Tables()
+			asked += len(next.asked)
+			slots := build(t, prev, ms)
+			for i := range prev {
+				if !next.Always(i, prev[i].First) || slices.ContainsFunc(prev[i].Older[:], func(id ID) bool { return id != 0 && !next.Has(id) }) {
+					others++
+				} else if stayed++; slots[i] != prev[i] {
+					t.Fatalf("change %d: slot %d was %v and is %v", change, i, prev[i], slots[i])
+				}
+			}
+			prev = slots
 		}
-		prev = slots
-	}
-	if stayed == 0 || others == 0 {
-		t.Errorf("%d slots stayed, %d did not", stayed, others)
+		t.Logf("remembers %v: %d slots stayed, %d did not; %d tables were asked", remembers, stayed, others, asked)
+		if stayed == 0 || others == 0 {
+			t.Errorf("%d slots stayed, %d did not", stayed, others)
+		}
 	}
 }
 

@@ -114,6 +114,7 @@ func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error
 // have changed.
 type Next struct {
 	rings   []past // now, and before each moment
+	asked   []past // those of them that Always looks at
 	present set
 }
 
@@ -124,7 +125,7 @@ func (b *Builder) Next(size int, members []Member, lived bool) (*Next, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Next{rings, newSet(members)}, nil
+	return &Next{rings, rings, newSet(members)}, nil
 }
 
 // Slot gives what follows the slot before, nil where there is none.
@@ -141,11 +142,37 @@ func (n *Next) Slot(i int, before *Slot) Slot {
 	return s
 }
 
+// Tables gives the numbers of the tables that the ring is made from, by which
+// the one that follows can tell what its slots know already.
+func (n *Next) Tables() (numbers []uint64) {
+	for _, past := range n.rings {
+		numbers = append(numbers, past.number)
+	}
+	return numbers
+}
+
+// After says from which tables, all of them, the ring before was made: Always
+// need not look at these, as each slot has their owners, or had no room for
+// them. But it does at the first of all, of which a slot without room forgets
+// others, unless it was the first before, too.
+func (n *Next) After(tables []uint64) {
+	n.asked = nil
+	for i, past := range n.rings {
+		known := past.number != 0 && slices.Contains(tables, past.number)
+		if last := i == len(n.rings)-1; last && known {
+			known = tables[len(tables)-1] == past.number
+		}
+		if i == 0 || !known {
+			n.asked = append(n.asked, past)
+		}
+	}
+}
+
 // Always says that this member, and nobody else, owns a slot, now and before
 // each moment. If the slot before is its as well, and names nobody who is gone,
 // then it is the one that follows, too.
 func (n *Next) Always(i int, id ID) bool {
-	for _, past := range n.rings {
+	for _, past := range n.asked {
 		if past.owner(i) != id {
 			return false
 		}

@@ -71,7 +71,8 @@ const (
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
 	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
 	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
-	balancerDropReasonDROP_REASONS        balancerDropReason = 19
+	balancerDropReasonDROP_SCTP_FRAGMENT  balancerDropReason = 19
+	balancerDropReasonDROP_REASONS        balancerDropReason = 20
 )
 
 type balancerEncapsulation uint8
@@ -521,9 +522,11 @@ const (
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
+	balancerVarFlowYields      = "flow_yields"
 	balancerVarGuardKey        = "guard_key"
 	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
+	balancerVarStoresInOrder   = "stores_in_order"
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
@@ -626,9 +629,11 @@ type balancerVariableSpecs struct {
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
@@ -739,9 +744,11 @@ type balancerVariables struct {
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`

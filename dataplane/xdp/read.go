@@ -14,6 +14,7 @@ type held struct {
 	key     service.Key
 	value   balancerFrontend
 	members members
+	tables  []uint64 // that its ring was made from, where that is known
 }
 
 // read makes the kernel's maps the truth: it learns what is held and which

@@ -1,7 +1,9 @@
 package xdp
 
 import (
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
@@ -79,31 +81,53 @@ func sameNumbers(before, after members) bool {
 }
 
 // follow gives the slots of a ring that are other ones in the next, which lies
-// in the same place. Chains that are new are taken for them. Nearly all slots
-// stay as they are, which is all that is asked of them.
+// in the same place. Chains that are new are taken for them.
 func (d *DataPlane) follow(h *held, now []uint64, next *ring.Next) (changed []slotWord) {
+	parts := make([][]movedSlot, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range parts {
+		from, to := len(now)*i/len(parts), len(now)*(i+1)/len(parts)
+		all.Go(func() { parts[i] = d.moved(h, now, from, to, next) })
+	}
+	all.Wait()
+	for _, part := range parts {
+		for _, m := range part {
+			w, fresh := now[m.at], word(m.slot.First, 0)
+			if hasChains(h.value) {
+				fresh = word(m.slot.First, d.takeChain(&m.slot, h.key.Protocol))
+			}
+			if fresh != w {
+				changed = append(changed, slotWord{m.at, fresh})
+			} else if hasChains(h.value) {
+				d.chains.release(chainOf(w)) // the slot had it already
+			}
+		}
+	}
+	return changed
+}
+
+// movedSlot is a slot that the next ring has other than this one.
+type movedSlot struct {
+	at   uint32
+	slot ring.Slot
+}
+
+// moved looks for them in a part of a ring, and changes nothing. Nearly all
+// slots stay as they are, which is all that is asked of them.
+func (d *DataPlane) moved(h *held, now []uint64, from, to int, next *ring.Next) (all []movedSlot) {
 	chains := hasChains(h.value)
 	kept := d.chains.whole(next.Has)
-	for i, w := range now {
+	for i := from; i < to; i++ {
+		w := now[i]
 		if next.Always(i, firstOf(w)) && (!chains || kept(chainOf(w))) {
 			continue
 		}
 		before := d.slotOf(h, w)
-		s := next.Slot(i, &before)
-		if s == before {
-			continue
-		}
-		fresh := word(s.First, 0)
-		if chains {
-			fresh = word(s.First, d.takeChain(&s, h.key.Protocol))
-		}
-		if fresh != w {
-			changed = append(changed, slotWord{uint32(i), fresh})
-		} else if chains {
-			d.chains.release(chainOf(w)) // the slot had it already
+		if s := next.Slot(i, &before); s != before {
+			all = append(all, movedSlot{uint32(i), s})
 		}
 	}
-	return changed
+	return all
 }
 
 // layRing gives the words of a frontend's slots, until it is called again.

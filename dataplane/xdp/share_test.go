@@ -180,3 +180,12 @@ func TestSegmentsComeAndGo(t *testing.T) {
 		t.Error("a ring larger than a segment was taken")
 	}
 }
+
+func segmentsOf(d *DataPlane) (n int) {
+	for _, s := range d.ringMemory.segments {
+		if s != nil {
+			n++
+		}
+	}
+	return n
+}

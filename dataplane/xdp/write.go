@@ -140,6 +140,10 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 		if err != nil {
 			return c, err
 		}
+		if d.chains.lacking == 0 { // else slots lack what they should have had
+			next.After(c.before.tables)
+		}
+		c.after.tables = next.Tables()
 		c.changed = d.follow(c.after, d.ringMemory.at(placeOf(c.after.value)), next)
 		return c, nil
 	}

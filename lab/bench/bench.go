@@ -45,8 +45,8 @@ type Row struct {
 	Goal *float64 `json:"goal,omitempty"`
 	// Met says whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
-	// Raw is what was measured, where Measured is that scaled by the first of
-	// Over: the floors that it was measured beside.
+	// Raw is what was measured. Measured is that scaled by the first of Over,
+	// the floors that it was measured beside, where there are any.
 	Raw  *Spread `json:"raw,omitempty"`
 	Over []Ratio `json:"over,omitempty"`
 }

@@ -109,3 +109,42 @@ func TestTable(t *testing.T) {
 		t.Errorf("\n got %q\nwant %q", got, want)
 	}
 }
+
+// A case that takes twice as long as its floor does so in every round, however
+// long a round takes.
+func TestRatiosAreOfRounds(t *testing.T) {
+	floor, of := []float64{60, 90, 61, 120, 62}, []float64{120, 180, 122, 240, 124}
+	r := RatioTo("bare", of, floor)
+	if want := (Spread{2, 2, 2, 2, 2}); r.Times != want {
+		t.Errorf("ratios %+v", r.Times)
+	}
+	if want := (Spread{Median: 62, Min: 60, Max: 120, Low: 61, High: 90}); r.Raw != want {
+		t.Errorf("the floor's own %+v, want %+v", r.Raw, want)
+	}
+	row := Scaled("case", "ns", of, 36, r).AtMost(71)
+	if row.Measured != 72 || row.Min != 72 || row.Max != 72 || *row.Met || row.Raw.Median != 124 {
+		t.Errorf("%+v", row)
+	}
+}
+
+func TestPairedTable(t *testing.T) {
+	var out strings.Builder
+	floor, of := []float64{50, 50, 50, 50, 50}, []float64{60, 70, 75, 80, 100}
+	r := &Report{Rows: []Row{
+		Scaled("paired", "ns", of, 36, RatioTo("bare", of, floor), RatioTo("large", of, []float64{75, 75, 75, 75, 75})).AtMost(55).Beside("Katran", 73),
+		Plain("several", "ms", 1, 2, 3, 4, 5),
+		Plain("one", "s", 6.5).AtMost(6),
+	}}
+	if err := r.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"CASE     HERE  / FLOOR  HALF WITHIN  SCALED  GOAL   MET  PEER       ALSO",
+		"paired   75    1.50     1.40-1.60    54      <= 55  yes  Katran 73  1.00 x large (75)",
+		"several                 2-4          3 ms                           ",
+		"one                                  6.5 s   <= 6   no              ",
+	}
+	if got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"); !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -59,31 +60,35 @@ func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row 
 // Plain gives the row of figures that are not compared with a floor.
 func Plain(name, unit string, all ...float64) Row {
 	s := SpreadOf(all)
-	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all)}
+	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s}
 }
 
 // writePaired writes a line for each row: what it took here, the ratio to its
-// floor with the middle half of the rounds', and scaled; at the end what other
+// floor with the middle half of the rounds', and scaled, or measured as it is; at the end what other
 // floors it was compared with.
 func (r *Report) writePaired(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")
 	for _, row := range r.Rows {
-		here, times, within, also := "", "", "", ""
+		here, times, within := "", "", ""
+		var also []string
 		for i, over := range row.Over {
 			if i == 0 {
 				here = figure(row.Raw.Median)
 				times, within = fmt.Sprintf("%.2f", over.Times.Median), fmt.Sprintf("%.2f-%.2f", over.Times.Low, over.Times.High)
 				continue
 			}
-			also += fmt.Sprintf("%.2f x %s (%s) ", over.Times.Median, over.Floor, figure(over.Raw.Median))
+			also = append(also, fmt.Sprintf("%.2f x %s (%s)", over.Times.Median, over.Floor, figure(over.Raw.Median)))
 		}
 		measured := figure(row.Measured)
 		if len(row.Over) == 0 {
 			measured += " " + row.Unit
+			if row.Raw != nil && row.Runs > 1 {
+				within = figure(row.Raw.Low) + "-" + figure(row.Raw.High)
+			}
 		}
 		goal, met, peer := row.beside()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, also)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, here, times, within, measured, goal, met, peer, strings.Join(also, ", "))
 	}
 	return w.Flush()
 }

@@ -12,86 +12,140 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/service"
 )
 
-// changes measures how long it takes to write that one of a hundred servers is
-// another now, and how many slots of the others move: with servers whose age
-// nobody tells, and with ones of which the latest is always the youngest.
+// changeKind is how a frontend of a hundred servers goes on changing.
+type changeKind struct {
+	name string
+	ages bool // of the servers are known
+	// steps are made one after the other, for the i-th time.
+	steps []changeStep
+}
+
+type changeStep struct {
+	name string
+	make func(f *dataplane.Frontend, i int)
+}
+
+func changeKinds() []changeKind {
+	fresh := func(i int) service.Backend {
+		return service.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 21, byte(i / 100), byte(i%100 + 1)}), 80), Weight: 1}
+	}
+	at := func(i, minute int) time.Time { return time.Unix(1800000000+int64(i)*120+int64(minute)*60, 0) }
+	return []changeKind{
+		{"one of 100 servers replaced", false, []changeStep{
+			{"", func(f *dataplane.Frontend, i int) { f.Backends[i%servers] = fresh(i) }},
+		}},
+		{"one of 100 servers, with ages", true, []changeStep{
+			{", more", func(f *dataplane.Frontend, i int) {
+				b := fresh(i)
+				b.Since = at(i, 0)
+				f.Backends = append(f.Backends, b)
+			}},
+			{", drains", func(f *dataplane.Frontend, i int) { f.Backends[0].Weight, f.Backends[0].Drained = 0, at(i, 1) }},
+			{", gone", func(f *dataplane.Frontend, _ int) { f.Backends = f.Backends[1:] }},
+		}},
+	}
+}
+
+// changes measures how long it takes to write that one server of a hundred has
+// changed, and how many slots of the others move.
 func (m *meter) changes(ctx context.Context) error {
-	for _, ages := range []bool{false, true} {
-		name := "one of 100 servers changed"
-		if ages {
-			name += ", with ages"
-		}
-		if !m.wanted(name) {
+	for _, k := range changeKinds() {
+		if !m.wanted(k.name) {
 			continue
 		}
-		if err := m.change(ctx, name, ages); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err := m.change(ctx, k); err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
 	return nil
 }
 
-// hundred is a frontend of a hundred servers that began at three different
-// times, so that most slots name an older owner, or nobody knows when.
-func hundred(ages bool) dataplane.Frontend {
-	f := tunnelFrontend()
-	for i := range f.Backends {
-		if ages {
-			f.Backends[i].Since = time.Unix(int64(1700000000+i/49), 0)
-		}
-	}
-	return f
-}
-
-func (m *meter) change(ctx context.Context, name string, ages bool) (err error) {
+func (m *meter) change(ctx context.Context, k changeKind) (err error) {
 	d, err := m.open(xdp.Config{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	f := hundred(ages)
+	f := tunnelFrontend()
+	for i := range f.Backends {
+		if k.ages { // they began at three different times
+			f.Backends[i].Since = time.Unix(int64(1700000000+i/49), 0)
+		}
+	}
 	if err := d.Upsert(f); err != nil {
 		return err
 	}
-	before, err := ringOwners(d.DataPlane)
+	r, err := openRing(d.DataPlane)
 	if err != nil {
 		return err
 	}
-	const times = 100
-	var took, moved []float64
+	defer func() { err = errors.Join(err, r.Close()) }()
+	const times = 50
+	took := make([][3][]float64, len(k.steps))
 	for i := range times {
-		one := &f.Backends[i%len(f.Backends)]
-		one.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 21, byte(i / 100), byte(i%100 + 1)}), 80)
-		if ages {
-			one.Since = time.Unix(int64(1800000000+i), 0)
+		for j, step := range k.steps {
+			step.make(&f, i)
+			one, err := r.write(ctx, d.DataPlane, f)
+			if err != nil {
+				return err
+			}
+			for n, figure := range one {
+				took[j][n] = append(took[j][n], figure)
+			}
 		}
-		want := f
-		want.Backends = service.SortBackends(slices.Clone(f.Backends))
-		began := time.Now()
-		if err := errors.Join(ctx.Err(), d.Upsert(want)); err != nil {
-			return err
-		}
-		took = append(took, float64(time.Since(began).Microseconds())/1000)
-		after, err := ringOwners(d.DataPlane)
-		if err != nil {
-			return err
-		}
-		moved = append(moved, 100*movedShare(before, after))
-		before = after
 	}
-	worst := bench.Plain(name+": others' slots moved, at most", "%", slices.Max(moved)).AtMost(1)
-	worst.Runs = times
-	m.report.Rows = append(m.report.Rows, bench.Plain(name+": written in", "ms", took...).AtMost(2), worst)
+	for j, step := range k.steps {
+		name, moved := k.name+step.name, bench.Plain(k.name+step.name+": others' slots moved, at most", "%", slices.Max(took[j][2]))
+		m.report.Rows = append(m.report.Rows, bench.Plain(name+": written in", "ms", took[j][0]...).AtMost(2),
+			bench.Plain(name+": processors' time for it", "ms", took[j][1]...), moved.AtMost(1))
+	}
 	return nil
 }
 
-// ringOwners reads who owns each slot of the only ring, which lies at the
+// write writes a frontend and gives how many milliseconds that took, how many of
+// all processors, and what share of the slots of servers that stay moved, in
+// percent.
+func (r *ringReader) write(ctx context.Context, d *xdp.DataPlane, f dataplane.Frontend) (took [3]float64, err error) {
+	f.Backends = service.SortBackends(slices.Clone(f.Backends))
+	cpu, err := measure.ProcessTime()
+	if err != nil {
+		return took, err
+	}
+	began := time.Now()
+	if err := errors.Join(ctx.Err(), d.Upsert(f)); err != nil {
+		return took, err
+	}
+	took[0] = milliseconds(time.Since(began))
+	after, err := measure.ProcessTime()
+	if err != nil {
+		return took, err
+	}
+	took[1] = milliseconds(after - cpu)
+	before := slices.Clone(r.owners)
+	if err := r.read(); err != nil {
+		return took, err
+	}
+	took[2] = 100 * movedShare(before, r.owners)
+	return took, nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// ringReader reads who owns each slot of the only ring, which lies at the
 // beginning of the only segment.
-func ringOwners(d *xdp.DataPlane) (owners []uint32, err error) {
+type ringReader struct {
+	*ebpf.Map
+	keys   []uint32
+	words  []uint64
+	owners []uint32
+}
+
+func openRing(d *xdp.DataPlane) (*ringReader, error) {
 	_, pins, err := d.Programs()
 	if err != nil {
 		return nil, err
@@ -100,16 +154,22 @@ func ringOwners(d *xdp.DataPlane) (owners []uint32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, closeAll(segments)) }()
-	keys, words := make([]uint32, ringSize), make([]uint64, ringSize)
+	if len(segments) != 1 {
+		return nil, errors.Join(fmt.Errorf("one ring lies in %d segments", len(segments)), closeAll(segments))
+	}
+	r := &ringReader{segments[0], make([]uint32, ringSize), make([]uint64, ringSize), make([]uint32, ringSize)}
+	return r, r.read()
+}
+
+func (r *ringReader) read() error {
 	var cursor ebpf.MapBatchCursor
-	if _, err := segments[0].BatchLookup(&cursor, keys, words, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, fmt.Errorf("read the ring: %w", err)
+	if _, err := r.BatchLookup(&cursor, r.keys, r.words, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("read the ring: %w", err)
 	}
-	for _, w := range words {
-		owners = append(owners, uint32(w))
+	for i, w := range r.words {
+		r.owners[i] = uint32(w)
 	}
-	return owners, nil
+	return nil
 }
 
 // movedShare gives the share of the slots that changed from one server to

@@ -25,8 +25,13 @@ func Pin() (undo func(), err error) {
 }
 
 // ThreadTime is the processor time that the calling thread has taken.
-func ThreadTime() (time.Duration, error) {
+func ThreadTime() (time.Duration, error) { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+// ProcessTime is the time that all threads of this process have taken.
+func ProcessTime() (time.Duration, error) { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
+
+func clock(id int32) (time.Duration, error) {
 	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	err := unix.ClockGettime(id, &ts)
 	return time.Duration(ts.Nano()), err
 }
