@@ -268,8 +268,10 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 	struct rare *r = bpf_map_lookup_elem(&rare_scratch, &zero);
 	int verdict;
 
-	if (!r || !rare_read(ctx, r))
+	if (!r)
 		return XDP_PASS;
+	if (!rare_read(ctx, r)) /* unwrapped, it is the kernel's no more */
+		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
 		bpf_tail_call(ctx, &steps, STEP_HANDOVER);

@@ -44,17 +44,13 @@ __noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct fronten
 {
 	const struct flow_data *data = flow_data_at(index);
 	struct choice ch;
-	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
 	r->more = 0;
 	if (!data || !choice_of(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = rare_nat_on(ctx, r, &ch, data);
-	if (sent(verdict) && !r->answered)
-		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
-	return verdict;
+	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, data));
 }
 
 /* Finds the flow of which r->p is an answer: its index, and in r->to what the

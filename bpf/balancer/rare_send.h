@@ -48,6 +48,15 @@ static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
 	return len > r->mtu ? WAY_TOO_BIG : way;
 }
 
+/* Counts what was sent to a server. */
+static __always_inline int rare_counted(const struct rare *r, const struct frontend *f,
+					const struct choice *ch, int verdict)
+{
+	if (sent(verdict) && !r->answered)
+		count(f->id, ch->cpu, r->p.len, r->pick.new_flow);
+	return verdict;
+}
+
 static __always_inline int rare_nowhere(struct xdp_md *ctx, struct rare *r, enum way way)
 {
 	return way == WAY_TOO_BIG ? too_big(ctx, r) : drop(ctx, DROP_NO_ROUTE);
@@ -235,16 +244,12 @@ static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
 __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
-	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = rare_direct_on(ctx, r, f, &ch);
-	if (sent(verdict) && !r->answered)
-		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
-	return verdict;
+	return rare_counted(r, f, &ch, rare_direct_on(ctx, r, f, &ch));
 }
 
 /* Builds all that goes before the packet, in r->front. */
@@ -318,9 +323,7 @@ __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct fron
 		return drop(ctx, DROP_NO_BACKEND);
 	verdict = addr_is_v4(&ch.server->addr) ? rare_tunnel_by(ctx, r, &ch, gue, false)
 					       : rare_tunnel_by(ctx, r, &ch, gue, true);
-	if (sent(verdict) && !r->answered)
-		count(f->id, ch.cpu, r->p.len, r->pick.new_flow);
-	return verdict;
+	return rare_counted(r, f, &ch, verdict);
 }
 
 #endif

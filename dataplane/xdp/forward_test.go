@@ -25,19 +25,26 @@ type row struct {
 	drop string
 }
 
-func (r row) check(t *testing.T, n *testNet, d *DataPlane) {
+// outcome runs the real program on a frame, checks the verdict and the reason
+// counted, and gives what comes out.
+func (n *testNet) outcome(t *testing.T, d *DataPlane, name string, in []byte, want verdict, reason string) []byte {
 	t.Helper()
 	before := d.Describe().Drops
-	in := r.in.bytes(t)
 	got, out := n.run(t, d, in)
-	if got != r.verdict {
-		t.Errorf("%s: verdict %v, want %v", r.name, got, r.verdict)
+	if got != want {
+		t.Errorf("%s: verdict %v, want %v", name, got, want)
 	}
-	for name, count := range d.Describe().Drops {
-		if added := count - before[name]; added != 0 != (name == r.drop) {
-			t.Errorf("%s: drop reason %q counted %d, want %q", r.name, name, added, r.drop)
+	for why, count := range d.Describe().Drops {
+		if added := count - before[why]; added != 0 != (why == reason) {
+			t.Errorf("%s: drop reason %q counted %d, want %q", name, why, added, reason)
 		}
 	}
+	return out
+}
+
+func (r row) check(t *testing.T, n *testNet, d *DataPlane) {
+	t.Helper()
+	out := n.outcome(t, d, r.name, r.in.bytes(t), r.verdict, r.drop)
 	if r.verdict == drop {
 		return
 	}

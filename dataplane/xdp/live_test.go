@@ -61,6 +61,17 @@ func (w *wireEnd) exchange(frame, want []byte) error {
 	}
 }
 
+// tunnelled is a packet that opens a flow to the only server of a tunnel, and how
+// it leaves: the same at any time, without a second chance.
+func tunnelled(t *testing.T) (in, out []byte) {
+	t.Helper()
+	p := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
+	in = p.bytes(t)
+	p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+	sent(&p)
+	return in, p.bytes(t)
+}
+
 // steady is a flow of SYNs to a tunnel's only server, each sent when the one
 // before has come back: none may be lost.
 type steady struct {
@@ -74,11 +85,7 @@ func (n *testNet) steadyTraffic(t *testing.T) *steady {
 	t.Helper()
 	w := n.wireEnd(t)
 	s := &steady{t: t, stop: make(chan struct{}), ended: make(chan error, 1)}
-	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30} // no second chance
-	out := in
-	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
-	sent(&out)
-	frame, want := in.bytes(t), out.bytes(t)
+	in, out := tunnelled(t)
 	go func() {
 		for {
 			select {
@@ -87,7 +94,7 @@ func (n *testNet) steadyTraffic(t *testing.T) *steady {
 				return
 			default:
 			}
-			if err := w.exchange(frame, want); err != nil {
+			if err := w.exchange(in, out); err != nil {
 				s.ended <- fmt.Errorf("after %d packets: %w", s.exchanged.Load(), err)
 				return
 			}
@@ -300,6 +307,15 @@ func askTCP(t *testing.T, ns *netns.NS, vip string, bytes int) (seen netip.AddrP
 // serveUDP answers each datagram with whom it saw.
 func serveUDP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
+	answerUDP(t, ns, addr, func(in []byte, from string) []byte {
+		answer := binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(in))
+		return append(answer, from...)
+	})
+}
+
+// answerUDP answers each datagram with what is made of it.
+func answerUDP(t *testing.T, ns *netns.NS, addr string, answer func(in []byte, from string) []byte) {
+	t.Helper()
 	var c net.PacketConn
 	testkit.Do(t, ns, func() (err error) {
 		c, err = net.ListenPacket("udp", addr)
@@ -307,14 +323,13 @@ func serveUDP(t *testing.T, ns *netns.NS, addr string) {
 	})
 	t.Cleanup(func() { c.Close() })
 	go func() {
-		buf := make([]byte, 2048)
+		var buf [65536]byte
 		for {
-			n, from, err := c.ReadFrom(buf)
+			n, from, err := c.ReadFrom(buf[:])
 			if err != nil {
 				return
 			}
-			answer := binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(buf[:n]))
-			c.WriteTo(append(answer, from.String()...), from)
+			c.WriteTo(answer(buf[:n], from.String()), from)
 		}
 	}()
 }
@@ -329,17 +344,24 @@ func askUDP(t *testing.T, ns *netns.NS, vip string) (seen netip.AddrPort) {
 		return err
 	})
 	defer c.Close()
-	buf := make([]byte, 2048)
 	testkit.Eventually(t, patience, func() error {
-		if _, err := c.Write([]byte("ping")); err != nil {
-			return err
-		}
-		must(t, c.SetReadDeadline(time.Now().Add(time.Second)))
-		n, err := c.Read(buf)
+		answer, err := tryUDP(t, c, []byte("ping"))
 		if err == nil {
-			seen = netip.MustParseAddrPort(string(buf[4:n]))
+			seen = netip.MustParseAddrPort(string(answer[4:]))
 		}
 		return err
 	})
 	return seen
+}
+
+// tryUDP sends a datagram and waits for an answer, which may be lost.
+func tryUDP(t *testing.T, c net.Conn, message []byte) ([]byte, error) {
+	t.Helper()
+	if _, err := c.Write(message); err != nil {
+		return nil, err
+	}
+	must(t, c.SetReadDeadline(time.Now().Add(time.Second)))
+	buf := make([]byte, 65536)
+	n, err := c.Read(buf)
+	return buf[:n], err
 }

@@ -14,23 +14,6 @@ import (
 // made from plain frames with the sums of this file, and what comes out is
 // checked sum by sum.
 
-// internetSum is RFC 1071, written anew.
-func internetSum(parts ...[]byte) uint16 {
-	var sum uint32
-	for _, b := range parts {
-		for ; len(b) > 1; b = b[2:] {
-			sum += uint32(b[0])<<8 | uint32(b[1])
-		}
-		if len(b) == 1 {
-			sum += uint32(b[0]) << 8
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
-}
-
 // is6 says of an untagged frame that its packet is IPv6.
 func is6(frame []byte) bool { return frame[12] == 0x86 }
 
@@ -39,7 +22,7 @@ func header4(ip []byte) []byte {
 	header := int(ip[0]&15) * 4
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 	ip[10], ip[11] = 0, 0
-	binary.BigEndian.PutUint16(ip[10:], ^internetSum(ip[:header]))
+	binary.BigEndian.PutUint16(ip[10:], sum16(ip[:header]))
 	return ip
 }
 
@@ -125,7 +108,7 @@ func sumsFit(t *testing.T, ip []byte) {
 		body := slices.Concat(l.LayerContents(), l.LayerPayload())
 		switch l := l.(type) {
 		case *layers.IPv4:
-			if internetSum(l.Contents) != 0xffff {
+			if sum16(l.Contents) != 0 {
 				t.Errorf("IPv4 header's checksum is wrong\n%s", p)
 			}
 			if l.Flags&layers.IPv4MoreFragments != 0 || l.FragOffset != 0 {
@@ -156,7 +139,7 @@ func transportFits(t *testing.T, p gopacket.Packet, pseudo []byte, proto byte, b
 		pseudo = binary.BigEndian.AppendUint32(slices.Clone(pseudo), uint32(len(body)))
 		pseudo = append(pseudo, 0, 0, 0, proto)
 	}
-	if internetSum(pseudo, body) != 0xffff {
+	if sum16(pseudo, body) != 0 {
 		t.Errorf("checksum of protocol %d is wrong\n%s", proto, p)
 	}
 }
@@ -183,7 +166,7 @@ func (m icmp) bytes(t testing.TB) []byte {
 		pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
 		pseudo = append(pseudo, 0, 0, 0, proto)
 	}
-	binary.BigEndian.PutUint16(body[2:], ^internetSum(pseudo, body))
+	binary.BigEndian.PutUint16(body[2:], sum16(pseudo, body))
 	ttl := m.ttl
 	if ttl == 0 {
 		ttl = 64

@@ -211,11 +211,8 @@ func TestVethWithPlainPeer(t *testing.T) {
 		t.Errorf("attached %q, want %q", lines[0], want)
 	}
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
-	out := in
-	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
-	sent(&out)
-	must(t, n.wireEnd(t).exchange(in.bytes(t), out.bytes(t)))
+	in, out := tunnelled(t)
+	must(t, n.wireEnd(t).exchange(in, out))
 }
 
 // On hardware a packet goes back by XDP_TX, which costs less.

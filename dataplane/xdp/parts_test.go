@@ -85,21 +85,13 @@ func TestBond(t *testing.T) {
 		t.Error("the bond's member hides tags")
 	}
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
-	out := in
-	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
-	sent(&out)
+	in, out := tunnelled(t)
 	w := n.taggedEnd(t)
-	must(t, w.exchange(in.bytes(t), out.bytes(t)))
-	ping := icmp{packet: packet{src: addrOf(in.src), dst: addrOf(in.dst)}, kind: 8, rest: 7, body: []byte("ping")}
+	must(t, w.exchange(in, out))
+	ping := icmp{packet: packet{src: addrOf(clients[false]), dst: addrOf(vips[false])}, kind: 8, rest: 7, body: []byte("ping")}
 	pong := icmp{packet: packet{src: ping.dst, dst: ping.src, from: macEth0, to: macGateway}, rest: 7, body: ping.body}
 	must(t, w.exchange(ping.bytes(t), pong.bytes(t)))
-	_, err := unix.Write(w.fd, tagged(in.bytes(t), 7))
-	must(t, err)
-	want := out.bytes(t)
-	if _, tci := w.receiveTagged(t, func(f []byte) bool { return bytes.Equal(f, want) }); tci != 7 {
-		t.Errorf("in VLAN 7, and back in %d", tci)
-	}
+	w.exchangeTagged(t, 7, in, out)
 }
 
 // There is no device with Ethernet frames where the program cannot be: what has

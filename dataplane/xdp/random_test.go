@@ -262,7 +262,7 @@ func randomServer(i int, v6 bool) netip.Addr {
 
 // holdRandomKinds upserts them, and gives where packets may go.
 func holdRandomKinds(t *testing.T, d *DataPlane) map[netip.Addr]bool {
-	reachable := map[netip.Addr]bool{}
+	reachable := map[netip.Addr]bool{drainingPeers[false]: true, drainingPeers[true]: true}
 	for _, v6 := range []bool{false, true} {
 		vip := netip.MustParseAddrPort(vips[v6]).Addr()
 		reachable[vip], reachable[netip.MustParseAddr(addrOf(clients[v6]))] = true, true
@@ -333,6 +333,54 @@ func randomFrames(t *testing.T, rng *rand.Rand, n *testNet, d *DataPlane) (frame
 	return frames
 }
 
+// drainingPeers are balancers that packets may be handed to and come from.
+var drainingPeers = map[bool]netip.Addr{false: netip.MustParseAddr("172.18.0.66"), true: netip.MustParseAddr("fd18::66")}
+
+// handedOver gives some of the frames as a draining balancer hands them on, with
+// lists that end here and that go on.
+func handedOver(t *testing.T, frames [][]byte) (handed [][]byte) {
+	for i, frame := range frames {
+		if i%8 != 0 {
+			continue
+		}
+		v6 := i%16 == 0
+		peer, own := drainingPeers[v6], netip.MustParseAddr(owns[v6])
+		o := outer{src: peer.String(), dst: owns[v6], ttl: 60, option: netip.AddrPortFrom(own, 0).String()}
+		if i%24 == 0 {
+			o.option = netip.AddrPortFrom(peer, 0).String() + " " + o.option
+		}
+		proto := []byte{8, 0}
+		if v6 {
+			proto = []byte{0x86, 0xdd}
+		}
+		handed = append(handed, slices.Concat(frame[:12], proto, o.wrap(t, frame[14:], is6(frame), 0)))
+	}
+	return handed
+}
+
+// within gives what a frame carries that was handed over, and whom its list asks
+// next; any other as it is.
+func within(frame []byte) (inner []byte, next netip.Addr) {
+	ip := frame[14:]
+	header, proto := 0, byte(0)
+	switch {
+	case is6(frame) && len(ip) > 48 && ip[6] == 60 && netip.AddrFrom16([16]byte(ip[24:40])) == own6:
+		header, proto = 40+8*(int(ip[41])+1), ip[40]
+		next, _ = netip.AddrFromSlice(ip[44:min(60, len(ip))])
+	case !is6(frame) && len(ip) > 28 && ip[0] > 0x45 && netip.AddrFrom4([4]byte(ip[16:20])) == own4:
+		header, proto = 4*int(ip[0]&15), ip[9]
+		next, _ = netip.AddrFromSlice(ip[22:26])
+	}
+	switch {
+	case header >= len(ip)-20:
+	case proto == 4:
+		return slices.Concat(frame[:12], []byte{8, 0}, ip[header:]), next
+	case proto == 41:
+		return slices.Concat(frame[:12], []byte{0x86, 0xdd}, ip[header:]), next
+	}
+	return frame, next
+}
+
 // fuzzPackets is how many random packets there are, and how long they may take:
 // FAIRLEAD_FUZZ_PACKETS, without an end, or as many as a plain test has time for.
 func fuzzPackets(t *testing.T) (int, time.Duration) {
@@ -358,6 +406,7 @@ func TestRandomPackets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	reachable := holdRandomKinds(t, d)
 	base := randomFrames(t, rng, n, d)
+	base = append(base, handedOver(t, base)...)
 	verdicts := map[verdict]int{}
 	packets, limit := fuzzPackets(t)
 	deadline := time.Now().Add(limit)
@@ -366,6 +415,13 @@ func TestRandomPackets(t *testing.T) {
 	out := make([]byte, 4096)
 	testkit.Do(t, n.balancer, func() error {
 		for ; done < packets && time.Now().Before(deadline); done++ {
+			if done%1000 == 0 { // others drain for every other thousand
+				var peers []netip.Addr
+				if done%2000 == 0 {
+					peers = []netip.Addr{drainingPeers[false], drainingPeers[true]}
+				}
+				must(t, d.SetDraining(peers))
+			}
 			in := mutate(rng, bytes.Clone(base[rng.IntN(len(base))]))
 			opts.Data, opts.DataOut = in, out
 			opts.Context = xdpMD{DataEnd: uint32(len(in)), IngressIfindex: n.eth0}
@@ -381,8 +437,12 @@ func TestRandomPackets(t *testing.T) {
 			if v != redirect && v != pass {
 				t.Fatalf("verdict %v:\n%s", v, hex.Dump(in))
 			}
-			reachable[dissect(in[14:]).src] = true // its answers, though it be a damaged address
-			if err := wrongOut(in, opts.DataOut, v, reachable); err != nil {
+			inner, next := within(in)
+			reachable[dissect(inner[14:]).src], reachable[next] = true, true // answers and who is asked, though they be damaged addresses
+			if next.IsValid() && (netip.PrefixFrom(own4, 24).Contains(next) || netip.PrefixFrom(own6, 64).Contains(next)) {
+				continue // a damaged list: one of many neighbours, or nobody
+			}
+			if err := wrongOut(inner, opts.DataOut, v, reachable); err != nil {
 				t.Fatalf("packet %d, %v: %v\n in %s\nout %s", done, v, err, hex.Dump(in), hex.Dump(opts.DataOut))
 			}
 		}

@@ -164,7 +164,7 @@ func ping(t *testing.T, ns *netns.NS, vip netip.Addr, size int) {
 		message[8+i] = byte(i * 3)
 	}
 	if !vip.Is6() { // else the kernel does it
-		binary.BigEndian.PutUint16(message[2:], ^internetSum(message))
+		binary.BigEndian.PutUint16(message[2:], sum16(message))
 	}
 	buf := make([]byte, 65536)
 	testkit.Eventually(t, patience, func() error {
@@ -257,22 +257,7 @@ func TestLongDatagrams(t *testing.T) {
 // echoUDP gives every datagram back.
 func echoUDP(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
-	var c net.PacketConn
-	testkit.Do(t, ns, func() (err error) {
-		c, err = net.ListenPacket("udp", addr)
-		return err
-	})
-	t.Cleanup(func() { c.Close() })
-	go func() {
-		buf := make([]byte, 65536)
-		for {
-			n, from, err := c.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			c.WriteTo(buf[:n], from)
-		}
-	}()
+	answerUDP(t, ns, addr, func(in []byte, _ string) []byte { return in })
 }
 
 // exchangeUDP sends datagrams until some have come back whole: the first may be
@@ -286,17 +271,12 @@ func exchangeUDP(t *testing.T, ns *netns.NS, vip string, size int) {
 	})
 	defer c.Close()
 	message := make([]byte, size)
-	buf := make([]byte, 65536)
 	for i := range 5 {
 		message[0] = byte(i)
 		testkit.Eventually(t, patience, func() error {
-			if _, err := c.Write(message); err != nil {
-				return err
-			}
-			must(t, c.SetReadDeadline(time.Now().Add(time.Second)))
-			n, err := c.Read(buf)
-			if err == nil && (n != size || buf[0] != byte(i)) {
-				err = fmt.Errorf("%d bytes, the %d-th", n, buf[0])
+			got, err := tryUDP(t, c, message)
+			if err == nil && (len(got) != size || got[0] != byte(i)) {
+				err = fmt.Errorf("%d bytes, the %d-th", len(got), got[0])
 			}
 			return err
 		})

@@ -29,23 +29,14 @@ func untag(frame []byte) []byte {
 
 func (r rawRow) check(t *testing.T, n *testNet, d *DataPlane) {
 	t.Helper()
-	before := d.Describe().Drops
-	got, out := n.run(t, d, r.in)
-	if got != r.verdict {
-		t.Errorf("%s: verdict %v, want %v", r.name, got, r.verdict)
-	}
-	for name, count := range d.Describe().Drops {
-		if added := count - before[name]; added != 0 != (name == r.drop) {
-			t.Errorf("%s: drop reason %q counted %d, want %q", r.name, name, added, r.drop)
-		}
-	}
+	out := n.outcome(t, d, r.name, r.in, r.verdict, r.drop)
 	if r.verdict == drop {
 		return
 	}
 	want := r.out
 	if want == nil {
 		want = r.in
-	} else if got == redirect {
+	} else if r.verdict == redirect {
 		sumsFit(t, untag(out)[14:])
 	}
 	if !bytes.Equal(out, want) {

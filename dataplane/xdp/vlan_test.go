@@ -91,6 +91,16 @@ func (n *testNet) taggedEnd(t *testing.T) *wireEnd {
 	return w
 }
 
+// exchangeTagged is exchange within a VLAN.
+func (w *wireEnd) exchangeTagged(t *testing.T, vlan uint16, in, out []byte) {
+	t.Helper()
+	_, err := unix.Write(w.fd, tagged(in, vlan))
+	must(t, err)
+	if _, tci := w.receiveTagged(t, func(f []byte) bool { return bytes.Equal(f, out) }); tci != vlan {
+		t.Errorf("in VLAN %d, and back in %d", vlan, tci)
+	}
+}
+
 // Frames with tags, on the wire.
 func TestVLANLive(t *testing.T) {
 	for _, mode := range []Mode{Native, Generic} {
@@ -104,17 +114,9 @@ func vlanLive(t *testing.T, mode Mode) {
 	c.Mode = mode
 	d := n.open(t, c)
 	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
-	in := packet{src: clients[false], dst: vips[false], flags: "S", payload: 30}
-	out := in
-	out.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
-	sent(&out)
+	in, out := tunnelled(t)
 	w := n.taggedEnd(t)
-	_, err := unix.Write(w.fd, tagged(in.bytes(t), 7))
-	must(t, err)
-	want := out.bytes(t)
-	if _, tci := w.receiveTagged(t, func(f []byte) bool { return bytes.Equal(f, want) }); tci != 7 {
-		t.Errorf("it came back in VLAN %d, not 7", tci)
-	}
+	w.exchangeTagged(t, 7, in, out)
 }
 
 // A client behind a real VLAN device, whose kernel writes tags into frames as one
