@@ -119,7 +119,7 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		}
 		wanted[want.Key] = true
 		delete(l.lingering, want.Key)
-		if held, ok := l.held[want.Key]; ok && held.Same(*want) {
+		if l.holdsAs(*want) {
 			delete(l.refused, want.Key)
 			continue
 		}
@@ -129,6 +129,21 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		l.upsertOne(*want, failures)
 	}
 	return wanted
+}
+
+// holdsAs says that the data plane holds a frontend as it is wanted, as far as it
+// keeps what is.
+func (l *Loop) holdsAs(want dataplane.Frontend) bool {
+	held, ok := l.held[want.Key]
+	if !ok || held.Same(want) {
+		return ok
+	}
+	c, ok := l.DataPlane.(dataplane.Canonical)
+	if !ok || !c.Canonical(held).Same(c.Canonical(want)) {
+		return false
+	}
+	l.held[want.Key] = want // to be seen at once next time
+	return true
 }
 
 func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {

@@ -58,10 +58,11 @@ type Remembering interface {
 	Remembered() (flows int, err error)
 }
 
-// Canonical is a data plane that cannot keep all that it is asked for, though it
-// serves it: List gives a frontend as Canonical does.
+// Canonical is a data plane that does not keep all that a Frontend says, but
+// serves it nevertheless: what it lists is canonical.
 type Canonical interface {
-	// Canonical gives what this data plane keeps of f.
+	// Canonical gives what this data plane keeps of f. What it lists after an
+	// Upsert of f is the Same as that.
 	Canonical(f Frontend) Frontend
 }
 

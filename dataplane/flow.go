@@ -15,10 +15,11 @@ type Flow struct {
 	Server   netip.AddrPort   `json:"server"`
 	// Source is, with fullnat, what the server sees in the client's place.
 	Source netip.AddrPort `json:"source,omitzero"`
-	// State is "opening", "established", "finishing", "closed",
-	// "udp-opening" or "udp".
+	// State is "opening", "established", "finishing", "closed", "reset",
+	// "udp-opening" or "udp". A server half has no names of their own for UDP's.
 	State string `json:"state"`
-	// Idle is how long no packet of it was seen, to within five seconds.
+	// Idle is how long no packet of it was seen, at a server half none of the
+	// client's, to within five seconds.
 	Idle time.Duration `json:"idle"`
 }
 
@@ -34,9 +35,31 @@ type FlowQuery struct {
 }
 
 // Takes says whether a flow is asked for; Limit is not looked at.
-func (q FlowQuery) Takes(client, vip, server netip.AddrPort, p service.Protocol) bool {
-	return isEnd(q.Client, client) && isEnd(q.VIP, vip) && isEnd(q.Server, server) &&
-		(q.Protocol == service.AnyProtocol || q.Protocol == p)
+func (q FlowQuery) Takes(f Flow) bool {
+	return isEnd(q.Client, f.Client) && isEnd(q.VIP, f.VIP) && isEnd(q.Server, f.Server) &&
+		(q.Protocol == service.AnyProtocol || q.Protocol == f.Protocol)
+}
+
+// Give yields the flows that some gives, piece by piece while there are more, up
+// to Limit. An error ends it.
+func (q FlowQuery) Give(yield func(Flow, error) bool, some func() (flows []Flow, more bool, err error)) {
+	given := 0
+	for more := true; more; {
+		var flows []Flow
+		var err error
+		if flows, more, err = some(); err != nil {
+			yield(Flow{}, err)
+			return
+		}
+		for _, f := range flows {
+			if !yield(f, nil) {
+				return
+			}
+			if given++; given == q.Limit {
+				return
+			}
+		}
+	}
 }
 
 // isEnd tells whether an address and port are those asked for.

@@ -290,12 +290,18 @@ func (s *lvsService) settleScheduler() bool {
 	return true
 }
 
+// way is how packets get to a server.
+type way struct {
+	method        service.Method
+	encapsulation service.Encapsulation
+}
+
+func (w way) String() string {
+	return strings.TrimSpace(string(w.method) + " " + string(w.encapsulation))
+}
+
 // settleMethod takes the method that most servers have; one Service has one.
 func (s *lvsService) settleMethod() {
-	type way struct {
-		method        service.Method
-		encapsulation service.Encapsulation
-	}
 	count := map[way]int{}
 	best := way{method: service.NAT}
 	for _, r := range s.v.Servers {
@@ -307,8 +313,8 @@ func (s *lvsService) settleMethod() {
 	s.method, s.encapsulation = best.method, best.encapsulation
 	for _, r := range s.v.Servers {
 		if (way{r.Method, r.Encapsulation}) != best {
-			s.v.lose(r.At, fmt.Sprintf("server %s by %s %s", r, r.Method, r.Encapsulation),
-				fmt.Sprintf("a Service has one method, here %s %s", s.method, s.encapsulation), "the server is left out: let it have the method of the others")
+			s.v.lose(r.At, fmt.Sprintf("server %s by %s", r, way{r.Method, r.Encapsulation}),
+				fmt.Sprintf("a Service has one method, here %s", best), "the server is left out: let it have the method of the others")
 			continue
 		}
 		s.servers = append(s.servers, r)
@@ -387,29 +393,38 @@ func (s *lvsService) settleCheck() {
 		return
 	}
 	count := map[service.HealthCheck]int{}
-	var best service.HealthCheck
 	for _, r := range s.servers {
-		if r.Check == nil {
-			continue
-		}
-		if count[*r.Check]++; count[*r.Check] > count[best] {
-			best = *r.Check
+		if c, ok := s.checkOf(r); ok {
+			if count[c]++; count[c] > count[s.check] {
+				s.check, s.checked = c, true
+			}
 		}
 	}
-	if s.checked = count[best] > 0; !s.checked {
+	if !s.checked {
 		return
 	}
-	s.check = best
 	for _, r := range s.servers {
-		switch {
-		case r.Check == nil:
-			s.v.lose(r.At, "server "+r.String()+" without a check", "a Service has one check for all of its servers: it is checked like the others", "")
-		case *r.Check != best:
-			s.v.lose(r.At, "check of server "+r.String(), "a Service has one check for all of its servers: it is checked like the others", "")
+		switch c, ok := s.checkOf(r); {
+		case !ok:
+			s.v.lose(r.At, "server "+r.Addr.String()+" without a check", "a Service has one check for all of its servers: it is checked like the others", "")
+		case c != s.check:
+			s.v.lose(r.At, "check of server "+r.Addr.String(), "a Service has one check for all of its servers: it is checked like the others", "")
 		}
 	}
 	if s.isRange() && s.check.Port == 0 {
 		s.checked = false
 		s.v.lose(s.v.At, "checks", "a range of ports has none of its own to check", "name one by fairlead.io/health-check-port")
 	}
+}
+
+// checkOf gives a server's check; one of its own port is the same for all.
+func (s *lvsService) checkOf(r Server) (service.HealthCheck, bool) {
+	if r.Check == nil {
+		return service.HealthCheck{}, false
+	}
+	c := *r.Check
+	if c.Port == r.Port && !s.isRange() {
+		c.Port = 0
+	}
+	return c, true
 }

@@ -134,6 +134,9 @@ func (s *lvsService) annotateCheck(all map[string]string) {
 	if h.Kind == service.CheckHTTP {
 		all[manifest.AnnotationHealthCheckPath] = h.Path
 	}
+	if h.Drain > 0 {
+		all[manifest.AnnotationHealthCheckDrain] = h.Drain.String()
+	}
 	if h.Host != "" {
 		all[manifest.AnnotationHealthCheckHost] = h.Host
 	}

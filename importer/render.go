@@ -58,9 +58,22 @@ func writeLosses(b *bytes.Buffer, losses []Loss) {
 		return
 	}
 	b.WriteString("# Without counterpart:\n")
-	for _, l := range losses {
-		fmt.Fprintf(b, "#   %s\n", oneLine(l.String()))
+	for _, l := range Lines(losses) {
+		fmt.Fprintf(b, "#   %s\n", l)
 	}
+}
+
+// Lines writes losses a line each. What several Services of one origin lack is
+// said once.
+func Lines(losses []Loss) (lines []string) {
+	said := map[string]bool{}
+	for _, l := range losses {
+		if line := oneLine(l.String()); !said[line] {
+			said[line] = true
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // oneLine keeps text of the input from ending a comment.

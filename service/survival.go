@@ -7,8 +7,12 @@ func NeedsFlowTable(m Method, s Scheduler) bool {
 	case RoundRobin, WeightedRoundRobin, LeastConn, WeightedLeastConn, PowerOfTwo:
 		return true
 	}
-	return m == NAT || m == FullNAT
+	return m.LeadsBack()
 }
+
+// LeadsBack says that answers come through the balancer: the server's node has
+// nothing to do.
+func (m Method) LeadsBack() bool { return m == NAT || m == FullNAT }
 
 // DefaultSurvival is how flows survive where a Service does not say: by a
 // second chance where that can be, which with method dr takes a server half

@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,7 +249,7 @@ func serverScene(t *testing.T) Agent {
 				netip.MustParseAddr("172.16.3.1"): "no route leads to it",
 			},
 			Entries: []serverhalf.Entry{{Key: web, Method: service.Tunnel, Server: netip.MustParseAddrPort("172.16.1.1:80")}},
-			Flows: []serverhalf.Flow{
+			Flows: []dataplane.Flow{
 				{VIP: netip.MustParseAddrPort("10.1.1.1:80"), Server: netip.MustParseAddrPort("172.16.1.1:80"), Protocol: service.TCP},
 				{VIP: netip.MustParseAddrPort("10.1.9.9:80"), Server: netip.MustParseAddrPort("172.16.1.1:80"), Protocol: service.TCP},
 			},
@@ -294,6 +295,34 @@ func TestServerHalfTellsWhatItServes(t *testing.T) {
 	}
 	if b := backends[0]; b.Health != "unchecked" || b.InService {
 		t.Errorf("a server half neither probes nor balances: %+v", b)
+	}
+}
+
+func TestServerHalfIsNotAskedForWhatLeadsBack(t *testing.T) {
+	for _, m := range []service.Method{service.NAT, service.FullNAT} {
+		a := serverScene(t)
+		state := a.ServerHalf
+		a.ServerHalf = func() (serverhalf.State, error) {
+			s, err := state()
+			s.Entries = nil
+			return s, err
+		}
+		view := *a.View()
+		view.Plan.Frontends = slices.Clone(view.Plan.Frontends)
+		for i := range view.Plan.Frontends {
+			s := *view.Plan.Frontends[i].Service
+			s.Method = m
+			view.Plan.Frontends[i].Service = &s
+		}
+		a.View = func() *control.View { return &view }
+		one, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := one.Services[0].Frontends[0]
+		if want := string(m) + " leads back through the balancer"; f.State != Idle || !strings.Contains(f.Reason, want) || f.Backends[0].Local != nil {
+			t.Errorf("%s: %s %q, %+v", m, f.State, f.Reason, f.Backends[0].Local)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/plan"
@@ -45,7 +46,7 @@ func (g *gatherer) serverHalf() (*ServerHalf, error) {
 
 // local says what the server half does for a backend; nil where none is asked.
 func (g *gatherer) local(f *plan.Frontend, b plan.Backend) *Local {
-	if !g.half.known || f.Service.Method == service.FullNAT {
+	if !g.half.known || f.Service.Method.LeadsBack() {
 		return nil
 	}
 	if e, here := g.half.here[place{f.Key, b.Addr}]; here {
@@ -64,8 +65,8 @@ func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, 
 			return plan.Active, ""
 		}
 	}
-	if f.Service.Method == service.FullNAT {
-		return Idle, "fullnat leads back through the balancer and needs no server half"
+	if m := f.Service.Method; m.LeadsBack() {
+		return Idle, fmt.Sprintf("%s leads back through the balancer and needs no server half", m)
 	}
 	if err := g.view.Failures["server half"]; err != nil {
 		return Pending, err.Error()

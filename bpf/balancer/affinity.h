@@ -8,7 +8,7 @@
 #define FAIRLEAD_BALANCER_AFFINITY_H
 
 #include "choose.h"
-#include "flow.h"
+#include "flow_open.h"
 
 #define AFFINITY_OPENING FLOW_SECONDS(60)
 
@@ -43,18 +43,14 @@ __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f,
 	return flow_server(r.word);
 }
 
-static __always_inline void affinity_describe(__u32 index, const struct packet *p)
+/* Gives a client that is not remembered an entry. */
+static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, __u32 now)
 {
-	struct flow_data *data = flow_data_at(index);
+	struct flow_claim c = {
+		.set = r->set, .tag = r->tag, .index = r->first, .word = word, .now = now};
 
-	if (!data)
-		return;
-	data->client = p->t.src;
-	data->vip = p->t.dst;
-	data->client_port = 0;
-	data->vip_port = p->t.dport;
-	data->back = 0;
-	data->egress = (__u32)p->t.proto << 24;
+	if (flow_claim(&c) == FLOW_CLAIMED)
+		flow_publish(c.set, c.index, c.tag);
 }
 
 /* Notes where a client's flow went. Where the table has no place, or another
@@ -65,12 +61,14 @@ __noinline int affinity_note(const struct packet *p, const struct frontend *f, _
 {
 	__u32 state = FLOW_CLIENT, life;
 	struct flow_ref r;
+	bool remembered;
 	__u64 word;
 
 	if (!p || !f || !affinity_ref(&r, &p->t.src, f))
 		return 0;
 	life = FLOW_SECONDS((__u64)f->affinity);
-	if (flow_find(&r) && !flow_expired(r.word, now))
+	remembered = flow_find(&r) && !flow_expired(r.word, now);
+	if (remembered)
 		established |= flow_state(r.word) == FLOW_CLIENT;
 	if (!established) {
 		state = FLOW_CLIENT_OPENING;
@@ -78,15 +76,10 @@ __noinline int affinity_note(const struct packet *p, const struct frontend *f, _
 	}
 	word = (flow & 0x07ffffff) | (__u64)state << FLOW_STATE_SHIFT |
 	       (__u64)(now + life) << FLOW_EXPIRES_SHIFT;
-	if (r.flow) {
+	if (remembered)
 		__sync_val_compare_and_swap(&r.flow->word, r.word, word);
-		return 0;
-	}
-	if (flow_claim(&r, now) != FLOW_CLAIMED)
-		return 0;
-	flow_fill(&r, word);
-	affinity_describe(r.index, p);
-	flow_publish(&r);
+	else
+		affinity_open(&r, word, now);
 	return 0;
 }
 

@@ -48,20 +48,28 @@ __noinline int edit_check(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 en
 }
 
 /* SCTP's checksum of a whole packet, which covers no address, after other ports.
- * In a fragment, of who knows how much, and in a quotation it cannot be mended:
- * the receiver of the one will not have it, that of the other does not look.
+ * In a fragment, of who knows how much, it cannot be mended, and the packet is
+ * refused; nor in a quotation, whose receiver does not look.
  */
 static __always_inline int edit_sctp(struct xdp_md *ctx, struct rare *r, const struct spot *s)
 {
 	__u32 change = (r->from.sport ^ r->to.sport) | (__u32)(r->from.dport ^ r->to.dport) << 16;
 	__u32 at = s->l4 + offsetof(struct sctphdr, checksum), sum;
 
-	if (!change || s->more || r->is_error)
+	if (!change || r->is_error)
 		return 0;
+	if (s->more)
+		return -1;
 	if (bpf_xdp_load_bytes(ctx, at, &sum, sizeof(sum)))
 		return -1;
 	sum ^= crc32c_change(change, s->end - s->l4);
 	return bpf_xdp_store_bytes(ctx, at, &sum, sizeof(sum));
+}
+
+/* Why edit has failed. */
+static __always_inline enum drop_reason edit_refusal(const struct rare *r)
+{
+	return r->from.proto == IPPROTO_SCTP && r->own.more ? DROP_SCTP_FRAGMENT : DROP_NO_ROOM;
 }
 
 /* The ports, and the checksum that covers them and the addresses. */

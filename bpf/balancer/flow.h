@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The flow table: a set-associative cache in an array, so that a look-up costs
  * one line of it, aged or fresh. A set is two lines of four entries; a flow has
- * a home line, and lives in the other one where its home is taken by flows that
- * must not go. What a packet seldom needs stands in flow_data, a line an entry.
+ * a home line, and lives in the other one where there is no room at home. What
+ * a packet seldom needs stands in flow_data, a line an entry.
  *
  *   tag --high bits--> flows[set] --way--> tag, word
  *                                    \--> flow_data[set * 8 + way]
  *
  * The tag is a hash of the tuple under a secret key, so that nobody outside can
- * aim at a set. An entry is changed by who has exchanged its tag for the same
- * with FLOW_PENDING; a reader looks at the tag before and after it reads the
- * rest.
+ * aim at a set. Who gives an entry to another flow has the set's lock
+ * (flow_open.h) and makes the tag zero meanwhile: a reader looks at the tag
+ * before and after it reads the rest. A word alone is changed by anybody, with
+ * compare-and-swap: the agent makes those of flows that are over FLOW_FREE.
  */
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
@@ -21,10 +22,10 @@
 
 #define FLOW_LINE 4
 #define FLOW_WAYS (2 * FLOW_LINE)
-#define FLOW_PENDING 1ULL
+#define FLOW_LOCKED 1ULL /* in the tag of a set's first entry: the set is */
 
 struct flow {
-	__u64 tag;  /* 0: free */
+	__u64 tag;  /* 0: none's */
 	__u64 word; /* FLOW_SERVER and so on */
 };
 
@@ -71,14 +72,9 @@ const volatile __u32 flow_lives[16] = {
 
 /* A life is renewed only when this much of it is gone, which spares writes. */
 #define FLOW_RENEW FLOW_SECONDS(5)
-/* A flow that was silent for so long gives way to a new one, if need be. */
-#define FLOW_IDLE FLOW_SECONDS(200)
 
 #define FLOW_BIT(state) (1u << (state))
-/* What a flood may push out of the table. */
-#define FLOW_WEAK                                                                                  \
-	(FLOW_BIT(FLOW_FREE) | FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_FINISHING) |                 \
-	 FLOW_BIT(FLOW_CLOSED) | FLOW_BIT(FLOW_UDP_OPENING) | FLOW_BIT(FLOW_CLIENT_OPENING))
+#define FLOW_OPENINGS (FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_UDP_OPENING))
 /* What is a connection of its server's: every flow, for as long as it is
  * remembered.
  */
@@ -98,7 +94,8 @@ struct {
 const volatile __u32 flow_sets = 1;
 
 /* What the two directions of a flow are, and the way back to its client as the
- * kernel's tables said in this tick of its clock.
+ * kernel's tables said in this tick of its clock. A flow without FLOW_NAT has it
+ * once it is no longer opening: a flood need not fetch these lines.
  */
 struct flow_data {
 	struct addr client;
@@ -207,7 +204,7 @@ static __always_inline __u64 flow_finish(__u64 h)
 	h ^= h >> 32;
 	h *= 0xd6e8feb86659fd93ULL;
 	h ^= h >> 32;
-	h &= ~FLOW_PENDING;
+	h &= ~FLOW_LOCKED;
 	return h ? h : 2;
 }
 
@@ -253,13 +250,19 @@ struct flow_ref {
 	__u32 index; /* of this entry */
 };
 
-static __always_inline bool flow_ref_init(struct flow_ref *r, __u64 tag)
+/* The set of a tag, and the index of its first entry. */
+static __always_inline struct flow_set *flow_set_of(__u64 tag, __u32 *first)
 {
 	__u32 set = (tag >> 32) * flow_sets >> 32;
 
+	*first = set * FLOW_WAYS;
+	return bpf_map_lookup_elem(&flows, &set);
+}
+
+static __always_inline bool flow_ref_init(struct flow_ref *r, __u64 tag)
+{
 	r->tag = tag;
-	r->first = set * FLOW_WAYS;
-	r->set = bpf_map_lookup_elem(&flows, &set);
+	r->set = flow_set_of(tag, &r->first);
 	r->flow = NULL;
 	return r->set;
 }
@@ -270,6 +273,11 @@ static __always_inline __u32 flow_way(__u64 tag, __u32 i)
 	return (((tag >> 1) & FLOW_LINE) ^ i) & (FLOW_WAYS - 1);
 }
 
+static __always_inline __u64 flow_tag_of(const struct flow *flow)
+{
+	return *(volatile __u64 *)&flow->tag & ~FLOW_LOCKED;
+}
+
 /* Reads the word after the tag and the tag again, in this order on every
  * machine: the second address hangs on the word. False: it was taken meanwhile.
  */
@@ -278,7 +286,7 @@ static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 	__u64 word = *(volatile __u64 *)&flow->word, none = word;
 
 	asm volatile("%0 &= 0" : "+r"(none));
-	if (*(volatile __u64 *)((void *)&flow->tag + none) != r->tag)
+	if (flow_tag_of((void *)flow + none) != r->tag)
 		return false;
 	r->word = word;
 	r->flow = flow;
@@ -293,69 +301,12 @@ static __always_inline bool flow_find(struct flow_ref *r)
 		__u32 way = flow_way(r->tag, i);
 		struct flow *flow = &r->set->way[way];
 
-		if (*(volatile __u64 *)&flow->tag == r->tag) {
+		if (flow_tag_of(flow) == r->tag) {
 			r->index = r->first + way;
 			return flow_read(r, flow);
 		}
 	}
 	return false;
-}
-
-/* Takes up an entry that was found before. */
-static __always_inline bool flow_ref_at(struct flow_ref *r, __u32 index, __u64 word)
-{
-	r->index = index;
-	r->word = word;
-	r->flow = &r->set->way[index % FLOW_WAYS];
-	return index - r->first < FLOW_WAYS;
-}
-
-/* How soon an entry gives way: the lower the sooner. Expired ones, then what a
- * flood may push out, then what was silent for long; the nearest to its end
- * first.
- */
-#define FLOW_STRONG (1ULL << 32)
-#define FLOW_KEPT (1ULL << 48)
-
-static __always_inline __u64 flow_rank_of(__u64 word, __u32 now)
-{
-	__u32 state = flow_state(word), left = flow_expires(word) - now;
-
-	if ((__s32)left <= 0)
-		return 0;
-	if (FLOW_WEAK >> state & 1)
-		return left;
-	if (state != FLOW_CLIENT && flow_lives[state] - left < FLOW_IDLE)
-		return FLOW_KEPT;
-	return FLOW_STRONG + left;
-}
-
-static __always_inline __u64 flow_rank(const struct flow *flow, __u32 now)
-{
-	__u64 word = *(volatile __u64 *)&flow->word;
-
-	if (*(volatile __u64 *)&flow->tag & FLOW_PENDING)
-		return FLOW_KEPT;
-	return flow_rank_of(word, now);
-}
-
-/* Where a new flow may go: the rank, and the way in the low bits. */
-static __always_inline __u64 flow_victim(const struct flow_ref *r, __u32 now)
-{
-	__u64 best = FLOW_KEPT * FLOW_WAYS;
-
-#pragma unroll
-	for (__u32 i = 0; i < FLOW_WAYS; i++) {
-		__u32 way = flow_way(r->tag, i);
-		__u64 rank;
-
-		if (i == FLOW_LINE && best < FLOW_STRONG * FLOW_WAYS)
-			break;
-		rank = flow_rank(&r->set->way[way], now) * FLOW_WAYS + way;
-		if (rank < best)
-			best = rank;
-	}
-	return best;
 }
 
 static __always_inline void connections_add(__u32 server, __s64 n)
@@ -420,102 +371,6 @@ static __always_inline void flow_forget(__u64 word, __u32 index)
 		flow_back_free(index);
 }
 
-/* Lets others see a claimed entry. */
-static __always_inline void flow_publish(struct flow_ref *r)
-{
-	__sync_lock_test_and_set(&r->flow->tag, r->tag);
-}
-
-/* Lets go of a claimed entry: nobody's. */
-static __always_inline void flow_drop(struct flow_ref *r)
-{
-	__u64 word = __sync_lock_test_and_set(&r->flow->word, 0);
-
-	flow_forget(word, r->index);
-	__sync_lock_test_and_set(&r->flow->tag, 0);
-	r->flow = NULL;
-}
-
-enum flow_claimed {
-	FLOW_CLAIMED, /* r->flow is ours to fill, until flow_publish */
-	FLOW_BUSY,    /* another CPU opens this very flow */
-	FLOW_FULL,    /* the set is full of flows that must not go */
-	FLOW_FOUND,   /* another CPU has opened it */
-};
-
-/* Where r->tag is to go: where it is already, though void by now, or else in
- * place of what may go. FLOW_WAYS: nowhere.
- */
-static __always_inline __u32 flow_place(const struct flow_ref *r, __u32 now, __u64 *rank)
-{
-	__u64 best;
-
-	if (r->flow)
-		return r->index % FLOW_WAYS;
-	best = flow_victim(r, now);
-	*rank = best / FLOW_WAYS;
-	return best >= FLOW_KEPT * FLOW_WAYS ? FLOW_WAYS : best % FLOW_WAYS;
-}
-
-/* One for an entry that is not this tag's, claimed or not, else zero. Without a
- * branch: eight of them in a row are 256 ways for the verifier.
- */
-static __always_inline __u32 flow_is_other(const struct flow *flow, __u64 tag)
-{
-	__u64 differ = (*(volatile __u64 *)&flow->tag & ~FLOW_PENDING) ^ tag;
-	__u64 less = -differ;
-
-	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
-	return (differ | less) >> 63;
-}
-
-/* Takes an entry for r->tag. Of several CPUs that do so for one tag at most one
- * succeeds: each has made its own claim visible before it looks for others'.
- */
-static __always_inline int flow_claim(struct flow_ref *r, __u32 now)
-{
-	__u64 was, rank = 0;
-	__u32 way = flow_place(r, now, &rank), others = 0;
-	struct flow *flow;
-
-	if (way >= FLOW_WAYS)
-		return FLOW_FULL;
-	flow = &r->set->way[way];
-	was = *(volatile __u64 *)&flow->tag;
-	if (was & FLOW_PENDING || (was == r->tag) != !!r->flow ||
-	    __sync_val_compare_and_swap(&flow->tag, was, r->tag | FLOW_PENDING) != was)
-		return FLOW_BUSY;
-	if (r->flow && *(volatile __u64 *)&flow->word != r->word) {
-		flow_publish(r); /* another CPU has just made it anew */
-		return FLOW_BUSY;
-	}
-	/* One that has just been opened there, after it was judged, stays. */
-	if (!r->flow && was && flow_rank_of(*(volatile __u64 *)&flow->word, now) > rank) {
-		__sync_lock_test_and_set(&flow->tag, was);
-		return FLOW_BUSY;
-	}
-	r->flow = flow;
-	r->index = r->first + way;
-#pragma unroll
-	for (__u32 i = 0; i < FLOW_WAYS; i++)
-		others += flow_is_other(&r->set->way[i], r->tag);
-	if (others == FLOW_WAYS - 1)
-		return FLOW_CLAIMED;
-	flow_drop(r);
-	return FLOW_BUSY;
-}
-
-/* Gives a claimed entry its word; what was there before is no more. */
-static __always_inline void flow_fill(struct flow_ref *r, __u64 word)
-{
-	__u64 was = __sync_lock_test_and_set(&r->flow->word, word);
-
-	r->word = word;
-	flow_forget(was, r->index);
-	if (FLOW_COUNTED >> flow_state(word) & 1)
-		connections_add(flow_server(word), 1);
-}
-
 /* The state after this packet. answers: it is the server's; two_way: we would
  * see those.
  */
@@ -531,6 +386,16 @@ static __always_inline __u32 flow_next(__u32 state, const struct packet *p, bool
 	if (state == FLOW_OPENING && !answers && p->flags & TCP_CONTINUES)
 		return FLOW_ESTABLISHED;
 	return state;
+}
+
+/* Whether a client's packet ends the opening of a flow that has no data yet. */
+static __always_inline bool flow_awaits_data(__u64 word, const struct packet *p)
+{
+	__u32 state = flow_state(word);
+
+	if (word & FLOW_NAT || !(FLOW_OPENINGS >> state & 1))
+		return false;
+	return flow_next(state, p, false, false) != state;
 }
 
 /* Notes that a packet of the flow went by. A word that another CPU changes

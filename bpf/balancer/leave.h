@@ -169,13 +169,16 @@ static __always_inline void macs_copy(void *to, const void *from)
 		((__u32 *)to)[i] = ((const __u32 *)from)[i];
 }
 
+/* An interface that is none of tx_ports takes no redirects, and is not lost by
+ * XDP_TX (attach.go).
+ */
 static __always_inline int go(enum way way, __u32 ifindex)
 {
 	if (way == WAY_KERNEL)
 		return XDP_PASS;
 	if (way == WAY_BACK && !back_by_redirect)
 		return XDP_TX;
-	return bpf_redirect_map(&tx_ports, ifindex, XDP_DROP);
+	return bpf_redirect_map(&tx_ports, ifindex, way == WAY_BACK ? XDP_TX : XDP_DROP);
 }
 
 /* The last step: MAC addresses of the next hop, one off the TTL. */

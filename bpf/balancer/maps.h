@@ -78,7 +78,8 @@ enum drop_reason {
 	DROP_TINY_FRAGMENT,  /* a fragment that splits or overwrites the transport header */
 	DROP_FRAGMENT_LOST,  /* a later fragment whose first has not come in time */
 	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
-	DROP_FLOW_BUSY,	     /* another CPU opens the flow at this moment */
+	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
+	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
 	DROP_REASONS,
 };
 
@@ -314,7 +315,8 @@ struct settings {
 struct settings set SEC(".data.settings") = {.layout = LAYOUT, .gue_port = 6080, .sample = ~0u};
 
 /* The interfaces that the agent has attached this program to: the ones a
- * packet may be redirected to, by their index.
+ * packet may be redirected to, by their index. A bond's members, where its
+ * packets come in, lead to the bond.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);

@@ -125,7 +125,8 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
 
 /* Takes a place in a line for the flow with that index, unless another flow has
  * such answers. The flow says whose the place is before others can see it; of
- * two CPUs with answers alike at most one succeeds, as with flow_claim.
+ * two CPUs with answers alike at most one succeeds: each has made its own place
+ * visible before it looks for others'.
  */
 __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 {
@@ -376,8 +377,8 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 	if (!r->set || !data)
 		return NULL;
 	r->flow = &r->set->way[r->index % FLOW_WAYS];
-	r->tag = *(volatile __u64 *)&r->flow->tag;
-	if (r->tag & FLOW_PENDING || !flow_read(r, r->flow))
+	r->tag = flow_tag_of(r->flow);
+	if (!r->tag || !flow_read(r, r->flow))
 		return NULL;
 	return nat_is_answer(r, data, p, now, v6) ? data : NULL;
 }
@@ -404,7 +405,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	s->to.dst = data->client;
 	s->to.sport = data->vip_port;
 	s->to.dport = data->client_port;
-	if (*(volatile __u64 *)&r.flow->tag != r.tag)
+	if (flow_tag_of(r.flow) != r.tag)
 		return NAT_NO_ANSWER;
 	if (p->malformed)
 		return drop(ctx, DROP_MALFORMED);

@@ -184,7 +184,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 		affinity_note(&r->p, f, o.word, o.now, !o.fresh);
 	r->pick.id = flow_server(o.word);
 	r->pick.chain = 0;
-	r->pick.hash = flow_hash(&r->p.t);
+	r->pick.hash = o.tag >> 32; /* as in stateful.h */
 	r->pick.new_flow = o.fresh;
 	return is_nat(f) ? rare_nat(ctx, r, f, o.index) : rare_send(ctx, r, f);
 }

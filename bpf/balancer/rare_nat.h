@@ -35,7 +35,7 @@ static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const
 		r->to.sport = data->nat_port;
 	}
 	if (!rare_turn(ctx, r, full))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, edit_refusal(r));
 	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
@@ -128,7 +128,7 @@ __noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
 	r->from = r->p.t;
 	hide = addr_equal(&r->sender, &r->from.src);
 	if (!rare_turn(ctx, r, hide))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, edit_refusal(r));
 	return rare_leave(ctx, r, data->macs, data->egress & 0xffffff, way);
 }
 

@@ -225,7 +225,7 @@ static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
 	if (!nat && (r->tagged || way == WAY_KERNEL || ch->cpu->beyond))
 		return drop(ctx, DROP_NO_NEIGHBOUR);
 	if (nat && !rare_address(ctx, r, f, ch))
-		return drop(ctx, DROP_NO_ROOM);
+		return drop(ctx, edit_refusal(r));
 	if (marks && reshape(ctx, r, bytes))
 		return drop(ctx, DROP_NO_ROOM);
 	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);

@@ -15,7 +15,7 @@
 #include "affinity.h"
 #include "choose.h"
 #include "count.h"
-#include "flow.h"
+#include "flow_open.h"
 #include "nat.h"
 #include "schedule.h"
 #include "send.h"
@@ -49,11 +49,11 @@ static __always_inline bool stateful_binds(__u64 word, const struct packet *p, _
 /* What a new flow is opened with, and what comes of it. */
 struct opening {
 	__u64 tag;
-	__u64 word;   /* in: the entry's, if remembered; out: the flow's */
-	__u32 index;  /* likewise */
+	__u64 word;   /* in: that of an entry that is void, or 0; out: the flow's */
+	__u32 index;  /* out: of the flow */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
-	bool remembered;       /* in: there is an entry, but void; out: there is one now */
+	bool remembered;       /* out: there is an entry */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	       /* out: it was not known */
 	enum flow_state state; /* out: what it was */
@@ -70,8 +70,13 @@ static __always_inline int stateful_refuses(const struct packet *p, const struct
 	return is_martian(&p->t.src, v6) ? FAILED(DROP_MARTIAN_SOURCE) : 0;
 }
 
-static __always_inline void stateful_describe(struct flow_data *data, const struct packet *p)
+/* Writes a flow's data, with the lock of its set held. */
+static __always_inline void stateful_describe(__u32 index, const struct packet *p)
 {
+	struct flow_data *data = flow_data_at(index);
+
+	if (!data) /* for the verifier */
+		return;
 	data->client = p->t.src;
 	data->vip = p->t.dst;
 	data->client_port = p->t.sport;
@@ -81,47 +86,16 @@ static __always_inline void stateful_describe(struct flow_data *data, const stru
 	data->tick = (__u32)bpf_jiffies64() - 1;
 }
 
-/* Fills a claimed entry and, unless it needs a way back yet, lets it be seen. */
-static __always_inline int stateful_fill(const struct packet *p, const struct frontend *f,
-					 struct flow_ref *r, struct opening *o)
+/* Makes the flow that was claimed, or that another CPU has opened, the packet's. */
+static __always_inline void stateful_has(struct opening *o, const struct flow_claim *c, bool found)
 {
-	__u32 state = p->t.proto == IPPROTO_UDP ? FLOW_UDP_OPENING : FLOW_OPENING;
-	struct server *server = server_lookup(o->server);
-	struct flow_data *data = flow_data_at(r->index);
-
-	if (!server || !data) {
-		flow_drop(r);
-		return FAILED(DROP_NO_BACKEND);
+	o->word = c->word;
+	o->index = c->index;
+	o->remembered = true;
+	if (found) {
+		o->fresh = false;
+		o->state = flow_state(c->word);
 	}
-	o->word = flow_word(o->server, server->generation, state, o->now + flow_lives[state]);
-	if (is_nat(f))
-		o->word |= FLOW_NAT;
-	flow_fill(r, o->word);
-	stateful_describe(data, p);
-	o->index = r->index;
-	o->remembered = true;
-	o->claimed = is_nat(f);
-	if (!o->claimed)
-		flow_publish(r);
-	return 0;
-}
-
-/* Takes an entry. Another CPU may have opened the flow a moment ago: then o is
- * that one's.
- */
-static __always_inline int stateful_claim(struct flow_ref *r, struct opening *o)
-{
-	int claimed = flow_claim(r, o->now);
-
-	if (claimed != FLOW_BUSY)
-		return claimed;
-	r->flow = NULL;
-	if (!flow_find(r) || flow_expired(r->word, o->now))
-		return FLOW_BUSY;
-	o->word = r->word;
-	o->index = r->index;
-	o->remembered = true;
-	return FLOW_FOUND;
 }
 
 /* Opens a flow to o->server: enum flow_claimed or FAILED. A function of its own
@@ -129,15 +103,34 @@ static __always_inline int stateful_claim(struct flow_ref *r, struct opening *o)
  */
 __noinline int stateful_open(const struct packet *p, const struct frontend *f, struct opening *o)
 {
-	struct flow_ref r;
+	struct flow_claim c = {};
+	struct server *server;
 	int claimed;
+	__u32 state;
 
-	if (!p || !f || !o || !flow_ref_init(&r, o->tag))
+	if (!p || !f || !o)
 		return FAILED(DROP_NO_BACKEND);
-	if (o->remembered && !flow_ref_at(&r, o->index, o->word))
+	c.set = flow_set_of(o->tag, &c.index);
+	server = server_lookup(o->server);
+	if (!c.set || !server)
 		return FAILED(DROP_NO_BACKEND);
-	claimed = stateful_claim(&r, o);
-	return claimed == FLOW_CLAIMED ? stateful_fill(p, f, &r, o) : claimed;
+	state = p->t.proto == IPPROTO_UDP ? FLOW_UDP_OPENING : FLOW_OPENING;
+	c.tag = o->tag;
+	c.now = o->now;
+	c.was = o->word;
+	c.word = flow_word(o->server, server->generation, state, o->now + flow_lives[state]);
+	if (is_nat(f))
+		c.word |= FLOW_NAT;
+	claimed = flow_claim(&c);
+	if (claimed != FLOW_CLAIMED && claimed != FLOW_FOUND)
+		return claimed;
+	stateful_has(o, &c, claimed == FLOW_FOUND);
+	if (claimed == FLOW_FOUND)
+		return claimed;
+	o->claimed = is_nat(f);
+	if (!o->claimed)
+		flow_publish(c.set, c.index, c.tag);
+	return claimed;
 }
 
 /* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
@@ -146,18 +139,44 @@ __noinline int stateful_open(const struct packet *p, const struct frontend *f, s
 __noinline int stateful_open_nat(const struct packet *p, const struct frontend *f,
 				 const struct opening *o)
 {
+	struct flow_set *set;
 	struct server *server;
-	struct flow_ref r;
+	__u32 first;
 
-	if (!p || !f || !o || !flow_ref_init(&r, o->tag) || !flow_ref_at(&r, o->index, o->word))
+	if (!p || !f || !o)
+		return FAILED(DROP_FLOW_BUSY);
+	set = flow_set_of(o->tag, &first);
+	if (!set)
 		return FAILED(DROP_FLOW_BUSY);
 	server = server_lookup(o->server);
+	stateful_describe(o->index, p);
 	if (!server || !nat_open(p, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
-		flow_drop(&r);
+		flow_drop(set, o->index);
 		return FAILED(DROP_NO_PORT);
 	}
-	flow_publish(&r);
+	flow_publish(set, o->index, o->tag);
 	return 0;
+}
+
+/* Describes a flow that is about to be no longer opening, which its entry then
+ * says. False: another CPU is at its set; the next packet may have more luck.
+ */
+__noinline bool stateful_introduce(const struct packet *p, __u64 tag, __u32 index)
+{
+	struct flow_set *set;
+	__u32 first;
+	bool lives;
+
+	if (!p)
+		return false;
+	set = flow_set_of(tag, &first);
+	if (!set || !flow_lock(set))
+		return false;
+	lives = flow_tag_of(flow_at(set, index)) == tag;
+	if (lives)
+		stateful_describe(index, p);
+	flow_unlock(set);
+	return lives;
 }
 
 /* Whether a packet's flow is known: r has it. Where only its way back is
@@ -196,7 +215,8 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 	known = stateful_known(&r, p, f, o->now, &o->server, v6);
 	if (r.flow) {
 		o->state = flow_state(r.word);
-		if (known)
+		if (known &&
+		    (!flow_awaits_data(r.word, p) || stateful_introduce(p, r.tag, r.index)))
 			flow_touch(&r, p, o->now, false, is_nat(f));
 		o->word = r.word;
 		o->index = r.index;
@@ -290,6 +310,8 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	if (result < 0)
 		return result;
 	result = stateful_open(p, f, o);
+	if (unlikely(result == FLOW_BUSY))
+		result = stateful_open(p, f, o);
 	if (result == FLOW_FULL)
 		return stateful_unremembered(p, f, o);
 	if (result == FLOW_BUSY)

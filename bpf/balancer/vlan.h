@@ -7,7 +7,7 @@
  * which needs the server's own MAC address, cannot be had there.
  *
  * A card that takes tags off the frame by itself shows the program none: the
- * agent turns that off.
+ * agent turns that off (offload.go).
  */
 #ifndef FAIRLEAD_BALANCER_VLAN_H
 #define FAIRLEAD_BALANCER_VLAN_H

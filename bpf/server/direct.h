@@ -133,19 +133,20 @@ static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struc
 	return send_to_second(skb, v, &next->to.addr);
 }
 
-/* What is here of a packet outside a tunnel: the VIP it is for, and its row. */
+/* What is here of a packet outside a tunnel. */
 struct direct {
-	struct endpoint vip;
 	struct local_vip *row;
 	struct list list;
 };
 
 /* Whose packet it is: that of the VIP which its list begins with, or that it is
- * addressed to. server_port is 0 for what has no ports.
+ * addressed to; and its row. server_port is 0 for what has no ports.
  */
-static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, __be16 server_port,
+static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __be16 server_port,
 				   __u8 proto, struct direct *d)
 {
+	const struct view *v = &s->outer;
+	struct endpoint *vip = &s->vip;
 	struct local_vip_key key __attribute__((aligned(8))) = {
 		.server = v->t.dst, .server_port = server_port, .proto = proto};
 
@@ -153,18 +154,18 @@ static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, 
 	d->list.first = 1;
 	d->list.n = v->n;
 	d->list.v6 = v->v6;
-	d->vip.addr = v->t.dst;
-	d->vip.port = server_port;
-	if (v->n && read_endpoint(skb, d->list.at, 0, v->v6, &d->vip))
+	vip->addr = v->t.dst;
+	vip->port = server_port;
+	if (v->n && read_endpoint(skb, d->list.at, 0, v->v6, vip))
 		return false;
-	if (dr_served && addr_equal(&d->vip.addr, &v->t.dst)) {
+	if (dr_served && addr_equal(&vip->addr, &v->t.dst)) {
 		__builtin_memset(&key.server, 0, sizeof(key.server));
 		key.server_port = 0;
 	} else if (!v->n) {
 		return false;
 	}
-	key.vip = d->vip.addr;
-	key.vip_port = d->vip.port;
+	key.vip = vip->addr;
+	key.vip_port = vip->port;
 	d->row = server_port ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
 	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
 }
@@ -172,11 +173,11 @@ static __noinline bool find_direct(struct __sk_buff *skb, const struct view *v, 
 /* The server itself, which a list may name too: at its port, where it has one
  * of its own.
  */
-static __always_inline void self_of(const struct direct *d, struct endpoint *self)
+static __always_inline struct endpoint *self_of(struct scratch *s, const struct local_vip *row)
 {
-	__builtin_memset(self, 0, sizeof(*self));
-	self->addr = d->row->server;
-	self->port = d->row->port;
+	s->self.addr = row->server;
+	s->self.port = row->port;
+	return &s->self;
 }
 
 static __always_inline int delivered(const struct local_vip *row)
@@ -190,36 +191,26 @@ static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum serv
 {
 	struct view *v = &s->outer;
 	struct direct d = {};
-	struct endpoint self;
 	struct next *next = &s->next;
-	struct server_flow *made = &s->made;
-	struct tuple flow = v->t;
+	struct tuple *flow = &s->flow;
 	enum verdict verdict;
 	bool more;
 
-	if (!find_direct(skb, v, v->t.dport, v->t.proto, &d)) {
+	if (!find_direct(skb, s, v->t.dport, v->t.proto, &d)) {
 		if (v->n)
 			return pass(SERVER_COUNTER_PASSED_FOREIGN_OPTION);
 		return plain(skb, v, place);
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
-	flow.dst = d.row->deliver;
-	flow.dport = d.row->port ?: flow.dport;
-	__builtin_memset(made, 0, sizeof(*made));
-	made->vip = d.vip.addr;
-	made->vip_port = d.vip.port;
-	made->method = d.row->method;
-	made->place = place;
-	made->overhead = overhead_own(v->v6);
-	self_of(&d, &self);
-	more = v->n > 1 && next_server(skb, &d.list, &self, next);
-	verdict = decide(&flow, v->flags, more, made);
+	flow_at(flow, &v->t, d.row);
+	more = v->n > 1 && next_server(skb, &d.list, self_of(s, d.row), next);
+	verdict = decide(flow, v->flags, more, &s->vip, d.row, overhead_own(v->v6), &s->made);
 	if (verdict == VERDICT_SEND_ON)
 		return send_on(skb, v, next, NULL, place);
 	if (verdict != VERDICT_TAKE)
 		return refuse(verdict);
-	if (strip_list(skb, v) || rewrite(skb, v, SIDE_DST, &flow.dst, flow.dport))
+	if (strip_list(skb, v) || rewrite(skb, v, SIDE_DST, &flow->dst, flow->dport))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	return delivered(d.row);
 }
@@ -229,18 +220,16 @@ static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
 {
 	struct view *v = &s->outer;
 	struct direct d = {};
-	struct endpoint self;
 	struct next *next = &s->next;
 
-	if (!find_direct(skb, v, 0, v->t.proto, &d)) {
+	if (!find_direct(skb, s, 0, v->t.proto, &d)) {
 		if (v->n)
 			return pass(SERVER_COUNTER_PASSED_FRAGMENT);
 		return plain_later(skb, v, place);
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
-	self_of(&d, &self);
-	if (fragment_had(v, FRAGMENT_SENT_ON) && next_server(skb, &d.list, &self, next))
+	if (fragment_had(v, FRAGMENT_SENT_ON) && next_server(skb, &d.list, self_of(s, d.row), next))
 		return send_on(skb, v, next, NULL, place);
 	if (strip_list(skb, v) || rewrite_addr(skb, v, KIND_LATER, SIDE_DST, &d.row->deliver))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
@@ -271,23 +260,22 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 	struct embedded *e = &s->embedded;
 	struct endpoint to = {};
 	struct next *next = &s->next;
-	struct tuple flow;
+	struct tuple *flow = &s->flow;
 	__u32 gone;
 
 	if (!v->n && !dr_served)
 		return plain_error(skb, s, place);
 	if (!read_embedded(skb, v, e) || !addr_equal(&e->t.src, &v->t.dst))
 		return v->n ? pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR) : TC_ACT_UNSPEC;
-	if (!find_direct(skb, v, e->t.sport, e->t.proto, &d)) {
+	if (!find_direct(skb, s, e->t.sport, e->t.proto, &d)) {
 		if (v->n)
 			return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
 		return plain_error(skb, s, place);
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
-	flow_of_error(e, d.row, &flow);
-	self_of(&d, &to);
-	if (v->n > 1 && !known(&flow) && next_server(skb, &d.list, &to, next))
+	flow_of_error(e, d.row, flow);
+	if (v->n > 1 && !known(flow) && next_server(skb, &d.list, self_of(s, d.row), next))
 		return send_on(skb, v, next, e, place);
 	gone = v->l4;
 	if (strip_list(skb, v))
@@ -295,8 +283,8 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 	gone -= v->l4;
 	e->l3 -= gone;
 	e->l4 -= gone;
-	to.addr = flow.dst;
-	to.port = flow.dport;
+	to.addr = flow->dst;
+	to.port = flow->dport;
 	if (translate(skb, v, e, SIDE_SRC, &to) ||
 	    rewrite_addr(skb, v, KIND_ICMP, SIDE_DST, &to.addr))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);

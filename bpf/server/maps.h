@@ -177,7 +177,10 @@ static __always_inline bool key_is(const struct local_vip_key *a, const struct l
 {
 	const addr_half *x = (const addr_half *)a, *y = (const addr_half *)b;
 
-	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
+	/* The end in the pieces in which it is written: a CPU waits for it else. */
+	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) |
+		(a->vip_port ^ b->vip_port) | (a->server_port ^ b->server_port) |
+		(a->proto ^ b->proto)) == 0;
 }
 
 /* find_row, from memory where it can. k lies at a multiple of eight. */

@@ -59,8 +59,8 @@ static __always_inline long take_way(struct way *way)
  * host that forwards nothing has no answer in its tables for a packet that
  * came in; then it goes out where it came from.
  */
-static __always_inline int send_to_second(struct __sk_buff *skb, const struct view *v,
-					  const struct addr *to)
+static __noinline int send_to_second(struct __sk_buff *skb, const struct view *v,
+				     const struct addr *to)
 {
 	struct way way = {};
 	long err = find_way(skb, v, &v->t.src, to, &way);

@@ -49,7 +49,6 @@ struct view {
 	struct tuple t;
 	__u32 l3, l4;  /* where the header and its payload begin */
 	__u32 id;      /* of a fragment */
-	__sum16 check; /* of an IPv4 header with no options */
 	__u8 n;	       /* endpoints in the list */
 	__u8 next;     /* what the list's own header says comes next (IPv6) */
 	__u8 flags;    /* enum view_flags */
@@ -168,7 +167,6 @@ static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor 
 	if (len < header)
 		return KIND_MALFORMED;
 	v->plain = ip->ihl == 5;
-	v->check = ip->check;
 	v->l4 = v->l3 + header;
 	addr_from_v4_aligned(&v->t.src, ip->saddr);
 	addr_from_v4_aligned(&v->t.dst, ip->daddr);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Changing an sk_buff. Only the kernel's helpers write here: they keep its
- * notes on checksums right (CHECKSUM_PARTIAL of a local sender or of GRO,
- * CHECKSUM_COMPLETE of a NIC), which a plain store would not.
+/* Changing an sk_buff, whose notes on checksums must stay right (CHECKSUM_PARTIAL
+ * of a local sender or of GRO, CHECKSUM_COMPLETE of a NIC): the kernel's helpers
+ * see to that, and write wherever they lie. Most packets have their headers at
+ * constant places: there what the notes do not cover is written in place.
  *
  * Every function gives 0 or an error after which the packet may be half
  * changed and must be dropped.
@@ -46,6 +47,21 @@ static __always_inline __u64 check_flags(const struct view *v)
 	return v->t.proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
+/* Corrects a transport's checksum for addresses that change by a sum. */
+static __always_inline long replace_addrs(struct __sk_buff *skb, const struct view *v, __u32 at,
+					  __u16 diff, bool v6)
+{
+	__u64 flags = check_flags(v) | BPF_F_PSEUDO_HDR;
+
+	/* BPF_F_IPV6 keeps a NIC's whole-packet sum right; kernels before 6.16
+	 * and their stable trees of May 2025 know it not and refuse it before
+	 * anything is changed.
+	 */
+	if (v6 && !bpf_l4_csum_replace(skb, at, 0, diff, flags | BPF_F_IPV6))
+		return 0;
+	return bpf_l4_csum_replace(skb, at, 0, diff, flags);
+}
+
 /* The fields of an IPv4 header from its checksum on, which change together. */
 struct ipv4_tail {
 	__sum16 check;
@@ -59,12 +75,8 @@ static __always_inline long rewrite_addr_v4(struct __sk_buff *skb, const struct 
 	struct ipv4_tail tail;
 	long err;
 
-	if (check) {
-		err = bpf_l4_csum_replace(skb, check, from, to,
-					  check_flags(v) | BPF_F_PSEUDO_HDR | sizeof(to));
-		if (err)
-			return err;
-	}
+	if (check && replace_addrs(skb, v, check, csum_fold(csum_diff4(0, from, to)), false))
+		return -1;
 	err = bpf_skb_load_bytes(skb, at, &tail, sizeof(tail));
 	if (err)
 		return err;
@@ -82,22 +94,11 @@ static __always_inline long rewrite_addr_v6(struct __sk_buff *skb, const struct 
 {
 	__u32 at = v->l3 + (side == SIDE_SRC ? offsetof(struct ipv6hdr, saddr)
 					     : offsetof(struct ipv6hdr, daddr));
-	__u64 flags = check_flags(v) | BPF_F_PSEUDO_HDR;
-	__s64 diff;
 
 	/* Nothing else in the packet makes up for the change. */
 	if (!check)
 		return bpf_skb_store_bytes(skb, at, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
-	diff = bpf_csum_diff((__be32 *)from->word, sizeof(from->word), (__be32 *)to->word,
-			     sizeof(to->word), 0);
-	if (diff < 0)
-		return diff;
-	/* BPF_F_IPV6 keeps a NIC's whole-packet sum right; kernels before 6.16
-	 * and their stable trees of May 2025 know it not and refuse it before
-	 * anything is changed.
-	 */
-	if (bpf_l4_csum_replace(skb, check, 0, diff, flags | BPF_F_IPV6) &&
-	    bpf_l4_csum_replace(skb, check, 0, diff, flags))
+	if (replace_addrs(skb, v, check, csum_fold(csum_diff_addr(0, from, to, true)), true))
 		return -1;
 	return bpf_skb_store_bytes(skb, at, to, sizeof(*to), 0);
 }
@@ -115,44 +116,91 @@ static __always_inline long rewrite_addr(struct __sk_buff *skb, const struct vie
 		     : rewrite_addr_v4(skb, v, check, side, addr_to_v4(from), addr_to_v4(to));
 }
 
-/* An IPv4 header with no options from its checksum on, and the ports. */
-struct ipv4_ends {
-	struct ipv4_tail tail;
-	__be16 sport, dport;
-} __attribute__((packed));
-
-/* The same in as few calls of the kernel as there can be. */
-static __always_inline long rewrite_plain_v4(struct __sk_buff *skb, const struct view *v,
-					     enum side side, __be32 to, __be16 to_port)
+/* So many bytes of the frame at a constant place; NULL: they cannot be reached. */
+static __always_inline void *in_frame(struct __sk_buff *skb, __u32 at, __u32 bytes)
 {
-	struct ipv4_ends ends = {
-		.tail.saddr = addr_to_v4(&v->t.src),
-		.tail.daddr = addr_to_v4(&v->t.dst),
-		.sport = v->t.sport,
-		.dport = v->t.dport,
-	};
-	__be32 from = side == SIDE_SRC ? ends.tail.saddr : ends.tail.daddr;
-	__be16 from_port = side == SIDE_SRC ? ends.sport : ends.dport;
-	__u32 check = check_at(v, KIND_TRANSPORT);
+	void *here = (void *)(long)skb->data + at;
 
-	if (from_port != to_port &&
-	    (!check ||
-	     bpf_l4_csum_replace(skb, check, from_port, to_port, check_flags(v) | sizeof(to_port))))
+	return here + bytes > (void *)(long)skb->data_end ? NULL : here;
+}
+
+static __always_inline __sum16 sum_apply(const struct view *v, __sum16 sum, __u64 diff)
+{
+	return v->t.proto == IPPROTO_UDP ? csum_apply_udp(sum, diff) : csum_apply(sum, diff);
+}
+
+/* Corrects the transport's checksum, which is at a constant place, where
+ * addresses change by a sum, and a port. In a packet that is yet to be summed
+ * (CHECKSUM_PARTIAL) it has the addresses alone, and not inverted. Only the
+ * kernel knows such a one; but what it makes of the addresses tells.
+ */
+static __always_inline long rewrite_sum(struct __sk_buff *skb, const struct view *v, __u32 at,
+					__u64 addrs, __be16 from_port, __be16 to_port, bool v6)
+{
+	__u32 diff = csum_fold(addrs);
+	__sum16 *sum = in_frame(skb, at, sizeof(*sum)), old;
+
+	if (!sum)
 		return -1;
-	if (check && from != to &&
-	    bpf_l4_csum_replace(skb, check, from, to,
-				check_flags(v) | BPF_F_PSEUDO_HDR | sizeof(to)))
-		return -1;
-	ends.tail.check = csum_apply(v->check, csum_diff4(0, from, to));
-	if (side == SIDE_SRC) {
-		ends.tail.saddr = to;
-		ends.sport = to_port;
-	} else {
-		ends.tail.daddr = to;
-		ends.dport = to_port;
+	if (diff == 0 || diff == 0xffff) { /* which would tell nothing */
+		if (from_port == to_port)
+			return 0;
+		return bpf_l4_csum_replace(skb, at, from_port, to_port,
+					   check_flags(v) | sizeof(to_port));
 	}
-	return bpf_skb_store_bytes(skb, v->l3 + offsetof(struct iphdr, check), &ends, sizeof(ends),
-				   0);
+	old = *sum;
+	if (replace_addrs(skb, v, at, diff, v6))
+		return -1;
+	sum = in_frame(skb, at, sizeof(*sum));
+	if (!sum)
+		return -1;
+	if (*sum == sum_apply(v, old, addrs))
+		*sum = sum_apply(v, old, csum_diff2(addrs, from_port, to_port));
+	return 0;
+}
+
+/* Gives one side of a packet with nothing between its IP header and its ports
+ * another address and port, in place.
+ */
+static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct view *v,
+					  enum side side, const struct addr *to, __be16 to_port,
+					  bool v6)
+{
+	const __u32 l3 = sizeof(struct ethhdr);
+	const __u32 l4 = l3 + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	const struct addr *from = side == SIDE_SRC ? &v->t.src : &v->t.dst;
+	__be16 from_port = side == SIDE_SRC ? v->t.sport : v->t.dport;
+	__u64 diff = csum_diff_addr(0, from, to, v6);
+	struct udphdr *ports; /* all three have them at the same place */
+	void *head;
+
+	if (v->t.proto == IPPROTO_TCP) {
+		if (rewrite_sum(skb, v, l4 + offsetof(struct tcphdr, check), diff, from_port,
+				to_port, v6))
+			return -1;
+	} else if (v->t.proto == IPPROTO_UDP) {
+		if (rewrite_sum(skb, v, l4 + offsetof(struct udphdr, check), diff, from_port,
+				to_port, v6))
+			return -1;
+	} else if (from_port != to_port) {
+		return -1;
+	}
+	head = in_frame(skb, l3, l4 - l3);
+	ports = in_frame(skb, l4, sizeof(*ports));
+	if (!head || !ports)
+		return -1;
+	if (v6) {
+		struct ipv6hdr *ip = head;
+
+		addr_copy(side == SIDE_SRC ? &ip->saddr : &ip->daddr, to);
+	} else {
+		struct iphdr *ip = head;
+
+		*(side == SIDE_SRC ? &ip->saddr : &ip->daddr) = addr_to_v4(to);
+		ip->check = csum_apply(ip->check, diff);
+	}
+	*(side == SIDE_SRC ? &ports->source : &ports->dest) = to_port;
+	return 0;
 }
 
 /* Gives one side of a packet with ports another address and port. SCTP's
@@ -168,8 +216,9 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 					     : offsetof(struct udphdr, dest));
 	long err;
 
-	if (!v->v6 && v->plain)
-		return rewrite_plain_v4(skb, v, side, addr_to_v4(to), to_port);
+	if (v->plain && (check || !v->v6))
+		return v->v6 ? rewrite_plain(skb, v, side, to, to_port, true)
+			     : rewrite_plain(skb, v, side, to, to_port, false);
 	err = rewrite_addr(skb, v, KIND_TRANSPORT, side, to);
 	if (err || from_port == to_port)
 		return err;
@@ -179,19 +228,23 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 		       ?: bpf_skb_store_bytes(skb, at, &to_port, sizeof(to_port), 0);
 }
 
-/* Takes one off the TTL or hop limit, which is greater than one. */
+/* Takes one off the TTL or hop limit of the first header, which is greater than
+ * one.
+ */
 static __always_inline long rewrite_ttl(struct __sk_buff *skb, const struct view *v)
 {
 	__u8 ttl = v->ttl - 1;
-	long err;
+	struct iphdr *ip;
 
-	if (v->v6)
-		return bpf_skb_store_bytes(skb, v->l3 + offsetof(struct ipv6hdr, hop_limit), &ttl,
-					   sizeof(ttl), BPF_F_RECOMPUTE_CSUM);
-	/* The high byte of the word that it shares with the protocol. */
-	err = bpf_l3_csum_replace(skb, v->l3 + offsetof(struct iphdr, check),
-				  bpf_htons(v->ttl << 8), bpf_htons(ttl << 8), sizeof(__u16));
-	return err ?: bpf_skb_store_bytes(skb, v->l3 + offsetof(struct iphdr, ttl), &ttl, 1, 0);
+	if (v->v6) /* nothing else in the header makes up for it */
+		return bpf_skb_store_bytes(
+			skb, sizeof(struct ethhdr) + offsetof(struct ipv6hdr, hop_limit), &ttl,
+			sizeof(ttl), BPF_F_RECOMPUTE_CSUM);
+	ip = in_frame(skb, sizeof(struct ethhdr), sizeof(*ip));
+	if (!ip)
+		return -1;
+	ipv4_decrement_ttl(ip);
+	return 0;
 }
 
 /* Takes off all before the inner packet but the Ethernet header. Where the

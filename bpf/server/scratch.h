@@ -50,6 +50,10 @@ struct gue_bytes {
 
 struct scratch {
 	struct view outer, inner;
+	struct local_vip_key key __attribute__((aligned(8)));
+	struct tuple flow __attribute__((aligned(8))); /* as the server has it */
+	struct endpoint vip __attribute__((aligned(8)));
+	struct endpoint self; /* the server as a list names it */
 	struct embedded embedded;
 	struct next next;
 	struct server_flow made; /* perhaps */

@@ -35,31 +35,58 @@ static __always_inline __u8 overhead_own(bool v6)
 	return option_bytes(ENDPOINTS_MAX, v6);
 }
 
+/* The flow of a packet as its server has it. */
+static __always_inline void flow_at(struct tuple *flow, const struct tuple *t,
+				    const struct local_vip *row)
+{
+	addr_copy_aligned(&flow->src, &t->src);
+	addr_copy_aligned(&flow->dst, &row->deliver);
+	flow->sport = t->sport;
+	flow->dport = row->port ?: t->dport;
+	flow->proto = t->proto;
+	__builtin_memset(flow->zero, 0, sizeof(flow->zero));
+}
+
 static __always_inline __u8 state_of(__u8 flags)
 {
 	return (flags & VIEW_FIN ? FLOW_CLIENT_FIN : 0) | (flags & VIEW_RESET ? FLOW_RESET : 0);
 }
 
-/* A flow that is known here is taken, so is one that opens, and one that nobody
- * else may know. made has the VIP, the method and the overhead; it becomes the
- * flow that is remembered.
+static __always_inline bool is_by(const struct server_flow *f, const struct endpoint *vip)
+{
+	return f->vip_port == vip->port && addr_equal(&f->vip, &vip->addr);
+}
+
+/* Most packets go on with a flow that is known here, and are taken for that
+ * alone. more: somebody else may know it too, and is asked where the server has
+ * reset it.
  */
-__noinline enum verdict decide(const struct tuple *t, __u8 flags, bool more,
-			       struct server_flow *made)
+static __always_inline bool goes_on(const struct tuple *t, __u8 flags, bool more,
+				    const struct endpoint *vip)
+{
+	struct server_flow *f = find_flow(t);
+
+	if (!f || flags & VIEW_OPENS || (more && f->state & FLOW_RESET) || !is_by(f, vip))
+		return false;
+	touch_flow(f, flow_clock());
+	note_flow(f, FLOW_CONFIRMED | state_of(flags));
+	return true;
+}
+
+/* A flow that opens is taken, and one that nobody else may know. made is what is
+ * remembered of it.
+ */
+__noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
+			      const struct endpoint *vip, struct server_flow *made)
 {
 	bool opens = flags & VIEW_OPENS, same;
 	__u32 now = flow_clock();
 	struct server_flow *f;
 
-	if (!t || !made)
+	if (!t || !vip || !made)
 		return VERDICT_FULL;
 	f = find_flow(t);
-	same = f && f->vip_port == made->vip_port && addr_equal(&f->vip, &made->vip);
-	if (same && !opens && !(more && f->state & FLOW_RESET)) {
-		touch_flow(f, now);
-		note_flow(f, FLOW_CONFIRMED | state_of(flags));
-		return VERDICT_TAKE;
-	}
+	same = f && is_by(f, vip);
 	if (same && opens && flow_alive(f, now)) { /* sent again */
 		touch_flow(f, now);
 		return VERDICT_TAKE;
@@ -68,6 +95,8 @@ __noinline enum verdict decide(const struct tuple *t, __u8 flags, bool more,
 		return VERDICT_SEND_ON;
 	if (f && !same && flow_alive(f, now))
 		return VERDICT_COLLISION;
+	made->vip = vip->addr;
+	made->vip_port = vip->port;
 	made->client = t->src;
 	made->server = t->dst;
 	made->client_port = t->sport;
@@ -76,6 +105,22 @@ __noinline enum verdict decide(const struct tuple *t, __u8 flags, bool more,
 	made->state = (opens ? FLOW_OPENED : 0) | state_of(flags);
 	made->seen = now;
 	return remember_flow(made, t) ? VERDICT_TAKE : VERDICT_FULL;
+}
+
+/* What becomes of a packet for the server in row, of the flow t as the server
+ * has it.
+ */
+static __always_inline enum verdict decide(const struct tuple *t, __u8 flags, bool more,
+					   const struct endpoint *vip, const struct local_vip *row,
+					   __u8 overhead, struct server_flow *made)
+{
+	if (goes_on(t, flags, more, vip))
+		return VERDICT_TAKE;
+	__builtin_memset(made, 0, sizeof(*made));
+	made->method = row->method;
+	made->place = row->place;
+	made->overhead = overhead;
+	return begin(t, flags, more, vip, made);
 }
 
 static __always_inline int refuse(enum verdict why)

@@ -101,35 +101,40 @@ static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view
 	return t->list.n && next_server(skb, &t->list, &self, &s->next);
 }
 
+static __always_inline void tunnel_key(struct local_vip_key *key, const struct view *outer,
+				       const struct addr *vip, __be16 port, __u8 proto)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	addr_copy_aligned(&key->vip, vip);
+	addr_copy_aligned(&key->server, &outer->t.dst);
+	key->vip_port = port;
+	key->proto = proto;
+}
+
 /* Takes a packet out of its tunnel, where its VIP has a server here. */
-static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const struct tunnel *t,
-				struct scratch *s, enum server_place place)
+static __always_inline int tunnelled(struct __sk_buff *skb, struct view *outer,
+				     const struct tunnel *t, struct scratch *s,
+				     enum server_place place)
 {
 	struct view *inner = &s->inner;
-	struct local_vip_key key __attribute__((aligned(8))) = {
-		.vip = inner->t.dst,
-		.server = outer->t.dst,
-		.vip_port = inner->t.dport,
-		.proto = inner->t.proto,
-	};
-	struct local_vip *row = find_kept_row(&key);
-	struct server_flow *made = &s->made;
-	struct tuple flow = inner->t;
+	struct local_vip_key *key = &s->key;
+	struct tuple *flow = &s->flow;
+	struct local_vip *row;
 	enum verdict verdict;
+	__u8 overhead;
 
+	tunnel_key(key, outer, &inner->t.dst, inner->t.dport, inner->t.proto);
+	row = find_kept_row(key);
 	if (!row || row->method != SERVER_METHOD_TUNNEL || addr_is_v4(&row->deliver) == inner->v6)
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_TUNNEL);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	flow.dst = row->deliver;
-	flow.dport = row->port ?: flow.dport;
-	__builtin_memset(made, 0, sizeof(*made));
-	made->vip = key.vip;
-	made->vip_port = key.vip_port;
-	made->method = SERVER_METHOD_TUNNEL;
-	made->place = place;
-	made->overhead = overhead_tunnel(t->gue, outer->v6);
-	verdict = decide(&flow, inner->flags, tunnel_more(skb, outer, t, s), made);
+	flow_at(flow, &inner->t, row);
+	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
+	s->vip.port = inner->t.dport;
+	overhead = overhead_tunnel(t->gue, outer->v6);
+	verdict = decide(flow, inner->flags, tunnel_more(skb, outer, t, s), &s->vip, row, overhead,
+			 &s->made);
 	if (verdict == VERDICT_SEND_ON) {
 		if (inner->fragment)
 			remember_fragment(inner, FRAGMENT_SENT_ON, NULL);
@@ -138,7 +143,7 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 	if (verdict != VERDICT_TAKE)
 		return refuse(verdict);
 	if (strip_outer(skb, outer, inner, t->sum) ||
-	    rewrite(skb, inner, SIDE_DST, &flow.dst, flow.dport))
+	    rewrite(skb, inner, SIDE_DST, &flow->dst, flow->dport))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	return tunnel_ended(skb, outer, SERVER_COUNTER_TUNNEL_DELIVERED);
 }
@@ -168,27 +173,26 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 				      enum server_place place)
 {
 	struct view *inner = &s->inner;
-	struct local_vip_key key = {.vip = inner->t.dst, .server = outer->t.dst};
+	struct local_vip_key *key = &s->key;
 	struct endpoint to = {};
 	struct local_vip *row;
 	struct embedded *e = &s->embedded;
-	struct tuple flow;
+	struct tuple *flow = &s->flow;
 	__u32 gone;
 
-	if (!read_embedded(skb, inner, e) || !addr_equal(&e->t.src, &key.vip))
+	if (!read_embedded(skb, inner, e) || !addr_equal(&e->t.src, &inner->t.dst))
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
-	key.vip_port = e->t.sport;
-	key.proto = e->t.proto;
-	row = find_row(&key);
+	tunnel_key(key, outer, &inner->t.dst, e->t.sport, e->t.proto);
+	row = find_row(key);
 	if (!row || row->method != SERVER_METHOD_TUNNEL || addr_is_v4(&row->deliver) == inner->v6)
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	flow_of_error(e, row, &flow);
-	if (!known(&flow) && tunnel_more(skb, outer, t, s))
+	flow_of_error(e, row, flow);
+	if (!known(flow) && tunnel_more(skb, outer, t, s))
 		return tunnel_on(skb, outer, t, &s->next, place);
-	to.addr = flow.dst;
-	to.port = flow.dport;
+	to.addr = flow->dst;
+	to.port = flow->dport;
 	gone = inner->l3 - outer->l3;
 	e->l3 -= gone;
 	e->l4 -= gone;
@@ -198,15 +202,11 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 	return tunnel_ended(skb, outer, SERVER_COUNTER_ERROR_DELIVERED);
 }
 
-static __noinline int tunnel_end(struct __sk_buff *skb, struct view *outer, struct tunnel *t,
-				 enum server_place place)
+static __always_inline int tunnel_end(struct __sk_buff *skb, struct view *outer, struct tunnel *t,
+				      struct scratch *s, enum server_place place)
 {
-	struct scratch *s = scratch();
-	struct view *inner;
+	struct view *inner = &s->inner;
 
-	if (!s)
-		return TC_ACT_UNSPEC;
-	inner = &s->inner;
 	t->list.v6 = outer->v6;
 	switch (read_inner(skb, t->l3, t->v6, inner)) {
 	case KIND_TRANSPORT:
@@ -240,7 +240,7 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 		    !v->fragment && v->plain && read_gue(skb, v, &t)) {
 			if (skb->gso_segs > 1)
 				return pass(SERVER_COUNTER_PASSED_BUNDLE);
-			return tunnel_end(skb, v, &t, place);
+			break;
 		}
 		return v->n || dr_served ? direct(skb, s, place) : plain(skb, v, place);
 	case KIND_TUNNEL4:
@@ -248,7 +248,7 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 		if (v->fragment)
 			return pass(SERVER_COUNTER_PASSED_OUTER_FRAGMENT);
 		read_ipip(v, kind == KIND_TUNNEL6, &t);
-		return tunnel_end(skb, v, &t, place);
+		break;
 	case KIND_LATER:
 		if (v->t.proto == IPPROTO_IPIP || v->t.proto == IPPROTO_IPV6)
 			return pass(SERVER_COUNTER_PASSED_OUTER_FRAGMENT);
@@ -260,6 +260,7 @@ static __always_inline int toward(struct __sk_buff *skb, enum server_place place
 	default:
 		return TC_ACT_UNSPEC;
 	}
+	return tunnel_end(skb, v, &t, s, place);
 }
 
 #endif

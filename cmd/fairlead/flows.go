@@ -139,8 +139,7 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	}
 	q.Limit = max(0, q.Limit-given)
 	for f, err := range a.half.EachFlow(q) {
-		here := dataplane.Flow{Client: f.Client, VIP: f.VIP, Protocol: f.Protocol, Server: f.Server, State: f.State, Idle: f.Idle}
-		if err = cmp.Or(err, enc.Encode(flow{here, "server"})); err != nil {
+		if err = cmp.Or(err, enc.Encode(flow{f, "server"})); err != nil {
 			return err
 		}
 	}

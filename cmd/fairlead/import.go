@@ -64,8 +64,8 @@ func newImportIpvsadmCommand() *cobra.Command {
 		Short: "From what ipvsadm -Sn writes",
 		Long: `Ipvsadm reads what ipvsadm -Sn writes, the virtual services of a kernel; "-" is
 standard input. What a firewall mark stands for is not among it: --mark says it.`,
-		Example: `  ipvsadm -Sn | fairlead import ipvsadm - > services.yaml
-  fairlead import ipvsadm rules --mark 1=10.1.1.1:5060/udp -o json`,
+		Example: `  fairlead import ipvsadm rules > services.yaml
+  fairlead import ipvsadm - --mark 1=10.1.1.1:5060/udp -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, text, err := readInput(cmd, args[0])
@@ -89,9 +89,8 @@ func newImportMetallbCommand() *cobra.Command {
 Services that it announces and their EndpointSlices, as kubectl get -o yaml prints
 them. Services get Fairlead's annotations in place of MetalLB's; BGP peers become
 flags of fairlead agent.`,
-		Example: `  kubectl get services,endpointslices -A -o yaml > services.yaml
-  fairlead import metallb metallb.yaml services.yaml --into /etc/fairlead/services`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  fairlead import metallb metallb.yaml services.yaml --into /etc/fairlead/services`,
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var files []metallb.File
 			for _, arg := range args {
@@ -198,13 +197,14 @@ func (w *importWriter) write(cmd *cobra.Command) func(*importer.Result, error) e
 
 // tellImport says what was lost.
 func tellImport(out io.Writer, r *importer.Result) {
-	for _, l := range r.Losses {
+	lines := importer.Lines(r.Losses)
+	for _, l := range lines {
 		fmt.Fprintln(out, l)
 	}
 	if command := r.Command(); command != "" {
 		fmt.Fprintln(out, "balancers run:", command)
 	}
-	fmt.Fprintf(out, "%d Services; %d things have no counterpart\n", len(r.Manifests), len(r.Losses))
+	fmt.Fprintf(out, "Services: %d; without counterpart: %d\n", len(r.Manifests), len(lines))
 }
 
 // writeManifests writes each Service into a file of its own, or nothing where

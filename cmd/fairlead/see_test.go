@@ -25,7 +25,7 @@ func TestFlowQuery(t *testing.T) {
 		"client=192.0.2.7&backend=172.16.5.1:8080": true, "client=192.0.2.7&backend=172.16.5.2": false, "limit=3": true,
 	} {
 		q, err := flowQueryOf(mustQuery(t, query))
-		if err != nil || q.Takes(one.Client, one.VIP, one.Server, one.Protocol) != want {
+		if err != nil || q.Takes(one) != want {
 			t.Errorf("%q: %v, %v", query, !want, err)
 		}
 	}

@@ -323,13 +323,18 @@ func counters(s *teller) {
 		s.must(flow(f.Key, i), true)
 		s.must(flow(f.Key, i), false)
 	}
-	got, err := s.DataPlane().Counters()
-	if err != nil {
-		s.Fatal(err)
-	}
 	want, _ := s.twin.Counters()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		s.Errorf("\n got %v\nwant %v", got, want)
+	// A kernel may add up what its CPUs have counted now and then only.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		got, err := s.DataPlane().Counters()
+		switch {
+		case err != nil:
+			s.Fatal(err)
+		case fmt.Sprint(got) == fmt.Sprint(want):
+			return
+		case time.Now().After(deadline):
+			s.Fatalf("\n got %v\nwant %v", got, want)
+		}
 	}
 }
 

@@ -14,22 +14,9 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// Flow is one flow that is remembered.
-type Flow struct {
-	Client   netip.AddrPort   `json:"client"`
-	Server   netip.AddrPort   `json:"server"`
-	VIP      netip.AddrPort   `json:"vip"`
-	Protocol service.Protocol `json:"protocol"`
-	Method   service.Method   `json:"method"`
-	// State is "opening", "established", "closed" or "reset".
-	State string `json:"state"`
-	// Idle is how long ago the client last sent, exact to two seconds.
-	Idle time.Duration `json:"idle"`
-}
-
 // Flows gives the flows that are remembered, in no order. Flows that come and
 // go meanwhile may be missing.
-func (h *Half) Flows() (flows []Flow, err error) {
+func (h *Half) Flows() (flows []dataplane.Flow, err error) {
 	err = h.do(func() error {
 		flows, err = h.flows()
 		return err
@@ -37,8 +24,8 @@ func (h *Half) Flows() (flows []Flow, err error) {
 	return flows, err
 }
 
-func (h *Half) flows() (flows []Flow, err error) {
-	err = h.scanFlows(func(f Flow) bool {
+func (h *Half) flows() (flows []dataplane.Flow, err error) {
+	err = h.scanFlows(func(f dataplane.Flow) bool {
 		flows = append(flows, f)
 		return true
 	})
@@ -47,42 +34,30 @@ func (h *Half) flows() (flows []Flow, err error) {
 
 // EachFlow gives the flows that a query takes, read from the kernel a piece at
 // a time: what is not asked for is not kept, and the half does other work in
-// between. An error ends it.
-func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[Flow, error] {
-	return func(yield func(Flow, error) bool) {
+// between. Their states are "opening", "established", "closed" and "reset". An
+// error ends it.
+func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
+	return func(yield func(dataplane.Flow, error) bool) {
 		var cursor flowCursor
-		given := 0
-		for !cursor.done {
-			var found []Flow
-			err := h.do(func() error {
-				return h.scanSome(&cursor, func(f Flow) {
-					if q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
+			err = h.do(func() error {
+				return h.scanSome(&cursor, func(f dataplane.Flow) {
+					if q.Takes(f) {
 						found = append(found, f)
 					}
 				})
 			})
-			if err != nil {
-				yield(Flow{}, err)
-				return
-			}
-			for _, f := range found {
-				if !yield(f, nil) {
-					return
-				}
-				if given++; given == q.Limit {
-					return
-				}
-			}
-		}
+			return found, !cursor.done, err
+		})
 	}
 }
 
 // scanFlows shows every flow until see says enough.
-func (h *Half) scanFlows(see func(Flow) bool) error {
+func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
 	var cursor flowCursor
 	more := true
 	for more && !cursor.done {
-		if err := h.scanSome(&cursor, func(f Flow) { more = more && see(f) }); err != nil {
+		if err := h.scanSome(&cursor, func(f dataplane.Flow) { more = more && see(f) }); err != nil {
 			return err
 		}
 	}
@@ -101,7 +76,7 @@ type flowCursor struct {
 const setsAtOnce = 256
 
 // scanSome shows the flows of the next sets.
-func (h *Half) scanSome(c *flowCursor, see func(Flow)) error {
+func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
 	if c.keys == nil {
 		c.keys, c.sets = make([]uint32, setsAtOnce), make([]serverServerFlowSet, setsAtOnce)
 	}
@@ -124,13 +99,12 @@ func (h *Half) scanSome(c *flowCursor, see func(Flow)) error {
 // tickShift is FLOW_TICK_SHIFT.
 const tickShift = 30
 
-func flowOf(f *serverServerFlow, now time.Duration) Flow {
-	return Flow{
+func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
+	return dataplane.Flow{
 		Client:   netip.AddrPortFrom(f.Client.netip(), netorder.Port(f.ClientPort)),
 		Server:   netip.AddrPortFrom(f.Server.netip(), netorder.Port(f.ServerPort)),
 		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
 		Protocol: service.Protocol(f.Proto),
-		Method:   methodOf(f.Method),
 		State:    f.State.String(),
 		Idle:     max(0, now-time.Duration(f.Seen)<<tickShift),
 	}

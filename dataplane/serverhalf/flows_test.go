@@ -89,7 +89,7 @@ func TestEachFlow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tc.q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+			if !tc.q.Takes(f) {
 				t.Errorf("%+v gave %+v", tc.q, f)
 			}
 			if f.Client == client && f.State != "established" {

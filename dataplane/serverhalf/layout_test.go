@@ -82,7 +82,7 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		n.half = openHalf(t, n.ns, Config{}, newHook)
 		wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
 		flows, err := n.half.Flows()
-		if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].Server != pod || flows[0].VIP != vip || flows[0].Method != service.Tunnel {
+		if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].Server != pod || flows[0].VIP != vip {
 			t.Fatalf("flows %v, %v; want the one from before", flows, err)
 		}
 		if flows[0].State != "established" || flows[0].Idle > patience {
@@ -92,8 +92,11 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		if err != nil || after.Program == before.Program {
 			t.Errorf("the link has program %d, %v, as before", after.Program, err)
 		}
-		n.steps(t, []step{{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
-			out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"}})
+		n.steps(t, []step{
+			{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
+				out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"},
+			{name: "it is a tunnel's: no shortcut", prog: serverProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
+		})
 		names, err := n.half.dir.Names("")
 		if err != nil || slices.Contains(names, serverMapServerFlows) || !slices.Contains(names, layout) {
 			t.Errorf("pins are %v, %v; want those of the first layout gone", names, err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // State is what the half does at one moment.
@@ -19,7 +21,7 @@ type State struct {
 	Abroad map[netip.Addr]string
 	// Entries are as List gives them, Flows and Counters as those methods do.
 	Entries  []Entry
-	Flows    []Flow
+	Flows    []dataplane.Flow
 	Counters map[string]uint64
 }
 

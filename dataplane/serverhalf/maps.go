@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 )
@@ -188,7 +189,7 @@ func (h *Half) sweep(held rows) error {
 		return nil
 	}
 	used := map[netip.AddrPort]bool{}
-	err := h.scanFlows(func(f Flow) bool {
+	err := h.scanFlows(func(f dataplane.Flow) bool {
 		if f.Idle < h.cfg.Linger {
 			used[f.Server] = true
 			used[netip.AddrPortFrom(f.Server.Addr(), 0)] = true

@@ -83,7 +83,6 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
-		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -92,7 +91,7 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [2]byte
+		_        [4]byte
 	}
 	Inner struct {
 		_        structs.HostLayout
@@ -100,7 +99,6 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
-		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -109,7 +107,21 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [2]byte
+		_        [4]byte
+	}
+	Key  serverLocalVipKey
+	Flow serverTuple
+	Vip  struct {
+		_    structs.HostLayout
+		Addr serverAddr
+		Port uint16
+		Zero uint16
+	}
+	Self struct {
+		_    structs.HostLayout
+		Addr serverAddr
+		Port uint16
+		Zero uint16
 	}
 	Embedded struct {
 		_    structs.HostLayout

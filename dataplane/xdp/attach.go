@@ -21,9 +21,8 @@ var ErrOccupied = errors.New("interface has another XDP program")
 // linkPrefix begins the names of pinned links.
 const linkPrefix = "link_"
 
-// linkPin is the name of an interface's pinned link; the BPF file system takes
-// no dots, interfaces no slashes.
-func linkPin(name string) string { return linkPrefix + strings.ReplaceAll(name, ".", ":") }
+// linkPin is the name of an interface's pinned link.
+func linkPin(name string) string { return linkPrefix + pinWord(name) }
 
 // attach attaches the program to every interface, by replacing a
 // predecessor's where there is one, and detaches it from all others. Another
@@ -46,6 +45,9 @@ func (d *DataPlane) attach(older *bpffs.Dir) error {
 		}
 		lines = append(lines, line)
 	}
+	if err := d.closeTxPorts(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.attached = lines
@@ -60,9 +62,39 @@ func (d *DataPlane) openTxPorts() error {
 		if err != nil {
 			return fmt.Errorf("xdp: interface %s: %w", name, err)
 		}
-		index := uint32(nic.Attrs().Index)
-		if err := d.kernel.TxPorts.Put(index, index); err != nil {
-			return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+		members, err := membersOf(nic)
+		if err != nil {
+			return fmt.Errorf("xdp: interface %s: %w", name, err)
+		}
+		for _, from := range append(members, nic) {
+			if err := d.kernel.TxPorts.Put(uint32(from.Attrs().Index), uint32(nic.Attrs().Index)); err != nil {
+				return fmt.Errorf("xdp: interface %s: let packets leave by it: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// closeTxPorts keeps native programs from redirecting packets to an interface
+// where the program is generic, most likely because its driver cannot take them:
+// those go through the kernel. Generic programs redirect to any.
+func (d *DataPlane) closeTxPorts() error {
+	var generic []uint32
+	for _, name := range d.config.Interfaces {
+		nic, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("xdp: interface %s: %w", name, err)
+		}
+		if isGeneric(nic) {
+			generic = append(generic, uint32(nic.Attrs().Index))
+		}
+	}
+	if len(generic) == len(d.config.Interfaces) {
+		return nil
+	}
+	for _, index := range generic {
+		if err := d.kernel.TxPorts.Delete(index); err != nil {
+			return fmt.Errorf("xdp: interface %d: let no packets leave by it: %w", index, err)
 		}
 	}
 	return nil
@@ -115,7 +147,11 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 			return "", err
 		}
 	}
-	return describeAttached(name, reason)
+	hides, err := d.showVLANs(nic)
+	if err != nil {
+		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
+	}
+	return describeAttached(name, reason, hides)
 }
 
 // takeOver replaces the program in a link that a predecessor pinned. A link
@@ -216,7 +252,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 	flags := link.XDPDriverMode
 	if generic {
 		flags = link.XDPGenericMode
-		if err := disableGRO(nic.Attrs().Name); err != nil {
+		if err := d.turnOff(groOffload, nic.Attrs().Name); err != nil {
 			return nil, err
 		}
 	}
@@ -224,18 +260,17 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 }
 
 // describeAttached asks the kernel how the program is attached now.
-func describeAttached(name, reason string) (string, error) {
+func describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	if !isGeneric(nic) {
-		return name + ": native", nil
+	words := []string{name, "native"}
+	if isGeneric(nic) {
+		words = []string{name, "generic", reason}
 	}
-	if reason == "" {
-		return name + ": generic", nil
-	}
-	return name + ": generic: " + reason, nil
+	words = slices.DeleteFunc(append(words, hides), func(w string) bool { return w == "" })
+	return strings.Join(words, ": "), nil
 }
 
 // detachOthers detaches a predecessor's program from interfaces that are no
@@ -270,5 +305,5 @@ func (d *DataPlane) detachOne(pin string) error {
 			return errors.Join(err, l.Close())
 		}
 	}
-	return endLink(l)
+	return errors.Join(endLink(l), d.restoreOffloads(strings.ReplaceAll(strings.TrimPrefix(pin, linkPrefix), ":", ".")))
 }

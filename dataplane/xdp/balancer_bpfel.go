@@ -521,9 +521,11 @@ const (
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowLives       = "flow_lives"
 	balancerVarFlowSets        = "flow_sets"
+	balancerVarFlowYields      = "flow_yields"
 	balancerVarGuardKey        = "guard_key"
 	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
+	balancerVarStoresInOrder   = "stores_in_order"
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
@@ -625,9 +627,11 @@ type balancerVariableSpecs struct {
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.VariableSpec `ebpf:"flow_lives"`
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
+	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
+	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
@@ -737,9 +741,11 @@ type balancerVariables struct {
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowLives      *ebpf.Variable `ebpf:"flow_lives"`
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
+	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
+	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`

@@ -46,6 +46,17 @@ func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options)
 		return s, errors.Join(fmt.Errorf("capture: %w", err), d.swap(d.kernel.Balancer))
 	}
 	defer func() { err = errors.Join(err, d.swap(d.kernel.Balancer)) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kept := make(chan error, 1)
+	go func() {
+		kept <- watch.keep(ctx)
+		cancel()
+	}()
+	defer func() {
+		cancel()
+		err = errors.Join(err, <-kept)
+	}()
 	return capture.Write(ctx, w, watch, d.interfaceNames(), o)
 }
 
@@ -68,6 +79,30 @@ type watcher struct {
 	lost    uint64
 }
 
+// watchLease is for how long a program tells after this process was last heard.
+const watchLease = 5 * time.Second
+
+// renew lets the program tell for that long from now on.
+func (w *watcher) renew(lease time.Duration) error {
+	return w.program.kernel.WatchUntil.Set(uint64(coarseNow() + lease))
+}
+
+// keep renews until ctx ends.
+func (w *watcher) keep(ctx context.Context) error {
+	tick := time.NewTicker(watchLease / 5)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := w.renew(watchLease); err != nil {
+			return fmt.Errorf("capture: go on: %w", err)
+		}
+	}
+}
+
 // perfBytes is the buffer of each CPU.
 const perfBytes = 1 << 20
 
@@ -86,6 +121,9 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 	_, err = d.pinTable(program.kernel.Steps)
 	if err == nil {
 		w.boot, err = bootTime()
+	}
+	if err == nil {
+		err = w.renew(watchLease)
 	}
 	if err == nil {
 		w.reader, err = perf.NewReader(program.kernel.Watched, perfBytes)

@@ -8,9 +8,11 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
@@ -282,5 +284,36 @@ func TestCaptureRefuses(t *testing.T) {
 		if _, err := d.Capture(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// Where nobody says that it is to go on, because the agent was killed, a capture
+// falls silent, and packets go on.
+func TestCaptureFallsSilent(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
+	w, err := d.watch(capture.Options{Before: true, After: true}, 0)
+	must(t, err)
+	defer func() { must(t, w.Close()) }()
+	ordinary := d.kernel.Balancer
+	d.kernel.Balancer = w.program.kernel.Balancer
+	defer func() { d.kernel.Balancer = ordinary }()
+	var said []int // bytes of frames
+	for i, lease := range []time.Duration{time.Hour, -time.Second, time.Hour} {
+		must(t, w.renew(lease))
+		in := packet{src: clients[false], dst: vips[false], payload: 100 * i}
+		row{name: fmt.Sprint("packet ", i), in: in, verdict: redirect, out: func(p *packet) {
+			p.outer = &outer{src: owns[false], dst: addrOf(servers[false]), ttl: 64}
+			sent(p)
+		}}.check(t, n, d)
+	}
+	for range 4 {
+		f, err := w.Next(t.Context())
+		must(t, err)
+		said = append(said, f.Length)
+	}
+	if want := []int{54, 74, 254, 274}; !slices.Equal(said, want) {
+		t.Errorf("told of frames of %d bytes, want %d: those of the first and the last packet, before and after", said, want)
 	}
 }

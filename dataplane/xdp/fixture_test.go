@@ -84,9 +84,17 @@ func (n *testNet) wire(t testing.TB, name, peer string, mac net.HardwareAddr, mt
 		must(t, netlink.LinkSetUp(far))
 		// Else it takes nothing that eth0 redirects; and only while it is up
 		// does eth0 learn of it.
-		return setOffload(peer, unix.ETHTOOL_SGRO, 1)
+		setOffload(t, peer, unix.ETHTOOL_SGRO, 1)
+		return nil
 	})
 	return uint32(nic.Attrs().Index)
+}
+
+// setOffload turns an offload of that call on or off.
+func setOffload(t testing.TB, nic string, cmd, value uint32) {
+	t.Helper()
+	_, err := ethtool(nic, cmd, value)
+	must(t, err)
 }
 
 func neighbour(t testing.TB, nic uint32, ip string, mac net.HardwareAddr) {
@@ -131,9 +139,7 @@ func (n *testNet) open(t testing.TB, c Config) *DataPlane {
 		if n.current != d {
 			return
 		}
-		if err := d.Detach(); err != nil {
-			t.Error(err)
-		}
+		testkit.Do(t, n.balancer, d.Detach)
 	})
 	return d
 }

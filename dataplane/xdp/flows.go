@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,19 +15,17 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 
-// The flow table's shape: FLOW_WAYS, FLOW_PENDING and the fields of a word in
+// The flow table's shape: FLOW_WAYS, FLOW_LOCKED and the fields of a word in
 // bpf/balancer/flow.h.
 const (
 	flowWays      = 8
-	flowBackWays  = 8
-	flowPending   = 1
+	flowLocked    = 1
 	flowTickShift = 30 // of nanoseconds
 	maxServerID   = 1<<20 - 1
 
@@ -43,25 +42,32 @@ func (w flowWord) nat() bool          { return w>>27&1 != 0 }
 func (w flowWord) state() uint32      { return uint32(w>>28) & 15 }
 func (w flowWord) expires() uint32    { return uint32(w >> 32) }
 
+// described says whether the flow has data: by nat and fullnat always, else once
+// it is no longer opening.
+func (w flowWord) described() bool {
+	return w.nat() || w.state() != uint32(balancerFlowStateFLOW_OPENING) && w.state() != uint32(balancerFlowStateFLOW_UDP_OPENING)
+}
+
+// over is the word of a flow that was, and is no more: all that is left is that
+// it may have a place in flow_back, which goes with the entry.
+func (w flowWord) over() flowWord { return w & (1 << 27) }
+
 func (w flowWord) isFlow() bool {
 	return w.state() >= uint32(balancerFlowStateFLOW_OPENING) && w.state() <= uint32(balancerFlowStateFLOW_UDP)
 }
 
 // flowNow is the table's clock.
-func flowNow() uint32 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		panic(err) // there is no kernel without that clock
-	}
-	return uint32(ts.Nano() >> flowTickShift)
-}
+func flowNow() uint32 { return uint32(coarseNow() >> flowTickShift) }
 
-// flowTable is the kernel's memory of what is remembered. Entries are changed as
-// the program changes them, by who has exchanged the tag.
+// tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
+func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
+
+// flowTable is the kernel's memory of what is remembered. Who gives an entry
+// another tag has its set's lock, which this side never takes: it would hold up
+// packets. It changes words alone.
 type flowTable struct {
 	sets        []balancerFlowSet
 	data        []balancerFlowData
-	back        []balancerFlowBack
 	connections []uint64
 	nat         []uint64 // bits: NAT_BITS_WORDS in bpf/balancer/nat.h
 	lives       [16]uint32
@@ -83,7 +89,8 @@ func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
-	err := errors.Join(spec.Variables[balancerVarFlowSets].Set(sets), spec.Variables[balancerVarFlowBackLines].Set(2*sets))
+	err := errors.Join(spec.Variables[balancerVarFlowSets].Set(sets), spec.Variables[balancerVarFlowBackLines].Set(2*sets),
+		spec.Variables[balancerVarStoresInOrder].Set(runtime.GOARCH == "amd64"))
 	if err != nil {
 		return fmt.Errorf("xdp: flow table: %w", err)
 	}
@@ -103,9 +110,6 @@ func (d *DataPlane) openFlows(spec *ebpf.CollectionSpec) (err error) {
 		return err
 	}
 	if t.data, err = mapMemory[balancerFlowData](d.kernel.FlowData); err != nil {
-		return err
-	}
-	if t.back, err = mapMemory[balancerFlowBack](d.kernel.FlowBack); err != nil {
 		return err
 	}
 	if t.connections, err = mapMemory[uint64](d.kernel.Connections); err != nil {
@@ -156,7 +160,7 @@ func makeSecret(m *ebpf.Map) error {
 func (d *DataPlane) closeFlows() error {
 	d.stopSweeping()
 	t := &d.flows
-	err := errors.Join(unmapMemory(t.sets), unmapMemory(t.data), unmapMemory(t.back), unmapMemory(t.connections), unmapMemory(t.nat))
+	err := errors.Join(unmapMemory(t.sets), unmapMemory(t.data), unmapMemory(t.connections), unmapMemory(t.nat))
 	d.flows = flowTable{}
 	return err
 }
@@ -237,20 +241,19 @@ func (t *flowTable) sweep(c *census, now uint32) {
 	for i := range t.sets {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
-			tag := atomic.LoadUint64(&e.Tag)
 			w := flowWord(atomic.LoadUint64(&e.Word))
-			if tag == 0 {
+			if w == w.over() {
 				continue
 			}
 			id, void := w.server(), int32(w.expires()-now) <= 0 || c.void(w)
 			switch {
 			case !void && w.isFlow() && c.owners[id] == w.generation()+1:
-				c.counted[id]++ // as the program does it: by the word, also of one that is in work
-			case void && tag&flowPending == 0:
+				c.counted[id]++
+			case void:
 				if t.overtaken.Load() != c.overtaken {
 					return
 				}
-				t.clear(i, j, tag, w)
+				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(w.over())) // unless a packet has changed it meanwhile
 			}
 		}
 	}
@@ -302,59 +305,20 @@ func (d *DataPlane) makeGenerations(fresh []*server) {
 	}
 }
 
-// clear frees an entry, unless a packet has changed it meanwhile.
-func (t *flowTable) clear(set, way int, tag uint64, was flowWord) {
-	e := &t.sets[set].Way[way]
-	if !atomic.CompareAndSwapUint64(&e.Tag, tag, tag|flowPending) {
-		return
-	}
-	if !atomic.CompareAndSwapUint64(&e.Word, uint64(was), 0) {
-		atomic.StoreUint64(&e.Tag, tag)
-		return
-	}
-	if was.nat() {
-		t.freeBack(uint32(set*flowWays + way))
-	}
-	atomic.StoreUint64(&e.Tag, 0)
-}
-
-// freeBack gives back where an entry's answers are found.
-func (t *flowTable) freeBack(index uint32) {
-	place := atomic.SwapUint32(&t.data[index].Back, 0)
-	if place--; int(place/flowBackWays) >= len(t.back) {
-		return // it had none
-	}
-	at := &t.back[place/flowBackWays].Way[place%flowBackWays]
-	if was := atomic.LoadUint64(at); uint32(was) == index+1 {
-		atomic.CompareAndSwapUint64(at, was, 0)
-	}
-}
-
 // setsAtOnce are looked at before other work may go on: 256 KB.
 const setsAtOnce = 2048
 
 // EachFlow gives the flows that are remembered and that a query takes, in no
-// order, a piece of the table at a time. It may be called from any goroutine;
-// what changes meanwhile may be missing. An error ends it.
+// order, a piece of the table at a time. What is opening is among them by nat and
+// fullnat only: otherwise the table does not know yet whose it is. It may be
+// called from any goroutine; what changes meanwhile may be missing. An error ends it.
 func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
-		given := 0
-		for from, more := 0, true; more; from += setsAtOnce {
-			var found []dataplane.Flow
-			var err error
-			if found, more, err = d.someFlows(q, from); err != nil {
-				yield(dataplane.Flow{}, err)
-				return
-			}
-			for _, f := range found {
-				if !yield(f, nil) {
-					return
-				}
-				if given++; given == q.Limit {
-					return
-				}
-			}
-		}
+		from := -setsAtOnce
+		q.Give(yield, func() ([]dataplane.Flow, bool, error) {
+			from += setsAtOnce
+			return d.someFlows(q, from)
+		})
 	}
 }
 
@@ -371,15 +335,15 @@ func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplan
 	for i := from; i < to; i++ {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
-			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
-			if tag == 0 || tag&flowPending != 0 || !w.isFlow() || int32(w.expires()-now) <= 0 {
+			tag, w := tagOf(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
+			if tag == 0 || !w.isFlow() || !w.described() || int32(w.expires()-now) <= 0 {
 				continue
 			}
 			data := t.data[i*flowWays+j]
-			if id := w.server(); atomic.LoadUint64(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
+			if id := w.server(); tagOf(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
 				continue
 			}
-			if f := d.flowOf(w, data, now); q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+			if f := d.flowOf(w, data, now); q.Takes(f) {
 				found = append(found, f)
 			}
 		}
@@ -424,10 +388,10 @@ func (d *DataPlane) Remembered() (flows int, err error) {
 	for i := range t.sets {
 		for j := range t.sets[i].Way {
 			e := &t.sets[i].Way[j]
-			tag, w := atomic.LoadUint64(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
+			tag, w := tagOf(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
 			left := int32(w.expires() - now)
 			switch {
-			case tag == 0 || tag&flowPending != 0 || !w.isFlow() || left <= 0 || w.state() == uint32(balancerFlowStateFLOW_CLOSED):
+			case tag == 0 || !w.isFlow() || left <= 0 || w.state() == uint32(balancerFlowStateFLOW_CLOSED):
 			case w.state() == uint32(balancerFlowStateFLOW_FINISHING) && int32(t.lives[w.state()])-left > finishingIdle:
 			default:
 				flows++

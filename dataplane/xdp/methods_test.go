@@ -49,6 +49,29 @@ func TestSCTPPort(t *testing.T) {
 	}
 }
 
+// The first fragment's checksum covers the others too: where the port changes it
+// cannot be mended.
+func TestSCTPFragment(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	first := fragments(sctpInit(t, clients[false], vips[false], 500), 7, 200)[0]
+	same := netip.AddrPortFrom(netip.MustParseAddrPort(servers[false]).Addr(), netip.MustParseAddrPort(vips[false]).Port()).String()
+	for _, tc := range []struct {
+		method service.Method
+		server string
+		want   verdict
+	}{
+		{service.DirectNAT, servers[false], drop}, {service.FullNAT, same, drop}, {service.DirectNAT, same, redirect},
+	} {
+		upsert(t, d, frontend(tc.method, vips[false], service.SCTP, tc.server))
+		before := d.Describe().Drops["sctp-fragment"]
+		v, _ := n.run(t, d, first)
+		if dropped := d.Describe().Drops["sctp-fragment"] - before; v != tc.want || (dropped == 1) != (tc.want == drop) {
+			t.Errorf("%s to %s: %v, %d dropped; want %v", tc.method, tc.server, v, dropped, tc.want)
+		}
+	}
+}
+
 // GUE: an outer IP header, UDP without a checksum, four bytes, the packet.
 func TestGUE(t *testing.T) {
 	n := newNet(t)

@@ -3,31 +3,120 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// disableGRO turns an interface's generic receive offload off. A generic
-// program runs behind it, sees packets that were joined to more than the MTU,
-// and could only drop them. (A driver with a native program does not join
-// before it.)
-func disableGRO(name string) error {
-	if err := setOffload(name, unix.ETHTOOL_SGRO, 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("turn GRO off: %w", err)
+// An offload is what a device does to packets before a program sees them, with
+// the ethtool calls that read and set it.
+type offload struct {
+	name     string // as ethtool -k has it, in short
+	get, set uint32
+	bit      uint32
+}
+
+// Generic programs run behind GRO, see packets that were joined to more than the
+// MTU, and could only drop them; a driver with a native program does not join
+// before it. VLAN tags that a card takes off the frame no program sees, and what
+// it sends on would leave without (ETH_FLAG_RXVLAN in linux/ethtool.h).
+var (
+	groOffload  = offload{"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 1}
+	vlanOffload = offload{"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8}
+)
+
+// offloadPrefix begins the names of the notes, beside the pins, of what was
+// turned off: "offload_rxvlan_eth0".
+const offloadPrefix = "offload_"
+
+func (o offload) note(nic string) string { return offloadPrefix + o.name + "_" + pinWord(nic) }
+
+// turnOff turns an offload off where it is on, and notes that.
+func (d *DataPlane) turnOff(o offload, nic string) error {
+	value, err := ethtool(nic, o.get, 0)
+	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && value&o.bit == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", o.name, err)
+	}
+	// The note comes first: what is off without one stays off for good.
+	note := d.pins.Path(o.note(nic))
+	if err := os.Symlink(nic, note); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("note that %s was on: %w", o.name, err)
+	}
+	if _, err := ethtool(nic, o.set, value&^o.bit); err != nil {
+		return errors.Join(fmt.Errorf("turn %s off: %w", o.name, err), os.Remove(note))
 	}
 	return nil
 }
 
-// setOffload is one of the older ethtool calls that set a single value.
-func setOffload(name string, cmd, value uint32) error {
-	ifr, err := unix.NewIfreq(name)
+// turnOn turns on again what was turned off on an interface that is left.
+func (d *DataPlane) turnOn(o offload, nic string) error {
+	if _, err := os.Readlink(d.pins.Path(o.note(nic))); err != nil {
+		return nil // there is no note
+	}
+	value, err := ethtool(nic, o.get, 0)
+	if err == nil {
+		_, err = ethtool(nic, o.set, value|o.bit)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("xdp: interface %s: turn %s on again: %w", nic, o.name, err)
+	}
+	return d.pins.Remove(o.note(nic))
+}
+
+// showVLANs sees to it that a program on an interface is shown all VLAN tags, and
+// says why it is not. A bond's members are the ones that receive.
+func (d *DataPlane) showVLANs(nic netlink.Link) (reason string, err error) {
+	members, err := membersOf(nic)
 	if err != nil {
-		return err
+		return "", err
+	}
+	for _, l := range append(members, nic) {
+		name := l.Attrs().Name
+		if err := d.turnOff(vlanOffload, name); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Sprintf("%s hides VLAN tags and cannot be told not to", name), nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// restoreOffloads turns on again all that was turned off for one interface, and
+// for a bond's members.
+func (d *DataPlane) restoreOffloads(name string) error {
+	names := []string{name}
+	if nic, err := netlink.LinkByName(name); err == nil {
+		members, err := membersOf(nic)
+		if err != nil {
+			return err
+		}
+		for _, l := range members {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	var errs []error
+	for _, n := range names {
+		errs = append(errs, d.turnOn(groOffload, n), d.turnOn(vlanOffload, n))
+	}
+	return errors.Join(errs...)
+}
+
+// ethtool is one of the older calls, of a single value: it sets that, or gives
+// what there is.
+func ethtool(nic string, cmd, value uint32) (uint32, error) {
+	ifr, err := unix.NewIfreq(nic)
+	if err != nil {
+		return 0, err
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unix.Close(fd)
 	arg := struct{ cmd, value uint32 }{cmd, value} // struct ethtool_value
@@ -40,7 +129,11 @@ func setOffload(name string, cmd, value uint32) error {
 	copy(req.name[:], ifr.Name())
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
 	if errno != 0 {
-		return errno
+		return 0, errno
 	}
-	return nil
+	return arg.value, nil
 }
+
+// pinWord is an interface's name as a part of a pin's: the BPF file system takes
+// no dots, interfaces no slashes.
+func pinWord(nic string) string { return strings.ReplaceAll(nic, ".", ":") }

@@ -26,6 +26,14 @@ func parts(nic netlink.Link) ([]netlink.Link, error) {
 	return found, nil
 }
 
+// membersOf gives a bond's members; none of anything else.
+func membersOf(nic netlink.Link) ([]netlink.Link, error) {
+	if nic.Type() != "bond" {
+		return nil, nil
+	}
+	return parts(nic)
+}
+
 // withParts adds to why native XDP is impossible on an interface what that is
 // made of: it is there that drivers can, or cannot.
 func withParts(nic netlink.Link, why error) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -50,7 +51,7 @@ func newRoutedNet(t *testing.T) routedNet {
 			route(t, netlink.Route{LinkIndex: nic.Attrs().Index, Dst: dst, MTU: 1300, MTULock: true})
 		}
 		for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			must(t, sysctl{path, "1", "it routes"}.set("/proc/sys/net"))
+			must(t, sysctl.Setting{Path: path, Value: "1"}.Set(sysctl.Net))
 		}
 		return nil
 	})
@@ -68,14 +69,15 @@ func cable(t *testing.T, near *netns.NS, name, v6, v4 string, far *netns.NS, far
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: farName, PeerNamespace: netlink.NsFd(far.FD())}))
-		must(t, setOffload(name, unix.ETHTOOL_STXCSUM, 0))
+		setOffload(t, name, unix.ETHTOOL_STXCSUM, 0)
 		address(t, name, v4, v6)
 		return nil
 	})
 	testkit.Do(t, far, func() error {
-		must(t, setOffload(farName, unix.ETHTOOL_STXCSUM, 0))
+		setOffload(t, farName, unix.ETHTOOL_STXCSUM, 0)
 		address(t, farName, far4, far6)
-		return setOffload(farName, unix.ETHTOOL_SGRO, 1)
+		setOffload(t, farName, unix.ETHTOOL_SGRO, 1)
+		return nil
 	})
 }
 

@@ -376,3 +376,28 @@ func TestVLAN(t *testing.T) {
 		rawRow{name: "cut in the tag", in: tagged(served, 3)[:16], verdict: pass}.check(t, n, d)
 	}
 }
+
+// All packets of a remembered flow go the same way to its server, odd or not.
+func TestOddPacketsOfAFlowSpreadAlike(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	for _, v6 := range []bool{false, true} {
+		for _, encapsulation := range []service.Encapsulation{service.GUE, service.IPIP} {
+			f := frontend(service.Tunnel, vips[v6], service.TCP, servers[v6])
+			f.Encapsulation, f.Survival = encapsulation, service.FlowTable
+			upsert(t, d, f)
+			in := packet{src: clients[v6], dst: vips[v6], flags: "A"}.bytes(t)
+			_, plain := n.run(t, d, in)
+			for dress, frame := range dressed(in) {
+				_, odd := n.run(t, d, frame)
+				first, port := 14+4, 14+20 // IPv4 has no flow label
+				if v6 {
+					first, port = 14, 14+40
+				}
+				if !bytes.Equal(odd[first:14+4], plain[first:14+4]) || encapsulation == service.GUE && !bytes.Equal(odd[port:port+2], plain[port:port+2]) {
+					t.Errorf("%s, %s, v6 %v: other than its flow\n%x\n%x", dress, encapsulation, v6, odd[:60], plain[:60])
+				}
+			}
+		}
+	}
+}

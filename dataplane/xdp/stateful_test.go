@@ -94,6 +94,7 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 	f := stateful(service.RoundRobin, 2)
 	upsert(t, d, f)
 	before := opened(t, n, d, vips[false], 4)
+	n.run(t, d, packet{src: clientOf(9), dst: vips[false], flags: "S"}.bytes(t)) // it opens, and is not listed yet
 	all, err := allFlows(d)
 	must(t, err)
 	if len(all) != 4 {
@@ -112,14 +113,14 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 		}
 		return sum
 	}
-	if got := conns(); got != 4 {
-		t.Errorf("%d connections are counted, want 4", got)
+	if got := conns(); got != 5 {
+		t.Errorf("%d connections are counted, want 5", got)
 	}
 	expire(t, d, clientOf(0), vips[false], service.TCP)
 	d.flows.connections[1] += 1000 // as if counts had been lost
 	d.sweep(flowNow())
 	d.sweep(flowNow())
-	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 3 {
+	if all, err = allFlows(d); err != nil || len(all) != 3 || conns() != 4 {
 		t.Errorf("after one has expired: %d flows, %d connections, %v", len(all), conns(), err)
 	}
 	// A server that goes takes its flows with it.
@@ -134,13 +135,22 @@ func TestFlowsAreListedAndSwept(t *testing.T) {
 	}
 }
 
-// Two CPUs that open the same flows at once never give one two servers.
+// Two CPUs that open the same flows at once give each one server, and lose no
+// packet.
 func TestTwoCPUsOpenOneFlow(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
+		t.Run(string(method), func(t *testing.T) { openTwice(t, method) })
+	}
+}
+
+func openTwice(t *testing.T, method service.Method) {
 	n := newNet(t)
 	c := config()
-	c.MaxFlows = 1 << 20 // no line of the table is full, so none of them pushes out another
+	c.MaxFlows = 1 << 20 // no set of the table is full, so none of them pushes out another
 	d := n.open(t, c)
-	upsert(t, d, stateful(service.RoundRobin, 7))
+	f := stateful(service.RoundRobin, 7)
+	f.Method = method
+	upsert(t, d, f)
 	const flows = 2000
 	var frames [flows][]byte
 	for i := range frames {
@@ -171,16 +181,18 @@ func TestTwoCPUsOpenOneFlow(t *testing.T) {
 	lost := 0
 	for i := range flows {
 		a, b := went[0][i], went[1][i]
-		if a.IsValid() && b.IsValid() && a != b {
+		switch {
+		case !a.IsValid() || !b.IsValid():
+			lost++ // the machine took the CPU away from who had the lock, for long
+		case a != b:
 			t.Errorf("flow %d went to %v and to %v", i, a, b)
 		}
-		if !a.IsValid() || !b.IsValid() {
-			lost++
-		}
 	}
-	// Who comes second while the first is at it is dropped, and comes again.
-	if lost > flows/10 {
-		t.Errorf("%d of %d flows lost a packet: %v", lost, flows, d.Describe().Drops)
+	if lost != int(d.Describe().Drops["flow-busy"]) || lost > flows/100 {
+		t.Errorf("%d packets were lost: %v", lost, d.Describe().Drops)
+	}
+	if all, err := d.Remembered(); err != nil || all != flows {
+		t.Errorf("%d flows are remembered, want %d: %v", all, flows, err)
 	}
 }
 

@@ -1,67 +1,32 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 )
 
-// sysctl is a setting of the network namespace that the program needs.
-type sysctl struct {
-	path  string // below /proc/sys/net
-	value string
-	why   string
-}
-
 // sysctls gives the settings for these interfaces.
-func sysctls(interfaces []string) []sysctl {
+func sysctls(interfaces []string) []sysctl.Setting {
 	const forward = "the kernel answers bpf_fib_lookup, and sends on what waits for a neighbour, only where it forwards"
-	all := []sysctl{
-		{"ipv4/ip_forward", "1", forward},
-		{"ipv6/conf/all/forwarding", "1", forward},
+	all := []sysctl.Setting{
+		{Path: "ipv4/ip_forward", Value: "1", Why: forward},
+		{Path: "ipv6/conf/all/forwarding", Value: "1", Why: forward},
 	}
 	for _, name := range interfaces {
-		all = append(all, sysctl{filepath.Join("ipv4/conf", name, "accept_local"), "1",
-			"what waits for a neighbour comes up the kernel with this balancer's own address as its source"})
+		all = append(all, sysctl.Setting{Path: filepath.Join("ipv4/conf", name, "accept_local"), Value: "1",
+			Why: "what waits for a neighbour comes up the kernel with this balancer's own address as its source"})
 	}
 	return all
 }
 
-// setSysctls sets what is not yet right. IPv6 may be absent.
+// setSysctls sets what is not yet right.
 func setSysctls(interfaces []string) error {
 	for _, s := range sysctls(interfaces) {
-		if err := s.set("/proc/sys/net"); err != nil {
-			return err
+		if err := s.Set(sysctl.Net); err != nil {
+			return fmt.Errorf("xdp: %w", err)
 		}
-	}
-	return nil
-}
-
-func (s sysctl) set(root string) error {
-	path := filepath.Join(root, s.path)
-	name := "net." + strings.ReplaceAll(s.path, "/", ".")
-	have, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.path, "ipv6/") {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("xdp: sysctl %s: %w: is the interface's name right?", name, err)
-	}
-	if strings.TrimSpace(string(have)) == s.value {
-		return nil
-	}
-	// Not made where absent, and not truncated: /proc knows neither.
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err == nil {
-		_, err = f.WriteString(s.value)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("xdp: sysctl %s is %s: %w: set it to %s from outside, because %s",
-			name, strings.TrimSpace(string(have)), err, s.value, s.why)
 	}
 	return nil
 }

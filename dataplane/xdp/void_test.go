@@ -1,26 +1,10 @@
 package xdp
 
 import (
-	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
-
-// openHere opens so many flows and gives their servers.
-func (n *testNet) openHere(t *testing.T, d *DataPlane, count int) (all []netip.Addr) {
-	t.Helper()
-	testkit.Do(t, n.balancer, func() error {
-		for i := range count {
-			s, err := n.server(d, packet{src: clientOf(i), dst: vips[false], flags: "S"}.bytes(t))
-			must(t, err)
-			all = append(all, s)
-		}
-		return nil
-	})
-	return all
-}
 
 // A flow is void for ever when its server is gone, however many owners the
 // server's number has had since, and though nobody sweeps.
@@ -32,7 +16,7 @@ func TestGenerationsNeverComeRound(t *testing.T) {
 	d.stopSweeping()
 	f := stateful(service.RoundRobin, 1)
 	upsert(t, d, f)
-	n.openHere(t, d, 3)
+	opened(t, n, d, vips[false], 3)
 	for i := range 2 * (generationMask + 1) {
 		must(t, d.Delete(f.Key))
 		upsert(t, d, f)
@@ -55,7 +39,7 @@ func TestSweepLeavesWhatIsYounger(t *testing.T) {
 	sweep := d.beginSweep()
 	must(t, d.Delete(f.Key))
 	upsert(t, d, f)
-	n.openHere(t, d, 3)
+	opened(t, n, d, vips[false], 3)
 	d.flows.sweep(sweep, flowNow())
 	d.endSweep(sweep)
 	if all, err := allFlows(d); err != nil || len(all) != 3 || d.flows.connections[1] != 3 {

@@ -174,11 +174,12 @@ func (d *DataPlane) letGo() error {
 }
 
 // Detach takes the data plane out of the kernel: the programs from the
-// interfaces, and everything that it held.
+// interfaces, and everything that it held. It works in the network namespace of
+// the calling thread, which is to be the interfaces'.
 func (d *DataPlane) Detach() error {
 	var errs []error
-	for _, l := range d.links {
-		errs = append(errs, endLink(l))
+	for name, l := range d.links {
+		errs = append(errs, endLink(l), d.restoreOffloads(name))
 	}
 	errs = append(errs, d.letGo(), d.pins.RemoveAll())
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ import (
 
 // Read makes manifests of a dump. The error is a SyntaxError.
 func Read(name string, text []byte, marks importer.Marks) (*importer.Result, error) {
-	r := &reader{marks: marks, lvs: importer.NewLVS(), byKey: map[string]*importer.VirtualServer{}}
+	r := &reader{marks: marks, lvs: importer.NewLVS(), byKey: map[string]*importer.VirtualServer{}, refused: map[string]bool{}}
 	number := 0
 	for l := range strings.Lines(string(text)) {
 		number++
@@ -50,6 +50,8 @@ type reader struct {
 	lvs   *importer.LVS
 	all   []*importer.VirtualServer
 	byKey map[string]*importer.VirtualServer
+	// refused are services that were named already.
+	refused map[string]bool
 }
 
 func (r *reader) lose(at importer.At, what, why, mend string) {
@@ -84,6 +86,7 @@ func (r *reader) add(at importer.At, o options) {
 	v := &importer.VirtualServer{At: at, Scheduler: o.value["-s"], Unchecked: true}
 	var ok bool
 	if v.Listeners, ok = r.listeners(at, o); !ok {
+		r.refused[what] = true
 		return
 	}
 	if o.kind == "-f" {
@@ -159,7 +162,10 @@ func (r *reader) server(at importer.At, o options) {
 	what := o.kind + " " + o.key
 	v := r.byKey[what]
 	name := "server " + o.value["-r"]
-	if v == nil {
+	switch {
+	case v == nil && r.refused[what]:
+		return
+	case v == nil:
 		r.lose(at, name, "its service "+what+" is not among those before", "it is left out")
 		return
 	}

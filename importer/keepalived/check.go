@@ -15,6 +15,8 @@ type timing struct {
 	interval, timeout, pause time.Duration // 0 for not said
 	retries                  *int
 	host                     string
+	// inhibit keeps the connections of a server that fails.
+	inhibit *bool
 }
 
 // read reads a statement of that kind, if it is one.
@@ -22,7 +24,7 @@ func (t *timing) read(v *virtual, n *node) bool {
 	switch n.word() {
 	case "delay_loop":
 		readTimer(v, n, &t.interval)
-	case "connect_timeout", "misc_timeout":
+	case "connect_timeout":
 		readTimer(v, n, &t.timeout)
 	case "delay_before_retry":
 		readTimer(v, n, &t.pause)
@@ -35,6 +37,9 @@ func (t *timing) read(v *virtual, n *node) bool {
 		}
 	case "virtualhost":
 		t.host = n.arg(1)
+	case "inhibit_on_failure":
+		on := !isOff(n)
+		t.inhibit = &on
 	case "warmup":
 		v.lose(n, "the first probes are made at once, since nothing is announced before", "leave it out")
 	case "alpha", "log_all_failures":
@@ -72,6 +77,9 @@ func (t timing) over(inner timing) timing {
 	if inner.host != "" {
 		t.host = inner.host
 	}
+	if inner.inhibit != nil {
+		t.inhibit = inner.inhibit
+	}
 	return t
 }
 
@@ -107,6 +115,9 @@ func (v *virtual) readChecker(n *node) *checker {
 	c := &checker{n: n}
 	foreign := checkers[n.word()].is == ""
 	for _, s := range n.block {
+		if !foreign && s.word() != "url" {
+			v.alone(s)
+		}
 		switch word := s.word(); {
 		case word == "connect_port":
 			port, err := strconv.ParseUint(s.arg(1), 10, 16)
@@ -114,9 +125,9 @@ func (v *virtual) readChecker(n *node) *checker {
 				v.lose(s, "that is not a port", "the server's own is used")
 			}
 			c.port = uint16(port)
-		case foreign && word != "delay_loop" && word != "retry":
-			// The check is named as a whole.
 		case c.timing.read(v, s):
+		case foreign:
+			// The check is named as a whole.
 		case word == "url":
 			c.url(v, s)
 		case word == "http_protocol" || word == "fast_recovery":
@@ -138,6 +149,7 @@ func (c *checker) url(v *virtual, n *node) {
 		return
 	}
 	for _, s := range n.block {
+		v.alone(s)
 		switch s.word() {
 		case "path":
 			c.path = s.arg(1)
@@ -190,6 +202,12 @@ func (s *server) check(v *virtual) *service.HealthCheck {
 		h.Path, h.Host = best.path, t.host
 		if !strings.HasPrefix(h.Path, "/") {
 			h.Path = "/" + h.Path
+		}
+	}
+	if t.inhibit != nil && *t.inhibit {
+		h.Drain = service.MaxHealthDrain
+		if v.protocol == service.UDP {
+			v.loseAs(best.n, "inhibit_on_failure", "UDP flows of a server that fails move at once", "leave it out")
 		}
 	}
 	v.settleTiming(best, t, h)

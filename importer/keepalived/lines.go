@@ -3,6 +3,7 @@ package keepalived
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/importer"
@@ -16,7 +17,7 @@ type line struct {
 
 const (
 	// maxLines and maxLine bound what definitions and includes may come to.
-	maxLines = 200_000
+	maxLines = 100_000
 	maxLine  = 64 << 10
 	// maxIncluded is how deep files may include each other.
 	maxIncluded = 16
@@ -132,9 +133,8 @@ func (e *expander) handle(at importer.At, text string, depth int) error {
 			}
 			return nil
 		}
-		if strings.HasPrefix(text, "~SEQ") || strings.HasPrefix(text, "~LST") {
-			e.lose(at, text[:4], "lines are not repeated by this reader", "write the lines out")
-			return nil
+		if strings.HasPrefix(text, "~") {
+			return e.repeat(at, text, depth)
 		}
 		before, value, after, found := e.find(text)
 		switch {
@@ -152,6 +152,63 @@ func (e *expander) handle(at importer.At, text string, depth int) error {
 		}
 	}
 	return syntax(at, "a definition of itself")
+}
+
+// sequence is "~SEQ(name, first, step, last) line"; with "x", in hexadecimal.
+var sequence = regexp.MustCompile(`^~SEQ(x?)\(([^)]*)\)[ \t]*(.*)$`)
+
+// repeat handles a line once for each value of a definition.
+func (e *expander) repeat(at importer.At, text string, depth int) error {
+	m := sequence.FindStringSubmatch(text)
+	if m == nil {
+		e.lose(at, text, "lines are repeated by ~SEQ alone", "write the lines out")
+		return nil
+	}
+	name, values, _ := strings.Cut(m[2], ",")
+	first, step, last, err := bounds(strings.Split(values, ","))
+	if err != nil {
+		e.lose(at, text, err.Error(), "write the lines out")
+		return nil
+	}
+	format := map[string]string{"": "%d", "x": "%x"}[m[1]]
+	for n := first; step > 0 && n <= last || step < 0 && n >= last; n += step {
+		e.defs[strings.TrimSpace(name)] = fmt.Sprintf(format, n)
+		if err := e.take(at, m[3], depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounds reads "last", "first, last" or "first, step, last".
+func bounds(values []string) (first, step, last int64, err error) {
+	var all []int64
+	for _, v := range values {
+		n, err := strconv.ParseInt(strings.TrimSpace(v), 0, 32)
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("%q is not a number", v)
+		}
+		all = append(all, n)
+	}
+	last, step = all[len(all)-1], 1
+	if last < 0 {
+		step = -1
+	}
+	first = step
+	if len(all) > 1 {
+		if first = all[0]; first > last {
+			step = -1
+		} else {
+			step = 1
+		}
+	}
+	if len(all) > 2 {
+		step = all[1]
+	}
+	if step == 0 || len(all) > 3 {
+		return 0, 0, 0, fmt.Errorf("that is no sequence")
+	}
+	return first, step, last, nil
 }
 
 // many handles the lines of a definition of several.

@@ -3,6 +3,7 @@ package keepalived
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,6 +166,9 @@ func withBit(a netip.Addr, bit int) netip.Addr {
 // statement reads a statement of a virtual_server.
 func (v *virtual) statement(n *node) {
 	word := n.word()
+	if word != "real_server" {
+		v.alone(n)
+	}
 	switch {
 	case virtualWords[word] != nil:
 		virtualWords[word](v, n)
@@ -177,6 +181,20 @@ func (v *virtual) statement(n *node) {
 	default:
 		v.lose(n, "the word is not known here", "if it matters, see what it does in keepalived.conf(5)")
 	}
+}
+
+// alone names what stands behind a statement that is read no further: words of
+// the next one on the same line, or a block that it has not.
+func (v *virtual) alone(n *node) {
+	const most = 2 // the word and its value
+	if many := slices.Contains(wordy, n.word()); n.braces || len(n.words) > most && !many {
+		v.loseAs(n, n.String(), "what stands behind it is not read", "write one statement a line")
+	}
+}
+
+// wordy are statements with more words than one behind the first.
+var wordy = []string{
+	"lb_kind", "lvs_method", "status_code", "sorry_server", "sorry_server_lvs_method", "quorum_up", "quorum_down", "notify_up", "notify_down",
 }
 
 // isOff says that a statement says no.
@@ -209,7 +227,6 @@ var virtualLosses = map[string][2]string{
 	"sorry_server":            {"Fairlead has no server for when all others are away: the Service is withdrawn then", "let another balancer announce a shorter prefix around the address"},
 	"sorry_server_inhibit":    {"there is no sorry server", "leave it out"},
 	"sorry_server_lvs_method": {"there is no sorry server", "leave it out"},
-	"inhibit_on_failure":      {"a server that fails its checks loses its connections", "drain it by weight 0 before it goes"},
 	"hysteresis":              {"there is no quorum", "leave it out"},
 	"quorum_up":               noScripts,
 	"quorum_down":             noScripts,

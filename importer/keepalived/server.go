@@ -97,6 +97,9 @@ func (v *virtual) readServer(n *node) {
 
 func (v *virtual) serverStatement(s *server, n *node) {
 	word := n.word()
+	if checkers[word] == nil {
+		v.alone(n)
+	}
 	switch {
 	case word == "weight":
 		w := readWeight(v, n)

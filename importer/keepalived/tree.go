@@ -27,9 +27,17 @@ func (n *node) arg(i int) string {
 }
 
 // title gives the first two words.
-func (n *node) title() string { return strings.Join(n.words[:min(len(n.words), 2)], " ") }
+func (n *node) title() string { return shown(n.words[:min(len(n.words), 2)]) }
 
-func (n *node) String() string { return strings.Join(n.words, " ") }
+func (n *node) String() string { return shown(n.words) }
+
+// shown writes words so that an empty one is seen.
+func shown(words []string) string {
+	if text := strings.TrimSpace(strings.Join(words, " ")); text != "" {
+		return text
+	}
+	return `""`
+}
 
 // maxDepth is how deep blocks may be nested; keepalived's are five deep.
 const maxDepth = 50

@@ -157,7 +157,7 @@ func (r *reader) file(f File) error {
 		case err != nil:
 			return syntax(f.Name, 0, err)
 		case len(doc.Content) > 0:
-			r.object(field{doc.Content[0], f.Name, 0})
+			r.object(field{doc.Content[0], f.Name, 0}, 0)
 		}
 	}
 }
@@ -175,8 +175,8 @@ func syntax(file string, before int, err error) error {
 // group is MetalLB's, whatever the version.
 const group = "metallb.io/"
 
-// object takes an object by its kind.
-func (r *reader) object(f field) {
+// object takes an object by its kind. A list may stand in a list, once.
+func (r *reader) object(f field, depth int) {
 	o := &object{
 		kind: f.get("kind").text(), namespace: f.get("metadata", "namespace").text(), name: f.get("metadata", "name").text(), field: f,
 	}
@@ -186,12 +186,13 @@ func (r *reader) object(f field) {
 	ours := strings.HasPrefix(f.get("apiVersion").text(), group)
 	kind := strings.TrimSuffix(o.kind, "List")
 	switch {
+	case kind != o.kind && depth > 1:
+		r.lose(f.at(), o.kind, "it is in a list of lists", "import its items by themselves")
 	case kind != o.kind:
 		for _, item := range f.get("items").items() {
-			if kind != "" && item.get("kind").node == nil && item.node.Kind == yaml.MappingNode {
-				item.node.Content = append(item.node.Content, scalar("kind"), scalar(kind), scalar("apiVersion"), scalar(f.get("apiVersion").text()))
-			}
-			r.object(item)
+			item.inherit("kind", kind)
+			item.inherit("apiVersion", f.get("apiVersion").text()) // which stands first
+			r.object(item, depth+1)
 		}
 	case o.kind == "Service":
 		r.services = append(r.services, o)
@@ -205,6 +206,13 @@ func (r *reader) object(f field) {
 		r.lose(f.at(), "an object without kind", "it is not known what it is", "")
 	default:
 		r.lose(f.at(), o.String(), "objects of this kind are not read", "leave it out")
+	}
+}
+
+// inherit gives an item of a list what the list says for all.
+func (f field) inherit(key, value string) {
+	if value != "" && f.node.Kind == yaml.MappingNode && f.get(key).node == nil {
+		f.node.Content = slices.Insert(f.node.Content, 0, scalar(key), scalar(value))
 	}
 }
 

@@ -99,9 +99,11 @@ func prefixLength(f field, longest int) int {
 	return n
 }
 
-// prefixes gives what is announced for addresses in place of themselves.
+// prefixes gives what is announced for addresses in place of themselves, and
+// whether one is announced by itself, too.
 func (r *reader) prefixes(vips []netip.Addr) (all []netip.Prefix, also bool) {
 	for _, vip := range vips {
+		alone, within := false, false
 		for _, a := range r.adverts {
 			if !r.covers(a, vip) {
 				continue
@@ -111,14 +113,14 @@ func (r *reader) prefixes(vips []netip.Addr) (all []netip.Prefix, also bool) {
 				length = a.length6
 			}
 			p := netip.PrefixFrom(vip, length).Masked()
-			if p.IsSingleIP() {
-				also = true
-			} else if !slices.Contains(all, p) {
+			alone, within = alone || p.IsSingleIP(), within || !p.IsSingleIP()
+			if !p.IsSingleIP() && !slices.Contains(all, p) {
 				all = append(all, p)
 			}
 		}
+		also = also || alone && within
 	}
-	return all, also && len(all) > 0
+	return all, also
 }
 
 // covers says whether an advertisement is for an address.
@@ -130,11 +132,11 @@ func (r *reader) covers(a advert, vip netip.Addr) bool {
 
 // peer is a BGP neighbour.
 type peer struct {
-	what      string
-	at        importer.At
-	own, as   int
-	address   netip.AddrPort
-	bfd, mult bool
+	what    string
+	at      importer.At
+	own, as int
+	address netip.AddrPort
+	bfd     bool
 }
 
 // peerLosses are fields of a peer without counterpart.

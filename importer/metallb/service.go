@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead/fairlead/importer"
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
@@ -89,8 +90,13 @@ func (r *reader) finish(o *object, m importer.Manifest, lose func(at importer.At
 		}
 		r.Lose(l)
 	}
-	if taken {
-		r.Manifests = append(r.Manifests, m)
+	if !taken {
+		return
+	}
+	r.Manifests = append(r.Manifests, m)
+	if o.get("metadata", "annotations", manifest.AnnotationMethod).node == nil {
+		lose(o.at(), "the way from node to pod, kube-proxy's", "packets go to the pods straight from the balancer, by method "+string(service.DefaultMethod),
+			"run fairlead agent --role server on the pods' nodes, or set "+manifest.AnnotationMethod+" to "+string(service.FullNAT))
 	}
 }
 

@@ -215,15 +215,22 @@ func (p Packet) tcp() *layers.TCP {
 	}
 }
 
-// sctp gives a packet of one chunk (RFC 9260, 3): INIT with its 16 fixed bytes,
-// or DATA with its 12 and the payload.
+// sctp gives a packet of one chunk (RFC 9260, 3): INIT with its 16 fixed bytes
+// and the payload as padding (RFC 4820, 4), whose head is the payload's first 4
+// bytes; or DATA with its 12 and the payload.
 func (p Packet) sctp(payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, p.From.Port())
 	b = binary.BigEndian.AppendUint16(b, p.To.Port())
 	chunk, body := byte(0), append(make([]byte, 12), payload...)
 	tag := uint32(1)
 	if p.Opens {
-		chunk, body, tag = 1, make([]byte, 16), 0
+		chunk, body, tag = 1, append(make([]byte, 16), payload...), 0
+		if len(payload) >= 4 {
+			binary.BigEndian.PutUint16(body[16:], 0x8005)
+			binary.BigEndian.PutUint16(body[18:], uint16(len(payload)))
+		} else {
+			body = body[:16]
+		}
 	}
 	b = binary.BigEndian.AppendUint32(b, tag)
 	b = append(b, 0, 0, 0, 0, chunk, 3)

@@ -152,7 +152,22 @@ func (j job) mount() error {
 			return err
 		}
 	}
-	return nil
+	return legacyTables()
+}
+
+// legacyTables makes iptables and its kin, below the working directory, those
+// that this kernel has tables for: its nf_tables has none of IP. Debian's choice
+// of two is a folder of links; elsewhere there is none to make.
+func legacyTables() error {
+	links, err := filepath.Glob("etc/alternatives/ip*tables*")
+	for _, link := range links {
+		target, readErr := os.Readlink(link)
+		legacy := strings.Replace(target, "tables-nft", "tables-legacy", 1)
+		if err = errors.Join(err, readErr); legacy != target {
+			err = errors.Join(err, os.Remove(link), os.Symlink(legacy, link))
+		}
+	}
+	return err
 }
 
 // load inserts modules and what they need.

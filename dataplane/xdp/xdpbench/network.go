@@ -117,15 +117,19 @@ func (n *network) neighbour(addr string) error {
 }
 
 // detaching takes a data plane out of the kernel when it is closed.
-type detaching struct{ *xdp.DataPlane }
+type detaching struct {
+	*xdp.DataPlane
+	in *netns.NS
+}
 
-func (d detaching) Close() error { return errors.Join(d.Detach(), os.RemoveAll(pinDir)) }
+func (d detaching) Close() error { return errors.Join(d.in.Do(d.Detach), os.RemoveAll(pinDir)) }
 
 // open opens a data plane at eth0; c says the sizes.
 func (n *network) open(c xdp.Config) (d detaching, err error) {
 	c.Interfaces, c.PinDir, c.Mode = []string{"eth0"}, pinDir, xdp.Native
 	c.SourceV4, c.SourceV6 = netip.MustParseAddr(ownAddr), netip.MustParseAddr(ownAddr6)
-	err = n.balancer.Do(func() error {
+	d.in = n.balancer
+	err = d.in.Do(func() error {
 		d.DataPlane, err = xdp.Open(c)
 		return err
 	})

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/importer"
+	"github.com/fairlead/fairlead/importer/ipvsadm"
+	"github.com/fairlead/fairlead/importer/keepalived"
+	"github.com/fairlead/fairlead/importer/metallb"
+)
+
+// TestImportedCommandsAreRight: what an import says that balancers run is a
+// command line of the agent, its peers and all.
+func TestImportedCommandsAreRight(t *testing.T) {
+	const peers = `
+{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: a}, spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.0.2.1, bfdProfile: x}}
+---
+{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: b}, spec: {myASN: 64512, peerASN: 64512, peerAddress: "2001:db8::1"}}
+---
+{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: c}, spec: {myASN: 64512, peerASN: 4200000000, peerAddress: "2001:db8::2", peerPort: 1179}}
+`
+	r, err := metallb.Read([]metallb.File{{Name: "peers.yaml", Text: []byte(peers)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnels, err := ipvsadm.Read("rules", []byte("-A -t 10.1.1.1:80\n-a -t 10.1.1.1:80 -r 10.0.0.1:80 -i --tun-type gue --tun-port 6090\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{r.Command(), tunnels.Command()} {
+		if err := checkLine(command); err != nil {
+			t.Errorf("%q: %v", command, err)
+		}
+	}
+	want := []string{"192.0.2.1:179 64513", "[2001:db8::1]:179 64512", "[2001:db8::2]:1179 4200000000"}
+	for i, flag := range r.Agent {
+		if flag != "--peer" {
+			continue
+		}
+		p, err := config.ParsePeer(r.Agent[i+1], 64512)
+		if err != nil || len(want) == 0 || p.Address.String()+" "+fmt.Sprint(p.AS) != want[0] {
+			t.Errorf("--peer %s: %v, %v; want the first of %v", r.Agent[i+1], p, err, want)
+			continue
+		}
+		want = want[1:]
+	}
+	if len(want) > 0 {
+		t.Errorf("%q lacks %v", r.Command(), want)
+	}
+}
+
+// TestImportPageIsRight: what the page shows is what comes of its example.
+func TestImportPageIsRight(t *testing.T) {
+	const name = "docs/import.md"
+	page := pages(t)[name]
+	var conf, shown string
+	for _, s := range snippets(page) {
+		switch {
+		case conf == "" && strings.HasPrefix(s.text, "virtual_server"):
+			conf = s.text
+		case conf != "" && shown == "" && s.language == "yaml":
+			shown = s.text
+		}
+	}
+	marks := importer.Marks{}
+	if err := marks.Set("1=10.1.1.1:81"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := keepalived.Read(keepalived.File{Name: "keepalived.conf", Text: []byte(conf)}, keepalived.Options{Marks: marks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(r.YAML())
+	if *updatePages && shown != "" {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Replace(page, shown, got, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got != shown {
+		t.Errorf("%s shows:\n%s\nbut it is:\n%s\n(go test ./cmd/fairlead -update writes it anew)", name, shown, got)
+	}
+}
+
+var updatePages = flag.Bool("update", false, "write what comes out into the pages")

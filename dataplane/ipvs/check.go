@@ -1,0 +1,111 @@
+package ipvs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// check refuses what IPVS cannot do, with the mend.
+func (c Config) check(f dataplane.Frontend) error {
+	if len(f.Backends) == 0 {
+		return fmt.Errorf("%s: no backends: delete a frontend that has none", f.Key)
+	}
+	for _, check := range []func(dataplane.Frontend) string{checkWords, checkKey, checkGuard, checkScheduler, c.checkBackends} {
+		if what := check(f); what != "" {
+			return dataplane.Unsupported(f.Key, what)
+		}
+	}
+	return nil
+}
+
+func checkWords(f dataplane.Frontend) string {
+	if f.Method == service.DirectNAT {
+		return "method direct-nat: IPVS cannot tell the server's node which VIP to restore; want method tunnel, which the same node ends"
+	}
+	if _, ok := forwards[f.Method]; !ok {
+		return fmt.Sprintf("method %q", f.Method)
+	}
+	if f.Scheduler == service.PowerOfTwo {
+		return "scheduler p2c: few kernels' IPVS has one (ip_vs_twos), and another one; want lc or wlc"
+	}
+	if _, ok := schedulers[f.Scheduler]; !ok {
+		return fmt.Sprintf("scheduler %q", f.Scheduler)
+	}
+	if f.Encapsulation != "" && f.Encapsulation != service.IPIP && f.Encapsulation != service.GUE {
+		return fmt.Sprintf("encapsulation %q", f.Encapsulation)
+	}
+	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity > service.MaxAffinity {
+		return fmt.Sprintf("affinity of %s: want whole seconds, at most %s", f.Affinity, service.MaxAffinity)
+	}
+	return ""
+}
+
+func checkKey(f dataplane.Frontend) string {
+	switch f.Protocol {
+	case service.TCP, service.UDP, service.SCTP:
+		if f.Port == 0 {
+			return "port 0: want a port, a range from 1 on, or the whole address"
+		}
+	case service.AnyProtocol:
+		if !f.Whole() {
+			return "any protocol on some ports only: want TCP, UDP or SCTP"
+		}
+	default:
+		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", f.Protocol)
+	}
+	if f.Range() && f.Last < f.Port {
+		return "a range that ends before it begins"
+	}
+	return ""
+}
+
+// checkGuard refuses to look at who sends: the firewall of the balancer's
+// namespace does that.
+func checkGuard(f dataplane.Frontend) string {
+	switch {
+	case len(f.Allow) > 0 || len(f.Deny) > 0:
+		return "allow and deny: IPVS lets every client in; want the node's firewall, or the data plane xdp"
+	case f.Limits != service.Limits{}:
+		return "limits: IPVS counts no client's packets; want the node's firewall, or the data plane xdp"
+	}
+	return ""
+}
+
+// checkScheduler refuses dh where it would refuse clients: it goes on choosing a
+// server that takes no flows (ip_vs_dh_schedule).
+func checkScheduler(f dataplane.Frontend) string {
+	if f.Scheduler != service.DestinationHash {
+		return ""
+	}
+	for _, b := range f.Backends {
+		switch {
+		case b.Draining():
+			return fmt.Sprintf("scheduler dh while %s drains: IPVS would still choose it, and then nobody; want maglev or sh", b.Addr)
+		case b.MaxConns > 0:
+			return fmt.Sprintf("scheduler dh with a limit of connections at %s: IPVS would look for no other server; want maglev or sh", b.Addr)
+		}
+	}
+	return ""
+}
+
+// checkBackends refuses servers that the method cannot reach.
+func (c Config) checkBackends(f dataplane.Frontend) string {
+	v4 := f.VIP.Is4()
+	for _, b := range f.Backends {
+		other := b.Addr.Addr().Is4() != v4
+		switch {
+		case f.Range() != (b.Addr.Port() == 0):
+			return fmt.Sprintf("port %d of server %s: want 0 for a range of ports, and only for one", b.Addr.Port(), b.Addr.Addr())
+		case f.Method == service.DR && !f.Range() && b.Addr.Port() != f.Port:
+			return fmt.Sprintf("dr to port %d of %s: it leaves the port as it is; want %d", b.Addr.Port(), b.Addr.Addr(), f.Port)
+		case other && f.Method != service.Tunnel:
+			return fmt.Sprintf("%s to %s, of another family than the VIP; want method tunnel", f.Method, b.Addr.Addr())
+		case other && c.Sync.Interface != "":
+			return fmt.Sprintf("server %s, of another family than the VIP: connections to it cannot be synchronised; want a server of the VIP's", b.Addr.Addr())
+		}
+	}
+	return ""
+}

@@ -1,0 +1,264 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// web is the frontend that most tests begin with.
+func web(backends int) dataplane.Frontend {
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: service.TCP},
+		Method: service.NAT, Scheduler: service.RoundRobin, RingSize: 251, Survival: service.FlowTable,
+	}
+	for i := range backends {
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort(fmt.Sprintf("172.16.1.%d:8080", i+1)), Weight: 1})
+	}
+	return f
+}
+
+// pick takes one of several.
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+// anyFrontend gives some wish, often one that IPVS refuses.
+func anyFrontend(rng *rand.Rand) dataplane.Frontend {
+	f := dataplane.Frontend{
+		Key: service.Key{
+			VIP: pick(rng, netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("2001:db8::1")), Port: uint16(1 + rng.IntN(5)),
+			Protocol: pick(rng, service.TCP, service.UDP, service.SCTP),
+		},
+		Method: pick(rng, service.Methods...), Scheduler: pick(rng, service.Schedulers...), RingSize: pick(rng, 251, 16381),
+		Survival: pick(rng, service.SecondChance, service.FlowTable, service.NoSurvival, ""),
+		Affinity: pick(rng, 0, 0, time.Second, 3*time.Hour),
+	}
+	switch rng.IntN(4) {
+	case 0:
+		f.Last = f.Port + 10
+	case 1:
+		f.Key = service.Key{VIP: f.VIP, Last: 65535}
+	}
+	if f.Method == service.Tunnel {
+		f.Encapsulation = pick(rng, service.IPIP, service.GUE, "")
+	}
+	port := f.Port
+	if f.Range() {
+		port = 0
+	}
+	v6 := f.VIP.Is6() != (f.Method == service.Tunnel && rng.IntN(2) == 0)
+	for i := range 1 + rng.IntN(4) {
+		addr := netip.AddrFrom4([4]byte{172, 16, 0, byte(i + 1)})
+		if v6 {
+			addr = netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)})
+		}
+		f.Backends = append(f.Backends, service.Backend{
+			Addr: netip.AddrPortFrom(addr, port), Weight: pick[uint32](rng, 0, 1, 1, 7, 65535), MaxConns: pick[uint32](rng, 0, 0, 100),
+			Name: "web", Node: "node1", Since: time.Unix(int64(i), 0),
+		})
+	}
+	return f
+}
+
+func diff(want, got any) string {
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
+}
+
+// What goes into the kernel's terms comes back canonical.
+func TestThereAndBack(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	served := 0
+	for range 4000 {
+		f := anyFrontend(rng)
+		if err := (Config{}).check(f); err != nil {
+			if !errors.Is(err, dataplane.ErrUnsupported) {
+				t.Fatalf("%+v: %v", f, err)
+			}
+			continue
+		}
+		served++
+		r := recordOf(f, 0xfa100001, 6080)
+		if d := diff(canonical(f), frontendOf(r, f.Key)); d != "" {
+			t.Fatalf("%+v (-want +got):\n%s", f, d)
+		}
+		if again := recordOf(frontendOf(r, f.Key), 0xfa100001, 6080); !slices.Equal(again.servers, r.servers) || again.virtual != r.virtual {
+			t.Fatalf("%+v: written again as %+v, was %+v", f, again, r)
+		}
+		if c := canonical(f); !canonical(c).Same(c) {
+			t.Fatalf("%+v: the canonical form has another one", f)
+		}
+	}
+	if served < 800 {
+		t.Errorf("only %d were served: the test proves little", served)
+	}
+}
+
+// What is not canonical makes no difference to the kernel.
+func TestCanonicalIsWhatIsKept(t *testing.T) {
+	f := web(2)
+	o := web(2)
+	o.RingSize, o.Survival, o.Backends[0].Since, o.Backends[0].Drained = 16381, service.SecondChance, time.Unix(1, 0), time.Unix(2, 0)
+	if !canonical(f).Same(canonical(o)) {
+		t.Error("what IPVS does not keep makes a difference")
+	}
+	for name, change := range map[string]func(*dataplane.Frontend){
+		"method":    func(f *dataplane.Frontend) { f.Method = service.FullNAT },
+		"scheduler": func(f *dataplane.Frontend) { f.Scheduler = service.Maglev },
+		"affinity":  func(f *dataplane.Frontend) { f.Affinity = time.Minute },
+		"weight":    func(f *dataplane.Frontend) { f.Backends[0].Weight++ },
+		"limit":     func(f *dataplane.Frontend) { f.Backends[0].MaxConns++ },
+		"limits":    func(f *dataplane.Frontend) { f.Limits.Opens++ },
+		"deny":      func(f *dataplane.Frontend) { f.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
+	} {
+		o := web(2)
+		change(&o)
+		if canonical(f).Same(canonical(o)) {
+			t.Errorf("another %s makes no difference", name)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for want, change := range map[string]func(*dataplane.Frontend){
+		"want method tunnel":                func(f *dataplane.Frontend) { f.Method = service.DirectNAT },
+		`method "x"`:                        func(f *dataplane.Frontend) { f.Method = "x" },
+		"scheduler p2c":                     func(f *dataplane.Frontend) { f.Scheduler = service.PowerOfTwo },
+		`scheduler "x"`:                     func(f *dataplane.Frontend) { f.Scheduler = "x" },
+		`encapsulation "x"`:                 func(f *dataplane.Frontend) { f.Encapsulation = "x" },
+		"want whole seconds":                func(f *dataplane.Frontend) { f.Affinity = time.Millisecond },
+		"allow and deny":                    func(f *dataplane.Frontend) { f.Allow = make([]netip.Prefix, 1) },
+		"limits":                            func(f *dataplane.Frontend) { f.Limits.ClientOpens = 1 },
+		"port 0":                            func(f *dataplane.Frontend) { f.Port = 0 },
+		"any protocol on some ports only":   func(f *dataplane.Frontend) { f.Protocol = service.AnyProtocol },
+		"protocol(1)":                       func(f *dataplane.Frontend) { f.Protocol = 1 },
+		"a range that ends before":          func(f *dataplane.Frontend) { f.Last = 79 },
+		"scheduler dh while 172.16.1.1:808": func(f *dataplane.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].Weight = 0 },
+		"scheduler dh with a limit":         func(f *dataplane.Frontend) { f.Scheduler = service.DestinationHash; f.Backends[0].MaxConns = 1 },
+		"port 8080 of server 172.16.1.1":    func(f *dataplane.Frontend) { f.Last = 90 },
+		"dr to port 8080":                   func(f *dataplane.Frontend) { f.Method = service.DR },
+		"of another family than the VIP":    func(f *dataplane.Frontend) { f.VIP = netip.MustParseAddr("2001:db8::1") },
+	} {
+		f := web(2)
+		change(&f)
+		if err := (Config{}).check(f); !errors.Is(err, dataplane.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	f := web(0)
+	if err := (Config{}).check(f); err == nil || errors.Is(err, dataplane.ErrUnsupported) {
+		t.Errorf("no backends: %v", err)
+	}
+	f = web(1)
+	f.Method, f.VIP = service.Tunnel, netip.MustParseAddr("2001:db8::1")
+	if err := (Config{}).check(f); err != nil {
+		t.Errorf("a tunnel to another family: %v", err)
+	}
+	if err := (Config{Sync: Sync{Interface: "eth0"}}).check(f); !errors.Is(err, dataplane.ErrUnsupported) {
+		t.Errorf("a tunnel to another family, synchronised: %v", err)
+	}
+}
+
+// interpret is the kernel's part in changes: it applies messages to a record.
+func interpret(t *testing.T, have *record, list []message) *record {
+	t.Helper()
+	for _, m := range list {
+		reply := []byte(m[16:])
+		v, _, err := readService(reply)
+		must(t, err)
+		var s server
+		if m[16] >= cmdNewDest {
+			s, _, err = readServer(reply, v.serviceID)
+			must(t, err)
+		}
+		i := -1
+		if have != nil {
+			i = slices.IndexFunc(have.servers, func(o server) bool { return o.addr == s.addr })
+		}
+		switch command := m[16]; {
+		case command == cmdNewService && have == nil:
+			have = &record{virtual: v}
+		case command == cmdSetService && have != nil:
+			have.virtual = v
+		case command == cmdNewDest && i < 0:
+			have.servers = append(have.servers, s)
+		case command == cmdSetDest && i >= 0:
+			have.servers[i] = s
+		case command == cmdDelDest && i >= 0:
+			have.servers = slices.Delete(have.servers, i, i+1)
+		default:
+			t.Fatalf("command %d with %+v", command, have)
+		}
+	}
+	slices.SortFunc(have.servers, compareServers)
+	return have
+}
+
+// Any change leads from any state to any other one, says nothing twice, and
+// leaves no moment in which a frontend that has servers has none.
+func TestChanges(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var have *record
+	f := anyFrontend(rng)
+	for range 2000 {
+		next := anyFrontend(rng)
+		next.Key, next.Method, next.Encapsulation = f.Key, f.Method, f.Encapsulation
+		if (Config{}).check(next) != nil {
+			f, have = anyFrontend(rng), nil
+			continue
+		}
+		want := recordOf(next, 0xfa100001, 6080)
+		list := changes(have, want)
+		have = interpret(t, have, list)
+		if have.virtual != want.virtual || !slices.Equal(have.servers, want.servers) {
+			t.Fatalf("got %+v\nwant %+v", have, want)
+		}
+		if again := changes(have, want); len(again) > 0 {
+			t.Fatalf("%d messages change nothing", len(again))
+		}
+	}
+}
+
+func TestOrderOfChanges(t *testing.T) {
+	have := recordOf(web(3), 0, 0)
+	f := web(5)
+	f.Scheduler = service.LeastConn
+	f.Backends = f.Backends[1:]
+	f.Backends[0].Weight = 0
+	var commands []byte
+	for _, m := range changes(&have, recordOf(f, 0, 0)) {
+		commands = append(commands, m[16])
+	}
+	if want := []byte{cmdNewDest, cmdNewDest, cmdSetService, cmdSetDest, cmdDelDest}; !slices.Equal(commands, want) {
+		t.Errorf("commands %v, want %v", commands, want)
+	}
+}
+
+func FuzzReplies(f *testing.F) {
+	r := recordOf(web(1), 0, 0)
+	f.Add([]byte(serviceMessage(cmdNewService, r.virtual)[16:]))
+	f.Add([]byte(destMessage(cmdNewDest, r.serviceID, r.servers[0])[16:]))
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		v, _, err := readService(reply)
+		_, _, err2 := readServer(reply, v.serviceID)
+		if len(reply) < genlHeader && (err == nil || err2 == nil) {
+			t.Error("too short, but read")
+		}
+	})
+}

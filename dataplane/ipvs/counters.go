@@ -1,0 +1,35 @@
+package ipvs
+
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Counters implements dataplane.DataPlane. The kernel sums them up every two
+// seconds, and so they are up to that old.
+func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
+	d.mu.Lock()
+	ids := make(map[serviceID]service.Key, len(d.held))
+	for k, r := range d.held {
+		ids[r.serviceID] = k
+	}
+	d.mu.Unlock()
+	var all []dataplane.FrontendCounters
+	var services []serviceID
+	err := d.eachService(func(v virtual, l load) {
+		if k, ok := ids[v.serviceID]; ok {
+			all = append(all, dataplane.FrontendCounters{Key: k, Total: l.Counts, Backends: map[string]dataplane.Counts{}})
+			services = append(services, v.serviceID)
+		}
+	})
+	for i := range all {
+		if err != nil {
+			return nil, err
+		}
+		err = d.eachServer(services[i], func(s server, l load) { all[i].Backends[s.addr.String()] = l.Counts })
+	}
+	slices.SortFunc(all, func(a, b dataplane.FrontendCounters) int { return a.Key.Compare(b.Key) })
+	return all, err
+}

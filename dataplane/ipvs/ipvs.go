@@ -1,0 +1,168 @@
+// Package ipvs is the data plane in the kernel's own balancer, IPVS: it writes
+// virtual services and servers by netlink, and makes the VIPs addresses of the
+// balancer's network namespace. The kernel is its memory: what a predecessor
+// wrote is read from there, and goes on forwarding while no agent runs. Ranges
+// of ports and fullnat take rules of iptables beside; the rest does without.
+//
+// What is behind a frontend, and whether there shall be one, is decided
+// elsewhere; what IPVS cannot do is refused by name.
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// DataPlane is the IPVS data plane. Counters, Describe, Remembered and EachFlow
+// may be called from any goroutine, the other methods from one.
+type DataPlane struct {
+	config   Config
+	ns       netns.NsHandle
+	socket   *socket
+	routes   *netlink.Handle
+	loopback int
+	tables   tables
+	tool     string // of iptables, that works here
+
+	mu       sync.Mutex
+	held     map[service.Key]*record
+	vips     map[netip.Addr]*vip
+	foreign  map[serviceID]bool // services that somebody else has written
+	marks    map[uint32]service.Key
+	lastMark uint32
+	nats     map[service.Key]bool // frontends of method nat
+	fullNATs [2]int               // frontends of method fullnat, by family
+	// stale says that a call has failed half-way: what is held is read from
+	// the kernel again before the next one.
+	stale bool
+}
+
+var (
+	_ dataplane.DataPlane = (*DataPlane)(nil)
+	_ dataplane.Canonical = (*DataPlane)(nil)
+)
+
+// Open takes over what a predecessor left, and sets the namespace up where it is
+// not yet as IPVS needs it. It wraps ErrNoIPVS on a kernel without.
+func Open(c Config) (*DataPlane, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	d := &DataPlane{config: c, ns: netns.None()}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *DataPlane) open() (err error) {
+	if d.config.NetNS == "" {
+		d.ns, err = netns.Get()
+	} else {
+		d.ns, err = netns.GetFromPath(d.config.NetNS)
+	}
+	if err != nil {
+		return fmt.Errorf("ipvs: NetNS: %w", err)
+	}
+	if d.routes, err = netlink.NewHandleAt(d.ns, unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("ipvs: netlink socket: %w", err)
+	}
+	if err := d.loopbackUp(); err != nil {
+		return err
+	}
+	err = d.inside(func() (err error) {
+		if d.socket, err = openSocket(); err != nil {
+			return err
+		}
+		return set(sysctls)
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.setTimeouts(), d.setSync()); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.learn(); err != nil {
+		return err
+	}
+	return d.clearAway()
+}
+
+// inside runs f in the data plane's namespace, on a thread that ends with it.
+func (d *DataPlane) inside(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := netns.Set(d.ns); err != nil {
+			done <- fmt.Errorf("ipvs: enter the network namespace: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// loopbackUp sees that lo is up, on which VIPs and IPVS rest.
+func (d *DataPlane) loopbackUp() error {
+	lo, err := d.routes.LinkByIndex(1) // it is the first of every namespace
+	if err == nil && lo.Attrs().RawFlags&unix.IFF_UP == 0 {
+		err = d.routes.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("ipvs: set lo up: %w", err)
+	}
+	d.loopback = lo.Attrs().Index
+	return nil
+}
+
+// Close lets go of the data plane, which goes on forwarding.
+func (d *DataPlane) Close() error {
+	var err error
+	if d.socket != nil {
+		err = d.socket.close()
+	}
+	if d.routes != nil {
+		d.routes.Close()
+	}
+	if d.ns.IsOpen() {
+		err = errors.Join(err, d.ns.Close())
+	}
+	return err
+}
+
+// Detach takes everything out of the kernel that is Fairlead's, and closes.
+func (d *DataPlane) Detach() error {
+	d.mu.Lock()
+	err := d.learn()
+	var keys []service.Key
+	for k := range d.held {
+		keys = append(keys, k)
+	}
+	d.mu.Unlock()
+	for _, k := range keys {
+		err = errors.Join(err, d.Delete(k))
+	}
+	return errors.Join(err, d.stopSync(), d.removeTables(), d.Close())
+}
+
+// Describe implements dataplane.DataPlane.
+func (d *DataPlane) Describe() dataplane.Description {
+	where := "the network namespace of the node"
+	if d.config.NetNS != "" {
+		where = "the network namespace " + d.config.NetNS
+	}
+	return dataplane.Description{Kind: "ipvs", Attached: []string{where + ": IPVS sees what is addressed to a VIP"}}
+}

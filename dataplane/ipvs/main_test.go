@@ -1,0 +1,9 @@
+package ipvs
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.MainIPVS(m) }

@@ -1,0 +1,159 @@
+package ipvs
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// The chains that are Fairlead's: one marks what is for a range of ports or a
+// whole address, the other changes the source of what fullnat sends.
+const (
+	markChain = "FAIRLEAD-MARK"
+	natChain  = "FAIRLEAD-FULLNAT"
+)
+
+// rule is a line of one of the chains. In markChain packets to id get the mark,
+// or without one leave the chain; in natChain what belongs to id, or has the
+// mark, leaves the chain, and to the zero rule all that is left gets another
+// source.
+type rule struct {
+	id   service.Key
+	mark uint32
+}
+
+// markRules gives the rules of markChain: on VIPs that have ranges, ports of
+// their own leave it, and of the others the narrowest has the last word.
+func (d *DataPlane) markRules(v6 bool) (rules []rule) {
+	vips := map[netip.Addr]bool{}
+	for mark, k := range d.marks {
+		if k.VIP.IsValid() && k.VIP.Is6() == v6 {
+			rules = append(rules, rule{k, mark})
+			vips[k.VIP] = true
+		}
+	}
+	for a := range vips {
+		for _, k := range d.vips[a].keys {
+			if !k.Range() {
+				rules = append(rules, rule{id: k})
+			}
+		}
+	}
+	slices.SortFunc(rules, compareRules)
+	return rules
+}
+
+// natRules gives the rules of natChain: none without fullnat.
+func (d *DataPlane) natRules(v6 bool) (rules []rule) {
+	if d.fullNATs[familyIndex(v6)] == 0 {
+		return nil
+	}
+	for k := range d.nats {
+		switch {
+		case k.VIP.Is6() != v6:
+		case k.Range():
+			rules = append(rules, rule{mark: d.held[k].mark})
+		default:
+			rules = append(rules, rule{id: k})
+		}
+	}
+	slices.SortFunc(rules, compareRules)
+	return append(rules, rule{})
+}
+
+func compareRules(a, b rule) int {
+	return cmp.Or(cmp.Compare(a.breadth(), b.breadth()), a.id.Compare(b.id), cmp.Compare(a.mark, b.mark))
+}
+
+// breadth orders rules: those that leave the chain, whole addresses, ranges.
+func (r rule) breadth() int {
+	switch {
+	case r.mark == 0:
+		return 0
+	case r.id.Whole():
+		return 1
+	}
+	return 2
+}
+
+// markLine writes a rule of markChain as iptables-save does.
+func markLine(r rule) string {
+	line := "-A " + markChain + " -d " + netip.PrefixFrom(r.id.VIP, r.id.VIP.BitLen()).String()
+	if p := strings.ToLower(r.id.Protocol.String()); r.id.Protocol != service.AnyProtocol {
+		line += fmt.Sprintf(" -p %s -m %s --dport %d", p, p, r.id.Port)
+		if r.id.Range() {
+			line += fmt.Sprintf(":%d", r.id.Last)
+		}
+	}
+	if r.mark == 0 {
+		return line + " -j RETURN"
+	}
+	return line + fmt.Sprintf(" -j MARK --set-xmark %#x/0xffffffff", r.mark)
+}
+
+// natLine writes a rule of natChain.
+func natLine(r rule) string {
+	switch {
+	case r == rule{}:
+		return "-A " + natChain + " -m ipvs --vmethod MASQ -j MASQUERADE"
+	case r.mark != 0:
+		return fmt.Sprintf("-A %s -m mark --mark %#x -j RETURN", natChain, r.mark)
+	}
+	return fmt.Sprintf("-A %s -m ipvs --vproto %d --vaddr %s --vport %d -j RETURN", natChain,
+		uint8(r.id.Protocol), netip.PrefixFrom(r.id.VIP, r.id.VIP.BitLen()), r.id.Port)
+}
+
+// readRule reads a line of iptables-save that is of a chain; false for another.
+func readRule(chain, line string) (r rule, ok bool) {
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "-A" || words[1] != chain {
+		return r, false
+	}
+	ported := false
+	var err error
+	for i := 2; i+1 < len(words) && err == nil; i++ {
+		switch value := words[i+1]; words[i] {
+		case "-d", "--vaddr":
+			r.id.VIP, err = readHost(value)
+		case "-p":
+			err = r.id.Protocol.UnmarshalText([]byte(strings.ToUpper(value)))
+		case "--vproto":
+			var n uint64
+			n, err = strconv.ParseUint(value, 10, 8)
+			r.id.Protocol = service.Protocol(n)
+		case "--dport", "--vport":
+			ported = true
+			err = readPorts(value, &r.id)
+		case "--set-xmark", "--mark":
+			var n uint64
+			text, _, _ := strings.Cut(value, "/")
+			n, err = strconv.ParseUint(text, 0, 32)
+			r.mark = uint32(n)
+		}
+	}
+	if r.id.VIP.IsValid() && !ported {
+		r.id.Last = 65535
+	}
+	return r, err == nil
+}
+
+func readHost(text string) (netip.Addr, error) {
+	host, _, _ := strings.Cut(text, "/")
+	return netip.ParseAddr(host)
+}
+
+func readPorts(text string, k *service.Key) error {
+	first, last, ranged := strings.Cut(text, ":")
+	n, err := strconv.ParseUint(first, 10, 16)
+	k.Port = uint16(n)
+	if ranged && err == nil {
+		n, err = strconv.ParseUint(last, 10, 16)
+		k.Last = uint16(n)
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package ipvs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// socket is a generic netlink socket that speaks IPVS. Several messages go in
+// one system call, of which only the last is acknowledged: a frontend costs two
+// calls, however many servers it has.
+type socket struct {
+	mu     sync.Mutex
+	fd     int
+	family uint16
+	seq    uint32
+	buffer []byte
+}
+
+// Sizes in bytes: of what is sent at once, and of what is received. The kernel
+// makes no datagram longer than 32 KB, and has room for 200 KB of them.
+const (
+	sendAtOnce    = 16 << 10
+	receiveAtOnce = 64 << 10
+)
+
+// waitSeconds is how long an answer may take.
+const waitSeconds = 30
+
+// openSocket opens one in the network namespace of the calling thread.
+func openSocket() (*socket, error) {
+	number, err := familyNumber()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, fmt.Errorf("ipvs: netlink socket: %w", err)
+	}
+	wait := unix.Timeval{Sec: waitSeconds}
+	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("ipvs: netlink socket: %w", err)
+	}
+	return &socket{fd: fd, family: number, buffer: make([]byte, receiveAtOnce)}, nil
+}
+
+// familyNumber finds IPVS, and loads its module where it is not there yet.
+func familyNumber() (uint16, error) {
+	f, err := netlink.GenlFamilyGet("IPVS")
+	if errors.Is(err, unix.ENOENT) {
+		if said, failed := exec.Command("modprobe", "ip_vs").CombinedOutput(); failed != nil {
+			return 0, fmt.Errorf("%w: modprobe ip_vs: %w: %s", ErrNoIPVS, failed, strings.TrimSpace(string(said)))
+		}
+		f, err = netlink.GenlFamilyGet("IPVS")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: generic netlink: %w", ErrNoIPVS, err)
+	}
+	return f.ID, nil
+}
+
+func (s *socket) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return nil
+	}
+	err := unix.Close(s.fd)
+	s.fd = -1
+	return err
+}
+
+// address fills in a message's family and number.
+func (s *socket) address(m message) {
+	s.seq++
+	binary.NativeEndian.PutUint16(m[4:], s.family)
+	binary.NativeEndian.PutUint32(m[8:], s.seq)
+}
+
+// do carries out messages in their order, and says which of them failed with
+// what: the others have had their effect.
+func (s *socket) do(messages []message) (failed map[int]error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed = map[int]error{}
+	for from := 0; from < len(messages); {
+		first := s.seq + 1
+		var packet []byte
+		to := from
+		for ; to < len(messages) && (to == from || len(packet)+len(messages[to]) <= sendAtOnce); to++ {
+			s.address(messages[to])
+			packet = append(packet, messages[to]...)
+		}
+		last := packet[len(packet)-len(messages[to-1]):]
+		binary.NativeEndian.PutUint16(last[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+		if err := s.send(packet); err != nil {
+			return failed, err
+		}
+		for acked := false; !acked; {
+			err := s.receive(func(seq uint32, kind uint16, body []byte) error {
+				if kind != unix.NLMSG_ERROR || seq < first || seq > s.seq || len(body) < 4 {
+					return nil // of a call that was given up
+				}
+				acked = acked || seq == s.seq
+				if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
+					failed[from+int(seq-first)] = unix.Errno(errno)
+				}
+				return nil
+			})
+			if err != nil {
+				return failed, err
+			}
+		}
+		from = to
+	}
+	return failed, nil
+}
+
+// ask sends a question and calls each with every reply to it.
+func (s *socket) ask(m message, each func(reply []byte) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address(m)
+	if err := s.send(m); err != nil {
+		return err
+	}
+	dump := binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
+	for done := false; !done; {
+		err := s.receive(func(seq uint32, kind uint16, body []byte) error {
+			switch {
+			case seq != s.seq:
+				return nil
+			case kind == unix.NLMSG_DONE:
+				done = true
+			case kind == unix.NLMSG_ERROR && len(body) >= 4:
+				done = true
+				if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
+					return unix.Errno(errno)
+				}
+			case kind == s.family:
+				done = !dump
+				return each(body)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *socket) send(packet []byte) error {
+	if err := unix.Sendto(s.fd, packet, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("ipvs: netlink: %w", err)
+	}
+	return nil
+}
+
+// receive takes one datagram and calls each with its messages.
+func (s *socket) receive(each func(seq uint32, kind uint16, body []byte) error) error {
+	n, _, err := unix.Recvfrom(s.fd, s.buffer, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, _, err = unix.Recvfrom(s.fd, s.buffer, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("ipvs: netlink: %w", err)
+	}
+	for b := s.buffer[:n]; len(b) >= unix.NLMSG_HDRLEN; {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < unix.NLMSG_HDRLEN || length > len(b) {
+			return errShort
+		}
+		if err := each(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:length]); err != nil {
+			return err
+		}
+		b = b[min((length+3)&^3, len(b)):]
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Upsert implements dataplane.DataPlane. It writes what differs from what the
+// kernel held at the last List, Open or failure.
+func (d *DataPlane) Upsert(f dataplane.Frontend) error {
+	if err := d.config.check(f); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fresh(); err != nil {
+		return err
+	}
+	mark, err := d.markOf(f.Key)
+	if err != nil {
+		return err
+	}
+	want := recordOf(f, mark, d.config.GUEPort)
+	if d.foreign[want.serviceID] {
+		return fmt.Errorf("%s: IPVS serves this already, by other hands: remove it there (ipvsadm -D), or choose another address or port", f.Key)
+	}
+	if err := d.write(f.Key, want); err != nil {
+		d.stale = true
+		return fmt.Errorf("%s: %w", f.Key, err)
+	}
+	return nil
+}
+
+// write brings kernel and memory to want: what is to be there before packets
+// are balanced, the service, and what brings packets to it.
+func (d *DataPlane) write(k service.Key, want record) error {
+	have := d.held[k]
+	d.keep(k, &want)
+	d.vipOf(k)
+	if err := d.writeNAT(); err != nil {
+		return err
+	}
+	if err := d.apply(changes(have, want)); err != nil {
+		return err
+	}
+	if err := d.holdVIP(k); err != nil {
+		return err
+	}
+	return d.writeMarks()
+}
+
+// apply carries out messages; who is gone already need not be deleted.
+func (d *DataPlane) apply(messages []message) error {
+	failed, err := d.socket.do(messages)
+	for i, why := range failed {
+		command := messages[i][unix.NLMSG_HDRLEN]
+		deletes := command == cmdDelDest || command == cmdDelService
+		if gone := errors.Is(why, unix.ESRCH) || errors.Is(why, unix.ENOENT); !deletes || !gone {
+			err = errors.Join(err, fmt.Errorf("ipvs: %s: %w", commandNames[command], why))
+		}
+	}
+	return err
+}
+
+var commandNames = map[byte]string{
+	cmdNewService: "add the service", cmdSetService: "change the service", cmdDelService: "remove the service",
+	cmdNewDest: "add a server", cmdSetDest: "change a server", cmdDelDest: "remove a server",
+}
+
+// Delete implements dataplane.DataPlane.
+func (d *DataPlane) Delete(k service.Key) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fresh(); err != nil {
+		return err
+	}
+	r := d.held[k]
+	if r == nil {
+		return nil
+	}
+	if err := d.remove(k, r); err != nil {
+		d.stale = true
+		return fmt.Errorf("%s: %w", k, err)
+	}
+	return nil
+}
+
+// remove takes a frontend out: what brings packets to it, then the service.
+func (d *DataPlane) remove(k service.Key, r *record) error {
+	d.forget(k)
+	delete(d.marks, r.mark)
+	last := d.leaveVIP(k)
+	if err := d.writeMarks(); err != nil {
+		return err
+	}
+	if err := d.apply([]message{aboutService(cmdDelService, 0, r.serviceID)}); err != nil {
+		return err
+	}
+	if last {
+		if err := d.dropVIP(k.VIP); err != nil {
+			return err
+		}
+	}
+	return d.writeNAT()
+}
+
+// fresh reads the kernel again where a call has failed.
+func (d *DataPlane) fresh() error {
+	if !d.stale {
+		return nil
+	}
+	return d.learn()
+}
+
+// Marks of packets are a reserved space of 65,535.
+const (
+	markSpace = 0xfa1 << 20
+	markCount = 1<<16 - 1
+)
+
+// markOf gives the mark of a range's packets, a new one where it has none.
+func (d *DataPlane) markOf(k service.Key) (uint32, error) {
+	if !k.Range() {
+		return 0, nil
+	}
+	if r := d.held[k]; r != nil {
+		return r.mark, nil
+	}
+	for range markCount {
+		d.lastMark = d.lastMark%markCount + 1
+		if _, taken := d.marks[markSpace|d.lastMark]; !taken {
+			return markSpace | d.lastMark, nil
+		}
+	}
+	return 0, dataplane.Unsupported(k, fmt.Sprintf("more than %d ranges of ports", markCount))
+}

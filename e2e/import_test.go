@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/status"
+)
+
+// What keepalived and the kernel were told; the first is what the papers'
+// controller writes ("A portable load balancer for Kubernetes", Fig. 4).
+const (
+	keepalivedConf = `virtual_server fwmark 1 {
+    delay_loop 5
+    lb_algo lc
+    lb_kind NAT
+    protocol TCP
+    real_server 172.16.21.2 80 {
+        uthreshold 20000
+        TCP_CHECK {
+            connect_timeout 5
+            connect_port 80
+        }
+    }
+    real_server 172.16.80.2 80 {
+        uthreshold 20000
+        TCP_CHECK {
+            connect_timeout 5
+            connect_port 80
+        }
+    }
+}
+`
+	ipvsRules = `-A -t 10.1.1.2:8080 -s rr
+-a -t 10.1.1.2:8080 -r 172.16.21.2:80 -m -w 1
+-a -t 10.1.1.2:8080 -r 172.16.80.2:80 -m -w 1
+`
+)
+
+// importNet is LVS's own network, the balancer as the servers' gateway:
+//
+//	client 192.0.2.2 ── eth0 balancer eth1 ── 172.16.21.2 web1
+//	                                  eth2 ── 172.16.80.2 web2
+func importNet(t *testing.T) *lab.Lab {
+	t.Helper()
+	l, err := lab.Build(t.Context(), lab.Topology{
+		Hosts: []lab.HostSpec{{Name: "client"}, {Name: "balancer", Forward: true}, {Name: "web1"}, {Name: "web2"}},
+		Links: []lab.Link{
+			{A: lab.At("client", "eth0", "192.0.2.2/24").Via("192.0.2.1", "default").ForXDP(), B: lab.At("balancer", "eth0", "192.0.2.1/24")},
+			{A: lab.At("web1", "eth0", "172.16.21.2/24").Via("172.16.21.1", "default").ForXDP(), B: lab.At("balancer", "eth1", "172.16.21.1/24")},
+			{A: lab.At("web2", "eth0", "172.16.80.2/24").Via("172.16.80.1", "default").ForXDP(), B: lab.At("balancer", "eth2", "172.16.80.1/24")},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range []string{"web1", "web2"} {
+		ln, err := l.Host(name).Listen("tcp", ":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := load.Serve(name, ln)
+		t.Cleanup(func() {
+			if err := server.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return l
+}
+
+// TestImported balances real connections by what was imported, untouched.
+func TestImported(t *testing.T) {
+	watchSources(t)
+	l, w, dir := importNet(t), &world{}, t.TempDir()
+	services := filepath.Join(dir, "services")
+	for name, text := range map[string]string{"keepalived.conf": keepalivedConf, "rules": ipvsRules} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"import", "keepalived", filepath.Join(dir, "keepalived.conf"), "--mark", "1=10.1.1.1:81", "--into", services},
+		{"import", "ipvsadm", filepath.Join(dir, "rules"), "--into", services},
+	} {
+		if _, errs, code := w.fairlead(t, "", args...); code != 0 {
+			t.Fatalf("%s ends with %d: %s", args, code, errs)
+		}
+	}
+	startImported(t, l, services, filepath.Join(dir, "agent.log"))
+	w.eventually(t, "balancer", func(s status.Status) error {
+		if len(s.Problems) > 0 || len(s.Services) != 2 {
+			return fmt.Errorf("%d Services, problems %v", len(s.Services), s.Problems)
+		}
+		return nil
+	})
+	for _, vip := range []string{"10.1.1.1:81", "10.1.1.2:8080"} {
+		answered := map[string]int{}
+		testkit.Eventually(t, within, func() error {
+			server, err := askHTTP(t.Context(), l.Host("client"), netip.MustParseAddrPort(vip))
+			if err != nil {
+				return err
+			}
+			if answered[server]++; len(answered) < 2 {
+				return fmt.Errorf("%s: only %v answered", vip, answered)
+			}
+			return nil
+		})
+	}
+}
+
+// startImported starts a balancer's agent that lives as long as the test.
+func startImported(t *testing.T, l *lab.Lab, services, logFile string) {
+	t.Helper()
+	log, err := os.Create(logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, "agent", "--services", services, "--interface", "eth0,eth1,eth2",
+		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer"))
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := l.Host("balancer").Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Stop(within) // how it ends is another test's business
+		if text, err := os.ReadFile(logFile); t.Failed() {
+			t.Logf("the agent: %v\n%s", err, text)
+		}
+		for _, left := range []string{cluster.BPFFS(""), filepath.Dir(cluster.Socket("balancer"))} {
+			if err := os.RemoveAll(left); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// askHTTP makes a connection of its own and gives the server's name.
+func askHTTP(ctx context.Context, from *lab.Host, vip netip.AddrPort) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return from.Dial(ctx, netip.Addr{}, vip)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+vip.String()+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if name := resp.Header.Get(load.ServerHeader); strings.HasPrefix(name, "web") {
+		return name, nil
+	}
+	return "", fmt.Errorf("%s answers %s, no server of ours", vip, resp.Status)
+}
