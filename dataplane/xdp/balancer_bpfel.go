@@ -71,7 +71,8 @@ const (
 	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
 	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
 	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
-	balancerDropReasonDROP_REASONS        balancerDropReason = 19
+	balancerDropReasonDROP_SCTP_FRAGMENT  balancerDropReason = 19
+	balancerDropReasonDROP_REASONS        balancerDropReason = 20
 )
 
 type balancerEncapsulation uint8
@@ -529,6 +530,7 @@ const (
 	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
+	balancerVarWatchUntil      = "watch_until"
 	balancerVarWatching        = "watching"
 )
 
@@ -635,6 +637,7 @@ type balancerVariableSpecs struct {
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -749,6 +752,7 @@ type balancerVariables struct {
 	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
+	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
 }
 

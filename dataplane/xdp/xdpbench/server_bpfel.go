@@ -102,7 +102,6 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
-		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -111,7 +110,7 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [2]byte
+		_        [4]byte
 	}
 	Inner struct {
 		_ structs.HostLayout
@@ -133,7 +132,6 @@ type serverScratch struct {
 		L3       uint32
 		L4       uint32
 		Id       uint32
-		Check    uint16
 		N        uint8
 		Next     uint8
 		Flags    uint8
@@ -142,7 +140,41 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [2]byte
+		_        [4]byte
+	}
+	Key  serverLocalVipKey
+	Flow struct {
+		_   structs.HostLayout
+		Src struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Dst struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport uint16
+		Dport uint16
+		Proto uint8
+		Zero  [3]uint8
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Addr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Port uint16
+		Zero uint16
+	}
+	Self struct {
+		_    structs.HostLayout
+		Addr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Port uint16
+		Zero uint16
 	}
 	Embedded struct {
 		_ structs.HostLayout
