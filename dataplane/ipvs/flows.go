@@ -61,7 +61,7 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 		lines := bufio.NewScanner(file)
 		for lines.Scan() {
 			f, ok := readFlow(lines.Text())
-			if !ok || !q.Takes(f.Client, f.VIP, f.Server, f.Protocol) {
+			if !ok || !q.Takes(f) {
 				continue
 			}
 			if !yield(f, nil) {
