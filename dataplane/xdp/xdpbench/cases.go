@@ -176,7 +176,9 @@ func others() []subject {
 		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
 		tunnel.with("direct-nat", func(s *subject) { s.method = service.DirectNAT }),
 		tunnel.with("dr", func(s *subject) { s.method = service.DR }),
-		tunnel.with("tunnel, rr, UDP", func(s *subject) { s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows }),
+		tunnel.with("tunnel, rr, UDP", func(s *subject) {
+			s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows
+		}),
 		tunnel.with("fullnat, UDP", func(s *subject) { s.method, s.udp, s.loads = service.FullNAT, true, []load{one, thou} }),
 		tunnel.with("not served", func(s *subject) { s.away, s.want, s.loads = 81, drop, all[:1] }),
 	}
