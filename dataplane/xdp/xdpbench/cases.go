@@ -3,6 +3,7 @@ package xdpbench
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -63,8 +64,8 @@ type subject struct {
 	v6, udp   bool
 	flowTable int    // entries; 0: the default
 	aged      bool   // the flow table has been filled several times over
-	both      bool   // the servers' answers are sent, too
 	flood     bool   // as many packets that open a flow are sent between, and not counted
+	both      bool   // the servers' answers are sent, too
 	away      uint16 // another port: not served
 	elsewhere bool   // another address: not a VIP
 	want      verdict
@@ -87,81 +88,103 @@ const (
 // tableSize is of the flow tables with goals: as floorFlows' is.
 const tableSize = 1 << 21
 
+// subjects gives all: the floors, those with goals, and others.
 func subjects() []subject {
-	tunnel := subject{method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: few}
-	each := func(goal float64) []float64 { return []float64{goal, goal, goal, goal, goal} }
-	katran := func(ns ...float64) func(*subject) {
-		return func(s *subject) { s.peer, s.peers = "Katran", ns }
-	}
-	return append(tables(tunnel), []subject{
+	return slices.Concat([]subject{
 		{name: "floor: return XDP_TX", floor: floorTX, want: tx, loads: all[:1]},
 		{name: "floor: parse", floor: floorParse, want: tx, loads: all[:1]},
 		{name: "floor: a bare stateless balancer", floor: floorBare, want: tx, loads: few},
 		{name: "floor: a bare balancer with a flow table", floor: floorFlows, want: tx, loads: all},
 		{name: "floor: a bare balancer with many rings", floor: floorRings, want: tx, loads: []load{many}},
-		with(tunnel, "second chance", func(s *subject) {
-			s.goals, s.loads = []float64{50, 50, 50, 50, 50}, all
-			katran(73, 88, 312, 437, 1004)(s)
-		}),
-		with(tunnel, "second chance, a chain in every slot", func(s *subject) {
-			s.chain, s.goals = true, each(50)
-			katran(73, 437, 1004)(s)
-		}),
-		with(tunnel, "second chance", func(s *subject) {
-			s.loads, s.also = []load{broad}, floorRings
-			katran(356)(s)
-		}),
-		with(tunnel, "second chance, 100 servers", func(s *subject) {
-			s.servers, s.loads, s.also, s.goals = 100, []load{many}, floorRings, []float64{130}
-			katran(443)(s)
-		}),
-		with(tunnel, "fullnat, both ways", func(s *subject) {
-			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
-			s.loads, s.goals, s.peer, s.peers = []load{one, thou}, []float64{150, 200}, "Cilium SNAT one way", []float64{333, 453}
-		}),
-		with(tunnel, "not a VIP", func(s *subject) {
-			s.elsewhere, s.want, s.goals = true, pass, each(20)
-			katran(31)(s)
-		}),
-		with(tunnel, "GUE", func(s *subject) {
-			s.gue, s.goals = true, each(60)
-			katran(127)(s)
-		}),
-		with(tunnel, "GUE, a chain in every slot", func(s *subject) { s.gue, s.chain, s.goals = true, true, each(60) }),
-		with(tunnel, "tunnel, IPv6", func(s *subject) { s.v6 = true }),
-		with(tunnel, "direct-nat", func(s *subject) { s.method = service.DirectNAT }),
-		with(tunnel, "dr", func(s *subject) { s.method = service.DR }),
-		with(tunnel, "tunnel, rr, UDP", func(s *subject) {
-			s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows
-		}),
-		with(tunnel, "fullnat, UDP", func(s *subject) { s.method, s.udp, s.loads = service.FullNAT, true, []load{one, thou} }),
-		with(tunnel, "not served", func(s *subject) { s.away, s.want, s.loads = 81, drop, all[:1] }),
-	}...)
+	}, stateless(), remembering(), others())
 }
 
-// with gives a subject like another one.
-func with(s subject, name string, change func(*subject)) subject {
+var tunnel = subject{method: service.Tunnel, scheduler: service.Maglev, want: tx, loads: few}
+
+func (s subject) with(name string, change func(*subject)) subject {
 	s.name = name
 	change(&s)
 	return s
 }
 
-// tables are those that remember their flows.
-func tables(tunnel subject) []subject {
-	table := with(tunnel, "flow table", func(s *subject) {
+// katran puts its figures beside, by load.
+func (s *subject) katran(ns ...float64) { s.peer, s.peers = "Katran", ns }
+
+// goal is one for all loads.
+func (s *subject) goal(ns float64) { s.goals = slices.Repeat([]float64{ns}, len(s.loads)) }
+
+func stateless() []subject {
+	return []subject{
+		tunnel.with("second chance", func(s *subject) {
+			s.loads = all
+			s.goal(50)
+			s.katran(73, 88, 312, 437, 1004)
+		}),
+		tunnel.with("second chance, a chain in every slot", func(s *subject) {
+			s.chain = true
+			s.goal(50)
+			s.katran(73, 437, 1004)
+		}),
+		tunnel.with("second chance", func(s *subject) {
+			s.loads, s.also = []load{broad}, floorRings
+			s.katran(356)
+		}),
+		tunnel.with("second chance, 100 servers", func(s *subject) {
+			s.servers, s.loads, s.also = 100, []load{many}, floorRings
+			s.goal(130)
+			s.katran(443)
+		}),
+		tunnel.with("not a VIP", func(s *subject) {
+			s.elsewhere, s.want = true, pass
+			s.goal(20)
+			s.katran(31)
+		}),
+		tunnel.with("GUE", func(s *subject) {
+			s.gue = true
+			s.goal(60)
+			s.katran(127)
+		}),
+		tunnel.with("GUE, a chain in every slot", func(s *subject) {
+			s.gue, s.chain = true, true
+			s.goal(60)
+		}),
+	}
+}
+
+// remembering gives those with a flow table.
+func remembering() []subject {
+	table := tunnel.with("flow table", func(s *subject) {
 		s.scheduler, s.flowTable, s.loads, s.also = service.RoundRobin, tableSize, all, floorFlows
 		s.goals = []float64{65, 65, 140, 200, 200}
-		s.peer, s.peers = "Katran", []float64{73, 88, 312, 437, 1004}
+		s.katran(73, 88, 312, 437, 1004)
 	})
 	return []subject{
 		table,
-		with(table, "flow table, aged", func(s *subject) {
+		table.with("flow table, aged", func(s *subject) {
 			s.aged, s.loads, s.goals = true, []load{sixty, mill}, []float64{140, 200}
-			s.peers = []float64{676, 553}
+			s.katran(676, 553)
 		}),
-		with(table, "flow table, in a flood", func(s *subject) {
+		table.with("flow table, in a flood", func(s *subject) {
 			s.flood, s.also, s.loads, s.goals, s.peers = true, "", []load{thou}, nil, nil
 		}),
+		tunnel.with("fullnat, both ways", func(s *subject) {
+			s.method, s.flowTable, s.both = service.FullNAT, tableSize, true
+			s.loads, s.goals, s.peer, s.peers = []load{one, thou}, []float64{150, 200}, "Cilium SNAT one way", []float64{333, 453}
+		}),
+	}
+}
+
+// others gives those without goals.
+func others() []subject {
+	return []subject{
+		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
+		tunnel.with("direct-nat", func(s *subject) { s.method = service.DirectNAT }),
+		tunnel.with("dr", func(s *subject) { s.method = service.DR }),
+		tunnel.with("tunnel, rr, UDP", func(s *subject) {
+			s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows
+		}),
+		tunnel.with("fullnat, UDP", func(s *subject) { s.method, s.udp, s.loads = service.FullNAT, true, []load{one, thou} }),
+		tunnel.with("not served", func(s *subject) { s.away, s.want, s.loads = 81, drop, all[:1] }),
 	}
 }
 
