@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,16 +51,19 @@ type OwnChoice interface {
 var ErrNowhere = errors.New("no server got it")
 
 // Run tells every story to one fixture, which holds nothing when a story begins:
-// to open a data plane takes long.
-func Run(t *testing.T, open func(t *testing.T) Fixture) {
+// to open a data plane takes long. It gives what came of each.
+func Run(t *testing.T, open func(t *testing.T) Fixture) (all Outcomes) {
 	fixture := open(t)
 	for _, story := range stories {
 		t.Run(story.name, func(test *testing.T) {
-			s := &teller{T: test, Fixture: fixture, twin: memory.New(), suite: t}
+			all = append(all, Outcome{Story: story.name})
+			s := &teller{T: test, Fixture: fixture, twin: memory.New(), suite: t, outcome: &all[len(all)-1]}
 			defer s.empty()
 			story.tell(s)
+			s.outcome.Told = s.outcome.Told || !s.outcome.inParts
 		})
 	}
+	return all
 }
 
 var stories = []struct {
@@ -97,11 +101,17 @@ type teller struct {
 	Fixture
 	twin  *memory.DataPlane
 	suite *testing.T // whose end is the fixture's
+	// outcome is the whole story's, also of a part.
+	outcome *Outcome
 }
 
 // part tells a part of a story, which may be skipped by itself.
 func (s *teller) part(name string, tell func(*teller)) {
-	s.Run(name, func(t *testing.T) { tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, suite: s.suite}) })
+	s.outcome.inParts = true
+	s.Run(name, func(t *testing.T) {
+		tell(&teller{T: t, Fixture: s.Fixture, twin: s.twin, suite: s.suite, outcome: s.outcome})
+		s.outcome.Told = true
+	})
 }
 
 // reopen opens the fixture anew, for the stories that follow, too.
@@ -123,6 +133,8 @@ func (s *teller) upsert(f dataplane.Frontend) {
 	s.Helper()
 	err := s.DataPlane().Upsert(f)
 	if errors.Is(err, dataplane.ErrUnsupported) {
+		what, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), f.Key.String()+": "), ": ")
+		s.outcome.refuse(what)
 		s.Skip(err)
 	}
 	if err == nil {

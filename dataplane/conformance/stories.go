@@ -55,13 +55,13 @@ func kinds() (all []kind) {
 	return all
 }
 
-// everyKind holds all of a method side by side: to bring a method in or out may
-// take long.
+// everyKind holds all of a method and scheduler side by side: to bring a method
+// in or out may take long.
 func everyKind(s *teller) {
 	var held []dataplane.Frontend
 	for n, k := range kinds() {
 		k.port = uint16(8000 + n)
-		if len(held) > 0 && held[0].Method != k.method {
+		if len(held) > 0 && (held[0].Method != k.method || held[0].Scheduler != k.scheduler) {
 			s.deleteAll(held)
 			held = nil
 		}

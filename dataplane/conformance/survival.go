@@ -57,7 +57,9 @@ func (s *teller) survived(lives []life) {
 // remembers it even so.
 func (s *teller) skipRemembering(f dataplane.Frontend) {
 	if s.kept(f).Stateful() {
-		s.Skip("this data plane remembers these flows")
+		const why = "it remembers these flows"
+		s.outcome.refuse(why)
+		s.Skip(why)
 	}
 }
 

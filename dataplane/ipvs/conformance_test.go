@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		c.open(t)
 		t.Cleanup(func() { must(t, c.current.Detach()) })
 		return c
-	})
+	}).Recorded(t, "ipvs")
 }
 
 // conformer is IPVS with frames going in and coming out.

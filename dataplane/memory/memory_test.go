@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(*testing.T) conformance.Fixture {
 		m := memory.New()
 		return fixture{m, m}
-	})
+	}).Recorded(t, "memory")
 }
 
 // Calls that fail and are made again until they succeed leave the same as

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
 		n.open(t, spacious())
 		return conformer{n}
-	})
+	}).Recorded(t, "xdp")
 }
 
 // spacious has room for flows as the twin has, which forgets none: no line of the

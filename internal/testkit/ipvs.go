@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,8 @@ import (
 // MainIPVS is Main for a package whose tests need a kernel with IPVS: where
 // this one has none, they run in a guest that has it. Flags, output and exit
 // code are those of a plain `go test`; files that tests write are gone with
-// the guest. Without a guest the tests fail.
+// the guest, but with -update those beside the package. Without a guest the tests
+// fail.
 func MainIPVS(m *testing.M) {
 	if guest.HasIPVS() {
 		Main(m)
@@ -34,7 +36,11 @@ func runInGuest() int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 		defer stop()
 		argv := append([]string{"/proc/1/exe"}, os.Args[1:]...) // this program, as the guest's first process
-		status, err = guest.Run(ctx, guest.Options{Limit: guestLimit(os.Args)}, argv...)
+		o := guest.Options{Limit: guestLimit(os.Args)}
+		if slices.Contains(os.Args, "-update") {
+			o.Writable = []string{".."}
+		}
+		status, err = guest.Run(ctx, o, argv...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
