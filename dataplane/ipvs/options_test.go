@@ -408,6 +408,11 @@ func TestSync(t *testing.T) {
 	if err != nil || len(running) != 2 {
 		t.Errorf("daemons %+v (%v), want two", running, err)
 	}
+	// One that is stopped before its thread has run, too.
+	for range 20 {
+		must(t, w.plane.stopSync())
+		must(t, w.plane.setSync())
+	}
 	must(t, w.plane.Detach())
 	w.plane = nil
 }

@@ -41,9 +41,9 @@ func (d *DataPlane) setTimeouts() error {
 	return d.one("set timeouts", m)
 }
 
-// one carries out one message.
-func (d *DataPlane) one(what string, m message) error {
-	failed, err := d.socket.do([]message{m})
+// one carries out one message, and others that cannot fail.
+func (d *DataPlane) one(what string, m message, behind ...message) error {
+	failed, err := d.socket.do(append([]message{m}, behind...))
 	if err = errors.Join(err, failed[0]); err != nil {
 		return fmt.Errorf("ipvs: %s: %w", what, err)
 	}
@@ -117,7 +117,7 @@ func (d *DataPlane) setSync() error {
 	}
 	for _, o := range have {
 		if !slices.Contains(want, o) {
-			if err := d.one("stop a sync daemon", o.message(cmdDelDaemon)); err != nil {
+			if err := d.stop(o); err != nil {
 				return err
 			}
 		}
@@ -137,11 +137,18 @@ func (d *DataPlane) setSync() error {
 func (d *DataPlane) stopSync() error {
 	var errs []error
 	for _, w := range d.config.Sync.wantedDaemons() {
-		if err := d.one("stop a sync daemon", w.message(cmdDelDaemon)); !errors.Is(err, unix.ESRCH) {
+		if err := d.stop(w); !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// stop ends a daemon. One whose thread has not run yet the kernel stops with
+// EINTR (kthread_stop), to which netlink_rcv_skb answers nothing at all: a
+// question behind it is what is answered.
+func (d *DataPlane) stop(o daemon) error {
+	return d.one("stop a sync daemon", o.message(cmdDelDaemon), newMessage(cmdGetConfig, 0))
 }
 
 func (s daemon) message(command uint8) message {

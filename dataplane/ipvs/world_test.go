@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -184,18 +185,26 @@ func (w *world) tryDial(to netip.AddrPort) (*conn, error) {
 }
 
 // dialFrom opens a connection from a port of the client's that may have had one
-// before.
-func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn, err error) {
+// before, of which the last packet may be under way.
+func (w *world) dialFrom(port int, to netip.AddrPort) (c *conn) {
+	w.Helper()
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: port}}
-	err = w.lab.Host("client").Do(func() error {
+	dial := func() error {
 		dialled, err := d.Dial("tcp", to.String())
 		if err == nil {
 			w.Cleanup(func() { dialled.Close() })
 			c = &conn{dialled, bufio.NewReader(dialled)}
 		}
 		return err
+	}
+	w.eventually(func() error {
+		err := w.lab.Host("client").Do(dial)
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			w.Fatal(err)
+		}
+		return err
 	})
-	return c, err
+	return c
 }
 
 // conn is a connection that tells who is at its other end.
