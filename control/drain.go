@@ -44,7 +44,7 @@ const (
 // is draining: packets of its flows that come to them from then on they hand
 // over, while before they would take them for nobody's.
 func (l *Loop) giveNotice(ended <-chan error) {
-	keeper, ok := l.DataPlane.(dataplane.Remembering)
+	keeper, ok := l.DataPlane.(dataplane.Peered)
 	if !ok || !l.Balancers || l.DrainTimeout <= 0 || !l.remembers(keeper) {
 		return
 	}
@@ -91,9 +91,10 @@ const drainPace = time.Second
 
 // drain goes on working without a route, for as long as the data plane
 // remembers flows that other balancers hand over, at most for DrainTimeout.
-// Where no balancer knows of others, none does that.
+// Where no balancer knows of others, or the data plane hands nothing over, none
+// does that.
 func (l *Loop) drain(ended <-chan error) {
-	keeper, ok := l.DataPlane.(dataplane.Remembering)
+	keeper, ok := l.DataPlane.(dataplane.Peered)
 	if !ok || !l.Balancers || l.DrainTimeout <= 0 {
 		return
 	}
@@ -117,7 +118,7 @@ func (l *Loop) drain(ended <-chan error) {
 
 // remembers says whether there are flows to keep forwarding; where that cannot
 // be said there may be.
-func (l *Loop) remembers(keeper dataplane.Remembering) bool {
+func (l *Loop) remembers(keeper dataplane.Peered) bool {
 	flows, err := keeper.Remembered()
 	if err != nil {
 		l.Log.Warn("cannot count the remembered flows", "error", err)

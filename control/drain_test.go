@@ -135,6 +135,23 @@ func TestDrainsNoLongerThanAllowed(t *testing.T) {
 	}
 }
 
+// keeps is a data plane that remembers flows, to which nobody hands any.
+type keeps struct{ dataplane.DataPlane }
+
+func (keeps) Remembered() (int, error) { return 1, nil }
+
+func TestWaitsForNoFlowsThatNobodyHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newStateful(t, time.Minute)
+		w.loop.DataPlane = keeps{w.faulty}
+		w.serveDraining(web(1, 2))
+		synctest.Wait()
+		if d := <-end(w); d > time.Second {
+			t.Errorf("it ended after %v, want its Linger of a second", d)
+		}
+	})
+}
+
 // A balancer that goes, and remembers flows, keeps its routes until the source
 // names it among those that drain, and the others have had time to read so.
 func TestGivesNotice(t *testing.T) {

@@ -44,15 +44,12 @@ type DataPlane interface {
 }
 
 // Peered is a data plane that remembers flows and hands the packets of those
-// that it does not know to other balancers that are leaving.
+// that it does not know to other balancers that are leaving. It alone is waited
+// for when it leaves itself: nobody hands anything to another.
 type Peered interface {
 	// SetDraining names those balancers, sorted, without this one; an empty
 	// list ends it. It comes before the first Upsert.
 	SetDraining(balancers []netip.Addr) error
-}
-
-// Remembering is a data plane that remembers flows.
-type Remembering interface {
 	// Remembered counts the flows that would break if this data plane went
 	// now. It may be called from any goroutine.
 	Remembered() (flows int, err error)

@@ -77,19 +77,6 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 	}
 }
 
-// Remembered counts the flows that live. It may be called from any goroutine.
-func (d *DataPlane) Remembered() (flows int, err error) {
-	for f, err := range d.EachFlow(dataplane.FlowQuery{}) {
-		if err != nil {
-			return 0, err
-		}
-		if f.State != closed {
-			flows++
-		}
-	}
-	return flows, nil
-}
-
 // readFlow reads a line of /proc/net/ip_vs_conn; false for its headline, and for
 // the templates by which clients keep their server.
 func readFlow(line string) (f dataplane.Flow, ok bool) {

@@ -23,8 +23,8 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// DataPlane is the IPVS data plane. Counters, Describe, Remembered and EachFlow
-// may be called from any goroutine, the other methods from one.
+// DataPlane is the IPVS data plane. Counters, Describe and EachFlow may be called
+// from any goroutine, the other methods from one.
 type DataPlane struct {
 	config   Config
 	ns       netns.NsHandle

@@ -56,7 +56,10 @@ type DataPlane struct {
 	stale bool
 }
 
-var _ dataplane.DataPlane = (*DataPlane)(nil)
+var (
+	_ dataplane.DataPlane = (*DataPlane)(nil)
+	_ dataplane.Peered    = (*DataPlane)(nil)
+)
 
 // rememberedSlots is how much of the tables behind rings is kept, to make the
 // next ones from.
