@@ -33,6 +33,7 @@ test: ## install what the tests need, then run them all (root)
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
+	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e
 
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)

@@ -90,6 +90,10 @@ func importNet(t *testing.T) *lab.Lab {
 // TestImported balances real connections by what was imported, untouched.
 func TestImported(t *testing.T) {
 	watchSources(t)
+	imported(t, "xdp")
+}
+
+func imported(t *testing.T, dataPlane string) {
 	l, w, dir := importNet(t), &world{}, t.TempDir()
 	services := filepath.Join(dir, "services")
 	for name, text := range map[string]string{"keepalived.conf": keepalivedConf, "rules": ipvsRules} {
@@ -105,38 +109,44 @@ func TestImported(t *testing.T) {
 			t.Fatalf("%s ends with %d: %s", args, code, errs)
 		}
 	}
-	startImported(t, l, services, filepath.Join(dir, "agent.log"))
+	startImported(t, l, services, filepath.Join(dir, "agent.log"), "--dataplane", dataPlane)
 	w.eventually(t, "balancer", func(s status.Status) error {
-		if len(s.Problems) > 0 || len(s.Services) != 2 {
-			return fmt.Errorf("%d Services, problems %v", len(s.Services), s.Problems)
+		if len(s.Problems) > 0 || len(s.Services) != 2 || s.DataPlane.Kind != dataPlane {
+			return fmt.Errorf("%d Services on %v, problems %v", len(s.Services), s.DataPlane, s.Problems)
 		}
 		return nil
 	})
 	for _, vip := range []string{"10.1.1.1:81", "10.1.1.2:8080"} {
-		answered := map[string]int{}
-		testkit.Eventually(t, within, func() error {
-			server, err := askHTTP(t.Context(), l.Host("client"), netip.MustParseAddrPort(vip))
-			if err != nil {
-				return err
-			}
-			if answered[server]++; len(answered) < 2 {
-				return fmt.Errorf("%s: only %v answered", vip, answered)
-			}
-			return nil
-		})
+		bothAnswer(t, l, netip.MustParseAddrPort(vip))
 	}
 }
 
+// bothAnswer waits until both servers have answered at a VIP.
+func bothAnswer(t *testing.T, l *lab.Lab, vip netip.AddrPort) {
+	t.Helper()
+	answered := map[string]int{}
+	testkit.Eventually(t, within, func() error {
+		server, err := askHTTP(t.Context(), l.Host("client"), vip)
+		if err != nil {
+			return err
+		}
+		if answered[server]++; len(answered) < 2 {
+			return fmt.Errorf("%s: only %v answered", vip, answered)
+		}
+		return nil
+	})
+}
+
 // startImported starts a balancer's agent that lives as long as the test.
-func startImported(t *testing.T, l *lab.Lab, services, logFile string) {
+func startImported(t *testing.T, l *lab.Lab, services, logFile string, args ...string) *lab.Process {
 	t.Helper()
 	log, err := os.Create(logFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, "agent", "--services", services, "--interface", "eth0,eth1,eth2",
-		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer"))
+	cmd := exec.Command(binary, append([]string{"agent", "--services", services, "--interface", "eth0,eth1,eth2",
+		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := l.Host("balancer").Start(cmd)
 	if err != nil {
@@ -153,6 +163,7 @@ func startImported(t *testing.T, l *lab.Lab, services, logFile string) {
 			}
 		}
 	})
+	return p
 }
 
 // askHTTP makes a connection of its own and gives the server's name.

@@ -23,10 +23,10 @@ type plane interface {
 func (a *agent) openPlane() error {
 	why := ""
 	if a.config.DataPlane != "ipvs" {
-		err := a.openXDP()
+		d, err := a.newXDP()
 		switch {
 		case err == nil:
-			return nil
+			return a.useXDP(d)
 		case a.config.DataPlane == "xdp", !xdp.Impossible(err):
 			return err
 		}
@@ -41,38 +41,59 @@ func (a *agent) openPlane() error {
 	return nil
 }
 
-func (a *agent) openXDP() error {
+// useXDP lets XDP's take over from IPVS where that is there.
+func (a *agent) useXDP(d *xdp.DataPlane) error {
+	a.plane, a.xdp = d, d
+	slog.Info("data plane attached", "interfaces", d.Describe().Attached)
+	there, err := ipvs.Present()
+	if err != nil || !there {
+		return err
+	}
+	old, err := ipvs.Open(ipvs.Config{GUEPort: a.config.GUEPort})
+	if err != nil {
+		return err
+	}
+	return moved(old, d)
+}
+
+func (a *agent) newXDP() (*xdp.DataPlane, error) {
 	r := a.config
-	d, err := xdp.Open(xdp.Config{
+	return xdp.Open(xdp.Config{
 		Interfaces: r.Interfaces, Mode: xdp.Mode(r.Mode), PinDir: a.pins(),
 		SourceV4: r.Source4, SourceV6: r.Source6,
 		MaxFrontends: r.MaxFrontends, MaxBackends: r.MaxBackends, MaxFlows: r.MaxFlows, GUEPort: r.GUEPort,
 	})
-	if err != nil {
-		return err
-	}
-	a.plane, a.xdp = d, d
-	slog.Info("data plane attached", "interfaces", d.Describe().Attached)
-	return nil
 }
 
-// openIPVS opens IPVS's in this network namespace, where no XDP program takes the
-// packets before it.
+// openIPVS opens IPVS's in this network namespace, which takes over from XDP where
+// that is there: its program takes the packets first.
 func (a *agent) openIPVS(why string) error {
-	left, err := filepath.Glob(filepath.Join(a.pins(), "*"))
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("--dataplane ipvs: an XDP program that is pinned in %s takes the packets first: "+
-			"remove that folder, which ends its forwarding, and start again", a.pins())
-	}
-	if err != nil {
-		return err
-	}
 	d, err := ipvs.Open(ipvs.Config{GUEPort: a.config.GUEPort, Instead: why})
 	if err != nil {
 		return err
 	}
 	a.plane = d
 	slog.Info("data plane opened", "kind", "ipvs", "why", why)
+	left, err := filepath.Glob(filepath.Join(a.pins(), "*"))
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	old, err := a.newXDP()
+	if err != nil {
+		return fmt.Errorf("--dataplane ipvs: an XDP program that is pinned in %s takes the packets first, and cannot be taken over (%w): "+
+			"remove that folder, which ends its forwarding, and start again", a.pins(), err)
+	}
+	return moved(old, d)
+}
+
+// moved moves all to another data plane, and says what that costs.
+func moved(from, to dataplane.Removable) error {
+	was := from.Describe().Kind
+	if err := dataplane.Move(from, to); err != nil {
+		return err
+	}
+	slog.Warn("moved to another data plane: open connections go on where it chooses the server that they have, the others are reset",
+		"from", was, "to", to.Describe().Kind)
 	return nil
 }
 

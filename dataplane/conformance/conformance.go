@@ -233,6 +233,7 @@ type kind struct {
 	scheduler     service.Scheduler
 	protocol      service.Protocol
 	vip6, server6 bool
+	port          uint16 // 0: 80
 }
 
 func (k kind) String() string {
@@ -241,8 +242,11 @@ func (k kind) String() string {
 }
 
 func (k kind) frontend(backends int) dataplane.Frontend {
+	if k.port == 0 {
+		k.port = 80
+	}
 	f := dataplane.Frontend{
-		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: k.protocol},
+		Key:    service.Key{VIP: netip.MustParseAddr("10.1.1.1"), Port: k.port, Protocol: k.protocol},
 		Method: k.method, Encapsulation: k.encapsulation, Scheduler: k.scheduler, RingSize: 1021,
 		Survival: (&service.Service{Method: k.method, Scheduler: k.scheduler}).DefaultSurvival(),
 	}

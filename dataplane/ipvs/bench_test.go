@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -40,6 +41,13 @@ func (f floor) add(messages []message, route *netlink.Route) error {
 	return f.routes.RouteAdd(route)
 }
 
+func (f floor) remove(messages []message, route *netlink.Route) error {
+	gone := slices.Clone(messages[0]) // it begins with who the service is
+	gone[unix.NLMSG_HDRLEN] = cmdDelService
+	failed, err := f.socket.do([]message{gone})
+	return errors.Join(err, failed[0], f.routes.RouteDel(route))
+}
+
 // BenchmarkProgramming measures programming from empty beside the netlink calls
 // alone, a thousand services of each in turn; then one service more, and a
 // restart over all.
@@ -56,6 +64,7 @@ func BenchmarkProgramming(b *testing.B) {
 	}
 	made := map[int]ready{}
 	add := func(i int) error { return calls.add(made[i].messages, made[i].route) }
+	remove := func(i int) error { return calls.remove(made[i].messages, made[i].route) }
 	upsert := func(i int) error { return d.Upsert(benchFrontend(i)) }
 	prepare := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -67,16 +76,16 @@ func BenchmarkProgramming(b *testing.B) {
 	prepare(1<<18, 1<<18+100)
 
 	for b.Loop() {
-		var spent, alone, early time.Duration
+		var spent, alone, early, earlyAlone time.Duration
 		const turn = 1000
 		for from := 0; from < *benchServices; from += turn {
 			to := min(from+turn, *benchServices)
 			alone += timed(b, from, to, add)
 			spent += timed(b, from, to, upsert)
 			if from == 0 {
-				early = one(b, upsert)
+				early, earlyAlone = one(b, upsert), one(b, add)
 				for i := range 100 {
-					must(b, d.Delete(benchFrontend(1<<18+i).Key))
+					must(b, errors.Join(d.Delete(benchFrontend(1<<18+i).Key), remove(1<<18+i)))
 				}
 			}
 		}
@@ -88,6 +97,7 @@ func BenchmarkProgramming(b *testing.B) {
 		b.ReportMetric(alone.Seconds(), "s/floor")
 		b.ReportMetric(spent.Seconds()/alone.Seconds(), "times-floor")
 		b.ReportMetric(float64(early.Microseconds()), "µs/one-among-1000")
+		b.ReportMetric(float64(earlyAlone.Microseconds()), "µs/one-among-1000-floor")
 		b.ReportMetric(float64(late.Microseconds()), "µs/one-among-all")
 		b.ReportMetric(float64(lateAlone.Microseconds()), "µs/one-among-all-floor")
 		d = restart(b, d, ours.Path())

@@ -11,7 +11,9 @@ package ipvs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync"
 
@@ -94,6 +96,20 @@ func (d *DataPlane) open() (err error) {
 	}
 	d.stale = true // what is held is read when it is asked for
 	return errors.Join(d.setTimeouts(), d.setSync())
+}
+
+// Present says whether Fairlead has services in the IPVS of the calling thread's
+// namespace. It changes nothing, and loads nothing.
+func Present() (found bool, err error) {
+	if _, err := os.Stat("/proc/net/ip_vs"); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	d := &DataPlane{}
+	if d.socket, err = openSocket(); err != nil {
+		return false, err
+	}
+	err = d.eachService(func(v virtual, _ load) { found = found || v.ours() })
+	return found, errors.Join(err, d.socket.close())
 }
 
 // inside runs f in the data plane's namespace, on a thread that ends with it.

@@ -15,6 +15,8 @@ import (
 	"github.com/moby/ipvs"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -174,3 +176,52 @@ func (w *world) empty() {
 		return nil
 	}))
 }
+
+// What another data plane held comes to IPVS, and goes on to a third; connections
+// whose server has no rival go on.
+func TestMoves(t *testing.T) {
+	w := newWorld(t, service.DR)
+	w.serve(80)
+	w.direct = true
+	f := frontend(service.DR, service.Maglev, vip4, 80, 80)
+	f.Backends = f.Backends[:1]
+	f.RingSize, f.Survival = service.DefaultRingSize, service.NoSurvival
+	first, last := removable{memory.New()}, removable{memory.New()}
+	must(t, first.Upsert(f))
+	w.upsert(f)
+	c := w.dial(netip.AddrPortFrom(vip4, 80)) // by whom does not matter: it is established
+	_, err := c.who()
+	must(t, err)
+	must(t, w.plane.Detach())
+	w.plane = nil
+	w.open(Config{})
+	present := func(want bool) {
+		t.Helper()
+		testkit.Do(t, w.lab.Host("balancer").Namespace(), func() error {
+			if got, err := Present(); got != want || err != nil {
+				t.Errorf("present: %v, %v; want %v", got, err, want)
+			}
+			return nil
+		})
+	}
+	present(false)
+	must(t, dataplane.Move(first, w.plane))
+	present(true)
+	if got, err := c.who(); got != "s1" || err != nil {
+		t.Errorf("the open connection: %q, %v", got, err)
+	}
+	must(t, dataplane.Move(w.plane, last))
+	w.plane = nil
+	w.empty()
+	present(false)
+	held, err := last.List()
+	must(t, err)
+	if len(held) != 1 || !canonical(held[0]).Same(canonical(f)) {
+		t.Errorf("the third holds %+v", held)
+	}
+}
+
+// removable is memory that can be removed.
+type removable struct{ *memory.DataPlane }
+
+func (removable) Detach() error { return nil }
