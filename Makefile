@@ -35,8 +35,8 @@ test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
 	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e
 
-test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests
-	scripts/test-kernels.sh
+test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
+	scripts/test-kernels.sh $(ARGS)
 
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(PACKAGES)

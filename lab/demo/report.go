@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"image/color"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,20 +12,14 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/fairlead/fairlead/lab/chart"
 )
 
 //go:embed report.html
 var reportHTML string
 
 var reportTemplate = template.Must(template.New("report").Parse(reportHTML))
-
-// palette gives a series its colour, by its place in the sorted names.
-var palette = []color.RGBA{
-	{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0xd6, 0x27, 0x28, 0xff},
-	{0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff}, {0xe3, 0x77, 0xc2, 0xff}, {0x17, 0xbe, 0xcf, 0xff},
-}
 
 // WriteReport writes the run as one HTML file that needs nothing else.
 func (r *Result) WriteReport(file, topology string, tables []string) error {
@@ -81,43 +74,26 @@ func (r *Result) plotRates(title string, of func(Sample) map[string]float64) (te
 		if err != nil {
 			return "", err
 		}
-		line.Color, line.Width = palette[i%len(palette)], vg.Points(1.2)
+		line.Color, line.Width = chart.Color(i), vg.Points(1.2)
 		p.Add(line)
 		p.Legend.Add(name, line)
 	}
 	p.Legend.Top, p.Legend.Padding, p.Legend.TextStyle.Font.Size = true, vg.Points(4), vg.Points(9)
-	if err := r.markEvents(p, top); err != nil {
+	if err := chart.Mark(p, top, r.events()); err != nil {
 		return "", err
 	}
 	if n := len(r.samples); n > 0 {
 		p.X.Min, p.X.Max = 0, r.samples[n-1].At.Seconds()*1.15 // room for the legend
 	}
-	p.Y.Max = top * 1.1
+	p.Y.Max = top * 1.25
 	return svg(p, 22, 8)
 }
 
-func (r *Result) markEvents(p *plot.Plot, top float64) error {
-	var labels plotter.XYLabels
-	for i, e := range r.Events {
-		x := (time.Duration(e.StartedMs) * time.Millisecond).Seconds()
-		line, err := plotter.NewLine(plotter.XYs{{X: x}, {X: x, Y: top * 1.1}})
-		if err != nil {
-			return err
-		}
-		line.Color, line.Dashes = color.Gray{0x80}, []vg.Length{vg.Points(3), vg.Points(3)}
-		p.Add(line)
-		labels.XYs = append(labels.XYs, plotter.XY{X: x, Y: top * (1.08 - 0.06*float64(i%2))})
-		labels.Labels = append(labels.Labels, " "+e.Name)
+func (r *Result) events() (events []chart.Event) {
+	for _, e := range r.Events {
+		events = append(events, chart.Event{At: time.Duration(e.StartedMs) * time.Millisecond, Name: e.Name})
 	}
-	if len(labels.Labels) == 0 {
-		return nil
-	}
-	l, err := plotter.NewLabels(labels)
-	if err != nil {
-		return err
-	}
-	p.Add(l)
-	return nil
+	return events
 }
 
 // plotShares draws each server's share while nothing changed, beside even.
@@ -149,12 +125,12 @@ func bars(p *plot.Plot, names []string, values plotter.Values) (template.HTML, e
 	if len(values) == 0 {
 		return "", nil
 	}
-	chart, err := plotter.NewBarChart(values, vg.Points(28))
+	bar, err := plotter.NewBarChart(values, vg.Points(28))
 	if err != nil {
 		return "", err
 	}
-	chart.Color = palette[0]
-	p.Add(chart)
+	bar.Color = chart.Color(0)
+	p.Add(bar)
 	p.NominalX(names...)
 	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4 // whole bars and their labels
 	p.Y.Max *= 1.1
@@ -172,14 +148,11 @@ func bars(p *plot.Plot, names []string, values plotter.Values) (template.HTML, e
 }
 
 func svg(p *plot.Plot, width, height float64) (template.HTML, error) {
-	canvas := vgsvg.New(vg.Length(width)*vg.Centimeter, vg.Length(height)*vg.Centimeter)
-	p.Draw(draw.New(canvas))
-	var out bytes.Buffer
-	if _, err := canvas.WriteTo(&out); err != nil {
+	text, err := chart.SVG(p, width, height)
+	if err != nil {
 		return "", err
 	}
 	// What stands before the element (an XML declaration) has no place in HTML.
-	text := out.Bytes()
 	if i := bytes.Index(text, []byte("<svg")); i > 0 {
 		text = text[i:]
 	}

@@ -2,22 +2,15 @@ package survival
 
 import (
 	"fmt"
-	"image/color"
 	"os"
 	"path/filepath"
-	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
-)
 
-// palette gives a run its colour, by its place.
-var palette = []color.RGBA{
-	{0x2c, 0xa0, 0x2c, 0xff}, {0x1f, 0x77, 0xb4, 0xff}, {0xd6, 0x27, 0x28, 0xff}, {0xff, 0x7f, 0x0e, 0xff},
-}
+	"github.com/fairlead/fairlead/lab/chart"
+)
 
 // WritePlot draws the connections broken over time, one line a run, to
 // DIR/survival.svg, and gives that path.
@@ -32,7 +25,7 @@ func WritePlot(dir string, o Options, results []*Result) (path string, err error
 		if err != nil {
 			return "", err
 		}
-		line.Color, line.Width, line.StepStyle = palette[i%len(palette)], vg.Points(1.6), plotter.PostStep
+		line.Color, line.Width, line.StepStyle = chart.Color(i), vg.Points(1.6), plotter.PostStep
 		p.Add(line)
 		p.Legend.Add(fmt.Sprintf("%s: %d", r.variant.name, len(r.Breaks)), line)
 		top = max(top, float64(len(r.Breaks)))
@@ -43,22 +36,18 @@ func WritePlot(dir string, o Options, results []*Result) (path string, err error
 	}
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(4)
 	p.Y.Max = top * 1.25
-	if err := markEvents(p, marked, top); err != nil {
+	if err := chart.Mark(p, top, marked.events()); err != nil {
 		return "", err
 	}
-	canvas := vgsvg.New(26*vg.Centimeter, 12*vg.Centimeter)
-	p.Draw(draw.New(canvas))
-	path = filepath.Join(dir, "survival.svg")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	file, err := os.Create(path)
+	svg, err := chart.SVG(p, 26, 12)
 	if err != nil {
 		return "", err
 	}
-	defer file.Close()
-	_, err = canvas.WriteTo(file)
-	return path, err
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "survival.svg")
+	return path, os.WriteFile(path, svg, 0o644)
 }
 
 // steps are how many connections had broken by then.
@@ -70,28 +59,11 @@ func (r *Result) steps() plotter.XYs {
 	return append(xys, plotter.XY{X: r.Length.Seconds(), Y: float64(len(r.Breaks))})
 }
 
-// markEvents draws when the longest run's events were; those of the others
-// come at nearly the same times.
-func markEvents(p *plot.Plot, r *Result, top float64) error {
-	var labels plotter.XYLabels
-	for i, e := range r.Events {
-		x := e.At.Round(time.Millisecond).Seconds()
-		line, err := plotter.NewLine(plotter.XYs{{X: x}, {X: x, Y: top * 1.2}})
-		if err != nil {
-			return err
-		}
-		line.Color, line.Dashes = color.Gray{0xa0}, []vg.Length{vg.Points(3), vg.Points(3)}
-		p.Add(line)
-		labels.XYs = append(labels.XYs, plotter.XY{X: x, Y: top * (1.16 - 0.06*float64(i%3))})
-		labels.Labels = append(labels.Labels, " "+e.Name)
+// events are those of the longest run; those of the others come at nearly the
+// same times.
+func (r *Result) events() (events []chart.Event) {
+	for _, e := range r.Events {
+		events = append(events, chart.Event{At: e.At, Name: e.Name})
 	}
-	if len(labels.Labels) == 0 {
-		return nil
-	}
-	l, err := plotter.NewLabels(labels)
-	if err != nil {
-		return err
-	}
-	p.Add(l)
-	return nil
+	return events
 }
