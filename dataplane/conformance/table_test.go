@@ -52,10 +52,12 @@ func TestPage(t *testing.T) {
 
 func (o Outcome) cell() string {
 	switch names := strings.Join(o.Refused, "; "); {
-	case names == "":
+	case o.Told && names == "":
 		return "yes"
 	case o.Told:
 		return "yes, without " + names
+	case names == "":
+		return "not told"
 	default:
 		return "no: " + names
 	}
