@@ -1,0 +1,59 @@
+package xdp
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// removable is memory that can be removed.
+type removable struct{ *memory.DataPlane }
+
+func (removable) Detach() error { return nil }
+
+// ringless keeps no size of rings, as IPVS.
+type ringless struct{ removable }
+
+func (r ringless) List() ([]dataplane.Frontend, error) {
+	list, err := r.removable.List()
+	for i := range list {
+		list[i].RingSize = 0
+	}
+	return list, err
+}
+
+// A program that another agent left pinned is opened, its frontends go to the
+// next data plane, and nothing of it stays; what IPVS lists, without the size of a
+// ring, comes the other way.
+func TestMoves(t *testing.T) {
+	n, next, back := newNet(t), removable{memory.New()}, ringless{removable{memory.New()}}
+	f := frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.0.11:80", "172.16.0.12:80")
+	d := n.open(t, config())
+	must(t, d.Upsert(f))
+	must(t, d.Close())
+	old := n.open(t, config())
+	testkit.Do(t, n.balancer, func() error { return dataplane.Move(old, next) })
+	n.current = nil
+	if pins, err := filepath.Glob(filepath.Join(config().PinDir, "*")); err != nil || len(pins) > 0 {
+		t.Errorf("left %v (%v)", pins, err)
+	}
+	held, err := next.List()
+	must(t, err)
+	if len(held) != 1 || len(held[0].Backends) != 2 || held[0].Key != f.Key {
+		t.Fatalf("the next holds %+v", held)
+	}
+	f.Survival = service.FlowTable
+	must(t, back.Upsert(f))
+	d = n.open(t, config())
+	must(t, dataplane.Move(back, d))
+	held, err = d.List()
+	must(t, err)
+	f.RingSize = service.DefaultRingSize
+	if len(held) != 1 || !held[0].Same(f) {
+		t.Errorf("XDP holds %+v, want %+v", held, f)
+	}
+}
