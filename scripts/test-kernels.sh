@@ -15,9 +15,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # A package and its tests, a line each.
-TESTS=${TESTS:-"./dataplane/xdp ^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|TestVerifierStatistics)$
-./dataplane/serverhalf ^(TestTunnel|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance)$"}
-LIMIT=${LIMIT:-5400} # seconds a guest may take: on Linux 6.1 each load of the programs takes half a minute
+TESTS=${TESTS:-"./dataplane/xdp ^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter)$
+./dataplane/serverhalf ^(TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance)$"}
+LIMIT=${LIMIT:-7200} # seconds a guest may take: on Linux 6.1 a load takes half a minute, on a busy machine two
 MODULES="veth bridge sch_ingress cls_bpf nf_tables nft_ct bonding 8021q"
 cache=$PWD/out/kernels
 work=$(mktemp -d)
