@@ -30,11 +30,11 @@ func TestConformance(t *testing.T) {
 	}).Recorded(t, "xdp")
 }
 
-// spacious has room for flows as the twin has, which forgets none: no line of the
-// table gets more than it holds.
+// spacious has room for all frontends of a method side by side, and for flows as
+// the twin has, which forgets none: no line of the table gets more than it holds.
 func spacious() Config {
 	c := config()
-	c.MaxFlows = 1 << 16
+	c.MaxFlows, c.MaxFrontends = 1<<16, 256
 	return c
 }
 
