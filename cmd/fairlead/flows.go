@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -129,7 +128,10 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	given := 0
 	if a.plane != nil {
 		for f, err := range a.plane.EachFlow(q) {
-			if err = cmp.Or(err, enc.Encode(flow{f, "balancer"})); err != nil {
+			if err == nil {
+				err = enc.Encode(flow{f, "balancer"})
+			}
+			if err != nil {
 				return err
 			}
 			given++
@@ -140,7 +142,10 @@ func (a *agent) answerFlows(s *stream, r *http.Request) error {
 	}
 	q.Limit = max(0, q.Limit-given)
 	for f, err := range a.half.EachFlow(q) {
-		if err = cmp.Or(err, enc.Encode(flow{f, "server"})); err != nil {
+		if err == nil {
+			err = enc.Encode(flow{f, "server"})
+		}
+		if err != nil {
 			return err
 		}
 	}
