@@ -21,6 +21,26 @@ func Unsupported(k service.Key, what string) error {
 	return fmt.Errorf("%s: %s: %w", k, what, ErrUnsupported)
 }
 
+// RefuseKey says what no frontend can be at; empty for one that can.
+func RefuseKey(k service.Key) string {
+	switch k.Protocol {
+	case service.TCP, service.UDP, service.SCTP:
+		if k.Port == 0 && !k.Range() {
+			return "port 0"
+		}
+	case service.AnyProtocol:
+		if !k.Whole() {
+			return "any protocol on some ports only: want TCP, UDP or SCTP"
+		}
+	default:
+		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", k.Protocol)
+	}
+	if k.Range() && k.Last < k.Port {
+		return "a range that ends before it begins"
+	}
+	return ""
+}
+
 // DataPlane holds frontends. Its verbs are idempotent, may be called again
 // after a failure, and each leaves the frontend either as it was or as asked:
 // traffic never sees a half-written one. Calls come from one goroutine, but

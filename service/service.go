@@ -88,6 +88,9 @@ const (
 	GUE  Encapsulation = "gue"  // in UDP (draft-ietf-intarea-gue), as routers and NICs spread it best
 )
 
+// DefaultGUEPort is the UDP port that tunnels of GUE lead to: IANA's.
+const DefaultGUEPort = 6080
+
 // Survival is how an established flow stays with its server when servers or
 // balancers change.
 type Survival string

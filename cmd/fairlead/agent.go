@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/status"
 )
@@ -83,7 +84,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
-	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", xdp.DefaultGUEPort))
+	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

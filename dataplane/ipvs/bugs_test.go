@@ -73,7 +73,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	// An agent that was killed half-way: a service whose rule, and a route
 	// whose service it did not come to write.
-	cut := recordOf(whole, markSpace|77, DefaultGUEPort)
+	cut := recordOf(whole, markSpace|77, service.DefaultGUEPort)
 	must(t, w.plane.apply(changes(nil, cut)))
 	must(t, w.plane.routes.RouteAdd(w.plane.routeTo(netip.MustParseAddr("10.1.9.9"))))
 	w.open(Config{})

@@ -44,22 +44,10 @@ func checkWords(f dataplane.Frontend) string {
 }
 
 func checkKey(f dataplane.Frontend) string {
-	switch f.Protocol {
-	case service.TCP, service.UDP, service.SCTP:
-		if f.Port == 0 {
-			return "port 0: want a port, a range from 1 on, or the whole address"
-		}
-	case service.AnyProtocol:
-		if !f.Whole() {
-			return "any protocol on some ports only: want TCP, UDP or SCTP"
-		}
-	default:
-		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", f.Protocol)
+	if f.Port == 0 && f.Protocol != service.AnyProtocol {
+		return "port 0: want a port, a range from 1 on, or the whole address"
 	}
-	if f.Range() && f.Last < f.Port {
-		return "a range that ends before it begins"
-	}
-	return ""
+	return dataplane.RefuseKey(f.Key)
 }
 
 // checkGuard refuses to look at who sends: the firewall of the balancer's

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/fairlead/fairlead/service"
 )
 
 // ErrNoIPVS is what Open answers, wrapped, on a kernel without IPVS.
@@ -36,15 +38,12 @@ type Timeouts struct {
 	TCP, TCPFin, UDP time.Duration
 }
 
-// DefaultGUEPort is IANA's.
-const DefaultGUEPort = 6080
-
 // Config says where the balancer works.
 type Config struct {
 	// NetNS is the path of a network namespace; empty: that of the thread that
 	// calls Open. Where it is the balancer's own, nobody else sees its services.
 	NetNS    string
-	GUEPort  uint16 // to which tunnels of the encapsulation gue lead; 0: DefaultGUEPort
+	GUEPort  uint16 // to which tunnels of the encapsulation gue lead; 0: service.DefaultGUEPort
 	Timeouts Timeouts
 	Sync     Sync
 	// Instead says, for Describe, why IPVS is used and nothing better.
@@ -53,7 +52,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.GUEPort == 0 {
-		c.GUEPort = DefaultGUEPort
+		c.GUEPort = service.DefaultGUEPort
 	}
 	return c
 }

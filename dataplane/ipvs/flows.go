@@ -57,24 +57,27 @@ func (d *DataPlane) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, er
 			return
 		}
 		defer file.Close()
-		given := 0
 		lines := bufio.NewScanner(file)
-		for lines.Scan() {
-			f, ok := readFlow(lines.Text())
-			if !ok || !q.Takes(f) {
-				continue
+		q.Give(yield, func() ([]dataplane.Flow, bool, error) { return someFlows(q, lines) })
+	}
+}
+
+// flowsAtOnce are given before the next ones are read.
+const flowsAtOnce = 1024
+
+// someFlows reads the next flows, and says whether there may be more.
+func someFlows(q dataplane.FlowQuery, lines *bufio.Scanner) (found []dataplane.Flow, more bool, err error) {
+	for lines.Scan() {
+		if f, ok := readFlow(lines.Text()); ok && q.Takes(f) {
+			if found = append(found, f); len(found) == flowsAtOnce {
+				return found, true, nil
 			}
-			if !yield(f, nil) {
-				return
-			}
-			if given++; given == q.Limit {
-				return
-			}
-		}
-		if err := lines.Err(); err != nil {
-			yield(dataplane.Flow{}, fmt.Errorf("ipvs: read flows: %w", err))
 		}
 	}
+	if err := lines.Err(); err != nil {
+		return nil, false, fmt.Errorf("ipvs: read flows: %w", err)
+	}
+	return found, false, nil
 }
 
 // readFlow reads a line of /proc/net/ip_vs_conn; false for its headline, and for

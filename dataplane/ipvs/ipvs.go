@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -89,7 +90,10 @@ func (d *DataPlane) open() (err error) {
 		if d.socket, err = openSocket(); err != nil {
 			return err
 		}
-		return set(sysctls)
+		if err := sysctl.SetAll(sysctls); err != nil {
+			return fmt.Errorf("ipvs: %w", err)
+		}
+		return nil
 	})
 	if err != nil {
 		return err

@@ -83,20 +83,20 @@ func (d *DataPlane) daemons() (all []daemon, err error) {
 		if err != nil {
 			return err
 		}
-		var one daemon
-		all = append(all, one)
-		at := &all[len(all)-1]
-		return attributes(content, func(kind uint16, b []byte) error {
+		var o daemon
+		err = attributes(content, func(kind uint16, b []byte) error {
 			switch kind {
 			case daemonState:
-				at.state = uint32(number(b))
+				o.state = uint32(number(b))
 			case daemonInterface:
-				at.Interface = cString(b)
+				o.Interface = cString(b)
 			case daemonID:
-				at.ID = int(number(b))
+				o.ID = int(number(b))
 			}
 			return nil
 		})
+		all = append(all, o)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ipvs: read the sync daemons: %w", err)

@@ -1,10 +1,6 @@
 package ipvs
 
-import (
-	"fmt"
-
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
-)
+import "github.com/fairlead/fairlead/dataplane/internal/sysctl"
 
 // sysctls are what a balancer's namespace needs (Documentation/networking/ipvs-sysctl.rst).
 var sysctls = []sysctl.Setting{
@@ -21,14 +17,4 @@ var sysctls = []sysctl.Setting{
 // tracking makes connections of IPVS known to masquerading.
 var tracking = []sysctl.Setting{
 	{Path: "ipv4/vs/conntrack", Value: "1", Why: "with method fullnat iptables changes the source of what IPVS sends"},
-}
-
-// set sets what is not yet right in the calling thread's namespace.
-func set(settings []sysctl.Setting) error {
-	for _, s := range settings {
-		if err := s.Set(sysctl.Net); err != nil {
-			return fmt.Errorf("ipvs: %w", err)
-		}
-	}
-	return nil
 }

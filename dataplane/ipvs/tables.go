@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -114,8 +115,8 @@ func (d *DataPlane) writeMarks() error {
 // writeNAT brings the chains that masquerade to what is held.
 func (d *DataPlane) writeNAT() error {
 	if d.fullNATs != [2]int{} && !d.tables.nat[0].there && !d.tables.nat[1].there {
-		if err := d.inside(func() error { return set(tracking) }); err != nil {
-			return err
+		if err := d.inside(func() error { return sysctl.SetAll(tracking) }); err != nil {
+			return fmt.Errorf("ipvs: %w", err)
 		}
 	}
 	for i := range d.tables.nat {

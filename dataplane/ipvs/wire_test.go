@@ -234,7 +234,7 @@ func readWay(frame []byte) (w way, ok bool) {
 	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP:
 		w.protocol = service.Protocol(next)
 		srcPort, w.port = uint16(inner[0])<<8|uint16(inner[1]), uint16(inner[2])<<8|uint16(inner[3])
-		if next == layers.IPProtocolUDP && w.port == DefaultGUEPort {
+		if next == layers.IPProtocolUDP && w.port == service.DefaultGUEPort {
 			w.tunnel, srcPort = service.GUE, 0
 			inner = inner[8+4+4*int(inner[8]&31):] // UDP's header, GUE's and its options
 		}

@@ -309,7 +309,7 @@ func (w *world) tunnelEnds() {
 			must(w, h.Netlink().LinkSetUp(link))
 		}
 		must(w, h.Do(func() error {
-			out, err := exec.Command("ip", "fou", "add", "port", fmt.Sprint(DefaultGUEPort), "gue").CombinedOutput()
+			out, err := exec.Command("ip", "fou", "add", "port", fmt.Sprint(service.DefaultGUEPort), "gue").CombinedOutput()
 			return wrap(string(out), err)
 		}))
 	}

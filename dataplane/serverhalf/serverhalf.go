@@ -24,14 +24,13 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/service"
 )
 
 // Defaults of what a Config leaves open.
 const (
 	// DefaultMaxFlows takes 37 MB of kernel memory.
 	DefaultMaxFlows = 1 << 19
-	// DefaultGUEPort is IANA's.
-	DefaultGUEPort = 6080
 	// DefaultLinger is as long as IPVS keeps an idle TCP connection.
 	DefaultLinger = 15 * time.Minute
 )
@@ -47,7 +46,7 @@ type Config struct {
 	// keeps its size, for the sake of its flows.
 	MaxFlows uint32
 	// GUEPort is the UDP port at which tunnels of the encapsulation gue end; 0
-	// for DefaultGUEPort.
+	// for service.DefaultGUEPort.
 	GUEPort uint16
 	// Uplinks names the devices by which the node meets the network. Empty: a
 	// device that carries a default route, and a veth that carries any route
@@ -102,7 +101,7 @@ func open(cfg Config, newHook newHookFunc) (*Half, error) {
 		cfg.MaxFlows = DefaultMaxFlows
 	}
 	if cfg.GUEPort == 0 {
-		cfg.GUEPort = DefaultGUEPort
+		cfg.GUEPort = service.DefaultGUEPort
 	}
 	if cfg.Linger == 0 {
 		cfg.Linger = DefaultLinger

@@ -51,24 +51,7 @@ func checkNames(f dataplane.Frontend) string {
 	return ""
 }
 
-func checkKey(f dataplane.Frontend) string {
-	switch f.Protocol {
-	case service.TCP, service.UDP, service.SCTP:
-		if f.Port == 0 && !f.Range() {
-			return "port 0"
-		}
-	case service.AnyProtocol:
-		if !isWhole(f.Key) {
-			return "any protocol on some ports only"
-		}
-	default:
-		return fmt.Sprintf("%s: want TCP, UDP, SCTP or, for a whole address, any", f.Protocol)
-	}
-	if f.Range() && f.Last < f.Port {
-		return "a range that ends before it begins"
-	}
-	return ""
-}
+func checkKey(f dataplane.Frontend) string { return dataplane.RefuseKey(f.Key) }
 
 func checkTimes(f dataplane.Frontend) string {
 	if f.Affinity < 0 || f.Affinity%time.Second != 0 || f.Affinity/time.Second > math.MaxUint32 {
@@ -180,9 +163,6 @@ func hasWeights(v balancerFrontend) bool {
 	}
 	return false
 }
-
-// isWhole says that k is all of an address.
-func isWhole(k service.Key) bool { return k == wholeAddress(k.VIP) }
 
 // wholeAddress is the key of all ports and protocols of a VIP.
 func wholeAddress(vip netip.Addr) service.Key {

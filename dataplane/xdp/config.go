@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/service"
 )
 
 // Mode is how a program is attached to an interface.
@@ -34,7 +36,6 @@ const (
 	DefaultMaxMembers   = 262144
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
-	DefaultGUEPort      = 6080 // IANA's
 )
 
 // maxBackends is what a flow's entry has room for (FLOW_SERVER_BITS).
@@ -98,7 +99,7 @@ func (c Config) withDefaults() Config {
 			*d.have = d.want
 		}
 	}
-	c.GUEPort = cmp.Or(c.GUEPort, DefaultGUEPort)
+	c.GUEPort = cmp.Or(c.GUEPort, service.DefaultGUEPort)
 	c.Mode = cmp.Or(c.Mode, Auto)
 	return c
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -64,7 +65,7 @@ func newOldTwo(t *testing.T, n *testNet, c Config) *oldTwo {
 		PortFirst, PortLast uint16
 	}{2, toAddr(own4), toAddr(own6), 1024, 1000}
 	must(t, o.Maps["settings"].Put(uint32(0), set))
-	testkit.Do(t, n.balancer, func() error { return setSysctls(c.Interfaces) })
+	testkit.Do(t, n.balancer, func() error { return sysctl.SetAll(sysctls(c.Interfaces)) })
 	for name, index := range map[string]uint32{"eth0": n.eth0, "eth1": n.eth1} {
 		testkit.Do(t, n.balancer, func() error {
 			must(t, o.Maps["tx_ports"].Put(index, index))

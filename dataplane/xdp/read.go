@@ -79,7 +79,7 @@ func (d *DataPlane) readFrontends() (map[service.Key]*held, map[netip.Addr]balan
 	}
 	err := readHash(d.kernel.Frontends, func(key balancerFrontendKey, v balancerFrontend) {
 		k := fromKey(key)
-		if isWhole(k) {
+		if k.Whole() {
 			wholes[k.VIP] = v
 		}
 		add(k, v)

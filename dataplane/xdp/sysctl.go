@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
@@ -19,14 +18,4 @@ func sysctls(interfaces []string) []sysctl.Setting {
 			Why: "what waits for a neighbour comes up the kernel with this balancer's own address as its source"})
 	}
 	return all
-}
-
-// setSysctls sets what is not yet right.
-func setSysctls(interfaces []string) error {
-	for _, s := range sysctls(interfaces) {
-		if err := s.Set(sysctl.Net); err != nil {
-			return fmt.Errorf("xdp: %w", err)
-		}
-	}
-	return nil
 }

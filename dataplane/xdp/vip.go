@@ -29,7 +29,7 @@ func (v *vip) empty() bool { return v.ports == 0 && v.whole == nil && len(v.rang
 func (v *vip) with(h *held, fresh bool) *vip {
 	w := *v
 	switch {
-	case isWhole(h.key):
+	case h.key.Whole():
 		w.whole = h
 	case h.key.Range():
 		w = *v.without(h.key)
@@ -50,7 +50,7 @@ func compareRanges(a, b *held) int {
 func (v *vip) without(k service.Key) *vip {
 	w := *v
 	switch {
-	case isWhole(k):
+	case k.Whole():
 		w.whole = nil
 	case k.Range():
 		w.ranges = slices.DeleteFunc(slices.Clone(v.ranges), func(h *held) bool { return h.key == k })

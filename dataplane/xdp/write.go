@@ -101,7 +101,7 @@ func (d *DataPlane) sameInKernel(k service.Key, h *held) (bool, error) {
 // entryInKernel reads a frontend's entry where it stands.
 func (d *DataPlane) entryInKernel(h *held) (now balancerFrontend, err error) {
 	err = d.kernel.Frontends.Lookup(toKey(h.key), &now)
-	if err != nil || !h.key.Range() || isWhole(h.key) {
+	if err != nil || !h.key.Range() || h.key.Whole() {
 		return now, err
 	}
 	at := slices.Index(d.vips[h.key.VIP].ranges, h)

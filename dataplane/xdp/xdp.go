@@ -7,6 +7,7 @@ package xdp
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/service"
 )
@@ -76,8 +78,8 @@ func Open(c Config) (*DataPlane, error) {
 	if err := checkPorts(c.Ports); err != nil {
 		return nil, err
 	}
-	if err := setSysctls(c.Interfaces); err != nil {
-		return nil, err
+	if err := sysctl.SetAll(sysctls(c.Interfaces)); err != nil {
+		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	d := newDataPlane(c)
 	fresh, err := d.openPins()

@@ -21,6 +21,16 @@ type Setting struct {
 	Why   string
 }
 
+// SetAll sets what is not yet right in the calling thread's namespace.
+func SetAll(settings []Setting) error {
+	for _, s := range settings {
+		if err := s.Set(Net); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Set sets it below a folder where it is not yet right. IPv6 may be absent.
 func (s Setting) Set(root string) error {
 	path := filepath.Join(root, s.Path)

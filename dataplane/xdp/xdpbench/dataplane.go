@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -93,28 +92,25 @@ type contender struct {
 func (m *meter) rounds(ctx context.Context, ns *netns.NS, all []contender) (took [][]float64, err error) {
 	took = make([][]float64, len(all))
 	err = ns.Do(func() error {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		unpin, err := measure.Pin()
-		if err != nil {
-			return err
-		}
-		defer unpin()
-		for round := range m.o.Rounds {
-			for i := range all {
-				if round%2 == 1 {
-					i = len(all) - 1 - i
-				}
-				ns, err := all[i].run()
-				if err := errors.Join(ctx.Err(), err); err != nil {
-					return fmt.Errorf("%s: %w", all[i].name, err)
-				}
-				took[i] = append(took[i], ns)
-			}
-		}
-		return nil
+		return measure.Pinned(func() error { return m.turns(ctx, all, took) })
 	})
 	return took, err
+}
+
+func (m *meter) turns(ctx context.Context, all []contender, took [][]float64) error {
+	for round := range m.o.Rounds {
+		for i := range all {
+			if round%2 == 1 {
+				i = len(all) - 1 - i
+			}
+			ns, err := all[i].run()
+			if err := errors.Join(ctx.Err(), err); err != nil {
+				return fmt.Errorf("%s: %w", all[i].name, err)
+			}
+			took[i] = append(took[i], ns)
+		}
+	}
+	return nil
 }
 
 // row writes what the last of some contenders took, beside the others: the first

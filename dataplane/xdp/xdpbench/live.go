@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -141,15 +140,10 @@ const batch = 64
 // Run sends so many frames of so many flows (a power of two).
 func (l *Live) Run(frames uint32, flows uint64) (r Run, err error) {
 	err = l.generator.Do(func() error {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		unpin, err := measure.Pin()
-		if err != nil {
+		return measure.Pinned(func() (err error) {
+			r, err = l.send(frames, flows)
 			return err
-		}
-		defer unpin()
-		r, err = l.send(frames, flows)
-		return err
+		})
 	})
 	return r, err
 }

@@ -3,17 +3,21 @@
 package measure
 
 import (
+	"errors"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Pin keeps the calling thread, which must be locked to its goroutine, on one
-// CPU: the last that it may run on, as interrupts like the first.
-func Pin() (undo func(), err error) {
+// Pinned runs f on a thread that stays on one CPU: the last that it may run on,
+// as interrupts like the first.
+func Pinned(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var before, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, err
+		return err
 	}
 	for cpu := range 1024 {
 		if before.IsSet(cpu) {
@@ -21,7 +25,10 @@ func Pin() (undo func(), err error) {
 			one.Set(cpu)
 		}
 	}
-	return func() { _ = unix.SchedSetaffinity(0, &before) }, unix.SchedSetaffinity(0, &one)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return err
+	}
+	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }
 
 // ThreadTime is the processor time that the calling thread has taken.
