@@ -3,13 +3,14 @@ package control_test
 import (
 	"flag"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/fairlead/fairlead/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write what comes out into the stories of testdata")
@@ -36,16 +37,10 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 // An answer that is not yet as it must be is asked for again, so a question
 // whose answer was right before proves something only after one whose was not.
 func TestStories(t *testing.T) {
-	stories, _ := filepath.Glob("testdata/*.txtar")
-	if len(stories) == 0 {
-		t.Fatal("no stories")
-	}
-	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			tell(t, path)
-		})
-	}
+	testkit.Stories(t, func(t *testing.T, path string) {
+		t.Parallel()
+		tell(t, path)
+	})
 }
 
 // answerMark is before each line of an answer.

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
 	"github.com/fairlead/fairlead/importer/metallb"
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
@@ -34,13 +35,7 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 // of it: "manifests", the YAML with its losses, or "error"; and "held", what an
 // agent makes of it, whose servers are all well.
 func TestStories(t *testing.T) {
-	stories, _ := filepath.Glob("testdata/*.txtar")
-	if len(stories) == 0 {
-		t.Fatal("no stories")
-	}
-	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { story(t, path) })
-	}
+	testkit.Stories(t, story)
 }
 
 func story(t *testing.T, path string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -24,13 +25,7 @@ func equalServices(a, b *service.Service) bool { return reflect.DeepEqual(a, b) 
 // it holds only "(removed)"), and when the folder has come to rest it must
 // hold "1/want", Services and Problems as text.
 func TestStories(t *testing.T) {
-	stories, _ := filepath.Glob("testdata/*.txtar")
-	if len(stories) == 0 {
-		t.Fatal("no stories")
-	}
-	for _, path := range stories {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { story(t, path) })
-	}
+	testkit.Stories(t, story)
 }
 
 func story(t *testing.T, path string) {

@@ -1,0 +1,19 @@
+package testkit
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Stories tells each txtar archive in testdata, by its name.
+func Stories(t *testing.T, tell func(t *testing.T, path string)) {
+	t.Helper()
+	stories, _ := filepath.Glob("testdata/*.txtar")
+	if len(stories) == 0 {
+		t.Fatal("no stories")
+	}
+	for _, path := range stories {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) { tell(t, path) })
+	}
+}
