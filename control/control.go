@@ -112,8 +112,8 @@ func New(c Config) *Loop {
 }
 
 // Run works until ctx ends or the source gives up; then, when the others know,
-// routes are withdrawn and, after Linger and for as long as it drains, it returns. What the data
-// plane holds stays.
+// routes are withdrawn and, after Linger and for as long as it drains, it
+// returns. What the data plane holds stays.
 func (l *Loop) Run(ctx context.Context) error {
 	sourceCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -271,8 +271,9 @@ func (c *census) void(w flowWord) bool {
 }
 
 // endSweep puts right what was counted amiss, except for a number that got
-// another owner meanwhile. What may only have come or gone since before is right. Of owners before those when the sweep began there is
-// no flow left: no packet that knew one of them was on its way any more (grace).
+// another owner meanwhile. What may only have come or gone since before is right.
+// Of owners before those when the sweep began there is no flow left: no packet
+// that knew one of them was on its way any more (grace).
 func (d *DataPlane) endSweep(c *census) {
 	if d.flows.overtaken.Load() != c.overtaken {
 		return

@@ -64,8 +64,8 @@ func Plain(name, unit string, all ...float64) Row {
 }
 
 // writePaired writes a line for each row: what it took here, the ratio to its
-// floor with the middle half of the rounds', and scaled, or measured as it is; at the end what other
-// floors it was compared with.
+// floor with the middle half of the rounds', and scaled, or measured as it is;
+// at the end what other floors it was compared with.
 func (r *Report) writePaired(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tHERE\t/ FLOOR\tHALF WITHIN\tSCALED\tGOAL\tMET\tPEER\tALSO")
