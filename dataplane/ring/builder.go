@@ -49,7 +49,7 @@ func (p *past) owner(slot int) ID {
 }
 
 // view is how members stood at a moment: what weight each had.
-type view func(Member) uint32
+type view func(*Member) uint32
 
 // views gives how members stand now, and stood before each of the latest moments
 // at which any began or drained. Of members that drain since nobody knows when,
@@ -69,7 +69,7 @@ func views(members []Member, lived bool) (all []view) {
 			if !before && !unknown || before && unknown && i > 1 && lived {
 				continue
 			}
-			all = append(all, func(m Member) uint32 { return weightBefore(m, t, before, greatest) })
+			all = append(all, func(m *Member) uint32 { return weightBefore(m, t, before, greatest) })
 		}
 	}
 	return all
@@ -85,12 +85,12 @@ func (b *Builder) history(size int, members, before []Member, lived bool) (rings
 	lacking := map[string]*table{}
 	all, fresh := views(members, lived), 0
 	for i, v := range all {
-		key, backends, ids := tableOf(size, members, v)
+		key := keyOf(size, members, v)
 		known := i > 0 && seen[key]
 		if known && i < len(all)-1 {
 			continue
 		}
-		tables, rings = append(tables, b.table(key, backends, lacking)), append(rings, past{ids: ids})
+		tables, rings = append(tables, b.table(key, v, members, lacking)), append(rings, past{ids: v.taking(members)})
 		if !known {
 			fresh = len(rings)
 		}
@@ -110,14 +110,13 @@ func (b *Builder) history(size int, members, before []Member, lived bool) (rings
 func seenBefore(size int, members, before []Member, lived bool) map[string]bool {
 	seen := map[string]bool{}
 	before = sorted(before)
-	for _, v := range views(before, lived) {
-		key, _, _ := tableOf(size, before, func(m Member) uint32 {
-			if _, stays := slices.BinarySearchFunc(members, m, byAddress); !stays {
-				return 0
-			}
-			return v(m)
-		})
-		seen[key] = true
+	stood := views(before, lived)
+	before = slices.DeleteFunc(before, func(m Member) bool {
+		_, stays := slices.BinarySearchFunc(members, m, byAddress)
+		return !stays
+	})
+	for _, v := range stood {
+		seen[keyOf(size, before, v)] = true
 	}
 	return seen
 }
@@ -151,7 +150,7 @@ func (b *Builder) fill(size int, lacking map[string]*table) error {
 
 // weightBefore gives the weight that a member had before a moment, zero for
 // now; unknown says whether it had drained where nobody knows when it did.
-func weightBefore(m Member, t time.Time, unknown bool, greatest uint32) uint32 {
+func weightBefore(m *Member, t time.Time, unknown bool, greatest uint32) uint32 {
 	switch {
 	case !t.IsZero() && !m.Since.Before(t):
 		return 0 // not there yet
@@ -187,35 +186,52 @@ func latestFirst(times []time.Time) []time.Time {
 	return slices.CompactFunc(times, time.Time.Equal)
 }
 
-// tableOf gives what a table is made from in a view of the members, which are
-// sorted: its key, and those that own any slots with their numbers.
-func tableOf(size int, members []Member, v view) (key string, backends []maglev.Backend, ids []ID) {
-	bytes := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+22*len(members)), uint32(size))
-	for _, m := range members {
-		w := v(m)
-		if w == 0 {
-			continue
+// keyOf gives what a table depends on in a view of the members, which are sorted.
+func keyOf(size int, members []Member, v view) string {
+	key := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+22*len(members)), uint32(size))
+	for i := range members {
+		m := &members[i]
+		if w := v(m); w > 0 {
+			addr := m.Addr.Addr().As16()
+			key = binary.LittleEndian.AppendUint16(append(key, addr[:]...), m.Addr.Port())
+			key = binary.LittleEndian.AppendUint32(key, w)
 		}
-		backends = append(backends, maglev.Backend{ID: m.Addr, Weight: w})
-		ids = append(ids, m.ID)
-		addr := m.Addr.Addr().As16()
-		bytes = binary.LittleEndian.AppendUint16(append(bytes, addr[:]...), m.Addr.Port())
-		bytes = binary.LittleEndian.AppendUint32(bytes, w)
 	}
-	return string(bytes), backends, ids
+	return string(key)
+}
+
+// taking gives the numbers of those that own any slots.
+func (v view) taking(members []Member) []ID {
+	ids := make([]ID, 0, len(members))
+	for i := range members {
+		if v(&members[i]) > 0 {
+			ids = append(ids, members[i].ID)
+		}
+	}
+	return ids
+}
+
+// backends gives those themselves.
+func (v view) backends(members []Member) (all []maglev.Backend) {
+	for i := range members {
+		if w := v(&members[i]); w > 0 {
+			all = append(all, maglev.Backend{ID: members[i].Addr, Weight: w})
+		}
+	}
+	return all
 }
 
 // table gives who owns what. A table that is not known is added to those that are
 // lacking.
-func (b *Builder) table(key string, backends []maglev.Backend, lacking map[string]*table) *table {
+func (b *Builder) table(key string, v view, members []Member, lacking map[string]*table) *table {
 	if known := b.tables[key]; known != nil {
 		b.latest.MoveToFront(known)
 		return known.Value.(*table)
 	}
 	t := lacking[key]
 	if t == nil {
-		t = &table{key: key, backends: backends}
-		if len(backends) > 0 {
+		t = &table{key: key, backends: v.backends(members)}
+		if len(t.backends) > 0 {
 			lacking[key] = t
 		}
 	}

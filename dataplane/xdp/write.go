@@ -144,7 +144,7 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 		if err != nil {
 			return c, err
 		}
-		c.changed = d.follow(c.after, d.ringMemory.at(placeOf(c.after.value)), next)
+		c.changed = d.follow(c.after, allStay(c.before.members, c.after.members), next)
 		return c, nil
 	}
 	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring())
