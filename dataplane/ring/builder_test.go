@@ -264,7 +264,7 @@ func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 func TestWhoReallyOwnedIsKnown(t *testing.T) {
 	rng := rand.New(rand.NewPCG(25, 26))
 	asked, forgotten := 0, 0
-	for range 10 {
+	for range 4 {
 		h := &history{rng: rng, ms: members(12)}
 		for i := range h.ms {
 			h.ms[i].Since = since(-rng.IntN(4))
@@ -305,7 +305,8 @@ func TestWhoReallyOwnedIsKnown(t *testing.T) {
 	t.Logf("%d of %d were forgotten for later ones", forgotten, asked)
 }
 
-// One that drains and goes costs two tables, however many moments are looked back on.
+// One that drains costs a table, and so at most does one that goes, however many
+// moments are looked back on.
 func TestWhoGoesCostsFewTables(t *testing.T) {
 	b := NewBuilder(100 * size)
 	ms := members(20)
