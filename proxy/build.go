@@ -304,6 +304,11 @@ func (b *builder) targets(all []candidate, wanted condition, where place) []Targ
 	return list
 }
 
+// String gives "10.96.0.1:80/TCP".
+func (k Key) String() string {
+	return netip.AddrPortFrom(k.Addr, k.Port).String() + "/" + k.Protocol.String()
+}
+
 // Same says whether two frontends are alike in all.
 func (f *Frontend) Same(o *Frontend) bool {
 	return f.Key == o.Key && f.Kind == o.Kind && f.Affinity == o.Affinity && f.Closed == o.Closed &&
