@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// many makes Services with three endpoints each, a third of which run on n0.
-func many(count int) ([]*proxy.Service, [][]*proxy.Slice) {
+// many makes Services with so many endpoints each, of which a third runs on n0.
+func many(count, endpoints int) ([]*proxy.Service, [][]*proxy.Slice) {
 	services, slices := make([]*proxy.Service, count), make([][]*proxy.Slice, count)
 	nodes := []string{"n0", "n1", "n2"}
 	for i := range services {
@@ -24,10 +24,10 @@ func many(count int) ([]*proxy.Service, [][]*proxy.Slice) {
 			ID: proxy.SliceID{Namespace: "default", Name: name + "-1"}, Service: name,
 			Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: 8080}},
 		}
-		for j := range 3 {
-			k := i*3 + j
+		for j := range endpoints {
+			k := (i*endpoints + j) * 7919 % (1 << 22) // in no order
 			sl.Endpoints = append(sl.Endpoints, proxy.Endpoint{
-				Addr: netip.AddrFrom4([4]byte{10, byte(128 + k>>16), byte(k >> 8), byte(k)}), Node: nodes[j], Ready: true, Serving: true,
+				Addr: netip.AddrFrom4([4]byte{10, byte(100 + k>>16), byte(k >> 8), byte(k)}), Node: nodes[j%3], Ready: true, Serving: true,
 			})
 		}
 		slices[i] = []*proxy.Slice{sl}
@@ -35,15 +35,18 @@ func many(count int) ([]*proxy.Service, [][]*proxy.Slice) {
 	return services, slices
 }
 
-// BenchmarkBuild makes the frontends of all 50,000 Services of a large cluster.
-// What it allocates is what they keep.
+// BenchmarkBuild makes all frontends of large clusters. What it allocates is what
+// they keep.
 func BenchmarkBuild(b *testing.B) {
-	const count = 50_000
-	services, slices := many(count)
-	b.ReportAllocs()
-	for b.Loop() {
-		for i := range services {
-			_, _ = proxy.Build(services[i], slices[i], proxy.Node{Name: "n0"})
-		}
+	for _, size := range []struct{ services, endpoints int }{{50_000, 3}, {5_000, 50}} {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			services, slices := many(size.services, size.endpoints)
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range services {
+					_, _ = proxy.Build(services[i], slices[i], proxy.Node{Name: "n0"})
+				}
+			}
+		})
 	}
 }

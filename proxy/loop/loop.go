@@ -79,8 +79,10 @@ type Loop struct {
 	// its rivals.
 	owners map[proxy.Key]*entry
 	rivals map[proxy.Key][]*entry
-	// troubled are the entries with problems.
-	troubled map[*entry]struct{}
+	// problems are those of the few entries that have some, health the checks of
+	// those that have one.
+	problems map[*entry][]proxy.Problem
+	health   map[*entry]proxy.HealthCheck
 
 	// unwritten are the keys that may be held otherwise than they are wanted; whole
 	// says that this may be so of every key, also of some that nobody knows.
@@ -105,7 +107,7 @@ type Loop struct {
 type entry struct {
 	id      service.ID
 	service *proxy.Service
-	// slices are sorted by ID; never changed in place.
+	// slices are sorted by ID.
 	slices []*proxy.Slice
 	// since is when the entry changed, zero if it was decided on since.
 	since time.Time
@@ -113,8 +115,6 @@ type entry struct {
 	// What follows was decided when it was last looked at.
 	created   time.Time
 	frontends []proxy.Frontend
-	problems  []proxy.Problem
-	health    proxy.HealthCheck
 }
 
 // New gives a loop that has not begun.
@@ -122,7 +122,8 @@ func New(c Config) *Loop {
 	return &Loop{
 		Config: c, wake: make(chan struct{}, 1),
 		entries: map[service.ID]*entry{}, slices: map[proxy.SliceID]*proxy.Slice{},
-		owners: map[proxy.Key]*entry{}, rivals: map[proxy.Key][]*entry{}, troubled: map[*entry]struct{}{},
+		owners: map[proxy.Key]*entry{}, rivals: map[proxy.Key][]*entry{},
+		problems: map[*entry][]proxy.Problem{}, health: map[*entry]proxy.HealthCheck{},
 		unwritten: map[proxy.Key]struct{}{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
 	}
 }
@@ -211,9 +212,7 @@ func (l *Loop) SetSlice(sl *proxy.Slice) {
 	}
 	l.slices[sl.ID] = sl
 	e := l.entry(owner(sl))
-	i, found := search(e.slices, sl.ID)
-	e.slices = slices.Clone(e.slices)
-	if found {
+	if i, found := search(e.slices, sl.ID); found {
 		e.slices[i] = sl
 	} else {
 		e.slices = slices.Insert(e.slices, i, sl)
@@ -235,7 +234,7 @@ func (l *Loop) DeleteSlice(id proxy.SliceID) {
 func (l *Loop) leave(sl *proxy.Slice) {
 	e := l.entry(owner(sl))
 	if i, found := search(e.slices, sl.ID); found {
-		e.slices = slices.Delete(slices.Clone(e.slices), i, i+1)
+		e.slices = slices.Delete(e.slices, i, i+1)
 	}
 	l.touch(e)
 }

@@ -55,6 +55,9 @@ func (w *work) write(p proxy.Plane) (err error) {
 func (l *Loop) decide(now time.Time) *work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.owners) == 0 {
+		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
+	}
 	if l.all {
 		for _, e := range l.entries {
 			l.rebuild(e)
@@ -135,18 +138,23 @@ func (l *Loop) rebuild(e *entry) {
 	if l.noted && !since.IsZero() {
 		l.stats.waiting = append(l.stats.waiting, since)
 	}
-	e.frontends, e.problems = frontends, problems
-	if len(problems) > 0 {
-		l.troubled[e] = struct{}{}
-	} else {
-		delete(l.troubled, e)
-	}
-	if h := proxy.HealthOf(e.service, e.slices, l.node); h != e.health {
-		e.health = h
+	e.frontends = frontends
+	put(l.problems, e, problems, len(problems) > 0)
+	if h := proxy.HealthOf(e.service, e.slices, l.node); h != l.health[e] {
 		l.checks[e.id] = h
+		put(l.health, e, h, h != proxy.HealthCheck{})
 	}
 	if e.service == nil && len(e.slices) == 0 {
 		delete(l.entries, e.id)
+	}
+}
+
+// put keeps a value of the few entries that have one.
+func put[V any](m map[*entry]V, e *entry, v V, has bool) {
+	if has {
+		m[e] = v
+	} else {
+		delete(m, e)
 	}
 }
 

@@ -93,7 +93,7 @@ func (l *Loop) View() View {
 	v := View{
 		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
 		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.unwritten),
-		Problems: l.problems(), LastError: l.stats.lastError,
+		Problems: l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
 		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(),
 	}
@@ -123,11 +123,11 @@ func (l *Loop) waitsSince() time.Time {
 	return l.waits
 }
 
-// problems gives those of the entries, and a conflict for each rival.
-func (l *Loop) problems() []proxy.Problem {
+// allProblems gives those of the entries, and a conflict for each rival.
+func (l *Loop) allProblems() []proxy.Problem {
 	var all []proxy.Problem
-	for e := range l.troubled {
-		all = append(all, e.problems...)
+	for _, some := range l.problems {
+		all = append(all, some...)
 	}
 	for k, rivals := range l.rivals {
 		for _, e := range rivals {
@@ -186,13 +186,13 @@ func (l *Loop) Services() []ServiceView {
 }
 
 func (l *Loop) viewOf(e *entry) ServiceView {
-	v := ServiceView{ID: e.id, Frontends: e.frontends, Problems: e.problems}
+	v := ServiceView{ID: e.id, Frontends: e.frontends, Problems: l.problems[e]}
 	for i := range e.frontends {
 		if k := e.frontends[i].Key; l.owners[k] != e {
 			v.Problems = append(slices.Clip(v.Problems), l.conflict(k, e))
 		}
 	}
-	if len(v.Problems) > len(e.problems) {
+	if len(v.Problems) > len(l.problems[e]) {
 		v.Frontends = slices.DeleteFunc(slices.Clone(e.frontends), func(f proxy.Frontend) bool { return l.owners[f.Key] != e })
 	}
 	return v
