@@ -132,10 +132,11 @@ func (b *Backend) setHeld(f dataplane.Frontend) {
 
 // state is the plan's, or what became of the plan's wish.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
-	if f.Want == nil {
+	half := g.DataPlane == nil
+	if f.Want == nil && !(half && f.State == plan.Elsewhere) { // who balances is not the server half's affair
 		return f.State, f.Reason
 	}
-	if g.DataPlane == nil {
+	if half {
 		return g.halfState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
