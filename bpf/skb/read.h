@@ -3,11 +3,10 @@
  * Fairlead list among them, and either ports, or the fact that something else
  * follows. Twice, where there is a tunnel.
  */
-#ifndef FAIRLEAD_SERVER_READ_H
-#define FAIRLEAD_SERVER_READ_H
+#ifndef FAIRLEAD_SKB_READ_H
+#define FAIRLEAD_SKB_READ_H
 
 #include "common.h"
-#include "maps.h"
 #include "option.h"
 #include "parse.h"
 
@@ -23,7 +22,7 @@
 #define EXTENSIONS_MAX 6
 
 enum kind {
-	KIND_FOREIGN, /* nothing that concerns the server half */
+	KIND_FOREIGN, /* nothing that concerns us */
 	KIND_MALFORMED,
 	KIND_TRANSPORT, /* TCP, UDP or SCTP: t is whole */
 	KIND_LATER,	/* a fragment that is not the first: t has no ports */
