@@ -47,6 +47,7 @@ enum view_flags {
 struct view {
 	struct tuple t;
 	__u32 l3, l4;  /* where the header and its payload begin */
+	__u32 room;    /* bytes of the payload */
 	__u32 id;      /* of a fragment */
 	__u8 n;	       /* endpoints in the list */
 	__u8 next;     /* what the list's own header says comes next (IPv6) */
@@ -124,6 +125,7 @@ static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u
 /* What the header says comes next. room is the payload's length. */
 static __always_inline enum kind read_payload(struct cursor *c, struct view *v, __u32 room)
 {
+	v->room = room;
 	switch (v->t.proto) {
 	case IPPROTO_TCP:
 		return read_tcp(c, v, room);
