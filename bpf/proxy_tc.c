@@ -24,6 +24,7 @@
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
+#include "proxy/answer.h"
 #include "proxy/begin.h"
 #include "proxy/count.h"
 #include "proxy/error.h"
@@ -67,7 +68,7 @@ static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, f);
 }
 
-static __noinline int transport(struct __sk_buff *skb, struct scratch *s)
+static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 {
 	struct packet_flow *f = find_flow(&s->view.t);
 
@@ -87,14 +88,8 @@ static __noinline int transport(struct __sk_buff *skb, struct scratch *s)
 	return begin(skb, s);
 }
 
-static __always_inline int serve(struct __sk_buff *skb, enum place place)
+static __always_inline int serve(struct __sk_buff *skb, struct scratch *s)
 {
-	struct scratch *s = scratch();
-
-	/* What is tagged is met at the VLAN's own device. */
-	if (!s || skb->vlan_present)
-		return TC_ACT_UNSPEC;
-	s->place = place;
 	switch (read_frame(skb, &s->view)) {
 	case KIND_TRANSPORT:
 		return transport(skb, s);
@@ -109,23 +104,36 @@ static __always_inline int serve(struct __sk_buff *skb, enum place place)
 	}
 }
 
+static __always_inline int meet(struct __sk_buff *skb, enum place place)
+{
+	struct scratch *s = scratch();
+	int verdict;
+
+	/* What is tagged is met at the VLAN's own device. */
+	if (!s || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	s->place = place;
+	verdict = serve(skb, s);
+	return verdict < ANSWER_RESET ? verdict : give_answer(skb, s, verdict);
+}
+
 SEC("tc")
 int from_outside(struct __sk_buff *skb)
 {
 	/* For somebody else on this wire, a macvlan perhaps. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
-	return serve(skb, PLACE_OUTSIDE);
+	return meet(skb, PLACE_OUTSIDE);
 }
 
 SEC("tc")
 int from_inside(struct __sk_buff *skb)
 {
-	return serve(skb, PLACE_INSIDE);
+	return meet(skb, PLACE_INSIDE);
 }
 
 SEC("tc")
 int leaving(struct __sk_buff *skb)
 {
-	return serve(skb, PLACE_LEAVING);
+	return meet(skb, PLACE_LEAVING);
 }

@@ -168,40 +168,23 @@ static __noinline int answer_error(struct __sk_buff *skb, struct scratch *s,
 	return err ? drop(PACKET_COUNTER_DROPPED_REWRITE) : bounce(skb, s->place);
 }
 
-static __noinline int answer_unreachable(struct __sk_buff *skb, struct scratch *s)
+/* The error that an answer is. RFC 1191 has the MTU in the lower half of a word,
+ * RFC 4443 as a word.
+ */
+static __always_inline void make_error(struct icmp_error *icmp, enum answer what, __u32 mtu,
+				       bool v6)
 {
-	struct icmp_error icmp = {.type = ICMP_DEST_UNREACH, .code = ICMP_UNREACH_PORT};
-
-	if (s->view.v6) {
-		icmp.type = ICMPV6_DEST_UNREACH;
-		icmp.code = ICMPV6_UNREACH_PORT;
+	__builtin_memset(icmp, 0, sizeof(*icmp));
+	if (what == ANSWER_EXPIRED) {
+		icmp->type = v6 ? ICMPV6_TIME_EXCEEDED : ICMP_TIME_EXCEEDED;
+	} else if (what == ANSWER_UNREACHABLE) {
+		icmp->type = v6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
+		icmp->code = v6 ? ICMPV6_UNREACH_PORT : ICMP_UNREACH_PORT;
+	} else {
+		icmp->type = v6 ? ICMPV6_TOO_BIG : ICMP_DEST_UNREACH;
+		icmp->code = v6 ? 0 : ICMP_UNREACH_FRAG_NEEDED;
+		icmp->more = bpf_htonl(mtu);
 	}
-	return answer_error(skb, s, &icmp);
-}
-
-static __noinline int answer_expired(struct __sk_buff *skb, struct scratch *s)
-{
-	struct icmp_error icmp = {.type = ICMP_TIME_EXCEEDED};
-
-	if (s->view.v6)
-		icmp.type = ICMPV6_TIME_EXCEEDED;
-	count(PACKET_COUNTER_EXPIRED);
-	return answer_error(skb, s, &icmp);
-}
-
-static __noinline int answer_too_big(struct __sk_buff *skb, struct scratch *s, __u32 mtu)
-{
-	/* RFC 1191: the lower half of the word; RFC 4443: the word. */
-	struct icmp_error icmp = {.type = ICMP_DEST_UNREACH,
-				  .code = ICMP_UNREACH_FRAG_NEEDED,
-				  .more = bpf_htonl(mtu)};
-
-	if (s->view.v6) {
-		icmp.type = ICMPV6_TOO_BIG;
-		icmp.code = 0;
-	}
-	count(PACKET_COUNTER_TOO_BIG);
-	return answer_error(skb, s, &icmp);
 }
 
 /* The reset for a segment (RFC 9293, 3.10.7.1). */
@@ -273,11 +256,14 @@ static __noinline int answer_reset(struct __sk_buff *skb, struct scratch *s)
 	return bounce(skb, s->place);
 }
 
-/* Tells a client that there is nobody to serve it. */
-static __always_inline int refuse(struct __sk_buff *skb, struct scratch *s)
+static __noinline int give_answer(struct __sk_buff *skb, struct scratch *s, enum answer what)
 {
-	count(PACKET_COUNTER_REFUSED);
-	return s->view.t.proto == IPPROTO_TCP ? answer_reset(skb, s) : answer_unreachable(skb, s);
+	struct icmp_error icmp;
+
+	if (what == ANSWER_RESET)
+		return answer_reset(skb, s);
+	make_error(&icmp, what, s->way.mtu, s->view.v6);
+	return answer_error(skb, s, &icmp);
 }
 
 #endif

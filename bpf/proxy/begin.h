@@ -5,7 +5,6 @@
 #ifndef FAIRLEAD_PROXY_BEGIN_H
 #define FAIRLEAD_PROXY_BEGIN_H
 
-#include "proxy/answer.h"
 #include "proxy/choose.h"
 #include "proxy/find.h"
 #include "proxy/flow.h"
@@ -180,7 +179,7 @@ static __noinline int remember_flow(struct scratch *s)
 /* A segment that opens nothing. To the node's own addresses the kernel answers;
  * elsewhere nobody would.
  */
-static __noinline int stray(struct __sk_buff *skb, struct scratch *s)
+static __always_inline int stray(struct scratch *s)
 {
 	const struct view *v = &s->view;
 
@@ -188,7 +187,7 @@ static __noinline int stray(struct __sk_buff *skb, struct scratch *s)
 	    is_node_address(&v->t.dst))
 		return pass(PACKET_COUNTER_PASSED_STRAY);
 	count(PACKET_COUNTER_RESET);
-	return answer_reset(skb, s);
+	return ANSWER_RESET;
 }
 
 /* A connection past the service must not be answered as the service, by what is
@@ -244,8 +243,15 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 	return !local || addr_equal(&f->dst, &f->src) ? mask(skb, s) : TC_ACT_UNSPEC;
 }
 
+/* Tells a client that there is nobody to serve it. */
+static __always_inline int refuse(struct scratch *s)
+{
+	count(PACKET_COUNTER_REFUSED);
+	return s->view.t.proto == IPPROTO_TCP ? ANSWER_RESET : ANSWER_UNREACHABLE;
+}
+
 /* Serves the first packet of a flow; what is for no service goes on. */
-static __noinline int begin(struct __sk_buff *skb, struct scratch *s)
+static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct run *r;
 	int verdict;
@@ -255,11 +261,11 @@ static __noinline int begin(struct __sk_buff *skb, struct scratch *s)
 	if (!is_allowed(&s->service, &s->view.t.src))
 		return drop(PACKET_COUNTER_DROPPED_SOURCE_RANGE);
 	if (s->view.t.proto == IPPROTO_TCP && !(s->view.flags & VIEW_OPENS))
-		return stray(skb, s);
+		return stray(s);
 	r = run_of(s, s->place != PLACE_OUTSIDE);
 	if (!r->count)
 		return r->empty == EMPTY_DROPPED ? drop(PACKET_COUNTER_DROPPED_NO_LOCAL)
-						 : refuse(skb, s);
+						 : refuse(s);
 	verdict = choose_for(skb, s, r);
 	if (verdict == TC_ACT_UNSPEC)
 		verdict = remember_flow(s);

@@ -52,7 +52,7 @@ static __noinline int about_flow(struct __sk_buff *skb, struct scratch *s)
 	s->made = *f;
 	if (requote(skb, s))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	if (!speaker_changes(f, s))
+	if (!speaker_changes(&s->made, s))
 		s->made.src = s->view.t.src;
 	count(PACKET_COUNTER_ERROR);
 	if (goes_straight(s->made.kind))

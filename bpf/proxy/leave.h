@@ -8,7 +8,6 @@
 #ifndef FAIRLEAD_PROXY_LEAVE_H
 #define FAIRLEAD_PROXY_LEAVE_H
 
-#include "proxy/answer.h"
 #include "proxy/change.h"
 #include "proxy/fragment.h"
 #include "proxy/scratch.h"
@@ -68,7 +67,8 @@ static __noinline int no_way(struct __sk_buff *skb, struct scratch *s, long why)
 		return drop(PACKET_COUNTER_DROPPED_NO_WAY);
 	if (!may_not_fragment(skb, &s->view))
 		return drop(PACKET_COUNTER_DROPPED_TOO_BIG);
-	return answer_too_big(skb, s, s->way.mtu);
+	count(PACKET_COUNTER_TOO_BIG);
+	return ANSWER_TOO_BIG;
 }
 
 static __always_inline long change_any(struct __sk_buff *skb, struct scratch *s, enum kind kind)
@@ -91,9 +91,10 @@ static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, e
 	if (err)
 		return kind == KIND_TRANSPORT ? no_way(skb, s, err)
 					      : drop(PACKET_COUNTER_DROPPED_NO_WAY);
-	if (!own && v->ttl <= 1)
-		return kind == KIND_TRANSPORT ? answer_expired(skb, s)
-					      : drop(PACKET_COUNTER_DROPPED_NO_WAY);
+	if (!own && v->ttl <= 1) {
+		count(PACKET_COUNTER_EXPIRED);
+		return kind == KIND_TRANSPORT ? ANSWER_EXPIRED : TC_ACT_SHOT;
+	}
 	if (change_any(skb, s, kind) || (!own && rewrite_ttl(skb, v)))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	return take_way(&s->way);

@@ -22,6 +22,14 @@ enum place {
 	PLACE_LEAVING, /* it goes out, to the network or a pod */
 };
 
+/* What the program itself is to answer, in a verdict's place. */
+enum answer {
+	ANSWER_RESET = 0x100,
+	ANSWER_UNREACHABLE,
+	ANSWER_EXPIRED,
+	ANSWER_TOO_BIG, /* for way.mtu */
+};
+
 struct scratch {
 	struct view view;
 	enum place place;
