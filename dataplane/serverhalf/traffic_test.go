@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
@@ -69,34 +66,9 @@ func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, tc.Open, true).traff
 func TestTrafficPastAFirewall(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
-		if err := dropInvalid(ns); err != nil {
-			t.Fatal(err)
-		}
+		testkit.DropInvalid(t, ns)
 	}
 	w.traffic(t)
-}
-
-func dropInvalid(ns *netns.NS) error {
-	const invalid = 1 // NF_CT_STATE_INVALID_BIT
-	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
-	if err != nil {
-		return err
-	}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "firewall"})
-	for name, hook := range map[string]*nftables.ChainHook{
-		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
-	} {
-		chain := c.AddChain(&nftables.Chain{
-			Table: table, Name: name, Hooknum: hook, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityFilter,
-		})
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(invalid), Xor: make([]byte, 4)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-			&expr.Verdict{Kind: expr.VerdictDrop},
-		}})
-	}
-	return c.Flush()
 }
 
 // TestTrafficByTheOtherFamily has the tunnel run over IPv6 for IPv4 and the
