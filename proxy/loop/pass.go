@@ -95,8 +95,12 @@ func (l *Loop) collect(w *work) {
 	}
 	if w.whole {
 		w.set = make([]proxy.Frontend, 0, len(l.owners))
-		for k, e := range l.owners {
-			w.set = append(w.set, *e.frontend(k))
+		for _, e := range l.entries {
+			for i := range e.frontends {
+				if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
+					w.set = append(w.set, *f)
+				}
+			}
 		}
 		w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
 		return
