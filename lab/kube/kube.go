@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -144,7 +143,7 @@ func (c *Cluster) prepare() error {
 	if err != nil {
 		return err
 	}
-	c.etcd = etcd{fmt.Sprintf("http://127.0.0.1:%d", ports[1]), &http.Client{Transport: &http.Transport{DialContext: c.dial}}}
+	c.etcd = etcd{fmt.Sprintf("http://127.0.0.1:%d", ports[1]), &http.Client{Transport: &http.Transport{DialContext: c.Dial}}}
 	c.Etcd = c.Program(bin, "etcd", c.etcd.healthy, c.etcdFlags(fmt.Sprintf("http://127.0.0.1:%d", ports[2]))...)
 	ready := func(ctx context.Context) error { return serves(ctx, client, "https://"+c.address.String()) }
 	c.APIServer = c.Program(bin, "kube-apiserver", ready, c.apiServerFlags()...)
@@ -177,17 +176,6 @@ func (c *Cluster) Program(folder, name string, ready func(context.Context) error
 	}
 }
 
-func (c *Cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if c.opts.Host == nil {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return nil, err
-	}
-	return c.opts.Host.DialTCP(ctx, netip.Addr{}, to)
-}
-
 func (c *Cluster) start(ctx context.Context) error {
 	if err := c.Etcd.Start(ctx); err != nil {
 		return err
@@ -208,33 +196,6 @@ func (c *Cluster) Close() error {
 		c.place.Close()
 	}
 	return err
-}
-
-// serves tells whether the server answers, and has made what every cluster has
-// before anybody asks for it.
-func serves(ctx context.Context, client *http.Client, url string) error {
-	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default/services/kubernetes"} {
-		if err := get(ctx, client, url+path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, answer.Status)
-	}
-	return nil
 }
 
 // etcdFlags are for speed: what a test writes need not outlive a power cut.
@@ -285,7 +246,7 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error)
 		QPS: -1,
 	}
 	if c.opts.Host != nil {
-		config.Dial = c.dial
+		config.Dial = c.Dial
 	}
 	return config, nil
 }
