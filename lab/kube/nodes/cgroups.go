@@ -98,28 +98,46 @@ func roots() []string {
 	return found
 }
 
-// makeCgroup makes a cgroup of that name in each hierarchy.
-func makeCgroup(name string) error {
+// cgroup is one in each hierarchy.
+type cgroup struct {
+	name string
+	held []*os.File // its folders, locked: whoever sweeps leaves it alone
+}
+
+func makeCgroup(name string) (*cgroup, error) {
+	c := &cgroup{name: name}
 	for _, root := range roots() {
-		dir := filepath.Join(root, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
+		if err := c.makeIn(root); err != nil {
+			return nil, errors.Join(fmt.Errorf("make cgroup %s: %w", name, err), c.remove())
 		}
-		// Version 1: no process may enter a set of no processors.
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			value, err := os.ReadFile(filepath.Join(root, file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
-			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+	}
+	return c, nil
+}
+
+func (c *cgroup) makeIn(root string) error {
+	dir := filepath.Join(root, c.name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	c.held = append(c.held, folder)
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	// Version 1: no process may enter a set of no processors.
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(root, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
 		}
-		if err := delegate(root, dir); err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return nil
+	return delegate(root, dir)
 }
 
 // delegate lets what is below a cgroup of version 2 have all controllers.
@@ -141,11 +159,11 @@ func delegate(dirs ...string) error {
 	return nil
 }
 
-// inCgroup gives the processes in and below a cgroup.
-func inCgroup(name string) []int {
+// processes are those in and below the cgroup.
+func (c *cgroup) processes() []int {
 	var pids []int
 	for _, root := range roots() {
-		filepath.WalkDir(filepath.Join(root, name), func(path string, d fs.DirEntry, err error) error {
+		filepath.WalkDir(filepath.Join(root, c.name), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
 				return nil
 			}
@@ -161,13 +179,13 @@ func inCgroup(name string) []int {
 	return pids
 }
 
-// removeCgroup takes a cgroup away with all below it; none is no error. It waits
-// a while for processes that are about to end.
-func removeCgroup(name string) error {
+// remove takes it away with all below it. It waits a while for processes that
+// are about to end.
+func (c *cgroup) remove() error {
 	deadline := time.Now().Add(10 * time.Second)
 	for _, root := range roots() {
 		for {
-			err := removeTree(filepath.Join(root, name))
+			err := removeTree(filepath.Join(root, c.name))
 			if err == nil {
 				break
 			}
@@ -176,6 +194,9 @@ func removeCgroup(name string) error {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
+	}
+	for _, folder := range c.held {
+		folder.Close()
 	}
 	return nil
 }
@@ -217,14 +238,24 @@ func sweepCgroups() error {
 		for _, root := range roots() {
 			left, _ := filepath.Glob(filepath.Join(root, ours+"*"))
 			for _, dir := range left {
-				// One with processes is another's that runs.
-				if name := filepath.Base(dir); len(inCgroup(name)) == 0 {
-					if err := removeCgroup(name); err != nil {
-						return err
-					}
+				if err := sweep(dir); err != nil {
+					return err
 				}
 			}
 		}
 		return nil
 	})
+}
+
+// sweep removes a folder that nobody holds.
+func sweep(dir string) error {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	return removeTree(dir)
 }

@@ -32,7 +32,7 @@ func (n *Node) configure() error {
 	}
 	authority, _ := c.Authority()
 	values := map[string]string{
-		"Dir": n.dir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup,
+		"Dir": n.dir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup.name,
 		"Addr": n.Addr.String(), "DNS": controlAddr.String(), "CA": authority, "Cert": cert, "Key": key,
 	}
 	if err := os.MkdirAll(n.file("cni"), 0o755); err != nil {

@@ -32,7 +32,7 @@ type Node struct {
 	Cluster *Cluster
 
 	dir        string
-	cgroup     string
+	cgroup     *cgroup
 	namespace  string // its mount namespace, as in /proc/PID/ns/mnt
 	programs   []*kube.Program
 	containerd string // its socket
@@ -44,7 +44,6 @@ func newNode(c *Cluster, number int) (*Node, error) {
 	}
 	n.Host = c.lab.Host(n.Name)
 	n.dir = filepath.Join(c.work, n.Name)
-	n.cgroup = cgroupName(n.Name)
 	n.containerd = filepath.Join(n.dir, "containerd.sock")
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return nil, err
@@ -94,7 +93,8 @@ func (n *Node) enter() error {
 	if n.namespace, err = os.Readlink("/proc/thread-self/ns/mnt"); err != nil {
 		return err
 	}
-	return makeCgroup(n.cgroup)
+	n.cgroup, err = makeCgroup(cgroupName(n.Name))
+	return err
 }
 
 func mount(source, target, kind string, flags uintptr, data string) error {
@@ -192,7 +192,7 @@ func (n *Node) close() error {
 		if err := n.killAll(); err != nil {
 			return err
 		}
-		return removeCgroup(n.cgroup)
+		return n.cgroup.remove()
 	}))
 	n.Place.Close()
 	return errors.Join(errs...)
@@ -201,7 +201,7 @@ func (n *Node) close() error {
 func (n *Node) killAll() error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		pids := append(inCgroup(n.cgroup), n.inNamespace()...)
+		pids := append(n.cgroup.processes(), n.inNamespace()...)
 		if len(pids) == 0 {
 			return nil
 		}
