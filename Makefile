@@ -16,7 +16,7 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
+.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-kube clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -76,6 +76,9 @@ bench-live: build ## measure the balancer on live frames over a veth, beside its
 
 bench-survival: build ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
 	bin/fairlead bench survival $(ARGS)
+
+bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
+	bin/fairlead bench kube $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out
