@@ -27,12 +27,13 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
 		Example: `  fairlead bench dataplane
   fairlead bench live
   fairlead bench survival
-  fairlead bench kube`,
+  fairlead bench kube
+  fairlead bench rules`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchKubeCommand(),
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchKubeCommand(), newBenchRulesCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand())
 	return cmd
 }
