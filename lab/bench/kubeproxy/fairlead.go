@@ -133,17 +133,21 @@ func (f *fairlead) clear() error {
 	return errors.Join(err, os.RemoveAll(pins))
 }
 
-// state is what the agent says; nil where it does not answer.
-func (f *fairlead) state(ctx context.Context) *status.ServiceProxy {
+// state is what the agent says of its service proxy.
+func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 	s, err := status.Fetch(ctx, socket)
-	if err != nil {
-		return nil
+	if err == nil && s.ServiceProxy == nil {
+		err = errors.New("the agent says nothing of a service proxy")
 	}
-	return s.ServiceProxy
+	if err != nil {
+		return status.ServiceProxy{}, err
+	}
+	return *s.ServiceProxy, nil
 }
 
-// synced says whether the agent knows all Services and has nothing to write.
+// synced says whether the agent answers, knows all Services and has nothing to
+// write.
 func (f *fairlead) synced(ctx context.Context) bool {
-	s := f.state(ctx)
-	return s != nil && s.Synced && s.Services >= f.cluster.services
+	s, err := f.state(ctx)
+	return err == nil && s.Synced && s.Services >= f.cluster.services
 }
