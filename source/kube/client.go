@@ -2,8 +2,11 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -134,8 +137,7 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 			return list, s.asked(ctx, r, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			w, err := r.get(&o).Watch(ctx)
+			w, err := r.watch(ctx, o)
 			return w, s.asked(ctx, r, err)
 		},
 	}}
@@ -151,6 +153,34 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 func (r resource) get(o *metav1.ListOptions) *rest.Request {
 	o.FieldSelector, o.LabelSelector = r.fields, r.labels
 	return r.client.Get().Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
+}
+
+// away is the error of a connection, not of a server's answer. A Reflector takes
+// it for a refused connection: it asks for the same watch again and again, where
+// else it would list all anew.
+type away struct{ error }
+
+// As makes it a refused connection, as client-go looks for one.
+func (away) As(target any) bool {
+	errno, ok := target.(*syscall.Errno)
+	if ok {
+		*errno = syscall.ECONNREFUSED
+	}
+	return ok
+}
+
+func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	w, err := r.get(&o).MaxRetries(0).Watch(ctx)
+	// client-go passes a watch that has ended over where a connection has.
+	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		return nil, away{errors.New("the connection ended before the server's answer")}
+	}
+	var answer apierrors.APIStatus
+	if err != nil && !errors.As(err, &answer) {
+		return nil, away{err}
+	}
+	return w, err
 }
 
 // readAll lists a resource; each object is made into what is kept as it comes.
