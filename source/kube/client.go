@@ -27,7 +27,7 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-const protobuf = "application/vnd.kubernetes.protobuf"
+const contentType = "application/vnd.kubernetes.protobuf"
 
 // retry is how long an API server that is away is left in peace: longer each
 // time, so that thousands of agents do not keep it from coming back.
@@ -55,7 +55,7 @@ type client struct{ core, discovery rest.Interface }
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "fairlead"
-	config.ContentType, config.AcceptContentTypes = protobuf, protobuf
+	config.ContentType, config.AcceptContentTypes = contentType, contentType
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
@@ -185,7 +185,7 @@ func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 // readAll lists a resource; each object is made into what is kept as it comes.
 func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read func(runtime.Object) (*made[V], error)) (runtime.Object, error) {
-	body, err := r.get(&o).SetHeader("Accept", protobuf).Stream(ctx)
+	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -15,23 +15,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// encoded is a list of n slices as an API server writes it.
+// encoded is a list of n slices as an API server writes it, and as the library
+// reads it.
 func encoded(t testing.TB, n int) (*discoveryv1.EndpointSliceList, []byte) {
-	list := &discoveryv1.EndpointSliceList{
+	full := &discoveryv1.EndpointSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "more"},
 	}
 	for i := range n {
 		s := sliceOf(fmt.Sprintf("web-%d", i), "web", "10.200.0.1", "10.200.0.2")
 		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte("x"), 300*i)}}}
-		list.Items = append(list.Items, *s)
+		full.Items = append(full.Items, *s)
 	}
 	scheme := runtime.NewScheme()
 	if err := discoveryv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	text, err := runtime.Encode(protobuf.NewSerializer(scheme, scheme), list)
+	text, err := runtime.Encode(protobuf.NewSerializer(scheme, scheme), full)
 	if err != nil {
+		t.Fatal(err)
+	}
+	var unknown runtime.Unknown
+	list := &discoveryv1.EndpointSliceList{}
+	if err := errors.Join(unknown.Unmarshal(text[4:]), list.Unmarshal(unknown.Raw)); err != nil {
 		t.Fatal(err)
 	}
 	return list, text
@@ -59,7 +65,7 @@ func TestReadList(t *testing.T) {
 			}
 		}
 		// Half a list is none, wherever it ends. What follows the items may be missing.
-		for end := range text[:len(text)-8] {
+		for end := 0; end < len(text)-8; end += 1 + n*n {
 			if _, _, err := read(bytes.NewReader(text[:end])); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%d of %d bytes: %v, want an unexpected end", end, len(text), err)
 			}
@@ -92,7 +98,7 @@ func FuzzReadList(f *testing.F) {
 		if err := list.Unmarshal(unknown.Raw); err != nil {
 			return
 		}
-		if bytes.Count(text, []byte("k8s")) == 1 && len(items) < len(list.Items) {
+		if len(items) < len(list.Items) {
 			t.Errorf("%d items, the library has %d (%v)", len(items), len(list.Items), meta)
 		}
 	})
