@@ -101,6 +101,7 @@ func BenchmarkProgramming(b *testing.B) {
 		b.ReportMetric(float64(late.Microseconds()), "µs/one-among-all")
 		b.ReportMetric(float64(lateAlone.Microseconds()), "µs/one-among-all-floor")
 		d = restart(b, d, ours.Path())
+		questions(b, d)
 		must(b, d.Detach())
 		must(b, bare.Detach())
 	}
@@ -152,4 +153,23 @@ func restart(b *testing.B, d *DataPlane, path string) *DataPlane {
 	}
 	b.ReportMetric(took.Seconds(), "s/restart")
 	return d
+}
+
+// questions measures what the system calls alone take by which a restart reads
+// every service's servers: two each, ready made.
+func questions(b *testing.B, d *DataPlane) {
+	b.Helper()
+	var ready []message
+	for i := range *benchServices {
+		ready = append(ready, aboutService(cmdGetDest, unix.NLM_F_DUMP, recordOf(benchFrontend(i), 0, 0).serviceID))
+		d.socket.address(ready[i])
+	}
+	began := time.Now()
+	for _, m := range ready {
+		must(b, d.socket.sendQuick(m))
+		if n, err := d.socket.in.take(d.socket.fd); n != 2 || err != nil {
+			b.Fatalf("%d datagrams, %v; want the servers and an end", n, err)
+		}
+	}
+	b.ReportMetric(time.Since(began).Seconds(), "s/restart-calls")
 }

@@ -32,6 +32,7 @@ type DataPlane struct {
 	config   Config
 	ns       netns.NsHandle
 	socket   *socket
+	services *socket // that all services are read by
 	routes   *netlink.Handle
 	loopback int
 	tables   tables
@@ -87,7 +88,10 @@ func (d *DataPlane) open() (err error) {
 		return err
 	}
 	err = d.inside(func() (err error) {
-		if d.socket, err = openSocket(); err != nil {
+		if d.socket, err = openSocket(shortDatagram); err != nil {
+			return err
+		}
+		if d.services, err = openSocket(longDatagram); err != nil {
 			return err
 		}
 		if err := sysctl.SetAll(sysctls); err != nil {
@@ -109,11 +113,11 @@ func Present() (found bool, err error) {
 		return false, nil
 	}
 	d := &DataPlane{}
-	if d.socket, err = openSocket(); err != nil {
+	if d.services, err = openSocket(longDatagram); err != nil {
 		return false, err
 	}
 	err = d.eachService(func(v virtual, _ load) { found = found || v.ours() })
-	return found, errors.Join(err, d.socket.close())
+	return found, errors.Join(err, d.services.close())
 }
 
 // inside runs f in the data plane's namespace, on a thread that ends with it.
@@ -146,8 +150,10 @@ func (d *DataPlane) loopbackUp() error {
 // Close lets go of the data plane, which goes on forwarding.
 func (d *DataPlane) Close() error {
 	var err error
-	if d.socket != nil {
-		err = d.socket.close()
+	for _, s := range []*socket{d.socket, d.services} {
+		if s != nil {
+			err = errors.Join(err, s.close())
+		}
 	}
 	if d.routes != nil {
 		d.routes.Close()

@@ -15,7 +15,7 @@ import (
 // eachService calls f with every virtual service of the namespace.
 func (d *DataPlane) eachService(f func(virtual, load)) error {
 	question := newMessage(cmdGetService, unix.NLM_F_DUMP)
-	err := d.socket.ask(question, func(reply []byte) error {
+	err := d.services.ask(question, func(reply []byte) error {
 		v, l, err := readService(reply)
 		if err == nil {
 			f(v, l)
