@@ -2,7 +2,8 @@
 // virtual services and servers by netlink, and makes the VIPs addresses of the
 // balancer's network namespace. The kernel is its memory: what a predecessor
 // wrote is read from there, and goes on forwarding while no agent runs. Ranges
-// of ports and fullnat take rules of iptables beside; the rest does without.
+// of ports, fullnat, allow and deny take rules of iptables beside; the rest does
+// without.
 //
 // What is behind a frontend, and whether there shall be one, is decided
 // elsewhere; what IPVS cannot do is refused by name.
@@ -45,6 +46,7 @@ type DataPlane struct {
 	marks    map[uint32]service.Key
 	lastMark uint32
 	nats     map[service.Key]bool // frontends of method nat
+	guarded  map[service.Key]bool // frontends that do not let all in
 	fullNATs [2]int               // frontends of method fullnat, by family
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.

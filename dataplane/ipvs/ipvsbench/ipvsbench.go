@@ -132,22 +132,25 @@ func measureIPVS(ctx context.Context, o Options, r *bench.Report) (err error) {
 }
 
 // oneMore writes services beside those that are there, ours and bare calls in
-// turns, and takes them out again.
+// turns, and takes all of them out in the end: the kernel builds its tree of routes
+// anew where their number goes to and fro about a power of two.
 func oneMore(d *ipvs.DataPlane, runs int) (ours, bare []float64, err error) {
+	var undo []func() error
 	for i := range runs {
 		f := frontend(moreOurs + i)
 		add, remove := d.Bare(frontend(moreBare + i))
-		took, err := timed(func() error { return d.Upsert(f) })
-		if err != nil {
-			return nil, nil, err
-		}
-		alone, err := timed(add)
-		if err := errors.Join(err, remove(), d.Delete(f.Key)); err != nil {
-			return nil, nil, err
+		undo = append(undo, remove, func() error { return d.Delete(f.Key) })
+		took, failed := timed(func() error { return d.Upsert(f) })
+		alone, failedAlone := timed(add)
+		if err = errors.Join(failed, failedAlone); err != nil {
+			break
 		}
 		ours, bare = append(ours, took), append(bare, alone)
 	}
-	return ours, bare, nil
+	for _, f := range undo {
+		err = errors.Join(err, f())
+	}
+	return ours, bare, err
 }
 
 // restart reads all that is held, as an agent that starts does.
