@@ -208,7 +208,7 @@ func clientsOfRanges(s *teller) {
 	whole.Deny = denied
 	s.upsert(whole)
 	defer s.delete(whole.Key)
-	meets("a denied client at a port of the whole address", one.Key, memory.ErrDenied)
+	meets("a denied client at the whole address", other, memory.ErrDenied)
 	s.upsert(one)
 	meets("at a port that is open", one.Key, nil)
 	meets("at a port beside it", other, memory.ErrDenied)
