@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the agent tells the service proxy's programs; the types are generated
+ * into Go. Maps that only one step uses stand in that step's header.
+ *
+ *   services --inside, outside--> targets[first ... first + count]
+ *
+ * A run of targets is never changed while a service names it: the agent writes
+ * another one and then the service, so that no packet meets half a change.
+ * Changing a type or a map means a new layout: PROXY_LAYOUT below, which is part
+ * of the name of the folder of pins.
+ */
+#ifndef FAIRLEAD_PROXY_MAPS_H
+#define FAIRLEAD_PROXY_MAPS_H
+
+#include "addr.h"
+#include "common.h"
+
+enum proxy_layout {
+	PROXY_LAYOUT = 1,
+};
+
+/* As proxy.Kind. */
+enum service_kind {
+	SERVICE_CLUSTER_IP = 0,
+	SERVICE_EXTERNAL_IP = 1,
+	SERVICE_LOAD_BALANCER_IP = 2,
+	SERVICE_NODE_PORT = 3,
+} __attribute__((packed));
+
+/* As proxy.Empty: what clients get where there is no target for them. */
+enum service_empty {
+	EMPTY_REFUSED = 0,
+	EMPTY_DROPPED = 1,
+} __attribute__((packed));
+
+enum service_flags {
+	SERVICE_ALLOW = 1,  /* only clients in source_ranges are served ... */
+	SERVICE_CLOSED = 2, /* ... and there are none of this family */
+} __attribute__((packed));
+
+/* The address of a node port is ::ffff:0.0.0.0 or ::, see node_addresses. */
+struct service_key {
+	struct addr addr;
+	__be16 port;
+	__u8 proto;
+	__u8 zero;
+};
+
+struct run {
+	__u32 first;
+	__u16 count;
+	enum service_empty empty;
+	__u8 zero;
+};
+
+struct service {
+	struct run inside;  /* for this node's own sockets and pods */
+	struct run outside; /* for what comes from elsewhere */
+	__u32 id;	    /* of its affinities and source ranges */
+	__u32 affinity;	    /* seconds; 0: none */
+	enum service_kind kind;
+	enum service_flags flags;
+	__u8 zero[2];
+};
+
+struct target {
+	struct addr addr;
+	__be16 port;
+	__u8 local; /* runs on this node */
+	__u8 zero[5];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct service_key);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct target);
+} targets SEC(".maps");
+
+/* The addresses on which this node serves node ports. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct addr);
+	__type(value, __u8);
+} node_addresses SEC(".maps");
+
+#endif
