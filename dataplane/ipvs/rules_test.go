@@ -134,3 +134,20 @@ func TestReadFlow(t *testing.T) {
 		}
 	}
 }
+
+// Whose packets another frontend would get says in which order rules change.
+func TestInRange(t *testing.T) {
+	d := &DataPlane{vips: map[netip.Addr]*vip{}}
+	some, whole := key("10.1.1.1", 8000, 8999, service.TCP), key("10.1.1.2", 0, 65535, service.AnyProtocol)
+	d.vipOf(some)
+	d.vipOf(whole)
+	for k, want := range map[service.Key]bool{
+		some: false, whole: false, key("10.1.1.1", 8000, 0, service.TCP): true, key("10.1.1.1", 8999, 0, service.TCP): true,
+		key("10.1.1.1", 8500, 0, service.UDP): false, key("10.1.1.1", 9000, 0, service.TCP): false,
+		key("10.1.1.2", 80, 0, service.SCTP): true, key("10.1.1.2", 80, 90, service.TCP): true, key("10.1.1.3", 8000, 0, service.TCP): false,
+	} {
+		if got := d.inRange(k); got != want {
+			t.Errorf("%s would be another's: %v, want %v", k, got, want)
+		}
+	}
+}
