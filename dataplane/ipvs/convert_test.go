@@ -56,8 +56,8 @@ func anyFrontend(rng *rand.Rand) dataplane.Frontend {
 		}
 		return all
 	}
-	f.Allow = pick(rng, nil, nil, prefixes("192.168.0.0/24 fd02::/64 10.1.2.3/8"), prefixes("0.0.0.0/0 ::/0"))
-	f.Deny = pick(rng, nil, nil, prefixes("192.168.0.128/25"), prefixes("fd02::9/128 ::/0 192.168.0.7/32"))
+	f.Allow = pick(rng, nil, nil, nil, nil, prefixes("192.168.0.0/24 fd02::/64 10.1.2.3/8"), prefixes("0.0.0.0/0 ::/0"))
+	f.Deny = pick(rng, nil, nil, nil, nil, prefixes("192.168.0.128/25"), prefixes("fd02::9/128 ::/0 192.168.0.7/32"))
 	switch rng.IntN(4) {
 	case 0:
 		f.Last = f.Port + 10
