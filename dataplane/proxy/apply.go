@@ -55,6 +55,7 @@ func (d *DataPlane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		}
 		d.stale = false
 	}
+	d.runs.recent = recent{}
 	c := change{d: d}
 	return errors.Join(c.write(set, gone), c.endFlows())
 }
