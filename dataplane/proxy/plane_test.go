@@ -388,7 +388,7 @@ func TestRestartUnderConnections(t *testing.T) {
 		t.Errorf("the old connection says %q, of %s", said, s.peer())
 	}
 	d.config.Cgroup = cgroup(t)
-	d = again(t, d)
+	again(t, d)
 	if name := dial(t, to); name != "server" {
 		t.Errorf("in another cgroup %q answered", name)
 	}

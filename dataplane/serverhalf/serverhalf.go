@@ -21,9 +21,11 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/rtwatch"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -125,6 +127,10 @@ func open(cfg Config, newHook newHookFunc) (*Half, error) {
 	return h, nil
 }
 
+// watchedGroups tell of what may move a server.
+const watchedGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+	unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+
 // work runs on a thread of its own in the half's network namespace, which ends
 // with it: whatever asks the kernel about devices must be there.
 func (h *Half) work(ns netns.NsHandle, newHook newHookFunc, opened chan<- error) {
@@ -139,15 +145,15 @@ func (h *Half) work(ns netns.NsHandle, newHook newHookFunc, opened chan<- error)
 		opened <- err
 		return
 	}
-	watch, err := watchRoutes()
+	watch, err := rtwatch.Open(watchedGroups)
 	if err != nil {
 		h.release()
 		opened <- err
 		return
 	}
-	defer watch.close()
+	defer watch.Close()
 	opened <- nil
-	h.loop(watch.changed)
+	h.loop(watch.Changed)
 }
 
 // Pauses of the worker: changes of routes come in bursts, and what was missed
