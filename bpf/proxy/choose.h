@@ -90,7 +90,9 @@ static long search_step(__u32 step __attribute__((unused)), void *context)
 	return 0;
 }
 
-static __always_inline bool is_in_run(const struct run *r, const struct addr *a, __be16 port)
+/* Where in a run a target is, or NULL. */
+static __always_inline const struct target *find_in_run(const struct run *r, const struct addr *a,
+							__be16 port)
 {
 	struct search s = {
 		.high = bpf_be64_to_cpu((__u64)a->word[1] << 32 | a->word[0]),
@@ -101,7 +103,12 @@ static __always_inline bool is_in_run(const struct run *r, const struct addr *a,
 	};
 
 	bpf_loop(SEARCH_STEPS, search_step, &s, 0);
-	return s.found;
+	return s.found ? target_at(s.from + (s.to - s.from) / 2) : NULL;
+}
+
+static __always_inline bool is_in_run(const struct run *r, const struct addr *a, __be16 port)
+{
+	return find_in_run(r, a, port) != NULL;
 }
 
 /* Chooses of a run that has targets, for a client who is asked to come back to

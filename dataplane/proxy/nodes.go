@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/rtwatch"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
 // Pauses of FollowNodeAddresses: addresses come in bursts, and what was missed
@@ -47,7 +46,7 @@ func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 // until ctx ends. What fails is logged and tried again. The calling goroutine
 // is to stay in its network namespace.
 func (d *DataPlane) FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix) error {
-	watch, err := rtwatch.Open(unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
+	watch, err := devices.NewWatch()
 	if err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}
