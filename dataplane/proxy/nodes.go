@@ -42,25 +42,23 @@ func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 	return slices.Compact(all), nil
 }
 
-// FollowNodeAddresses serves node ports on NodeAddresses as they come and go,
-// until ctx ends. What fails is logged and tried again. The calling goroutine
-// is to stay in its network namespace.
-func (d *DataPlane) FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix) error {
+// FollowNodeAddresses tells NodeAddresses, at once and whenever they may have
+// changed, until ctx ends. The calling goroutine is to stay in its network
+// namespace.
+func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([]netip.Addr)) error {
 	watch, err := devices.NewWatch()
 	if err != nil {
-		return fmt.Errorf("proxy: %w", err)
+		return err
 	}
 	defer watch.Close()
 	again := time.NewTicker(relookNodes)
 	defer again.Stop()
 	for {
 		addresses, err := NodeAddresses(ranges)
-		if err == nil {
-			err = d.SetNodeAddresses(addresses)
-		}
 		if err != nil {
-			d.config.Log.Error("proxy: node ports", "error", err)
+			return err
 		}
+		tell(addresses)
 		select {
 		case <-ctx.Done():
 			return nil
