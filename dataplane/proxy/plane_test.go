@@ -285,6 +285,32 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	m.check(t, d)
 }
 
+// What another hand has broken is mended when all is said again.
+func TestMends(t *testing.T) {
+	d := open(t, config(t))
+	m := model{}
+	for i := range 4 {
+		f := frontend(key(fmt.Sprintf("10.96.0.%d:80", i), service.TCP), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80))
+		m[f.Key] = f
+	}
+	set := slices.Collect(maps.Values(m))
+	apply(t, d, set...)
+	alien := toKey(key("10.96.1.1:80", service.TCP))
+	v := d.held[toKey(set[0].Key)]
+	v.Check = checkOf(alien, v)
+	if err := errors.Join(d.kernel.Services.Delete(toKey(set[1].Key)), d.kernel.Services.Put(alien, v)); err != nil {
+		t.Fatal(err)
+	}
+	gone := slices.DeleteFunc(d.Keys(), func(k proxy.Key) bool { _, wanted := m[k]; return wanted })
+	if err := d.Apply(set, gone); err != nil {
+		t.Fatal(err)
+	}
+	m.check(t, d)
+	if d.Keys(); d.wrote {
+		t.Error("Keys did not read what is held")
+	}
+}
+
 // What another hand has broken is taken away, and said again.
 func TestDamage(t *testing.T) {
 	d := open(t, config(t))
