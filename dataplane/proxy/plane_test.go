@@ -318,9 +318,12 @@ func TestDamage(t *testing.T) {
 	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
 	apply(t, d, f, other)
 	v := d.held[toKey(f.Key)]
-	v.Inside.First = 1 << 30
+	v.Inside.First++
 	if err := d.kernel.Services.Put(toKey(f.Key), v); err != nil {
 		t.Fatal(err)
+	}
+	if err := newSocket(t, unix.AF_INET, unix.SOCK_STREAM).connect(netip.AddrPortFrom(f.Addr, f.Port)); !errors.Is(err, unix.ENETUNREACH) {
+		t.Errorf("the programs believed what does not add up: %v", err)
 	}
 	d = again(t, d)
 	model{other.Key: other}.check(t, d)
