@@ -241,3 +241,10 @@ int getpeername6(struct bpf_sock_addr *ctx)
 {
 	return restore6(ctx);
 }
+
+SEC("iter/bpf_sk_storage_map")
+int tell_origins(struct origin_in_turn *turn)
+{
+	tell_origin(turn);
+	return 0;
+}

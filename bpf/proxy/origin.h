@@ -24,6 +24,7 @@ struct origin {
 	struct service_key service; /* as held, of a node port so without an address */
 	__u32 zero;
 	struct endpoint asked, target;
+	__u64 cookie, netns; /* of UDP */
 };
 
 struct {
@@ -51,14 +52,39 @@ static __always_inline bool endpoint_equal(const struct endpoint *a, const struc
 	return a->port == b->port && addr_equal(&a->addr, &b->addr);
 }
 
-static __always_inline void remember_connected(struct bpf_sock_addr *ctx, const struct origin *o)
+static __always_inline void remember_connected(struct bpf_sock_addr *ctx, struct origin *o)
 {
 	struct origin *held = NULL;
 
 	if (ctx->sk)
 		held = bpf_sk_storage_get(&origins, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (held)
-		*held = *o;
+	if (!held)
+		return;
+	if (ctx->protocol == IPPROTO_UDP) {
+		o->cookie = bpf_get_socket_cookie(ctx);
+		o->netns = bpf_get_netns_cookie(ctx);
+	}
+	*held = *o;
+}
+
+/* struct bpf_iter__bpf_sk_storage_map and what it names, as far as it is needed
+ * (net/core/bpf_sk_storage.c).
+ */
+struct origin_in_turn {
+	struct {
+		struct seq_file *seq;
+	} *meta;
+	void *map, *sk;
+	struct origin *value;
+};
+
+/* Gives the agent all of UDP, one behind the other. */
+static __always_inline void tell_origin(struct origin_in_turn *turn)
+{
+	struct origin *o = turn->value;
+
+	if (o && o->service.proto == IPPROTO_UDP)
+		bpf_seq_write(turn->meta->seq, o, sizeof(*o));
 }
 
 /* A socket may connect a second time. */

@@ -47,6 +47,8 @@ type proxyOrigin struct {
 	Zero    uint32
 	Asked   proxyEndpoint
 	Target  proxyEndpoint
+	Cookie  uint64
+	Netns   uint64
 }
 
 type proxyProxyLayout uint32
@@ -147,6 +149,7 @@ const (
 	proxyProgRecvmsg6     = "recvmsg6"
 	proxyProgSendmsg4     = "sendmsg4"
 	proxyProgSendmsg6     = "sendmsg6"
+	proxyProgTellOrigins  = "tell_origins"
 	proxyVarMapLayout     = "map_layout"
 	proxyVarNodeNetns     = "node_netns"
 )
@@ -201,6 +204,7 @@ type proxyProgramSpecs struct {
 	Recvmsg6     *ebpf.ProgramSpec `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.ProgramSpec `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.ProgramSpec `ebpf:"sendmsg6"`
+	TellOrigins  *ebpf.ProgramSpec `ebpf:"tell_origins"`
 }
 
 // proxyMapSpecs contains maps before they are loaded into the kernel.
@@ -288,6 +292,7 @@ type proxyPrograms struct {
 	Recvmsg6     *ebpf.Program `ebpf:"recvmsg6"`
 	Sendmsg4     *ebpf.Program `ebpf:"sendmsg4"`
 	Sendmsg6     *ebpf.Program `ebpf:"sendmsg6"`
+	TellOrigins  *ebpf.Program `ebpf:"tell_origins"`
 }
 
 func (p *proxyPrograms) Close() error {
@@ -300,6 +305,7 @@ func (p *proxyPrograms) Close() error {
 		p.Recvmsg6,
 		p.Sendmsg4,
 		p.Sendmsg6,
+		p.TellOrigins,
 	)
 }
 
