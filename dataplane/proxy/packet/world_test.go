@@ -43,7 +43,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // The router sends what is for cluster, external and load balancer addresses to
 // node A. Every address has its IPv6 twin.
 type world struct {
-	t                *testing.T
+	t, whole         *testing.T // the subtest, and the test that the world ends with
 	client, router   *netns.NS
 	nodeA, nodeB     *netns.NS
 	podA, podB, podC *netns.NS
@@ -101,7 +101,7 @@ func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
 
 func buildWorld(t *testing.T, hook tc.Opener) *world {
 	t.Helper()
-	w := &world{t: t, hook: hook}
+	w := &world{t: t, whole: t, hook: hook}
 	for _, ns := range []**netns.NS{&w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC} {
 		*ns = testkit.NetNS(t)
 		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
@@ -147,9 +147,9 @@ func (w *world) openHalf() {
 		return err
 	})
 	half := w.half
-	w.t.Cleanup(func() {
+	w.whole.Cleanup(func() {
 		if err := half.Detach(); err != nil && !errors.Is(err, ErrClosed) {
-			w.t.Error(err)
+			w.whole.Error(err)
 		}
 	})
 }
