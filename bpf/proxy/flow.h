@@ -115,14 +115,11 @@ static __always_inline void turn_round(struct packet_flow *other, const struct p
 	other->kind = f->kind ^ PACKET_FLOW_ANSWER;
 }
 
-__noinline int forget_flow(const struct tuple *t)
+static __noinline int forget_flow(const struct tuple *t)
 {
+	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
 	struct tuple other;
-	struct packet_flow *f;
 
-	if (!t)
-		return 0;
-	f = bpf_map_lookup_elem(&packet_flows, t);
 	if (!f)
 		return 0;
 	other_half(&other, f, t->proto);
