@@ -28,9 +28,10 @@
 #define FLOW_KEEP_UNANSWERED 28
 
 enum packet_flow_kind {
-	PACKET_FLOW_ANSWER = 1, /* the target's half */
-	PACKET_FLOW_MASKED = 2, /* the target sees this node's address, not the client's */
-	PACKET_FLOW_OWN = 4,	/* the client is this node itself */
+	PACKET_FLOW_ANSWER = 1,	 /* the target's half */
+	PACKET_FLOW_MASKED = 2,	 /* the target sees this node's address, not the client's */
+	PACKET_FLOW_OWN = 4,	 /* the client is this node itself */
+	PACKET_FLOW_BRIDGED = 8, /* target and client are ports of one bridge */
 } __attribute__((packed));
 
 enum packet_flow_state {

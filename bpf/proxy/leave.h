@@ -17,7 +17,7 @@
 static __always_inline bool goes_straight(__u8 kind)
 {
 	return kind & PACKET_FLOW_MASKED ||
-	       (kind & (PACKET_FLOW_OWN | PACKET_FLOW_ANSWER)) == PACKET_FLOW_OWN;
+	       (kind & (PACKET_FLOW_OWN | PACKET_FLOW_BRIDGED) && !(kind & PACKET_FLOW_ANSWER));
 }
 
 /* Whether an entry's packets are changed at this place. The answers for others
@@ -96,6 +96,9 @@ static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, e
 		return kind == KIND_TRANSPORT ? ANSWER_EXPIRED : TC_ACT_SHOT;
 	}
 	if (change_any(skb, s, kind) || (!own && rewrite_ttl(skb, v)))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	/* The kernel takes an Ethernet header off before it puts one on. */
+	if (!s->l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	return take_way(&s->way);
 }
