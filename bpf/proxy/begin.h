@@ -150,7 +150,7 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	const struct packet_mask *m;
 	const struct addr *a;
 	__u32 any = 0;
-	long err = find_way(skb, v, &v->t.src, &s->made.dst, 0, &s->way);
+	long err = find_way(skb, v, &v->t.src, &s->made.dst, longest(skb, v), &s->way);
 
 	if (err == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_UNSPEC;

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -335,9 +336,8 @@ func TestLastHop(t *testing.T) {
 		if verdict != sent || w.counted("expired") != before+1 {
 			w.t.Errorf("verdict %d, want an answer", verdict)
 		}
-		want := map[family]string{false: "TimeExceeded", true: "TimeExceeded"}[v6]
-		if d := dump(out[12:]); !bytes.Contains([]byte(d), []byte(want)) || source(out).Addr() != v6.of(clusterIP) {
-			w.t.Errorf("no %s in the answer: %s", want, d)
+		if d := dump(out[12:]); !strings.Contains(d, "TimeExceeded") || source(out).Addr() != v6.of(clusterIP) {
+			w.t.Errorf("it is not told that its time is exceeded: %s", d)
 		}
 	})
 }

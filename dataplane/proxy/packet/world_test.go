@@ -99,7 +99,8 @@ func families(t *testing.T, f func(t *testing.T, v6 family)) {
 
 func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
 
-func buildWorld(t *testing.T, hook tc.Opener) *world {
+// buildWorld makes the world; change is done before node A has its proxy.
+func buildWorld(t *testing.T, hook tc.Opener, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, whole: t, hook: hook}
 	for _, ns := range []**netns.NS{&w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC} {
@@ -113,6 +114,9 @@ func buildWorld(t *testing.T, hook tc.Opener) *world {
 	}{"A": {w.podA, podAAddr}, "B": {w.podB, podBAddr}, "C": {w.podC, podCAddr}, "host": {w.nodeA, nodeAAddr}} {
 		w.serve(at.ns, netip.AddrPortFrom(at.addr, 8080), name)
 		w.serve(at.ns, netip.AddrPortFrom(twin(at.addr), 8080), name)
+	}
+	for _, c := range change {
+		c(w)
 	}
 	w.open()
 	return w
