@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-
-	"github.com/fairlead/fairlead/proxy"
 )
 
 // Defaults of what a Config leaves open. Only what is used of them costs
@@ -22,14 +19,6 @@ const (
 	// network namespaces of pods.
 	DefaultNamespaces = "/run/netns"
 )
-
-// Flows is told what remembers flows of packets: a flow of UDP has no end of
-// its own.
-type Flows interface {
-	// Forget ends the flows of a frontend's clients to these targets, which it
-	// has no longer.
-	Forget(frontend proxy.Key, targets []netip.AddrPort) error
-}
 
 // Config says how a DataPlane is set up.
 type Config struct {
@@ -49,8 +38,6 @@ type Config struct {
 	// targets that are gone are ended, beside the own one; empty for
 	// DefaultNamespaces. One that is not there is an empty one.
 	Namespaces string
-	// Flows is told of the targets that UDP frontends lose; nil: nobody is.
-	Flows Flows
 	// Log is told what could not be done and does not stop the rest; nil for
 	// slog's default.
 	Log *slog.Logger

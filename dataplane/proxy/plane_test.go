@@ -113,7 +113,7 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config(t)
-	c.MaxTargets = 640 // so few that room is used again and again
+	c.MaxTargets = 1600 // so few that room is used again and again
 	d := open(t, c)
 	m := model{}
 	for step := range 300 {
@@ -140,6 +140,15 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 			d = again(t, d)
 			m.check(t, d)
 		}
+	}
+	if err := errors.Join(d.Apply(nil, d.Keys()), d.rouse()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := d.runs.space.take(c.MaxTargets); !ok || len(d.runs.byHash) > 0 {
+		t.Errorf("nothing is held, and %d runs still have targets", len(d.runs.byHash))
+	}
+	if _, ok := d.ids.take(c.MaxFrontends); !ok || len(d.allowed) > 0 {
+		t.Errorf("nothing is held, and some ids, or source ranges of %d, still are", len(d.allowed))
 	}
 }
 
@@ -379,7 +388,7 @@ func TestRestartUnderConnections(t *testing.T) {
 		t.Errorf("the old connection says %q, of %s", said, s.peer())
 	}
 	d.config.Cgroup = cgroup(t)
-	d = again(t, d)
+	again(t, d)
 	if name := dial(t, to); name != "server" {
 		t.Errorf("in another cgroup %q answered", name)
 	}

@@ -38,7 +38,7 @@ func (d *DataPlane) read() error {
 	slices.SortFunc(ids, func(a, b extent) int { return int(a.first) - int(b.first) })
 	d.ids = newSpace(uint32(len(d.connections)), ids)
 	if err := d.runs.settle(); err != nil {
-		return err
+		return fmt.Errorf("%s is damaged (remove it, which ends service, and start again): %w", d.pins.Path(""), err)
 	}
 	if err := d.readRanges(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (d *DataPlane) adopt(k proxyServiceKey, s proxyService) error {
 	if s.Check != checkOf(k, s) || s.Id >= uint32(len(d.connections)) {
 		return errors.New("it does not add up")
 	}
-	return errors.Join(d.runs.adopt(s.Inside), d.runs.adopt(s.Outside))
+	return d.runs.adopt(s.Inside, s.Outside)
 }
 
 // readRanges reads the source ranges; those that no frontend has go.

@@ -1,4 +1,4 @@
-package manifest
+package object
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -35,6 +36,10 @@ const (
 	// AnnotationPanic is on (the default) or off: whether all servers stay
 	// in service when every one fails its checks.
 	AnnotationPanic = AnnotationPrefix + "panic"
+
+	// AnnotationBalancer is shared (the default) or dedicated: to balancers that
+	// are for this Service only.
+	AnnotationBalancer = AnnotationPrefix + "balancer"
 
 	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
 	// none for a Service that has only UDP ports and names no port to check.
@@ -97,9 +102,6 @@ const (
 	AnnotationSince = AnnotationPrefix + "since"
 )
 
-// fault is something wrong in an object: the path of the field, and the mend.
-type fault struct{ field, message string }
-
 // annotation is the path of an annotation.
 func annotation(name string) string { return "metadata.annotations[" + name + "]" }
 
@@ -111,6 +113,7 @@ type settings struct {
 	survival      service.Survival
 	ringSize      int
 	panic         bool
+	dedicated     bool
 	health        service.HealthCheck
 	addresses     []netip.Addr
 	prefixes      []netip.Prefix
@@ -132,7 +135,8 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
 	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
 	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
-	AnnotationPanic:               func(s *settings, v string) error { return setOnOff(&s.panic, v) },
+	AnnotationPanic:               func(s *settings, v string) error { return setEither(&s.panic, v, "on", "off") },
+	AnnotationBalancer:            func(s *settings, v string) error { return setEither(&s.dedicated, v, "dedicated", "shared") },
 	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
 	AnnotationHealthCheckPath:     func(s *settings, v string) error { s.health.Path = v; return nil },
 	AnnotationHealthCheckHost:     func(s *settings, v string) error { s.health.Host = v; return nil },
@@ -155,7 +159,7 @@ var setters = map[string]func(*settings, string) error{
 func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
 
 // readSettings reads the annotations of a Service over the defaults.
-func readSettings(annotations map[string]string) (settings, []fault) {
+func readSettings(annotations map[string]string) (settings, []Fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
 		panic: true, health: service.DefaultHealthCheck,
@@ -172,7 +176,7 @@ func readSettings(annotations map[string]string) (settings, []fault) {
 			continue
 		}
 		if err := setters[name](&s, value); err != nil {
-			faults = append(faults, fault{annotation(name), err.Error()})
+			faults = append(faults, Fault{annotation(name), err.Error()})
 		}
 	}
 	if _, ok := annotations[AnnotationHealthCheckTimeout]; !ok && s.health.Interval > 0 {
@@ -186,7 +190,7 @@ func readSettings(annotations map[string]string) (settings, []fault) {
 
 // settleCheck decides on the health check where no annotation does: a check
 // goes over TCP, so a Service has none that has no port for it.
-func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []fault) {
+func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []Fault) {
 	_, asked := annotations[AnnotationHealthCheck]
 	_, port := annotations[AnnotationHealthCheckPort]
 	isTCP := func(p listenerPort) bool { return p.protocol == service.TCP && p.last == 0 }
@@ -195,7 +199,7 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 	}
 	for _, name := range []string{AnnotationHealthCheckPath, AnnotationHealthCheckHost} {
 		if _, ok := annotations[name]; ok && s.health.Kind != service.CheckHTTP {
-			faults = append(faults, fault{annotation(name),
+			faults = append(faults, Fault{annotation(name),
 				fmt.Sprintf("has no meaning for a %s check; set %s to http", s.health.Kind, AnnotationHealthCheck)})
 		}
 	}
@@ -204,11 +208,11 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 
 // unknownAnnotations refuses what begins like ours but is none of known. The
 // mend is the hint for its name, if there is one.
-func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []fault) {
+func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []Fault) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
-			mend := cmp.Or(hint(name), didYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
-			faults = append(faults, fault{annotation(name), "unknown annotation" + mend})
+			mend := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
+			faults = append(faults, Fault{annotation(name), "unknown annotation" + mend})
 		}
 	}
 	return faults
