@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/internal/checkout"
 )
 
 // Where scripts/deps.sh unpacks Debian's package user-mode-linux, below the
@@ -23,7 +25,7 @@ const (
 // fetched gives the folder of the unpacked package, and fetches it first where
 // it is not there yet.
 func fetched() (string, error) {
-	repository, err := findRepository()
+	repository, err := checkout.Root()
 	if err != nil {
 		return "", err
 	}
@@ -37,23 +39,6 @@ func fetched() (string, error) {
 	}
 	_, err = os.Stat(filepath.Join(folder, kernelPath))
 	return folder, err
-}
-
-// findRepository looks for it from the working directory upward: tests run in
-// their package's folder.
-func findRepository() (string, error) {
-	here, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := here; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is in no checkout of the repository, where the guest's kernel would be: run it in one", here)
-		}
-	}
 }
 
 // modulesFolder is the one of the package's kernel: its name is the kernel's

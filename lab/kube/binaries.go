@@ -1,0 +1,59 @@
+package kube
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/checkout"
+	"github.com/fairlead/fairlead/internal/testkit"
+)
+
+// BinariesEnv is the environment variable that names a folder with Kubernetes'
+// programs. Where it is not set they are built by scripts/kube.sh.
+const BinariesEnv = "FAIRLEAD_KUBE_BIN"
+
+// Main is testkit.Main for a package whose tests need the programs: they are
+// built first where they are not there yet, since inside the sandbox there is no
+// network. Without them the tests fail.
+func Main(m *testing.M) {
+	if os.Getenv(BinariesEnv) == "" {
+		folder, err := binaries("etcd", "kube-apiserver")
+		if err == nil {
+			err = os.Setenv(BinariesEnv, folder)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	testkit.Main(m)
+}
+
+// binaries gives the folder that holds programs by these names.
+func binaries(names ...string) (string, error) {
+	folder := os.Getenv(BinariesEnv)
+	if folder == "" {
+		return build(names)
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			return "", fmt.Errorf("%w: %s must name a folder with %s; without it they are built", err, BinariesEnv, names)
+		}
+	}
+	return folder, nil
+}
+
+func build(names []string) (string, error) {
+	repository, err := checkout.Root()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(filepath.Join(repository, "scripts/kube.sh"), names...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("scripts/kube.sh %s: %w: %s", names, err, said)
+	}
+	return filepath.Join(repository, "out/kube/bin"), nil
+}

@@ -1,0 +1,233 @@
+package kube_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/kube"
+)
+
+// victim is the environment variable that makes this test binary a program
+// which runs a control plane until it is killed.
+const victim = "KUBE_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victim); dir != "" {
+		os.Exit(runVictim(dir))
+	}
+	kube.Main(m)
+}
+
+func TestServes(t *testing.T) {
+	c := kube.Start(t, kube.Options{Flags: []string{"--max-requests-inflight=321"}})
+	api := clientOf(t, c.Config)
+	if s := createService(t, api, "web"); !strings.HasPrefix(s.Spec.ClusterIP, "10.") {
+		t.Errorf("the cluster address is %q", s.Spec.ClusterIP)
+	}
+
+	fromFile, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services(clientOf(t, fromFile)).Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
+		t.Errorf("by the kubeconfig: %v", err)
+	}
+
+	stranger, err := c.ConfigFor("stranger", "nobodies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = services(clientOf(t, stranger)).Get(t.Context(), "web", metav1.GetOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "stranger") {
+		t.Errorf("a user without rights gets %v", err)
+	}
+
+	pid, err := c.APIServer.PID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); !strings.Contains(string(line), "321") {
+		t.Errorf("Options.Flags are not in %q", line)
+	}
+}
+
+// TestOutages asks with writes, which no cache of the server can answer.
+func TestOutages(t *testing.T) {
+	c := kube.Start(t, kube.Options{})
+	api := clientOf(t, c.Config)
+	write := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := api.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+		return err
+	}
+	var speedUp func() error
+	for _, step := range []struct {
+		what   string
+		do     func() error
+		writes bool
+	}{
+		{"stop", c.APIServer.Stop, false},
+		{"stop what is stopped", c.APIServer.Stop, false},
+		{"start", func() error { return c.APIServer.Start(t.Context()) }, true},
+		{"pause", c.APIServer.Pause, false},
+		{"resume", c.APIServer.Resume, true},
+		{"pause etcd", c.Etcd.Pause, false},
+		{"resume etcd", c.Etcd.Resume, true},
+		{"slow etcd", func() error {
+			speedUp = c.Etcd.Slow(20*time.Millisecond, 20*time.Millisecond)
+			testkit.Eventually(t, time.Minute, func() error { return stands(c.Etcd) })
+			return nil
+		}, true},
+		{"speed etcd up", func() error { return speedUp() }, true},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if step.writes {
+			testkit.Eventually(t, time.Minute, write)
+		} else if write() == nil {
+			t.Errorf("%s: and yet it takes writes", step.what)
+		}
+	}
+	if err := c.APIServer.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("starting a running server: %v", err)
+	}
+}
+
+// stands tells whether a program is stopped (proc_pid_stat(5)).
+func stands(p *kube.Program) error {
+	pid, err := p.PID()
+	if err != nil {
+		return err
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err == nil && !strings.Contains(string(stat), ") T ") {
+		err = fmt.Errorf("it runs: %s", stat)
+	}
+	return err
+}
+
+func TestCompact(t *testing.T) {
+	c := kube.Start(t, kube.Options{})
+	api := clientOf(t, c.Config)
+	old := createService(t, api, "web").ResourceVersion
+	createService(t, api, "later")
+	if err := c.APIServer.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.APIServer.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, err := services(api).Watch(t.Context(), metav1.ListOptions{ResourceVersion: old})
+	if err == nil {
+		defer w.Stop()
+		err = apierrors.FromObject((<-w.ResultChan()).Object)
+	}
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("a watch from before: %v, want 410 Gone", err)
+	}
+	_, err = services(api).List(t.Context(), metav1.ListOptions{ResourceVersion: old, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("a list of before: %v, want 410 Gone", err)
+	}
+}
+
+func TestErrorsSayWhatFailed(t *testing.T) {
+	_, err := kube.New(t.Context(), t.TempDir(), kube.Options{Flags: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "kube-apiserver.log") || !strings.Contains(err.Error(), "--no-such-flag") {
+		t.Errorf("%v, want the log's path and what it says", err)
+	}
+	t.Setenv(kube.BinariesEnv, t.TempDir())
+	_, err = kube.New(t.Context(), t.TempDir(), kube.Options{})
+	if err == nil || !strings.Contains(err.Error(), kube.BinariesEnv) {
+		t.Errorf("%v, want the variable to mend", err)
+	}
+	testkit.NoLeftovers(t)
+}
+
+// runVictim prints its programs' process ids and waits.
+func runVictim(dir string) int {
+	c, err := kube.New(context.Background(), dir, kube.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	server, _ := c.APIServer.PID()
+	etcd, _ := c.Etcd.PID()
+	fmt.Println(server, etcd)
+	select {}
+}
+
+func TestDiesWithItsStarter(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), victim+"="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	cmd.Process.Kill()
+	rest, _ := io.ReadAll(out)
+	cmd.Wait()
+	pids := strings.Fields(line)
+	if err != nil || len(pids) != 2 {
+		t.Fatalf("the victim says %q %q (%v)", line, rest, err)
+	}
+	for _, text := range pids {
+		if pid, err := strconv.Atoi(text); err != nil || pid <= 1 {
+			t.Fatalf("process id %q", text)
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+func services(api *kubernetes.Clientset) typedcorev1.ServiceInterface {
+	return api.CoreV1().Services("default")
+}
+
+func createService(t *testing.T, api *kubernetes.Clientset, name string) *corev1.Service {
+	t.Helper()
+	s, err := services(api).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

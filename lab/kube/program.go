@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is a process that may be stopped and started again. Its methods may
+// be called from any goroutine, but Start and Stop not at the same time.
+type Program struct {
+	argv []string
+	log  string
+	// ready is asked again and again after a start, until it answers nil.
+	ready func(context.Context) error
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended; nil where it was never started
+}
+
+// Name is the name of the program's file.
+func (p *Program) Name() string { return filepath.Base(p.argv[0]) }
+
+// PID is the running process's; an error where none runs.
+func (p *Program) PID() (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running() {
+		return 0, fmt.Errorf("%s does not run", p.Name())
+	}
+	return p.cmd.Process.Pid, nil
+}
+
+func (p *Program) running() bool {
+	if p.ended == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Start starts the program and waits until it is ready. It goes on writing to
+// the same log.
+func (p *Program) Start(ctx context.Context) error {
+	if pid, err := p.PID(); err == nil {
+		return fmt.Errorf("%s runs already, as process %d", p.Name(), pid)
+	}
+	if err := p.launch(); err != nil {
+		return fmt.Errorf("start %s: %w", p.Name(), err)
+	}
+	for {
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := p.ready(once)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended before it was ready (%s), see %s:\n%s", p.Name(), p.cmd.ProcessState, p.log, p.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready (%w: %w), see %s:\n%s", p.Name(), ctx.Err(), err, p.log, p.lastWords())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// launch starts the process from a thread that lives as long: the kernel kills
+// the process when that thread is gone.
+func (p *Program) launch() error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// Of its own group: an interrupt from a terminal is for us, who stop it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd, p.ended = cmd, ended
+	return nil
+}
+
+// Stop kills the program and waits for its end; one that does not run is no
+// error. Its clients see their connections reset.
+func (p *Program) Stop() error {
+	if p == nil || p.signal(unix.SIGKILL) != nil {
+		return nil
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("%s does not end, though killed", p.Name())
+	}
+}
+
+// Pause stops the program in its tracks (SIGSTOP): connections stay open, and
+// nothing answers.
+func (p *Program) Pause() error { return p.signal(unix.SIGSTOP) }
+
+// Resume lets a paused program go on.
+func (p *Program) Resume() error { return p.signal(unix.SIGCONT) }
+
+// Slow lets the program run for a while and then stand for a while, in turns,
+// until the function that it gives back is called.
+func (p *Program) Slow(run, stand time.Duration) (stop func() error) {
+	quit, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-quit:
+				done <- nil
+				return
+			case <-time.After(run):
+			}
+			err := p.Pause()
+			time.Sleep(stand)
+			if err = errors.Join(err, p.Resume()); err != nil {
+				<-quit
+				done <- err
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() error { close(quit); return <-done })
+}
+
+func (p *Program) signal(s unix.Signal) error {
+	pid, err := p.PID()
+	if err != nil {
+		return err
+	}
+	return unix.Kill(pid, s)
+}
+
+// lastWords are the last lines of the log.
+func (p *Program) lastWords() []byte {
+	const most = 3000
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	if len(text) > most {
+		_, text, _ = bytes.Cut(text[len(text)-most:], []byte("\n"))
+	}
+	return text
+}
