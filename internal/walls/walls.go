@@ -61,8 +61,8 @@ var walls = []Wall{
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "lab/kube"}},
-	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "kube", "lab/kube"}},
-	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "kube", "lab/kube"}},
+	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube"}},
+	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"}, []string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 }

@@ -1,9 +1,9 @@
 // Package manifest reads services from a folder: the very objects that
 // Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice) as YAML or
 // JSON, decoded strictly, and watched. A file's way through the package is
-// text.go (lines), decode.go (the API's types), object.go, service.go and
-// slice.go (what they mean here), folder.go (what is in force), join.go
-// (Services with their servers). It knows the API's types but no cluster, no
+// text.go (lines), decode.go (the API's types), object.go (what they mean, by
+// package object), folder.go (what is in force), join.go (Services with their
+// servers). It knows the API's types but no cluster, no
 // kernel and no health, and whatever is refused leaves what was there before.
 package manifest
 

@@ -1,10 +1,9 @@
-package manifest
+package object
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,7 +20,6 @@ type slice struct {
 	endpoints   []endpoint
 	weights     map[netip.Addr]uint32
 	since       map[netip.Addr]span
-	created     time.Time
 	// Lines in the file.
 	typeLine, weightsLine, sinceLine int
 }
@@ -52,41 +50,48 @@ const (
 	ready
 )
 
-// readSlice turns an EndpointSlice into a slice, or says why not.
-func readSlice(s *discoveryv1.EndpointSlice, line func(field string) int) (*slice, []fault) {
+// ReadSlice reads an EndpointSlice, or says why it is refused.
+func ReadSlice(s *discoveryv1.EndpointSlice, at Origin) (*Object, []Fault) {
+	o := newObject(KindSlice, &s.ObjectMeta, at)
+	var faults []Fault
+	o.slice, faults = readSlice(s, at)
+	return o, faults
+}
+
+func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
 	out := &slice{
 		serviceName: s.Labels[discoveryv1.LabelServiceName], ipv6: s.AddressType == discoveryv1.AddressTypeIPv6,
-		typeLine: line("addressType"), weightsLine: line(annotation(AnnotationWeights)),
-		sinceLine: line(annotation(AnnotationSince)), created: s.CreationTimestamp.UTC(),
+		typeLine: at.line("addressType"), weightsLine: at.line(annotation(AnnotationWeights)),
+		sinceLine: at.line(annotation(AnnotationSince)),
 	}
-	var faults []fault
+	var faults []Fault
 	if out.serviceName == "" {
-		faults = append(faults, fault{"metadata.labels[" + discoveryv1.LabelServiceName + "]",
+		faults = append(faults, Fault{"metadata.labels[" + discoveryv1.LabelServiceName + "]",
 			"is missing; it names the Service that the endpoints belong to"})
 	}
 	switch s.AddressType {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 	case discoveryv1.AddressTypeFQDN:
-		return out, append(faults, fault{"addressType", "FQDN is not served; want IPv4 or IPv6"})
+		return out, append(faults, Fault{"addressType", "FQDN is not served; want IPv4 or IPv6"})
 	default:
-		return out, append(faults, fault{"addressType", fmt.Sprintf("unknown address type %q; want IPv4 or IPv6", s.AddressType)})
+		return out, append(faults, Fault{"addressType", fmt.Sprintf("unknown address type %q; want IPv4 or IPv6", s.AddressType)})
 	}
 	faults = append(faults, out.readAnnotations(s)...)
 	faults = append(faults, out.readPorts(s.Ports)...)
 	return out, append(faults, out.readEndpoints(s.Endpoints)...)
 }
 
-func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []fault {
+func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {
 	faults := unknownAnnotations(o.Annotations, []string{AnnotationSince, AnnotationWeights}, misplaced)
 	var err error
 	if v, ok := o.Annotations[AnnotationWeights]; ok {
 		if s.weights, err = parseWeights(v); err != nil {
-			faults = append(faults, fault{annotation(AnnotationWeights), err.Error()})
+			faults = append(faults, Fault{annotation(AnnotationWeights), err.Error()})
 		}
 	}
 	if v, ok := o.Annotations[AnnotationSince]; ok {
 		if s.since, err = parseSince(v); err != nil {
-			faults = append(faults, fault{annotation(AnnotationSince), err.Error()})
+			faults = append(faults, Fault{annotation(AnnotationSince), err.Error()})
 		}
 	}
 	return faults
@@ -100,7 +105,7 @@ func misplaced(name string) string {
 	return " of an EndpointSlice; it belongs on the Service"
 }
 
-func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []fault) {
+func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []Fault) {
 	for i, p := range ports {
 		field := fmt.Sprintf("ports[%d]", i)
 		var name string
@@ -115,13 +120,13 @@ func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []fault) {
 		sameName := func(o slicePort) bool { return o.name == name }
 		switch {
 		case p.Port == nil:
-			faults = append(faults, fault{field + ".port", "is missing; want 1 to 65535"})
+			faults = append(faults, Fault{field + ".port", "is missing; want 1 to 65535"})
 		case *p.Port < 1 || *p.Port > 65535:
-			faults = append(faults, fault{field + ".port", fmt.Sprintf("%d is out of range; want 1 to 65535", *p.Port)})
+			faults = append(faults, Fault{field + ".port", fmt.Sprintf("%d is out of range; want 1 to 65535", *p.Port)})
 		case why != "":
-			faults = append(faults, fault{field + ".protocol", why})
+			faults = append(faults, Fault{field + ".protocol", why})
 		case slices.ContainsFunc(s.ports, sameName):
-			faults = append(faults, fault{field + ".name", fmt.Sprintf("%q is the name of two ports", name)})
+			faults = append(faults, Fault{field + ".name", fmt.Sprintf("%q is the name of two ports", name)})
 		default:
 			s.ports = append(s.ports, slicePort{name, proto, uint16(*p.Port)})
 		}
@@ -129,11 +134,11 @@ func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []fault) {
 	return faults
 }
 
-func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []fault) {
+func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault) {
 	for i, e := range endpoints {
 		field := fmt.Sprintf("endpoints[%d].addresses", i)
 		if len(e.Addresses) == 0 {
-			faults = append(faults, fault{field, "is empty; want one address"})
+			faults = append(faults, Fault{field, "is empty; want one address"})
 			continue
 		}
 		out := endpoint{use: readConditions(e.Conditions), terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating}
@@ -152,9 +157,9 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []fault)
 			a, err := parseAddr(e.Addresses[j])
 			switch {
 			case err != nil:
-				faults = append(faults, fault{fmt.Sprintf("%s[%d]", field, j), err.Error()})
+				faults = append(faults, Fault{fmt.Sprintf("%s[%d]", field, j), err.Error()})
 			case a.Is6() != s.ipv6:
-				faults = append(faults, fault{fmt.Sprintf("%s[%d]", field, j),
+				faults = append(faults, Fault{fmt.Sprintf("%s[%d]", field, j),
 					fmt.Sprintf("%s is not of addressType %s", a, family(s.ipv6))})
 			}
 			out.addr = a

@@ -1,14 +1,16 @@
-package manifest
+package object
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -175,7 +177,7 @@ func parseLimits(v string) (l service.Limits, err error) {
 		case !ok:
 			return l, fmt.Errorf("%q is not a limit; want limit=number, such as \"client-opens=50\"", part)
 		case field == nil:
-			return l, fmt.Errorf("unknown limit %q%s", name, cmp.Or(didYouMean(name, names), "; want "+service.Alternatives(names)))
+			return l, fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, names), "; want "+service.Alternatives(names)))
 		case *field != 0:
 			return l, fmt.Errorf("%s is given twice", name)
 		}
@@ -233,15 +235,15 @@ func parseRange(text string) (r portRange, err error) {
 }
 
 // apply makes those of the ports ranges that are to be ones.
-func (r portRanges) apply(ports []listenerPort) ([]listenerPort, []fault) {
+func (r portRanges) apply(ports []listenerPort) ([]listenerPort, []Fault) {
 	if r.whole && len(ports) > 0 {
 		return []listenerPort{{protocol: service.AnyProtocol, last: 65535, field: ports[0].field}}, nil
 	}
-	var faults []fault
+	var faults []Fault
 	refuse := func(format string, args ...any) {
-		faults = append(faults, fault{annotation(AnnotationPortRanges), fmt.Sprintf(format, args...)})
+		faults = append(faults, Fault{annotation(AnnotationPortRanges), fmt.Sprintf(format, args...)})
 	}
-	for _, name := range sortedKeys(r.byName) {
+	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
 		its := r.byName[name]
 		i := slices.IndexFunc(ports, func(p listenerPort) bool { return p.name == name || name == "" && len(ports) == 1 })
 		switch {

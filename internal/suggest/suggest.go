@@ -1,23 +1,24 @@
-package manifest
+// Package suggest guesses which known word a misspelt one was meant to be.
+package suggest
 
 import (
 	"fmt"
 	"strings"
 )
 
-// didYouMean gives `; did you mean "protocol"?` where one of the known words
+// DidYouMean gives `; did you mean "protocol"?` where one of the known words
 // is near enough to a misspelt one, else nothing.
-func didYouMean(word string, known []string) string {
-	if best := nearest(word, known); best != "" {
+func DidYouMean(word string, known []string) string {
+	if best := Nearest(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
 }
 
-// nearest gives the known word that a word was most likely meant to be: one
+// Nearest gives the known word that a word was most likely meant to be: one
 // that it begins, else one within a third of its length in edits. Case does
 // not count.
-func nearest(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	word = strings.ToLower(word)
 	best, least := "", (len(word)+2)/3+1
 	for _, k := range known {

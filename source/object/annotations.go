@@ -1,4 +1,4 @@
-package manifest
+package object
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -97,9 +98,6 @@ const (
 	AnnotationSince = AnnotationPrefix + "since"
 )
 
-// fault is something wrong in an object: the path of the field, and the mend.
-type fault struct{ field, message string }
-
 // annotation is the path of an annotation.
 func annotation(name string) string { return "metadata.annotations[" + name + "]" }
 
@@ -155,7 +153,7 @@ var setters = map[string]func(*settings, string) error{
 func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
 
 // readSettings reads the annotations of a Service over the defaults.
-func readSettings(annotations map[string]string) (settings, []fault) {
+func readSettings(annotations map[string]string) (settings, []Fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
 		panic: true, health: service.DefaultHealthCheck,
@@ -172,7 +170,7 @@ func readSettings(annotations map[string]string) (settings, []fault) {
 			continue
 		}
 		if err := setters[name](&s, value); err != nil {
-			faults = append(faults, fault{annotation(name), err.Error()})
+			faults = append(faults, Fault{annotation(name), err.Error()})
 		}
 	}
 	if _, ok := annotations[AnnotationHealthCheckTimeout]; !ok && s.health.Interval > 0 {
@@ -186,7 +184,7 @@ func readSettings(annotations map[string]string) (settings, []fault) {
 
 // settleCheck decides on the health check where no annotation does: a check
 // goes over TCP, so a Service has none that has no port for it.
-func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []fault) {
+func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []Fault) {
 	_, asked := annotations[AnnotationHealthCheck]
 	_, port := annotations[AnnotationHealthCheckPort]
 	isTCP := func(p listenerPort) bool { return p.protocol == service.TCP && p.last == 0 }
@@ -195,7 +193,7 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 	}
 	for _, name := range []string{AnnotationHealthCheckPath, AnnotationHealthCheckHost} {
 		if _, ok := annotations[name]; ok && s.health.Kind != service.CheckHTTP {
-			faults = append(faults, fault{annotation(name),
+			faults = append(faults, Fault{annotation(name),
 				fmt.Sprintf("has no meaning for a %s check; set %s to http", s.health.Kind, AnnotationHealthCheck)})
 		}
 	}
@@ -204,11 +202,11 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 
 // unknownAnnotations refuses what begins like ours but is none of known. The
 // mend is the hint for its name, if there is one.
-func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []fault) {
+func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []Fault) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
-			mend := cmp.Or(hint(name), didYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
-			faults = append(faults, fault{annotation(name), "unknown annotation" + mend})
+			mend := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
+			faults = append(faults, Fault{annotation(name), "unknown annotation" + mend})
 		}
 	}
 	return faults
