@@ -63,7 +63,9 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	return made, nil
 }
 
-func matches(s labels.Selector, of map[string]string) bool { return s == nil || s.Matches(labels.Set(of)) }
+func matches(s labels.Selector, of map[string]string) bool {
+	return s == nil || s.Matches(labels.Set(of))
+}
 
 // Barred says why a Service may not have addresses of a pool; nothing where it
 // may.
