@@ -19,7 +19,7 @@ import (
 )
 
 // ConditionReady is the condition of an AddressPool that says whether addresses
-// are handed out of it, and why not; its reasons are Ready, Invalid and Overlap.
+// are handed out of it, and why not; its reasons are Ready and Refused.
 const ConditionReady = "Ready"
 
 // allPools gives the AddressPools, the oldest first: of two that overlap it
@@ -104,10 +104,7 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 	}
 	status.IPv4, status.IPv6 = nil, nil
 	if err := t.refused[p.Name]; err != nil {
-		condition.Status, condition.Reason = metav1.ConditionFalse, "Invalid"
-		if _, parsed := t.known[p.Name]; parsed {
-			condition.Reason = "Overlap"
-		}
+		condition.Status, condition.Reason = metav1.ConditionFalse, "Refused"
 		condition.Message = strings.ReplaceAll(err.Error(), "\n", "; ")
 	} else {
 		usage, ok := t.alloc.Usage(p.Name)
