@@ -11,10 +11,12 @@ TOOLS   := $(CURDIR)/bin/tools
 # them from starving each other on a small machine.
 TESTFLAGS ?= -p 1 -timeout 9m
 PACKAGES  ?= ./...
+# What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
+PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate bench bench-dataplane bench-live bench-survival clean
+.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -53,6 +55,14 @@ lint: ## check form, known mistakes and vulnerabilities, and that BPF objects ar
 generate: ## build the BPF objects and the Go beside them anew
 	scripts/deps.sh lint
 	go generate ./...
+
+image: ## make an OCI image of the binary in out/image, without Docker, and its bill of materials beside it
+	@set -- ; for p in $(PLATFORMS); do \
+		dir=$(CURDIR)/out/binaries/$${p/\//-}; mkdir -p "$$dir"; \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags "$(LDFLAGS)" -o "$$dir/" ./cmd/fairlead; \
+		set -- "$$@" "$$p=$$dir"; \
+	done; \
+	cd tools/image && go run . -o $(CURDIR)/out/image -version $(VERSION) "$$@"
 
 bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench

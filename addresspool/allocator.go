@@ -50,6 +50,10 @@ type holding struct {
 	ports []Port
 }
 
+func (h holding) equal(o holding) bool {
+	return h.key == o.key && slices.Equal(h.addrs, o.addrs) && slices.Equal(h.ports, o.ports)
+}
+
 // New makes an Allocator without pools.
 func New() *Allocator {
 	return &Allocator{held: map[service.ID]holding{}, places: map[netip.Addr]*tenancy{}, byKey: map[string][]netip.Addr{}}

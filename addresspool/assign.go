@@ -47,6 +47,9 @@ type Result struct {
 	Missing []Finding
 	// Odd is what is to be said of what it has.
 	Odd []Finding
+	// Changed says that its addresses are others than before, or what it serves
+	// on them: something may have become free.
+	Changed bool
 }
 
 // Assign gives a Service what it asks for. What it has already stays, as long
@@ -56,9 +59,10 @@ type Result struct {
 // it has. The lowest address that is free is taken.
 func (a *Allocator) Assign(id service.ID, r Request) Result {
 	had := distinct(r.Current)
-	if h, ok := a.held[id]; ok {
-		had = slices.Clone(h.addrs)
-		if a.settled(h, r) {
+	before, ok := a.held[id]
+	if ok {
+		had = slices.Clone(before.addrs)
+		if a.settled(before, r) {
 			var res Result
 			res.keep(a, id, had, r)
 			return res
@@ -75,6 +79,7 @@ func (a *Allocator) Assign(id service.ID, r Request) Result {
 		res = a.anyOf(id, r, had)
 	}
 	a.hold(id, r, res.Addrs)
+	res.Changed = !before.equal(a.held[id])
 	return res
 }
 

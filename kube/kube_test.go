@@ -44,6 +44,7 @@ func TestController(t *testing.T) {
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
 		{"two controllers", twoControllers}, {"a leader that is late", lateLeader}, {"admission", admission},
+		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			defer w.clear(t)
@@ -213,6 +214,10 @@ func sharing(t *testing.T, w *world) {
 	w.wantPool(t, "p", "4=256/2/254")
 	w.serve(t, "d", annotated(object.AnnotationAddresses, "10.1.1.0"), ports(90))
 	w.want(t, "d", " False AddressConflict: it asks for 10.1.1.0, which default/a has; Services share an address if both have the same sharing key")
+	w.serve(t, "e", annotated(object.AnnotationAddresses, "10.1.1.1"), key)
+	w.want(t, "e", " False AddressConflict: it asks for 10.1.1.1, where default/c has TCP 80")
+	w.change(t, "c", ports(83))
+	w.want(t, "e", "10.1.1.1 True Assigned")
 	w.serve(t, "whole", key, annotated(object.AnnotationPortRanges, "all"))
 	w.want(t, "whole", "10.1.1.2 True Assigned")
 	w.change(t, "b", func(s *corev1.Service) { delete(s.Annotations, object.AnnotationAddressSharingKey) })
@@ -270,6 +275,23 @@ func poolsGo(t *testing.T, w *world) {
 	w.dropPool(t, "q")
 	w.wantPool(t, "r", "4=65536/2/65534 6=- True Ready")
 	w.want(t, "web", "10.1.1.0 True Assigned: it has 10.1.1.0 of pool r")
+}
+
+// Who has what outlives the API server being away for longer than a Lease.
+func serverAway(t *testing.T, w *world) {
+	log, stop := w.control(t)
+	defer stop()
+	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
+	w.serve(t, "a")
+	w.want(t, "a", "10.1.1.0 True")
+	w.must(t, w.cluster.APIServer.Stop())
+	log.wants(t, "leading no more")
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	w.must(t, w.cluster.APIServer.Start(ctx))
+	w.serve(t, "b")
+	w.want(t, "b", "10.1.1.1 True")
+	w.want(t, "a", "10.1.1.0 True")
 }
 
 func class(name string) func(*corev1.Service) {

@@ -85,11 +85,11 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 	}) {
 		t.waiting[id] = true
 	}
-	if !slices.Equal(before, res.Addrs) {
+	if res.Changed {
 		poke(t.used)
-		if len(before) > 0 {
-			poke(t.freed)
-		}
+	}
+	if res.Changed && len(before) > 0 {
+		poke(t.freed)
 	}
 	return res, invalid
 }
@@ -207,6 +207,8 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	if err == nil {
 		err = t.leading()
 	}
+	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration)
+	defer cancel()
 	if err == nil {
 		_, err = t.core.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component}, "status")
 	}

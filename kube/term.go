@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -128,12 +129,8 @@ func (t *term) listen() {
 		UpdateFunc: func(old, o any) { t.enqueue(o, t.isOursAny(old)) },
 		DeleteFunc: func(o any) { t.enqueue(o, true) },
 	})
-	_, _ = t.pools.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(_ any, initial bool) {
-			if !initial {
-				poke(t.poolsChanged)
-			}
-		},
+	_, _ = t.pools.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { poke(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if old.(*v1alpha1.AddressPool).Generation != o.(*v1alpha1.AddressPool).Generation {
 				poke(t.poolsChanged)
@@ -147,7 +144,11 @@ func (t *term) listen() {
 				t.enqueueNamespace(o)
 			}
 		},
-		UpdateFunc: func(_, o any) { t.enqueueNamespace(o) },
+		UpdateFunc: func(old, o any) {
+			if !maps.Equal(old.(*corev1.Namespace).Labels, o.(*corev1.Namespace).Labels) {
+				t.enqueueNamespace(o)
+			}
+		},
 	})
 	poke(t.used)
 }

@@ -22,6 +22,13 @@
 #define FAILED(reason) (-1 - (int)(reason))
 #define FAILED_WHY(result) ((enum drop_reason)(-1 - (result)))
 
+/* Zero, but the verifier does not know it. Before Linux 6.7 that follows a callback
+ * of bpf_loop for one round only, and takes out the branches that this round cannot
+ * take (ab5cfac139ab "bpf: verify callbacks as if they are called unknown number of
+ * times"): what a round leaves to the next must not begin as a constant.
+ */
+static volatile __u32 schedule_zero;
+
 /* A choice on its way. */
 struct schedule {
 	struct frontend *f;
@@ -124,6 +131,9 @@ __noinline int schedule(struct frontend *f, __u32 hash, bool by_hash)
 
 	if (!f)
 		return FAILED(DROP_NO_BACKEND);
+	s.server = schedule_zero;
+	s.weight = schedule_zero;
+	s.load = schedule_zero;
 	s.start = hash_slot(hash, f->slots);
 	switch (by_hash ? SCHEDULER_MAGLEV : f->scheduler) {
 	case SCHEDULER_RR:

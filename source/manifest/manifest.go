@@ -81,7 +81,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 		}
 		if d.loaded && changed {
 			now := d.snapshot()
-			if last == nil || !same(*last, now) {
+			if last == nil || !now.Equal(*last) {
 				s.tell(last, now)
 				last = &now
 				publish(now)
@@ -91,10 +91,6 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 			return nil
 		}
 	}
-}
-
-func same(a, b source.Snapshot) bool {
-	return slices.Equal(a.Services, b.Services) && slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Draining, b.Draining)
 }
 
 // tell logs what a snapshot has that the last had not.

@@ -37,6 +37,10 @@ const (
 	// in service when every one fails its checks.
 	AnnotationPanic = AnnotationPrefix + "panic"
 
+	// AnnotationBalancer is shared (the default) or dedicated: to balancers that
+	// are for this Service only.
+	AnnotationBalancer = AnnotationPrefix + "balancer"
+
 	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
 	// none for a Service that has only UDP ports and names no port to check.
 	AnnotationHealthCheck = AnnotationPrefix + "health-check"
@@ -116,6 +120,7 @@ type settings struct {
 	survival      service.Survival
 	ringSize      int
 	panic         bool
+	dedicated     bool
 	health        service.HealthCheck
 	addresses     []netip.Addr
 	pools         []string
@@ -139,7 +144,8 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
 	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
 	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
-	AnnotationPanic:               func(s *settings, v string) error { return setOnOff(&s.panic, v) },
+	AnnotationPanic:               func(s *settings, v string) error { return setEither(&s.panic, v, "on", "off") },
+	AnnotationBalancer:            func(s *settings, v string) error { return setEither(&s.dedicated, v, "dedicated", "shared") },
 	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
 	AnnotationHealthCheckPath:     func(s *settings, v string) error { s.health.Path = v; return nil },
 	AnnotationHealthCheckHost:     func(s *settings, v string) error { s.health.Host = v; return nil },

@@ -7,8 +7,8 @@
  * Every function gives 0 or an error after which the packet may be half
  * changed and must be dropped.
  */
-#ifndef FAIRLEAD_SERVER_REWRITE_H
-#define FAIRLEAD_SERVER_REWRITE_H
+#ifndef FAIRLEAD_SKB_REWRITE_H
+#define FAIRLEAD_SKB_REWRITE_H
 
 #include "addr.h"
 #include "common.h"
