@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,14 +27,14 @@ func TestVeryMany(t *testing.T) {
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.200.0.0/16]}")
 	before := w.versions(t)
-	began := time.Now()
+	began, cpu := time.Now(), cpuTime(t)
 	log, _ := w.control(t)
 	log.wants(t, "loaded")
 	loaded := time.Since(began)
 	// What comes last is looked at last.
 	w.serve(t, "last")
 	w.want(t, "last", fmt.Sprintf("%s True Assigned", lbAddr(*services)))
-	t.Logf("%d Services: loaded after %s, all looked at after %s", *services, loaded, time.Since(began))
+	t.Logf("%d Services: loaded after %s, all looked at after %s; CPU time %s", *services, loaded, time.Since(began), cpuTime(t)-cpu)
 	for name, version := range w.versions(t) {
 		if name != "last" && before[name] != version {
 			t.Fatalf("%s has been written", name)
@@ -89,3 +90,13 @@ func assigned(i int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 }
 
 func lbAddr(i int) string { return fmt.Sprintf("10.200.%d.%d", i/256, i%256) }
+
+// cpuTime is what this process has used so far.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,13 +35,23 @@ func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	return all
 }
 
-// setPools makes the allocator's pools those that there are.
-func (t *term) setPools() {
+// setPools makes the allocator's pools those that there are, and says whether
+// that changed anything.
+func (t *term) setPools() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	all := t.allPools()
+	of := map[types.UID]int64{}
+	for _, p := range all {
+		of[p.UID] = p.Generation
+	}
+	if maps.Equal(of, t.poolsOf) {
+		return false
+	}
+	t.poolsOf = of
 	t.known, t.refused = map[string]v1alpha1.Pool{}, map[string]error{}
 	var pools []addresspool.Pool
-	for _, p := range t.allPools() {
+	for _, p := range all {
 		if parsed, err := p.Parse(); err != nil {
 			t.refused[p.Name] = err
 		} else {
@@ -52,6 +63,7 @@ func (t *term) setPools() {
 		t.refused[name] = err
 		t.Log.Warn("a pool is refused", "pool", name, "why", err)
 	}
+	return true
 }
 
 // countUse writes the pools' status when it has changed, at most every

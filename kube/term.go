@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -37,6 +38,8 @@ type term struct {
 
 	mu    sync.Mutex // of what follows
 	alloc *addresspool.Allocator
+	// poolsOf are the generations of the pools that were set last.
+	poolsOf map[types.UID]int64
 	// known are the pools that are valid, refused what is wrong with the others.
 	known   map[string]v1alpha1.Pool
 	refused map[string]error
@@ -199,7 +202,9 @@ func (t *term) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.poolsChanged:
-			t.setPools()
+			if !t.setPools() {
+				continue
+			}
 			for _, s := range t.ours(t.services.GetStore().List()) {
 				t.queue.Add(idOf(s))
 			}
