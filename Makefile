@@ -16,7 +16,7 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
+.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -29,6 +29,7 @@ demo: build ## show the whole system in namespaces of this machine, with real tr
 
 test: ## install what the tests need, then run them all (root)
 	scripts/deps.sh test
+	scripts/kube.sh etcd kube-apiserver
 	go vet $(PACKAGES)
 	go test $(TESTFLAGS) $(PACKAGES)
 
@@ -36,6 +37,10 @@ test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
 	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e
+
+test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
+	scripts/kube.sh etcd kube-apiserver
+	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube))
 
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
