@@ -37,6 +37,10 @@ const (
 	// in service when every one fails its checks.
 	AnnotationPanic = AnnotationPrefix + "panic"
 
+	// AnnotationBalancer is shared (the default) or dedicated: to balancers that
+	// are for this Service only.
+	AnnotationBalancer = AnnotationPrefix + "balancer"
+
 	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
 	// none for a Service that has only UDP ports and names no port to check.
 	AnnotationHealthCheck = AnnotationPrefix + "health-check"
@@ -66,6 +70,13 @@ const (
 	// AnnotationAddresses are the VIPs, a comma list, where
 	// status.loadBalancer.ingress has none.
 	AnnotationAddresses = AnnotationPrefix + "addresses"
+	// AnnotationAddressPool names the pools, a comma list, of which alone the
+	// controller may give the Service addresses. Like the sharing key it has no
+	// meaning where no controller gives any.
+	AnnotationAddressPool = AnnotationPrefix + "address-pool"
+	// AnnotationAddressSharingKey lets Services with the same key share an
+	// address, where their ports do not overlap.
+	AnnotationAddressSharingKey = AnnotationPrefix + "address-sharing-key"
 	// AnnotationPrefixes are announced in place of the /32 or /128 of the
 	// VIPs that they contain, a comma list.
 	AnnotationPrefixes = AnnotationPrefix + "prefixes"
@@ -109,8 +120,11 @@ type settings struct {
 	survival      service.Survival
 	ringSize      int
 	panic         bool
+	dedicated     bool
 	health        service.HealthCheck
 	addresses     []netip.Addr
+	pools         []string
+	sharingKey    string
 	prefixes      []netip.Prefix
 	weights       map[netip.Addr]uint32
 	maxConns      maxConns
@@ -130,7 +144,8 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
 	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
 	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
-	AnnotationPanic:               func(s *settings, v string) error { return setOnOff(&s.panic, v) },
+	AnnotationPanic:               func(s *settings, v string) error { return setEither(&s.panic, v, "on", "off") },
+	AnnotationBalancer:            func(s *settings, v string) error { return setEither(&s.dedicated, v, "dedicated", "shared") },
 	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
 	AnnotationHealthCheckPath:     func(s *settings, v string) error { s.health.Path = v; return nil },
 	AnnotationHealthCheckHost:     func(s *settings, v string) error { s.health.Host = v; return nil },
@@ -141,6 +156,8 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationHealthCheckFall:     func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
 	AnnotationHealthCheckDrain:    func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
 	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
+	AnnotationAddressPool:         func(s *settings, v string) error { return setList(&s.pools, v, parsePool) },
+	AnnotationAddressSharingKey:   func(s *settings, v string) error { s.sharingKey = v; return nil },
 	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
 	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
 	AnnotationMaxConnections:      func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },

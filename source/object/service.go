@@ -83,7 +83,7 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 	l.template = service.Service{
 		ID: service.ID{Namespace: cmp.Or(s.Namespace, metav1.NamespaceDefault), Name: s.Name}, Created: s.CreationTimestamp.UTC(),
 		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
-		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
+		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
 	}
 	l.template.Affinity, fs = readAffinity(&s.Spec)
 	note(fs)

@@ -32,11 +32,12 @@ func setPort(to *uint16, v string) error {
 	return nil
 }
 
-func setOnOff(to *bool, v string) error {
-	if v != "on" && v != "off" {
-		return fmt.Errorf("unknown value %q; want on or off", v)
+// setEither sets what has two values, of which yes is true.
+func setEither(to *bool, v, yes, no string) error {
+	if v != yes && v != no {
+		return fmt.Errorf("unknown value %q; want %s or %s", v, yes, no)
 	}
-	*to = v == "on"
+	*to = v == yes
 	return nil
 }
 

@@ -3,11 +3,10 @@
  * Fairlead list among them, and either ports, or the fact that something else
  * follows. Twice, where there is a tunnel.
  */
-#ifndef FAIRLEAD_SERVER_READ_H
-#define FAIRLEAD_SERVER_READ_H
+#ifndef FAIRLEAD_SKB_READ_H
+#define FAIRLEAD_SKB_READ_H
 
 #include "common.h"
-#include "maps.h"
 #include "option.h"
 #include "parse.h"
 
@@ -23,7 +22,7 @@
 #define EXTENSIONS_MAX 6
 
 enum kind {
-	KIND_FOREIGN, /* nothing that concerns the server half */
+	KIND_FOREIGN, /* nothing that concerns us */
 	KIND_MALFORMED,
 	KIND_TRANSPORT, /* TCP, UDP or SCTP: t is whole */
 	KIND_LATER,	/* a fragment that is not the first: t has no ports */
@@ -48,6 +47,7 @@ enum view_flags {
 struct view {
 	struct tuple t;
 	__u32 l3, l4;  /* where the header and its payload begin */
+	__u32 room;    /* bytes of the payload */
 	__u32 id;      /* of a fragment */
 	__u8 n;	       /* endpoints in the list */
 	__u8 next;     /* what the list's own header says comes next (IPv6) */
@@ -125,6 +125,7 @@ static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u
 /* What the header says comes next. room is the payload's length. */
 static __always_inline enum kind read_payload(struct cursor *c, struct view *v, __u32 room)
 {
+	v->room = room;
 	switch (v->t.proto) {
 	case IPPROTO_TCP:
 		return read_tcp(c, v, room);

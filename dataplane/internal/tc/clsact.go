@@ -1,4 +1,4 @@
-package serverhalf
+package tc
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 // process by itself and is found again by its name.
 type clsact struct {
 	nl     *netlink.Handle
-	progs  serverPrograms
-	points map[point]bool
+	progs  Programs
+	points map[Point]bool
 }
 
 // The filters' place among others': arbitrary numbers, the same for ever, as
@@ -26,26 +26,21 @@ const (
 	filterPrefix   = "fairlead_"
 )
 
-// filterHandles tell apart the programs that may share one side of a device.
-var filterHandles = map[string]uint32{
-	serverProgToServer: 1, serverProgFromServer: 2, serverProgToHost: 3, serverProgFromHost: 4,
-	serverProgFromNode: 5,
-}
-
-func newClsact(_ *bpffs.Dir, progs serverPrograms) (hook, error) {
+// OpenClsact uses clsact filters, whatever the kernel has.
+func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	c := &clsact{nl: nl, progs: progs, points: map[point]bool{}}
+	c := &clsact{nl: nl, progs: progs, points: map[Point]bool{}}
 	links, err := nl.LinkList()
 	if err != nil {
-		c.close()
+		c.Close()
 		return nil, err
 	}
 	for _, l := range links {
 		if err := c.adopt(l.Attrs().Index); err != nil {
-			c.close()
+			c.Close()
 			return nil, err
 		}
 	}
@@ -60,9 +55,8 @@ func (c *clsact) adopt(ifindex int) error {
 			return err
 		}
 		for _, f := range filters {
-			prog := strings.TrimPrefix(f.Name, filterPrefix)
-			p := point{ifindex: ifindex, prog: prog, ingress: parent == netlink.HANDLE_MIN_INGRESS}
-			if !c.progs.has(p.prog) {
+			p := Point{Device: ifindex, Program: strings.TrimPrefix(f.Name, filterPrefix)}
+			if _, ours := c.progs[p.Program]; !ours {
 				continue
 			}
 			if err := c.attach(p); err != nil {
@@ -96,7 +90,7 @@ func (c *clsact) all(ifindex int, parent uint32) ([]netlink.Filter, error) {
 	return all, err
 }
 
-func (c *clsact) keep(wanted map[point]bool) error {
+func (c *clsact) Keep(wanted map[Point]bool) error {
 	var errs []error
 	for p := range c.points {
 		if !wanted[p] {
@@ -110,7 +104,7 @@ func (c *clsact) keep(wanted map[point]bool) error {
 	return errors.Join(errs...)
 }
 
-func (c *clsact) attach(p point) error {
+func (c *clsact) attach(p Point) error {
 	err := c.nl.QdiscAdd(p.qdisc())
 	if err == nil || errors.Is(err, unix.EEXIST) {
 		err = c.nl.FilterReplace(c.filter(p))
@@ -120,62 +114,65 @@ func (c *clsact) attach(p point) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("attach %s to %s: %w", p.prog, deviceName(p.ifindex), err)
+		return fmt.Errorf("attach %s to %s: %w", p.Program, DeviceName(p.Device), err)
 	}
 	c.points[p] = true
 	return nil
 }
 
-func (c *clsact) filter(p point) *netlink.BpfFilter {
+func (c *clsact) filter(p Point) *netlink.BpfFilter {
+	prog := c.progs[p.Program]
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: p.ifindex, Parent: p.parent(), Handle: filterHandles[p.prog],
+			LinkIndex: p.Device, Parent: prog.parent(), Handle: prog.Handle,
 			Protocol: unix.ETH_P_ALL, Priority: filterPriority,
 		},
-		Fd: c.progs.named(p.prog).FD(), Name: filterPrefix + p.prog, DirectAction: true,
+		Fd: prog.FD(), Name: filterPrefix + p.Program, DirectAction: true,
 	}
 }
 
-func (p point) parent() uint32 {
-	if p.ingress {
+func (p Program) parent() uint32 {
+	if p.Ingress {
 		return netlink.HANDLE_MIN_INGRESS
 	}
 	return netlink.HANDLE_MIN_EGRESS
 }
 
 // detach takes a filter away, and the qdisc where nobody has a filter left.
-func (c *clsact) detach(p point) error {
+func (c *clsact) detach(p Point) error {
 	delete(c.points, p)
 	err := c.nl.FilterDel(c.filter(p))
 	if gone(err) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("detach %s from %s: %w", p.prog, deviceName(p.ifindex), err)
+		return fmt.Errorf("detach %s from %s: %w", p.Program, DeviceName(p.Device), err)
 	}
-	in, err := c.all(p.ifindex, netlink.HANDLE_MIN_INGRESS)
+	in, err := c.all(p.Device, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
 	}
-	out, err := c.all(p.ifindex, netlink.HANDLE_MIN_EGRESS)
+	out, err := c.all(p.Device, netlink.HANDLE_MIN_EGRESS)
 	if err != nil || len(in)+len(out) > 0 {
 		return err
 	}
 	return c.nl.QdiscDel(p.qdisc())
 }
 
-func (p point) qdisc() netlink.Qdisc {
+func (p Point) qdisc() netlink.Qdisc {
 	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: p.ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+			LinkIndex: p.Device, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 		},
 		QdiscType: "clsact",
 	}
 }
 
-func (c *clsact) describe() []string { return describePoints(c.points, "clsact") }
+func (c *clsact) Points() []Point { return sorted(c.points) }
 
-func (c *clsact) close() error {
+func (*clsact) Kind() string { return "clsact" }
+
+func (c *clsact) Close() error {
 	c.nl.Close()
 	return nil
 }

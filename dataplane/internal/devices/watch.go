@@ -1,4 +1,4 @@
-package serverhalf
+package devices
 
 import (
 	"errors"
@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells that devices, addresses or routes changed, not what: the worker
-// looks at the whole again. So a message that the kernel had no room for is
+// Watch tells that devices, addresses or routes changed, not what: who is
+// told looks at the whole again. So a message that the kernel had no room for is
 // no loss.
-type watch struct {
-	changed chan struct{}
+type Watch struct {
+	Changed chan struct{}
 	socket  *os.File
 }
 
 const watchedGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
 	unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 
-// watchRoutes watches the calling thread's network namespace until close.
-func watchRoutes() (*watch, error) {
+// NewWatch watches the calling thread's network namespace until Close.
+func NewWatch() (*Watch, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("watch routes: %w", err)
@@ -29,12 +29,12 @@ func watchRoutes() (*watch, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch routes: %w", err)
 	}
-	w := &watch{changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink")}
+	w := &Watch{Changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink")}
 	go w.run()
 	return w, nil
 }
 
-func (w *watch) run() {
+func (w *Watch) run() {
 	buf := make([]byte, 1<<16)
 	for {
 		_, err := w.socket.Read(buf)
@@ -42,10 +42,11 @@ func (w *watch) run() {
 			return // closed
 		}
 		select {
-		case w.changed <- struct{}{}:
+		case w.Changed <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (w *watch) close() { w.socket.Close() }
+// Close ends it.
+func (w *Watch) Close() { w.socket.Close() }

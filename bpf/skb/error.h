@@ -2,14 +2,14 @@
 /* ICMP errors (RFC 792, RFC 4443): the packet that they are about is in them,
  * its beginning at least, and names the flow.
  */
-#ifndef FAIRLEAD_SERVER_ERROR_H
-#define FAIRLEAD_SERVER_ERROR_H
+#ifndef FAIRLEAD_SKB_ERROR_H
+#define FAIRLEAD_SKB_ERROR_H
 
 #include "common.h"
 #include "csum.h"
+#include "option.h"
 #include "read.h"
 #include "rewrite.h"
-#include "scratch.h"
 
 #define ICMP_HEAD 8
 
@@ -21,6 +21,16 @@
 #define ICMP_PARAMETERPROB 12
 #define ICMPV6_DEST_UNREACH 1
 #define ICMPV6_PARAMPROB 4
+
+/* The packet that an ICMP error is about: of its transport there may be no more
+ * than the ports.
+ */
+struct embedded {
+	struct tuple t;
+	__u32 l3, l4;
+	__u32 room; /* bytes from l4 on */
+	bool v6;
+} __attribute__((aligned(8)));
 
 static __always_inline bool is_error(__u8 type, bool v6)
 {
