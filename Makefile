@@ -16,11 +16,8 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-<<<<<<< HEAD
-.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
-=======
-.PHONY: help build demo test test-ipvs test-kube test-cluster test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
->>>>>>> rig
+# No target is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24

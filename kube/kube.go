@@ -24,13 +24,20 @@ import (
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 )
 
+// What a Config leaves open.
+const (
+	DefaultNamespace      = "fairlead"
+	DefaultLease          = "fairlead-controller"
+	DefaultLeaseDuration  = 15 * time.Second
+	DefaultStatusInterval = 5 * time.Second
+)
+
 // Config is what a controller is told.
 type Config struct {
 	// Client is the way to the API server. Its limit of requests is not used:
 	// the server's own fairness is.
 	Client *rest.Config
-	// Namespace and Lease say where the Lease of who leads is; by default
-	// "fairlead" and "fairlead-controller".
+	// Namespace and Lease say where the Lease of who leads is.
 	Namespace, Lease string
 	// Identity is this controller's name in the Lease; by default the host's name
 	// with something random behind it.
@@ -58,10 +65,10 @@ type Controller struct {
 
 // New makes a controller. The error is about the Config.
 func New(c Config) (*Controller, error) {
-	c.Namespace = cmp.Or(c.Namespace, "fairlead")
-	c.Lease = cmp.Or(c.Lease, "fairlead-controller")
-	c.LeaseDuration = cmp.Or(c.LeaseDuration, 15*time.Second)
-	c.StatusInterval = cmp.Or(c.StatusInterval, 5*time.Second)
+	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
+	c.StatusInterval = cmp.Or(c.StatusInterval, DefaultStatusInterval)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Client == nil {
 		return nil, errors.New("kube: Client is missing; give it the way to the API server")
