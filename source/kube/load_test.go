@@ -84,7 +84,7 @@ func loadSource(kubeconfig string, balance bool) (any, int, error) {
 
 // loadInformer is what a program does that does nothing of its own.
 func loadInformer(kubeconfig string, _ bool) (any, int, error) {
-	config, err := connection(kubeconfig)
+	config, err := Connection(kubeconfig)
 	if err != nil {
 		return nil, 0, err
 	}
