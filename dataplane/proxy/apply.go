@@ -48,8 +48,8 @@ func (d *DataPlane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		if err := d.read(); err != nil {
 			return fmt.Errorf("proxy: %w", err)
 		}
-		d.stale = false
 	}
+	d.wrote = true
 	d.runs.recent = recent{}
 	c := change{d: d}
 	err := c.write(set, gone)

@@ -45,7 +45,7 @@ func benchPlane(b *testing.B) *DataPlane {
 	return open(b, c)
 }
 
-func clear(b *testing.B, d *DataPlane) {
+func empty(b *testing.B, d *DataPlane) {
 	b.Helper()
 	if err := d.Apply(nil, d.Keys()); err != nil {
 		b.Fatal(err)
@@ -75,7 +75,7 @@ func BenchmarkFill(b *testing.B) {
 	for b.Loop() {
 		whole += seconds(func() { apply(b, d, set...) })
 		b.StopTimer()
-		clear(b, d)
+		empty(b, d)
 		floor += seconds(func() {
 			for i := 0; i < len(keys); i += lot {
 				end := min(i+lot, len(keys))

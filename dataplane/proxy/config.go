@@ -28,6 +28,9 @@ type Config struct {
 	// Cgroup is the folder of the cgroup (version 2) whose processes are
 	// clients. Empty: the root of the hierarchy, so all of the node's.
 	Cgroup string
+	// NodeOnly leaves pods to the programs for packets, as those need whose
+	// sidecars redirect by the Service's address.
+	NodeOnly bool
 	// MaxFrontends, MaxTargets and MaxSourceRanges are for how many there is
 	// room. Targets count twice while they change, and once for all frontends
 	// that have the same ones. MaxAffinities is how many clients are

@@ -43,13 +43,15 @@ type recent struct {
 
 // newRuns has none in use.
 func newRuns(memory []proxyTarget, rouse func() error) runs {
-	r := runs{memory: memory, rouse: rouse, seed: maphash.MakeSeed()}
+	r := runs{memory: memory, rouse: rouse, seed: maphash.MakeSeed(), byHash: map[uint64]uint32{}, users: make([]users, len(memory))}
 	r.reset()
 	return r
 }
 
 func (r *runs) reset() {
-	r.byHash, r.users, r.recent = map[uint64]uint32{}, make([]users, len(r.memory)), recent{}
+	clear(r.byHash)
+	clear(r.users)
+	r.recent = recent{}
 	r.space = newSpace(uint32(len(r.memory)), nil)
 }
 
@@ -147,7 +149,6 @@ func (r *runs) release(run proxyRun) {
 	if u.entries--; u.entries > 0 {
 		return
 	}
-	u.count = 0
 	if r.recent.first == run.First {
 		r.recent = recent{}
 	}
