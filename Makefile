@@ -16,7 +16,11 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
+<<<<<<< HEAD
+.PHONY: help build demo test test-ipvs test-kube test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
+=======
+.PHONY: help build demo test test-ipvs test-kube test-cluster test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
+>>>>>>> rig
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -41,6 +45,10 @@ test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver
 	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube))
+
+test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy iptables")
+	scripts/deps.sh cluster
+	go run ./lab/kube/conformance $(ARGS)
 
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
@@ -76,6 +84,10 @@ bench-live: build ## measure the balancer on live frames over a veth, beside its
 
 bench-survival: build ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
 	bin/fairlead bench survival $(ARGS)
+
+bench-ipvs: build ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
+	scripts/deps.sh guest
+	bin/fairlead bench ipvs $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

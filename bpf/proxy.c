@@ -32,6 +32,9 @@ enum {
 /* The network namespace whose loopback serves node ports: the node's. */
 const volatile __u64 node_netns = 0;
 
+/* Pods are left to the programs for packets. */
+const volatile bool node_only = false;
+
 static __always_inline bool is_this_host(const struct addr *a)
 {
 	__be32 v4 = addr_to_v4(a);
@@ -47,8 +50,12 @@ static __always_inline bool is_this_host(const struct addr *a)
 static __always_inline bool find_asked(struct bpf_sock_addr *ctx, struct service_key *k,
 				       struct service *s)
 {
-	if (is_this_host(&k->addr))
-		return bpf_get_netns_cookie(ctx) == node_netns && find_node_port(k, s);
+	bool here = is_this_host(&k->addr);
+
+	if ((here || node_only) && bpf_get_netns_cookie(ctx) != node_netns)
+		return false;
+	if (here)
+		return find_node_port(k, s);
 	return find_service(k, s) || (is_node_address(&k->addr) && find_node_port(k, s));
 }
 

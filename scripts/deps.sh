@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install what the tests ("test"), those of them that need IPVS ("guest"), the
-# checks ("lint") or the tests under other kernels ("kernels") need beyond Go,
-# from Debian's packages. Does nothing where all of it is there.
+# checks ("lint"), the tests under other kernels ("kernels") or a whole cluster
+# of Kubernetes ("cluster") need beyond Go, from Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,8 +11,9 @@ test) packages=(frr bird2 "${guest[@]}") ;; # the routers that interoperation is
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
+cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
 *)
-	echo "usage: $0 test|guest|lint|kernels" >&2
+	echo "usage: $0 test|guest|lint|kernels|cluster" >&2
 	exit 2
 	;;
 esac
@@ -48,8 +49,34 @@ kernel() {
 	[[ -e out/uml ]] && echo "deps: unpacked user-mode-linux into out/uml"
 }
 
+# pods: unpacks into out/kube/pod what containers find beside agnhost: a shell
+# and the clients that Kubernetes' tests ask with.
+pods() {
+	[[ -e out/kube/pod ]] && return
+	local work root deb
+	work=$(mktemp -d)
+	chmod 777 "$work"
+	root=$work/root
+	(
+		trap 'rm -rf "$work"' EXIT
+		mkdir -p "$work/partial" "$root"/{dev,etc,proc,root,sys,tmp}
+		# With no status, nothing counts as installed: all that they need comes along.
+		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install curl netcat-openbsd busybox-static
+		"${apt[@]}" "$@" >/dev/null || { "${apt[@]}" update && "${apt[@]}" "$@" >/dev/null; }
+		for deb in "$work"/*.deb; do dpkg -x "$deb" "$root"; done
+		ln -s nc.openbsd "$root/bin/nc"
+		chroot "$root" /bin/busybox --install -s /bin 2>/dev/null # all but what is there
+		rm -rf "$root"/usr/share/{doc,man,info,locale} "$root"/usr/lib/*/gconv
+		mkdir -p out/kube
+		cp -a "$root" "out/kube/pod.$$"
+		mv -T "out/kube/pod.$$" out/kube/pod 2>/dev/null || rm -rf "out/kube/pod.$$" # another was faster
+	)
+	[[ -e out/kube/pod ]] && echo "deps: unpacked the pods' programs into out/kube/pod"
+}
+
 case $1 in
 test | guest) kernel ;;
+cluster) pods ;;
 esac
 ((${#missing[@]})) || exit 0
 

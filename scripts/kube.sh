@@ -4,7 +4,7 @@
 #
 #   scripts/kube.sh NAME...     etcd, kubelet, e2e.test ...: all are in build
 #
-# Needs Go and its module proxy alone. What was built from the same module
+# Needs Go and its module proxy alone (pause, which is C, a compiler). What was built from the same module
 # files by the same Go is not built again. One program after the other, so that
 # what they share is compiled once.
 set -euo pipefail
@@ -15,8 +15,9 @@ mkdir -p "$bin"
 cd tools/kube
 
 export CGO_ENABLED=0 GOFLAGS="-mod=readonly -trimpath -tags=grpcnotrace" GOWORK=off
-version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
-flags="-s -w"
+go mod download k8s.io/kubernetes
+read -r version source < <(go list -m -f '{{.Version}} {{.Dir}}' k8s.io/kubernetes)
+flags="-s -w -X main.Version=$(cat "$source/test/images/agnhost/VERSION")" # by which agnhost's image is known
 for p in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags+=" -X $p.gitVersion=$version -X $p.gitMajor=1 -X $p.gitMinor=$(cut -d. -f2 <<<"$version") -X $p.gitTreeState=clean"
 done
@@ -27,6 +28,10 @@ build() {
 	case $1 in
 	etcd) package=go.etcd.io/etcd/server/v3 ;;
 	agnhost) package=k8s.io/kubernetes/test/images/agnhost ;;
+	pause)
+		gcc -Os -Wall -static -s -o "$2" "$source/build/pause/linux/pause.c"
+		return
+		;;
 	coredns) package=. command=(-C coredns build) ;;
 	e2e.test) package=k8s.io/kubernetes/test/e2e command=(test -c) ;;
 	kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy | kubelet | kubectl) package=k8s.io/kubernetes/cmd/$1 ;;

@@ -38,6 +38,27 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } packet_masks SEC(".maps");
 
+/* The bridge of each port whose bridge shows the firewall nothing: answers go
+ * straight from port to port there, so requests have to, or connection tracking
+ * would see half a connection and call it invalid.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} packet_bridges SEC(".maps");
+
+static __noinline bool is_on_one_bridge(struct __sk_buff *skb, struct scratch *s)
+{
+	__u32 port = skb->ifindex;
+	const __u32 *bridge = bpf_map_lookup_elem(&packet_bridges, &port);
+
+	return bridge && !find_way(skb, &s->view, &s->view.t.src, &s->made.dst, 0, &s->way) &&
+	       s->way.ifindex == *bridge;
+}
+
 /* The service that a packet asks for, copied to s->service. */
 static __noinline bool find_asked(struct scratch *s)
 {
@@ -129,7 +150,7 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	const struct packet_mask *m;
 	const struct addr *a;
 	__u32 any = 0;
-	long err = find_way(skb, v, &v->t.src, &s->made.dst, 0, &s->way);
+	long err = find_way(skb, v, &v->t.src, &s->made.dst, longest(skb, v), &s->way);
 
 	if (err == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_UNSPEC;
@@ -240,7 +261,11 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 		target = find_in_run(r, &f->dst, f->dport);
 		local = target && target->local;
 	}
-	return !local || addr_equal(&f->dst, &f->src) ? mask(skb, s) : TC_ACT_UNSPEC;
+	if (!local || addr_equal(&f->dst, &f->src))
+		return mask(skb, s);
+	if (s->place == PLACE_INSIDE && is_on_one_bridge(skb, s))
+		f->kind = PACKET_FLOW_BRIDGED;
+	return TC_ACT_UNSPEC;
 }
 
 /* Tells a client that there is nobody to serve it. */

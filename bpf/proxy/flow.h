@@ -28,9 +28,10 @@
 #define FLOW_KEEP_UNANSWERED 28
 
 enum packet_flow_kind {
-	PACKET_FLOW_ANSWER = 1, /* the target's half */
-	PACKET_FLOW_MASKED = 2, /* the target sees this node's address, not the client's */
-	PACKET_FLOW_OWN = 4,	/* the client is this node itself */
+	PACKET_FLOW_ANSWER = 1,	 /* the target's half */
+	PACKET_FLOW_MASKED = 2,	 /* the target sees this node's address, not the client's */
+	PACKET_FLOW_OWN = 4,	 /* the client is this node itself */
+	PACKET_FLOW_BRIDGED = 8, /* target and client are ports of one bridge */
 } __attribute__((packed));
 
 enum packet_flow_state {
@@ -115,14 +116,11 @@ static __always_inline void turn_round(struct packet_flow *other, const struct p
 	other->kind = f->kind ^ PACKET_FLOW_ANSWER;
 }
 
-__noinline int forget_flow(const struct tuple *t)
+static __noinline int forget_flow(const struct tuple *t)
 {
+	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
 	struct tuple other;
-	struct packet_flow *f;
 
-	if (!t)
-		return 0;
-	f = bpf_map_lookup_elem(&packet_flows, t);
 	if (!f)
 		return 0;
 	other_half(&other, f, t->proto);

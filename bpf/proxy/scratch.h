@@ -33,6 +33,7 @@ enum answer {
 struct scratch {
 	struct view view;
 	enum place place;
+	__u32 l3; /* where the device's packets begin: behind an Ethernet header, or at 0 */
 	__u32 result;
 	struct embedded embedded;
 	struct tuple key __attribute__((aligned(8)));

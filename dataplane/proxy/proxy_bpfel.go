@@ -152,6 +152,7 @@ const (
 	proxyProgTellOrigins  = "tell_origins"
 	proxyVarMapLayout     = "map_layout"
 	proxyVarNodeNetns     = "node_netns"
+	proxyVarNodeOnly      = "node_only"
 )
 
 // loadProxy returns the embedded CollectionSpec for proxy.
@@ -227,6 +228,7 @@ type proxyMapSpecs struct {
 type proxyVariableSpecs struct {
 	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
 	NodeNetns *ebpf.VariableSpec `ebpf:"node_netns"`
+	NodeOnly  *ebpf.VariableSpec `ebpf:"node_only"`
 }
 
 // proxyObjects contains all objects after they have been loaded into the kernel.
@@ -278,6 +280,7 @@ func (m *proxyMaps) Close() error {
 type proxyVariables struct {
 	MapLayout *ebpf.Variable `ebpf:"map_layout"`
 	NodeNetns *ebpf.Variable `ebpf:"node_netns"`
+	NodeOnly  *ebpf.Variable `ebpf:"node_only"`
 }
 
 // proxyPrograms contains all programs after they have been loaded into the kernel.

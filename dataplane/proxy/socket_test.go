@@ -320,6 +320,24 @@ func TestNodePortsOnAPodsLoopback(t *testing.T) {
 	})
 }
 
+func TestNodeOnly(t *testing.T) {
+	c := config(t)
+	c.NodeOnly = true
+	d := open(t, c)
+	k := key("10.96.0.1:80", service.UDP)
+	apply(t, d, frontend(k, serveUDP(t, "127.1.0.1:0", "server")))
+	to := netip.AddrPortFrom(k.Addr, k.Port)
+	if err := newSocket(t, unix.AF_INET, unix.SOCK_DGRAM).connect(to); err != nil {
+		t.Errorf("the node: %v", err)
+	}
+	testkit.Do(t, testkit.NetNS(t), func() error {
+		if err := newSocket(t, unix.AF_INET, unix.SOCK_DGRAM).connect(to); !errors.Is(err, unix.ENETUNREACH) {
+			t.Errorf("a pod with no route: %v", err)
+		}
+		return nil
+	})
+}
+
 func TestSharesAmongTargets(t *testing.T) {
 	d := open(t, config(t))
 	at := []netip.AddrPort{

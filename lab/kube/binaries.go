@@ -20,7 +20,7 @@ const BinariesEnv = "FAIRLEAD_KUBE_BIN"
 // network. Without them the tests fail.
 func Main(m *testing.M) {
 	if os.Getenv(BinariesEnv) == "" {
-		folder, err := binaries("etcd", "kube-apiserver")
+		folder, err := Binaries("etcd", "kube-apiserver")
 		if err == nil {
 			err = os.Setenv(BinariesEnv, folder)
 		}
@@ -32,8 +32,8 @@ func Main(m *testing.M) {
 	testkit.Main(m)
 }
 
-// binaries gives the folder that holds programs by these names.
-func binaries(names ...string) (string, error) {
+// Binaries gives the folder that holds programs by these names, built where need be.
+func Binaries(names ...string) (string, error) {
 	folder := os.Getenv(BinariesEnv)
 	if folder == "" {
 		return build(names)
@@ -52,8 +52,9 @@ func build(names []string) (string, error) {
 		return "", err
 	}
 	cmd := exec.Command(filepath.Join(repository, "scripts/kube.sh"), names...)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("scripts/kube.sh %s: %w: %s", names, err, said)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // it may take minutes: tell what it does
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("scripts/kube.sh %s: %w", names, err)
 	}
 	return filepath.Join(repository, "out/kube/bin"), nil
 }

@@ -13,7 +13,10 @@ import (
 
 // etcd is etcd's API as JSON over HTTP (its documentation: "gRPC gateway"), of
 // which little is needed here.
-type etcd struct{ url string }
+type etcd struct {
+	url    string
+	client *http.Client
+}
 
 // put is a key with its value, for which JSON has base64.
 type put struct {
@@ -22,7 +25,7 @@ type put struct {
 }
 
 func (e etcd) healthy(ctx context.Context) error {
-	return get(ctx, http.DefaultClient, e.url+"/health")
+	return get(ctx, e.client, e.url+"/health")
 }
 
 // write puts all in one transaction, which --max-txn-ops bounds.
@@ -59,7 +62,7 @@ func (e etcd) call(ctx context.Context, method string, body, result any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := e.client.Do(request)
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}

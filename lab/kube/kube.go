@@ -19,10 +19,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // ServiceCIDR is where Services get their addresses from.
@@ -39,6 +43,12 @@ type Options struct {
 	Flags []string
 	// Seed, where not nil, is in etcd before kube-apiserver starts.
 	Seed *Seed
+	// Host, where not nil, is where both run, and the server is asked there;
+	// Address is the server's in it.
+	Host    *netns.NS
+	Address netip.Addr
+	// Logs is the folder for the programs' logs; with their data where empty.
+	Logs string
 }
 
 // Cluster is a control plane: etcd, and kube-apiserver in front of it.
@@ -53,6 +63,7 @@ type Cluster struct {
 
 	dir     string
 	opts    Options
+	place   *Place
 	pki     *pki
 	address netip.AddrPort // the server's
 	etcd    etcd
@@ -72,7 +83,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("kube-apiserver said last:\n%s", c.APIServer.lastWords())
+			t.Logf("kube-apiserver said last:\n%s", c.APIServer.LastWords())
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -81,22 +92,32 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// New runs a control plane whose data and logs are in a folder, which stays.
-// Nothing is left running where it fails.
+// New runs a control plane whose data are in a folder, which stays. Nothing is
+// left running where it fails.
 func New(ctx context.Context, dir string, o Options) (*Cluster, error) {
-	c := &Cluster{dir: dir, opts: o}
-	if err := c.prepare(); err != nil {
-		return nil, fmt.Errorf("kube: %w", err)
+	if !o.Address.IsValid() {
+		o.Address = loopback
 	}
-	if err := c.start(ctx); err != nil {
+	if o.Logs == "" {
+		o.Logs = dir
+	}
+	c := &Cluster{dir: dir, opts: o}
+	err := c.prepare()
+	if err == nil {
+		err = c.start(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kube: %w", err), c.Close())
 	}
 	return c, nil
 }
 
+// loopback is where a server is that is given no address.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // prepare makes keys and command lines.
 func (c *Cluster) prepare() error {
-	bin, err := binaries("etcd", "kube-apiserver")
+	bin, err := Binaries("etcd", "kube-apiserver")
 	if err != nil {
 		return err
 	}
@@ -104,33 +125,55 @@ func (c *Cluster) prepare() error {
 	if err != nil {
 		return err
 	}
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	c.address = netip.AddrPortFrom(loopback, ports[0])
-	if c.pki, err = newPKI(filepath.Join(c.dir, "pki"), loopback); err != nil {
+	c.address = netip.AddrPortFrom(c.opts.Address, ports[0])
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
 		return err
 	}
-	if c.Config, err = c.ConfigFor("admin", "system:masters"); err != nil {
+	if err := c.credentials(); err != nil {
 		return err
 	}
-	if c.Kubeconfig, err = c.KubeconfigFor("admin", "system:masters"); err != nil {
+	var enter func() error
+	if ns := c.opts.Host; ns != nil {
+		enter = func() error { return unix.Setns(ns.FD(), unix.CLONE_NEWNET) }
+	}
+	if c.place, err = NewPlace(enter); err != nil {
 		return err
 	}
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
 		return err
 	}
-	c.etcd = etcd{url: fmt.Sprintf("http://127.0.0.1:%d", ports[1])}
-	c.Etcd = &Program{
-		argv:  append([]string{filepath.Join(bin, "etcd")}, c.etcdFlags(fmt.Sprintf("http://127.0.0.1:%d", ports[2]))...),
-		log:   filepath.Join(c.dir, "etcd.log"),
-		ready: c.etcd.healthy,
-	}
-	c.APIServer = &Program{
-		argv:  append([]string{filepath.Join(bin, "kube-apiserver")}, c.apiServerFlags()...),
-		log:   filepath.Join(c.dir, "kube-apiserver.log"),
-		ready: func(ctx context.Context) error { return serves(ctx, client, "https://"+c.address.String()) },
-	}
+	c.etcd = etcd{fmt.Sprintf("http://127.0.0.1:%d", ports[1]), &http.Client{Transport: &http.Transport{DialContext: c.Dial}}}
+	c.Etcd = c.Program(bin, "etcd", c.etcd.healthy, c.etcdFlags(fmt.Sprintf("http://127.0.0.1:%d", ports[2]))...)
+	ready := func(ctx context.Context) error { return serves(ctx, client, "https://"+c.address.String()) }
+	c.APIServer = c.Program(bin, "kube-apiserver", ready, c.apiServerFlags()...)
 	return nil
+}
+
+// credentials are the administrator's, and the server's own.
+func (c *Cluster) credentials() (err error) {
+	const group = "system:masters"
+	if c.Config, err = c.ConfigFor("admin", group); err != nil {
+		return err
+	}
+	if c.Kubeconfig, err = c.KubeconfigFor("admin", group); err != nil {
+		return err
+	}
+	if err := c.pki.serviceAccounts(); err != nil {
+		return err
+	}
+	return c.pki.server("kube-apiserver", []string{group}, c.opts.Address)
+}
+
+// Program is one more program beside the server, from a folder of binaries. It
+// is not started yet.
+func (c *Cluster) Program(folder, name string, ready func(context.Context) error, flags ...string) *Program {
+	return &Program{
+		Place: c.place,
+		Argv:  append([]string{filepath.Join(folder, name)}, flags...),
+		Log:   filepath.Join(c.opts.Logs, name+".log"),
+		Ready: ready,
+	}
 }
 
 func (c *Cluster) start(ctx context.Context) error {
@@ -148,34 +191,11 @@ func (c *Cluster) start(ctx context.Context) error {
 // Close stops what runs; data and logs stay.
 func (c *Cluster) Close() error {
 	// The server first: without its etcd it would not end for a minute.
-	return errors.Join(c.APIServer.Stop(), c.Etcd.Stop())
-}
-
-// serves tells whether the server answers, and has made what every cluster has
-// before anybody asks for it.
-func serves(ctx context.Context, client *http.Client, url string) error {
-	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default/services/kubernetes"} {
-		if err := get(ctx, client, url+path); err != nil {
-			return err
-		}
+	err := errors.Join(c.APIServer.Stop(), c.Etcd.Stop())
+	if c.place != nil {
+		c.place.Close()
 	}
-	return nil
-}
-
-func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, answer.Status)
-	}
-	return nil
+	return err
 }
 
 // etcdFlags are for speed: what a test writes need not outlive a power cut.
@@ -189,39 +209,46 @@ func (c *Cluster) etcdFlags(peer string) []string {
 }
 
 func (c *Cluster) apiServerFlags() []string {
-	return append([]string{
+	flags := []string{
 		"--etcd-servers", c.etcd.url,
 		"--bind-address", c.address.Addr().String(), "--advertise-address", c.address.Addr().String(),
 		"--secure-port", fmt.Sprint(c.address.Port()),
-		"--tls-cert-file", c.pki.file("apiserver.crt"), "--tls-private-key-file", c.pki.file("apiserver.key"),
-		"--client-ca-file", c.pki.file("ca.crt"),
+		"--tls-cert-file", c.pki.crt("kube-apiserver"), "--tls-private-key-file", c.pki.key("kube-apiserver"),
+		"--client-ca-file", c.pki.crt("ca"),
+		"--kubelet-client-certificate", c.pki.crt("kube-apiserver"), "--kubelet-client-key", c.pki.key("kube-apiserver"),
+		"--kubelet-certificate-authority", c.pki.crt("ca"), "--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", c.pki.file("sa.key"), "--service-account-signing-key-file", c.pki.file("sa.key"),
+		"--service-account-key-file", c.pki.key("sa"), "--service-account-signing-key-file", c.pki.key("sa"),
 		"--authorization-mode", "Node,RBAC", "--allow-privileged=true",
 		"--service-cluster-ip-range", ServiceCIDR,
-		"--cert-dir", filepath.Join(c.dir, "pki"),
-		"--endpoint-reconciler-type", "none",
-	}, c.opts.Flags...)
+	}
+	if c.address.Addr().IsLoopback() {
+		// The Service kubernetes may have no such endpoint.
+		flags = append(flags, "--endpoint-reconciler-type", "none")
+	}
+	return append(flags, c.opts.Flags...)
 }
 
 // ConfigFor leads to the server as a user in groups, with the rights that these
 // have by RBAC.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
-	cert, key, err := c.pki.client(user, groups)
+	cert, key, err := c.pki.issue(user, groups)
 	if err != nil {
 		return nil, fmt.Errorf("kube: user %s: %w", user, err)
 	}
-	return &rest.Config{
-		Host: "https://" + c.address.String(),
-		TLSClientConfig: rest.TLSClientConfig{
-			CAData: c.pki.ca, CertData: cert, KeyData: key,
-		},
+	config := &rest.Config{
+		Host:            "https://" + c.address.String(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.ca, CertData: cert, KeyData: key},
 		ContentConfig: rest.ContentConfig{
 			ContentType:        "application/vnd.kubernetes.protobuf",
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 		},
 		QPS: -1,
-	}, nil
+	}
+	if c.opts.Host != nil {
+		config.Dial = c.Dial
+	}
+	return config, nil
 }
 
 // KubeconfigFor writes what ConfigFor gives to a file, and names it.
@@ -230,7 +257,7 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(c.dir, user+".kubeconfig")
+	path := filepath.Join(c.dir, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
 	return path, os.WriteFile(path, kubeconfig(config), 0o600)
 }
 
@@ -238,3 +265,16 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
 // A running server still has what it remembers itself (its watch cache): stop it
 // before and start it afterwards where watches are to get 410, too.
 func (c *Cluster) Compact(ctx context.Context) error { return c.etcd.compact(ctx) }
+
+// Certificate writes certificate and key of a server with addresses (or a client
+// of that name) and names the files.
+func (c *Cluster) Certificate(name string, addresses ...netip.Addr) (cert, key string, err error) {
+	err = c.pki.server(name, nil, addresses...)
+	return c.pki.crt(name), c.pki.key(name), err
+}
+
+// Authority names the files of what has signed all certificates.
+func (c *Cluster) Authority() (cert, key string) { return c.pki.crt("ca"), c.pki.key("ca") }
+
+// AccountKey names the file of the key that signs service accounts' tokens.
+func (c *Cluster) AccountKey() string { return c.pki.key("sa") }

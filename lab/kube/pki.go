@@ -22,15 +22,13 @@ import (
 // pki is a certificate authority for everything in a cluster. Its files are in
 // a folder: NAME.crt, NAME.key.
 type pki struct {
-	dir  string
-	ca   []byte // PEM
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	dir     string
+	ca      []byte // PEM
+	cert    *x509.Certificate
+	private *ecdsa.PrivateKey
 }
 
-// newPKI makes an authority and what the server needs: its own certificate, and
-// the key that signs service accounts' tokens (sa.key).
-func newPKI(dir string, addresses ...netip.Addr) (*pki, error) {
+func newPKI(dir string) (*pki, error) {
 	p := &pki{dir: dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -40,11 +38,12 @@ func newPKI(dir string, addresses ...netip.Addr) (*pki, error) {
 		IsCA:    true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
+	var key []byte
 	var err error
-	if p.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+	if p.private, key, err = newKey(); err != nil {
 		return nil, err
 	}
-	der, err := p.sign(template, template, &p.key.PublicKey)
+	der, err := p.sign(template, template, &p.private.PublicKey)
 	if err != nil {
 		return nil, err
 	}
@@ -52,56 +51,49 @@ func newPKI(dir string, addresses ...netip.Addr) (*pki, error) {
 		return nil, err
 	}
 	p.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	key, err := encodeKey(p.key)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.write("ca", p.ca, key); err != nil {
-		return nil, err
-	}
-	return p, p.server("apiserver", addresses...)
+	return p, p.write("ca", p.ca, key)
 }
 
-// server writes the certificate of a server, and sa.key.
-func (p *pki) server(name string, addresses ...netip.Addr) error {
-	template := &x509.Certificate{
-		Subject:  pkix.Name{CommonName: name},
-		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+// server writes the files of one that serves at addresses, and may ask others as
+// one of some groups.
+func (p *pki) server(name string, groups []string, addresses ...netip.Addr) error {
+	cert, key, err := p.issue(name, groups, addresses...)
+	if err != nil {
+		return err
 	}
-	for _, a := range append(addresses, netip.MustParsePrefix(ServiceCIDR).Addr().Next()) {
+	return p.write(name, cert, key)
+}
+
+// serviceAccounts writes the key that signs their tokens.
+func (p *pki) serviceAccounts() error {
+	_, key, err := newKey()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.key("sa"), key, 0o600)
+}
+
+// issue gives certificate and key, as PEM, of a user in groups, or of a server
+// with addresses.
+func (p *pki) issue(name string, groups []string, addresses ...netip.Addr) (cert, key []byte, err error) {
+	private, key, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name, Organization: groups},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if len(addresses) > 0 {
+		// All know the API server by these, too; to others they do no harm.
+		template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+		addresses = append(addresses, netip.MustParsePrefix(ServiceCIDR).Addr().Next())
+	}
+	for _, a := range addresses {
 		template.IPAddresses = append(template.IPAddresses, net.IP(a.AsSlice()))
 	}
-	cert, key, err := p.issue(template)
-	if err != nil {
-		return err
-	}
-	if err := p.write(name, cert, key); err != nil {
-		return err
-	}
-	_, account, err := p.issue(&x509.Certificate{})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(p.file("sa.key"), account, 0o600)
-}
-
-// client gives certificate and key of a user in groups, as PEM.
-func (p *pki) client(user string, groups []string) (cert, key []byte, err error) {
-	return p.issue(&x509.Certificate{Subject: pkix.Name{CommonName: user, Organization: groups}})
-}
-
-func (p *pki) issue(template *x509.Certificate) (cert, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	der, err := p.sign(template, p.cert, &private.PublicKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	key, err = encodeKey(private)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, err
 }
 
@@ -112,21 +104,27 @@ func (p *pki) sign(template, parent *x509.Certificate, public *ecdsa.PublicKey) 
 	}
 	template.SerialNumber = serial
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().AddDate(10, 0, 0)
-	return x509.CreateCertificate(rand.Reader, template, parent, public, p.key)
+	return x509.CreateCertificate(rand.Reader, template, parent, public, p.private)
 }
 
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+// newKey makes a key, as it is and as PEM.
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
 	der, err := x509.MarshalECPrivateKey(key)
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
+	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
 }
 
-func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
+func (p *pki) crt(name string) string { return filepath.Join(p.dir, name+".crt") }
+func (p *pki) key(name string) string { return filepath.Join(p.dir, name+".key") }
 
 func (p *pki) write(name string, cert, key []byte) error {
-	if err := os.WriteFile(p.file(name+".crt"), cert, 0o644); err != nil {
+	if err := os.WriteFile(p.crt(name), cert, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(p.file(name+".key"), key, 0o600)
+	return os.WriteFile(p.key(name), key, 0o600)
 }
 
 // kubeconfig is a way to the server as kubectl and its like read it.

@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,10 +17,13 @@ import (
 // Program is a process that may be stopped and started again. Its methods may
 // be called from any goroutine, but Start and Stop not at the same time.
 type Program struct {
-	argv []string
-	log  string
-	// ready is asked again and again after a start, until it answers nil.
-	ready func(context.Context) error
+	// Place is where it runs, Argv the program's path and arguments, Log the
+	// file that it writes to.
+	Place *Place
+	Argv  []string
+	Log   string
+	// Ready is asked again and again after a start, until it answers nil.
+	Ready func(context.Context) error
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
@@ -30,7 +31,7 @@ type Program struct {
 }
 
 // Name is the name of the program's file.
-func (p *Program) Name() string { return filepath.Base(p.argv[0]) }
+func (p *Program) Name() string { return filepath.Base(p.Argv[0]) }
 
 // PID is the running process's; an error where none runs.
 func (p *Program) PID() (int, error) {
@@ -65,47 +66,37 @@ func (p *Program) Start(ctx context.Context) error {
 	}
 	for {
 		once, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := p.ready(once)
+		err := p.Ready(once)
 		cancel()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s ended before it was ready (%s), see %s:\n%s", p.Name(), p.cmd.ProcessState, p.log, p.lastWords())
+			return fmt.Errorf("%s ended before it was ready (%s), see %s:\n%s", p.Name(), p.cmd.ProcessState, p.Log, p.LastWords())
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready (%w: %w), see %s:\n%s", p.Name(), ctx.Err(), err, p.log, p.lastWords())
+			return fmt.Errorf("%s is not ready (%w: %w), see %s:\n%s", p.Name(), ctx.Err(), err, p.Log, p.LastWords())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// launch starts the process from a thread that lives as long: the kernel kills
-// the process when that thread is gone.
 func (p *Program) launch() error {
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Of its own group: an interrupt from a terminal is for us, who stop it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := p.Place.Start(cmd); err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd, p.ended = cmd, ended
@@ -126,9 +117,23 @@ func (p *Program) Stop() error {
 	}
 }
 
-// Pause stops the program in its tracks (SIGSTOP): connections stay open, and
-// nothing answers.
-func (p *Program) Pause() error { return p.signal(unix.SIGSTOP) }
+// Pause stops the program in its tracks (SIGSTOP), and returns when it stands:
+// connections stay open, and nothing answers.
+func (p *Program) Pause() error {
+	pid, err := p.PID()
+	if err != nil {
+		return err
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
 
 // Resume lets a paused program go on.
 func (p *Program) Resume() error { return p.signal(unix.SIGCONT) }
@@ -165,10 +170,10 @@ func (p *Program) signal(s unix.Signal) error {
 	return unix.Kill(pid, s)
 }
 
-// lastWords are the last lines of the log.
-func (p *Program) lastWords() []byte {
+// LastWords are the last lines of the log.
+func (p *Program) LastWords() []byte {
 	const most = 3000
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(p.Log)
 	if err != nil {
 		return []byte(err.Error())
 	}

@@ -84,20 +84,21 @@ type Loop struct {
 	problems map[*entry][]proxy.Problem
 	health   map[*entry]proxy.HealthCheck
 
-	// unwritten are the keys that may be held otherwise than they are wanted; whole
-	// says that this may be so of every key, also of some that nobody knows.
-	unwritten map[proxy.Key]struct{}
-	whole     bool
-	// noted says that a key was noted since it was last unset.
+	// fresh are the keys that are to be written, nil while all are, failed those
+	// that could not be; whole says that the latter may be so of every key, also of
+	// some that nobody knows.
+	fresh, failed map[proxy.Key]struct{}
+	whole         bool
+	// noted says that a key was added to fresh since it was last unset.
 	noted bool
 	// addrs are the node's addresses, nil for none told yet.
-	addrs          []netip.Addr
-	addrsUnwritten bool
+	addrs                   []netip.Addr
+	addrsFresh, addrsFailed bool
 	// checks are health checks to be told of.
 	checks map[service.ID]proxy.HealthCheck
 
-	// written is when the plane was last done with a call; again, when the next
-	// is due for having failed, and resync, for everything.
+	// written is when the plane was last done with a call; again, when what failed
+	// is due, zero if nothing did; resync, when everything is.
 	written, again, resync time.Time
 	retry                  time.Duration
 	stats                  stats
@@ -124,7 +125,7 @@ func New(c Config) *Loop {
 		entries: map[service.ID]*entry{}, slices: map[proxy.SliceID]*proxy.Slice{},
 		owners: map[proxy.Key]*entry{}, rivals: map[proxy.Key][]*entry{},
 		problems: map[*entry][]proxy.Problem{}, health: map[*entry]proxy.HealthCheck{},
-		unwritten: map[proxy.Key]struct{}{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
+		fresh: map[proxy.Key]struct{}{}, failed: map[proxy.Key]struct{}{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
 	}
 }
 
@@ -154,11 +155,8 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) due() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case !l.loaded:
+	if !l.loaded {
 		return time.Time{} // nothing is touched before all is known
-	case l.whole && !l.again.IsZero():
-		return l.again // all over for each change would be too much
 	}
 	due := l.again
 	sooner := func(t time.Time) {
@@ -262,7 +260,7 @@ func (l *Loop) SetNodeAddresses(addrs []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.addrs == nil || !slices.Equal(addrs, l.addrs) {
-		l.addrs, l.addrsUnwritten = append([]netip.Addr{}, addrs...), true
+		l.addrs, l.addrsFresh = append([]netip.Addr{}, addrs...), true
 		l.changed(time.Now())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +64,10 @@ type world struct {
 func run(t *testing.T, c Config) *world {
 	w := &world{t: t, plane: memory.New()}
 	w.fault = memory.NewFaulty(w.plane, 0, 1)
-	c.Plane, c.Log = w.fault, slog.New(slog.DiscardHandler)
+	if c.Plane == nil {
+		c.Plane = w.fault
+	}
+	c.Log = slog.New(slog.DiscardHandler)
 	w.Loop = New(c)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -304,7 +308,9 @@ func TestTheOlderServiceHasTheKey(t *testing.T) {
 		}
 		step(func() { w.DeleteService(id("b")) }, "10.1.0.3", problem("a", "c"))
 		step(func() { w.SetService(svc("c", "10.96.0.3", 20, external(shared))) }, "10.1.0.1", problem("c", "a")) // made anew
+		w.plane.Calls()
 		step(func() { w.SetSlice(eps("c-1", "c", "10.1.0.33")) }, "10.1.0.1", problem("c", "a"))
+		w.did(memory.Calls{Applies: 1, Set: 1, Written: 1}) // its own address only
 		step(func() { w.SetService(svc("a", "10.96.0.1", 9)); w.SetService(b) }, "10.1.0.2", problem("c", "b"))
 		step(func() { w.SetService(svc("c", "10.96.0.3", 20)) }, "10.1.0.2")
 		if _, err := w.Service(id("d")); err == nil {
@@ -380,6 +386,75 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 	})
 }
 
+// poison is a plane that cannot write some addresses; all else it does.
+type poison struct {
+	*memory.Plane
+	addrs atomic.Pointer[[]netip.Addr]
+}
+
+func (p *poison) Apply(set []proxy.Frontend, gone []proxy.Key) error {
+	rest := slices.DeleteFunc(slices.Clone(set), func(f proxy.Frontend) bool { return slices.Contains(*p.addrs.Load(), f.Addr) })
+	if err := p.Plane.Apply(rest, gone); err != nil || len(rest) == len(set) {
+		return err
+	}
+	return fmt.Errorf("%s cannot be written", *p.addrs.Load())
+}
+
+func (p *poison) set(addrs ...string) {
+	var list []netip.Addr
+	for _, a := range addrs {
+		list = append(list, netip.MustParseAddr(a))
+	}
+	p.addrs.Store(&list)
+}
+
+// TestOneThatFailsDelaysNoOther: neither where the first pass meets it nor later.
+func TestOneThatFailsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := &poison{Plane: memory.New()}
+		bad.set("10.96.0.1")
+		w := run(t, Config{Plane: bad, Window: DefaultWindow, MaxDelay: DefaultMaxDelay})
+		w.plane = bad.Plane
+		w.SetService(svc("bad", "10.96.0.1", 0))
+		w.SetService(svc("a", "10.96.0.2", 0))
+		w.Loaded()
+		w.holds("10.96.0.2:80/TCP")
+		time.Sleep(time.Minute)
+		w.plane.Calls()
+		w.SetService(svc("b", "10.96.0.3", 0))
+		w.did(memory.Calls{Applies: 1, Set: 1, Written: 1})
+		w.SetSlice(eps("bad-1", "bad", "10.1.0.1"))
+		time.Sleep(time.Second)
+		if v := w.View(); v.Synced || v.LastError == nil || v.Latency.Max != 0 {
+			t.Errorf("view %+v; want it to fail, and the good change at once", v)
+		}
+		bad.set()
+		time.Sleep(retryLast)
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP", "10.96.0.3:80/TCP")
+		bad.set("10.96.0.1", "10.96.0.3")
+		w.SetSlice(eps("b-1", "b", "10.1.0.2"))
+		time.Sleep(time.Minute)
+		w.plane.Calls()
+		w.DeleteService(id("a"))
+		w.did(memory.Calls{Applies: 1, Gone: 1, Removed: 1})
+		if v := w.View(); v.Unwritten != 1 || v.LastError == nil {
+			t.Errorf("view %+v; want one unwritten", v)
+		}
+		bad.set("10.96.0.1")
+		for i := range 20 { // what fails now does not put off what failed before
+			w.SetSlice(eps("bad-1", "bad", fmt.Sprintf("10.1.1.%d", i)))
+			time.Sleep(time.Second)
+		}
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.3:80/TCP 10.1.0.2")
+		bad.set()
+		time.Sleep(retryLast)
+		w.holds("10.96.0.1:80/TCP 10.1.1.19", "10.96.0.3:80/TCP 10.1.0.2")
+		if v := w.View(); !v.Synced || v.Latency.Max < time.Minute {
+			t.Errorf("view %+v; want it synced, and the bad change late", v)
+		}
+	})
+}
+
 func TestResyncMendsWhatOthersBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := run(t, Config{Resync: time.Hour})
@@ -392,8 +467,17 @@ func TestResyncMendsWhatOthersBroke(t *testing.T) {
 		}
 		time.Sleep(59 * time.Minute)
 		w.holds("10.96.0.9:80/TCP")
+		w.fault.SetRate(1)
 		time.Sleep(2 * time.Minute)
+		if _, waits := w.Sync(); waits.IsZero() || w.View().Synced {
+			t.Error("all is said to be well though the plane fails")
+		}
+		w.fault.SetRate(0)
+		time.Sleep(retryLast)
 		w.holds("10.96.0.1:80/TCP")
+		if _, waits := w.Sync(); !waits.IsZero() {
+			t.Errorf("something waits since %s", waits)
+		}
 	})
 }
 

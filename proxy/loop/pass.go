@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,35 +29,49 @@ func (l *Loop) pass() {
 
 // work is what one pass has to write.
 type work struct {
-	set  []proxy.Frontend
-	gone []proxy.Key
+	// whole says that it is everything, retry that it includes what has failed.
+	whole, retry bool
+	set          []proxy.Frontend
+	gone         []proxy.Key
 	// addrs are nil where they are written.
 	addrs []netip.Addr
-	// owned, where there is one, says of each key that the plane holds whether
-	// somebody wants it; all others go.
+	// owned says of a key that the plane holds whether somebody wants it; of a
+	// whole, all others go.
 	owned func(proxy.Key) bool
 }
+
+// idle says that there is nothing to write.
+func (w *work) idle() bool { return !w.whole && w.addrs == nil && len(w.set)+len(w.gone) == 0 }
 
 // write is the only place that calls the plane to change something.
 func (w *work) write(p proxy.Plane) (err error) {
 	if w.addrs != nil {
 		err = p.SetNodeAddresses(w.addrs)
 	}
-	if w.owned != nil {
+	if w.whole {
 		w.gone = slices.DeleteFunc(p.Keys(), w.owned)
 	}
-	if w.owned != nil || len(w.set)+len(w.gone) > 0 {
+	if w.whole || len(w.set)+len(w.gone) > 0 {
 		err = errors.Join(err, p.Apply(w.set, w.gone))
 	}
 	return err
 }
 
-// decide looks at every entry that changed and collects what is not written.
+// decide looks at every entry that changed and gives what is to be written now:
+// what is fresh and, when it is due, what failed. So one frontend that cannot be
+// written delays no other.
 func (l *Loop) decide(now time.Time) *work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	w := &work{retry: due(l.again)}
+	w.whole = due(l.resync) || l.whole && (w.retry || l.again.IsZero())
+	w.retry = w.retry || w.whole
 	if len(l.owners) == 0 {
 		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
+	}
+	if w.whole {
+		l.whole, l.fresh = true, nil // no key need be noted
 	}
 	if l.all {
 		for _, e := range l.entries {
@@ -69,32 +84,37 @@ func (l *Loop) decide(now time.Time) *work {
 	}
 	l.waits = l.waitsSince()
 	l.dirty, l.all, l.first = nil, false, time.Time{}
-	l.whole = l.whole || !l.resync.IsZero() && !now.Before(l.resync)
-	return l.collect()
+	l.collect(w)
+	return w
 }
 
-// collect gives what is not written.
-func (l *Loop) collect() *work {
-	w := &work{}
-	if l.addrsUnwritten {
-		w.addrs, l.addrsUnwritten = l.addrs, false
+// collect gives w what it is to write.
+func (l *Loop) collect(w *work) {
+	if l.addrsFresh || w.retry && l.addrsFailed {
+		w.addrs, l.addrsFresh, l.addrsFailed = l.addrs, false, false
 	}
-	if l.whole {
+	if w.whole {
 		w.set = make([]proxy.Frontend, 0, len(l.owners))
-		for k, e := range l.owners {
-			w.set = append(w.set, *e.frontend(k))
+		for _, e := range l.entries {
+			for i := range e.frontends {
+				if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
+					w.set = append(w.set, *f)
+				}
+			}
 		}
 		w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
-		return w
+		return
 	}
-	for k := range l.unwritten {
+	if w.retry {
+		maps.Copy(l.fresh, l.failed)
+	}
+	for k := range l.fresh {
 		if e := l.owners[k]; e != nil {
 			w.set = append(w.set, *e.frontend(k))
 		} else {
 			w.gone = append(w.gone, k)
 		}
 	}
-	return w
 }
 
 // conclude notes how a pass ended.
@@ -102,30 +122,44 @@ func (l *Loop) conclude(w *work, started time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	idle := w.owned == nil && w.addrs == nil && len(w.set)+len(w.gone) == 0
-	if !idle {
+	if !w.idle() {
 		l.written = now
 	}
-	l.stats.pass(w, idle, now, now.Sub(started), err)
 	if err != nil {
-		l.retry = min(max(2*l.retry, retryFirst), retryLast)
-		l.again = now.Add(l.retry)
-		l.addrsUnwritten = l.addrsUnwritten || w.addrs != nil
+		l.fail(w, now, err)
 		if l.waits.IsZero() {
 			l.waits = started
 		}
-		l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set), "in", l.retry)
-		return
+	} else if w.retry {
+		l.whole, l.retry, l.again = false, 0, time.Time{}
+		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
 	}
-	if l.whole {
+	l.fresh = map[proxy.Key]struct{}{}
+	if l.again.IsZero() {
+		l.waits = time.Time{}
+	}
+	l.stats.pass(w, now, now.Sub(started), err, l.again.IsZero())
+	if w.whole && err == nil {
 		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set),
 			"removed", len(w.gone), "took", now.Sub(started))
 		if l.Resync > 0 {
 			l.resync = now.Add(l.Resync)
 		}
 	}
-	l.whole, l.retry, l.again, l.waits = false, 0, time.Time{}, time.Time{}
-	l.unwritten = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
+}
+
+// fail keeps for later what a pass could not write.
+func (l *Loop) fail(w *work, now time.Time, err error) {
+	maps.Copy(l.failed, l.fresh)
+	l.addrsFailed = l.addrsFailed || w.addrs != nil
+	if w.whole {
+		l.resync = time.Time{}
+	}
+	if w.retry || l.again.IsZero() {
+		l.retry = min(max(2*l.retry, retryFirst), retryLast)
+		l.again = now.Add(l.retry)
+	}
+	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set), "in", l.again.Sub(now))
 }
 
 // rebuild decides on one entry anew.
@@ -237,10 +271,10 @@ func (l *Loop) setRivals(k proxy.Key, rivals []*entry) {
 	l.rivals[k] = rivals
 }
 
-// note marks a key to be written, unless all are.
+// note marks a key to be written.
 func (l *Loop) note(k proxy.Key) {
-	if !l.whole {
-		l.unwritten[k] = struct{}{}
+	if l.fresh != nil {
+		l.fresh[k] = struct{}{}
 		l.noted = true
 	}
 }

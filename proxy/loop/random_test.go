@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,4 +107,49 @@ func (m *model) verify(w *world) {
 	if v := w.View(); v.Services != len(m.services) || v.Slices != len(m.slices) || v.Frontends != len(want) {
 		w.t.Fatalf("view %+v; want %d Services, %d slices, %d frontends", v, len(m.services), len(m.slices), len(want))
 	}
+}
+
+// TestSeveralTell has four goroutines tell of Services of their own, while two
+// others look.
+func TestSeveralTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, quick)
+		w.fault.SetRate(0.1)
+		w.Loaded()
+		services := map[service.ID]*proxy.Service{}
+		var tell, look sync.WaitGroup
+		stop := make(chan struct{})
+		for range 2 {
+			look.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					w.View()
+					for _, s := range w.Services() {
+						if _, err := w.Service(s.ID); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+		for g := range 4 {
+			for i := range 50 {
+				s := svc(fmt.Sprintf("s%d-%d", g, i), fmt.Sprintf("10.96.%d.%d", g, i), i, external("192.0.2.1"))
+				services[s.ID] = s
+				tell.Go(func() {
+					w.SetService(svc(s.ID.Name, "10.96.9.9", i))
+					time.Sleep(time.Duration(i%7) * time.Millisecond)
+					w.SetService(s)
+				})
+			}
+		}
+		tell.Wait()
+		close(stop)
+		look.Wait()
+		(&model{services: services}).verify(w)
+	})
 }

@@ -15,11 +15,11 @@ type View struct {
 	// Loaded says that the source has told all, Synced that all is written.
 	Loaded, Synced bool
 	// Services, Slices and Frontends are known now, Unwritten frontends not yet
-	// as they should be; after a whole pass that failed these may be all.
+	// as they should be; after a failure to write all these may be all.
 	Services, Slices, Frontends, Unwritten int
 	// Problems are what is not served and why, sorted by Service.
 	Problems []proxy.Problem
-	// LastError is why the last pass failed, nil if it did not.
+	// LastError is why something could not be written, nil once it is.
 	LastError error
 	// Changes counts what the source has told, Passes the calls to the plane, of which
 	// Failures failed, Set and Removed the frontends and keys given to it.
@@ -43,25 +43,31 @@ type stats struct {
 	lastError                               error
 	lastSync                                time.Time
 	lastSyncTook                            time.Duration
-	// waiting are when the changes came that are decided on but not written.
-	waiting []time.Time
+	// waiting are when the changes came that are decided on but not written, late
+	// those of them that failed.
+	waiting, late []time.Time
 	// recent is a ring of which next is to be overwritten.
 	recent []time.Duration
 	next   int
 }
 
-func (s *stats) pass(w *work, idle bool, now time.Time, took time.Duration, err error) {
-	if !idle {
+// pass counts one; clean says that nothing is left that failed.
+func (s *stats) pass(w *work, now time.Time, took time.Duration, err error, clean bool) {
+	if !w.idle() {
 		s.passes++
 	}
-	s.lastError = err
 	if err != nil {
 		s.failures++
+		s.lastError = err
+		s.late, s.waiting = append(s.late, s.waiting...), nil
 		return
 	}
 	s.set += uint64(len(w.set))
 	s.removed += uint64(len(w.gone))
-	s.lastSync, s.lastSyncTook = now, took
+	if clean {
+		s.lastError, s.lastSync, s.lastSyncTook = nil, now, took
+		s.waiting, s.late = append(s.late, s.waiting...), nil
+	}
 	for _, since := range s.waiting {
 		s.took(now.Sub(since))
 	}
@@ -92,7 +98,7 @@ func (l *Loop) View() View {
 	defer l.mu.Unlock()
 	v := View{
 		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
-		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.unwritten),
+		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed),
 		Problems: l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
 		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(),

@@ -86,9 +86,23 @@ func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	}
 }
 
+// inWorlds does the same once where checksums are left to devices, and once where
+// they are whole when programs see them.
+func inWorlds(t *testing.T, f func(w *world, v6 family)) {
+	t.Run("offloads", func(t *testing.T) { inWorld(t, f) })
+	t.Run("none", func(t *testing.T) {
+		w := newWorld(t)
+		w.dropOffloads()
+		families(t, func(t *testing.T, v6 family) {
+			w.t = t
+			f(w, v6)
+		})
+	})
+}
+
 // TestNoEndpoints has clients learn it at once.
 func TestNoEndpoints(t *testing.T) {
-	inWorld(t, func(w *world, v6 family) {
+	inWorlds(t, func(w *world, v6 family) {
 		w.expose(v6, "", "")
 		for name, ns := range map[string]*netns.NS{"client": w.client, "pod": w.podA, "node": w.nodeA} {
 			for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080)} {
@@ -127,7 +141,7 @@ func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 // TestTargetsOwnErrors has targets at whose port nobody listens: what they say
 // reaches the client as the service's.
 func TestTargetsOwnErrors(t *testing.T) {
-	inWorld(t, func(w *world, v6 family) {
+	inWorlds(t, func(w *world, v6 family) {
 		closed := func(f *proxy.Frontend) {
 			for _, ts := range [][]proxy.Target{f.Inside.Targets, f.Outside.Targets} {
 				for i := range ts {

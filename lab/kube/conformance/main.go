@@ -1,0 +1,181 @@
+// Conformance judges a service proxy: it runs Kubernetes' own conformance tests
+// of Services in a cluster of two real nodes (lab/kube/nodes), tells what came of
+// each, and leaves nothing behind but logs. Its exit code is 0 where all have
+// passed.
+//
+//	go run ./lab/kube/conformance -proxy nftables
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/kube/nodes"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// proxies are the service proxies that can be judged. Without any the tests
+// fail, as they should.
+var proxies = map[string]func(context.Context, *nodes.Node) error{
+	"none":     nil,
+	"nftables": nodes.KubeProxy("nftables"),
+	"iptables": nodes.KubeProxy("iptables"),
+}
+
+func main() {
+	names := strings.Join(slices.Sorted(maps.Keys(proxies)), ", ")
+	proxy := flag.String("proxy", "nftables", "the service proxy: "+names)
+	focus := flag.String("focus", `\[sig-network\] Services.*\[Conformance\]`, "the tests to run, a regular expression")
+	logs := flag.String("logs", "out/kube/log", "the folder for logs")
+	limit := flag.Duration("limit", 20*time.Minute, "how long all may take")
+	flag.Parse()
+	start, known := proxies[*proxy]
+	if !known || flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "conformance: -proxy is one of %s, and nothing else is asked for\n", names)
+		os.Exit(2)
+	}
+	if err := run(start, *focus, *logs, *limit); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run(proxy func(context.Context, *nodes.Node) error, focus, logs string, limit time.Duration) (err error) {
+	if err := prepare(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if logs, err = filepath.Abs(logs); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(logs); err != nil {
+		return err
+	}
+	began := time.Now()
+	cluster, err := nodes.New(ctx, nodes.Options{Logs: logs, Proxy: proxy})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Close()) }()
+	fmt.Printf("two nodes and their proxies are ready after %.1f s\n", time.Since(began).Seconds())
+
+	began = time.Now()
+	specs, err := test(ctx, cluster, focus, logs)
+	if err != nil {
+		return err
+	}
+	failed := report(specs)
+	fmt.Printf("%d tests, %d failed, %.0f s\n", len(specs), failed, time.Since(began).Seconds())
+	if failed > 0 || len(specs) == 0 {
+		return fmt.Errorf("%d of %d tests failed: see %s", failed, len(specs), logs)
+	}
+	return nil
+}
+
+// prepare sees that all programs are built while there still is a network, and
+// enters the sandbox.
+func prepare() error {
+	if os.Getenv(kube.BinariesEnv) == "" {
+		folder, err := kube.Binaries(slices.Concat(nodes.Programs, []string{"e2e.test", "kubectl", "kube-proxy"})...)
+		if err != nil {
+			return err
+		}
+		if err := os.Setenv(kube.BinariesEnv, folder); err != nil {
+			return err
+		}
+	}
+	return sandbox.Enter(sandbox.Options{Name: "conformance", Net: true})
+}
+
+// spec is a test's outcome in Ginkgo's report (its types.SpecReport).
+type spec struct {
+	ContainerHierarchyTexts []string
+	LeafNodeType            string
+	LeafNodeText            string
+	State                   string
+	RunTime                 time.Duration
+	Failure                 struct{ Message string }
+}
+
+// test runs those tests whose names match, and gives those that have run. That
+// some have failed is no error.
+func test(ctx context.Context, c *nodes.Cluster, focus, logs string) ([]spec, error) {
+	log, err := os.Create(filepath.Join(logs, "e2e.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	result := filepath.Join(logs, "e2e.json")
+	cmd := exec.Command(filepath.Join(c.Binaries, "e2e.test"),
+		"--kubeconfig", c.Kubeconfig, "--kubectl-path", filepath.Join(c.Binaries, "kubectl"),
+		"--provider", "skeleton", "--num-nodes", fmt.Sprint(len(c.Nodes)), "--disable-log-dump",
+		"--ginkgo.focus", focus, "--ginkgo.json-report", result, "--ginkgo.no-color", "--ginkgo.timeout", "1h")
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := c.Control.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("the tests: %w; see %s", context.Cause(ctx), log.Name()), p.Kill())
+	}
+	specs, err := read(result)
+	if err != nil {
+		return nil, fmt.Errorf("the tests ended (%w) without a report: %w; see %s", p.Wait(), err, log.Name())
+	}
+	return specs, nil
+}
+
+// read gives the tests of a report that were not passed over, and whatever else
+// has failed.
+func read(path string) ([]spec, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var suites []struct{ SpecReports []spec }
+	if err := json.Unmarshal(text, &suites); err != nil {
+		return nil, err
+	}
+	var ran []spec
+	for _, s := range suites {
+		for _, one := range s.SpecReports {
+			if one.State != "skipped" && one.State != "pending" && (one.LeafNodeType == "It" || one.State != "passed") {
+				ran = append(ran, one)
+			}
+		}
+	}
+	return ran, nil
+}
+
+// report prints a line for each, and gives how many have not passed.
+func report(specs []spec) (failed int) {
+	for _, s := range specs {
+		name := strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
+		fmt.Printf("%-7s %6.1f s  %s\n", s.State, s.RunTime.Seconds(), name)
+		if s.State != "passed" {
+			failed++
+			first, _, _ := strings.Cut(s.Failure.Message, "\n")
+			fmt.Printf("                  %s\n", first)
+		}
+	}
+	return failed
+}

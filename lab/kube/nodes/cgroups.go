@@ -1,0 +1,261 @@
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// cgroupFolder is where a node mounts what this machine has of cgroups, which
+// in a sandbox is not there.
+const cgroupFolder = "/sys/fs/cgroup"
+
+// ours is what the names of our cgroups begin with. They are the one thing that
+// a sandbox does not take away: what was killed leaves them empty, and the next
+// one removes them.
+const ours = "fairlead-node-"
+
+// cgroupName has the process in it whose cgroups they are.
+func cgroupName(node string) string { return ours + sandbox.OuterPID() + "-" + node }
+
+// hierarchies are this machine's (cgroups(7)): those of version 1 by their
+// controllers ("cpu,cpuacct", "name=systemd"), that of version 2 as "".
+func hierarchies() ([]string, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("/proc/self/cgroup: %q is no cgroup", line)
+		}
+		all = append(all, fields[1])
+	}
+	return all, nil
+}
+
+// mountCgroups mounts them as a machine has them that was booted with them.
+func mountCgroups() error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	if slices.Equal(all, []string{""}) {
+		return mount("cgroup2", cgroupFolder, "cgroup2", 0, "")
+	}
+	if err := mount("tmpfs", cgroupFolder, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	for _, h := range all {
+		kind, folder, options := "cgroup", strings.TrimPrefix(h, "name="), h
+		switch {
+		case h == "":
+			kind, folder = "cgroup2", "unified"
+		case folder != h:
+			options = "none," + h
+		}
+		folder = filepath.Join(cgroupFolder, folder)
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			return err
+		}
+		if err := mount(kind, folder, kind, 0, options); err != nil {
+			return err
+		}
+		for alias := range strings.SplitSeq(h, ",") {
+			if alias != h {
+				err = errors.Join(err, os.Symlink(folder, filepath.Join(cgroupFolder, alias)))
+			}
+		}
+	}
+	return err
+}
+
+// roots are the folders of all hierarchies that are mounted.
+func roots() []string {
+	if _, err := os.Stat(cgroupFolder + "/cgroup.procs"); err == nil {
+		return []string{cgroupFolder}
+	}
+	var found []string
+	entries, _ := os.ReadDir(cgroupFolder)
+	for _, e := range entries {
+		if e.IsDir() {
+			found = append(found, filepath.Join(cgroupFolder, e.Name()))
+		}
+	}
+	return found
+}
+
+// cgroup is one in each hierarchy.
+type cgroup struct {
+	name string
+	held []*os.File // its folders, locked: whoever sweeps leaves it alone
+}
+
+func makeCgroup(name string) (*cgroup, error) {
+	c := &cgroup{name: name}
+	for _, root := range roots() {
+		if err := c.makeIn(root); err != nil {
+			return nil, errors.Join(fmt.Errorf("make cgroup %s: %w", name, err), c.remove())
+		}
+	}
+	return c, nil
+}
+
+func (c *cgroup) makeIn(root string) error {
+	dir := filepath.Join(root, c.name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	c.held = append(c.held, folder)
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	// Version 1: no process may enter a set of no processors.
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(root, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return delegate(root, dir)
+}
+
+// delegate lets what is below a cgroup of version 2 have all controllers.
+func delegate(dirs ...string) error {
+	for _, dir := range dirs {
+		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range strings.Fields(string(controllers)) {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// processes are those in and below the cgroup.
+func (c *cgroup) processes() []int {
+	var pids []int
+	for _, root := range roots() {
+		filepath.WalkDir(filepath.Join(root, c.name), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() != "cgroup.procs" {
+				return nil
+			}
+			text, _ := os.ReadFile(path)
+			for _, field := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(field); err == nil {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids
+}
+
+// remove takes it away with all below it. It waits a while for processes that
+// are about to end.
+func (c *cgroup) remove() error {
+	deadline := time.Now().Add(10 * time.Second)
+	for _, root := range roots() {
+		for {
+			err := removeTree(filepath.Join(root, c.name))
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	for _, folder := range c.held {
+		folder.Close()
+	}
+	return nil
+}
+
+// removeTree removes folders from the bottom upward: the files in those of
+// cgroups go with them.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, removeTree(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err == nil {
+		err = unix.Rmdir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", dir, err)
+	}
+	return nil
+}
+
+// sweepCgroups removes the cgroups of those that were killed.
+func sweepCgroups() error {
+	place, err := kube.NewPlace(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		return mountCgroups()
+	})
+	if err != nil {
+		return fmt.Errorf("look for cgroups: %w", err)
+	}
+	defer place.Close()
+	return place.Do(func() error {
+		for _, root := range roots() {
+			left, _ := filepath.Glob(filepath.Join(root, ours+"*"))
+			for _, dir := range left {
+				if err := sweep(dir); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// sweep removes a folder that nobody holds.
+func sweep(dir string) error {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	return removeTree(dir)
+}
