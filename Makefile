@@ -16,7 +16,7 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kube test-cluster test-kernels race lint generate image bench bench-dataplane bench-live bench-survival clean
+.PHONY: help build demo test test-ipvs test-kube test-cluster test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -80,6 +80,10 @@ bench-live: build ## measure the balancer on live frames over a veth, beside its
 
 bench-survival: build ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
 	bin/fairlead bench survival $(ARGS)
+
+bench-ipvs: build ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
+	scripts/deps.sh guest
+	bin/fairlead bench ipvs $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

@@ -24,10 +24,11 @@ type Role string
 const (
 	Balancer Role = "balancer" // takes packets for VIPs and forwards them
 	Server   Role = "server"   // the other half of direct return, beside the real servers
+	Proxy    Role = "proxy"    // serves a cluster's Services to this node's clients, in place of kube-proxy
 )
 
 // Roles lists the valid ones.
-var Roles = []Role{Balancer, Server}
+var Roles = []Role{Balancer, Server, Proxy}
 
 // Modes are the ways to attach an XDP program: auto takes native where the
 // driver has it, else generic.
@@ -39,7 +40,14 @@ var DataPlanes = []string{"auto", "xdp", "ipvs"}
 
 // Agent is the configuration of fairlead agent.
 type Agent struct {
-	Services   string // folder of manifests
+	Services string // folder of manifests; empty where Kubernetes has the Services
+	// Kubernetes takes the Services from an API server: that of Kubeconfig, or
+	// where that is empty of the cluster that the agent is a pod of.
+	Kubernetes bool
+	Kubeconfig string
+	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
+	// empty for all that have none.
+	Only       string
 	Roles      []string
 	Node       string
 	Interfaces []string
@@ -66,6 +74,7 @@ type Agent struct {
 	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
+	ServiceProxy
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
 	GUEPort uint16
@@ -81,6 +90,7 @@ func DefaultAgent() Agent {
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
+		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond},
 	}
 }
 
@@ -100,12 +110,16 @@ const BGPPort = 179
 type Resolved struct {
 	Agent
 	Balancer, Server   bool
+	Proxy              bool
 	NextHop4, NextHop6 netip.Addr
 	Source4, Source6   netip.Addr // the first interface's own addresses
 	RouterID           netip.Addr
 	Peers              []Peer
 	Password           string
 	BalancersID        service.ID // of Balancers
+	OnlyID             service.ID // of Only
+	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
+	NodePortPrefixes []netip.Prefix
 }
 
 // ErrInvalid is what every error of Resolve is: the operator can mend it.
@@ -120,17 +134,15 @@ func (invalid) Is(target error) bool { return target == ErrInvalid }
 // wrong is told at once.
 func (a Agent) Resolve() (*Resolved, error) {
 	r, p := &Resolved{Agent: a}, &parser{}
-	if info, err := os.Stat(a.Services); a.Services == "" {
-		p.refuse("services", "name the folder of manifests")
-	} else if err == nil && !info.IsDir() {
-		p.refuse("services", "%s is a file: name its folder", a.Services)
-	}
+	r.resolveSource(p)
 	for _, role := range a.Roles {
 		switch Role(role) {
 		case Balancer:
 			r.Balancer = true
 		case Server:
 			r.Server = true
+		case Proxy:
+			r.Proxy = true
 		default:
 			p.refuse("role", "%q is none of %s", role, list(Roles))
 		}
@@ -144,13 +156,8 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if a.DrainTimeout < 0 || a.DrainTimeout > 24*time.Hour {
 		p.refuse("drain-timeout", "%s is not between 0 and 24h", a.DrainTimeout)
 	}
-	if a.Balancers != "" {
-		namespace, name, ok := strings.Cut(a.Balancers, "/")
-		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-			p.refuse("balancers", "%q is not a Service: write it as namespace/name", a.Balancers)
-		}
-		r.BalancersID = service.ID{Namespace: namespace, Name: name}
-	}
+	r.BalancersID = p.service("balancers", a.Balancers)
+	r.OnlyID = p.service("only", a.Only)
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)
 	}
@@ -166,7 +173,26 @@ func (a Agent) Resolve() (*Resolved, error) {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
 	}
+	if r.Proxy {
+		r.resolveProxy(p)
+	}
 	return r, p.err()
+}
+
+// resolveSource sees to where the Services come from.
+func (r *Resolved) resolveSource(p *parser) {
+	info, err := os.Stat(r.Services)
+	switch {
+	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
+		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && r.Services != "":
+		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
+	case r.Agent.Kubernetes:
+	case r.Services == "":
+		p.refuse("services", "name the folder of manifests, or take Services from a cluster by --kubernetes")
+	case err == nil && !info.IsDir():
+		p.refuse("services", "%s is a file: name its folder", r.Services)
+	}
 }
 
 // resolveAddresses finds the addresses that packets leave with and those that

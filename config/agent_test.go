@@ -52,6 +52,14 @@ func TestResolve(t *testing.T) {
 func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 	for want, change := range map[string]func(*Agent){
 		"--services: name the folder":                   func(a *Agent) { a.Services = "" },
+		"from --kubernetes, not from both":              func(a *Agent) { a.Kubernetes = true },
+		"--kubeconfig: has no meaning without":          func(a *Agent) { a.Kubeconfig = "admin.conf" },
+		"--role: proxy serves a cluster's Services":     func(a *Agent) { a.Roles = []string{"proxy"} },
+		`--node-port-addresses: "eth0" is not a prefix`: func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"eth0"} },
+		"primary stands alone":                          func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },
+		`--health-address: "10256" is not an address`:   func(a *Agent) { a.Roles, a.Health = []string{"proxy"}, "10256" },
+		"--sync-max-delay: 1ms is not between":          func(a *Agent) { a.Roles, a.MaxDelay = []string{"proxy"}, time.Millisecond },
+		`--only: "web" is not a Service`:                func(a *Agent) { a.Only = "web" },
 		"is a file: name its folder":                    func(a *Agent) { a.Services = "/dev/null" },
 		`--role: "king" is none of balancer, server`:    func(a *Agent) { a.Roles = []string{"king"} },
 		`--dataplane: "lvs" is none of auto, xdp, ipvs`: func(a *Agent) { a.DataPlane = "lvs" },

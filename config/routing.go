@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/service"
 )
 
 // Reflector is the configuration of fairlead reflector.
@@ -135,6 +138,18 @@ func (p *parser) prefixes(flag string, texts []string) []netip.Prefix {
 		}
 	}
 	return all
+}
+
+// service reads the name of a Service; none where text is empty.
+func (p *parser) service(flag, text string) service.ID {
+	if text == "" {
+		return service.ID{}
+	}
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		p.refuse(flag, "%q is not a Service: write it as namespace/name", text)
+	}
+	return service.ID{Namespace: namespace, Name: name}
 }
 
 // peers parses neighbours; as is the AS of those that name none.

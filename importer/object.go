@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/source/manifest"
+	"github.com/fairlead/fairlead/source/object"
 )
 
-// object is a Service or an EndpointSlice, as far as one is written here.
-type object struct {
+// document is a Service or an EndpointSlice, as far as one is written here.
+type document struct {
 	APIVersion  string      `yaml:"apiVersion"`
 	Kind        string      `yaml:"kind"`
 	Metadata    meta        `yaml:"metadata"`
@@ -55,7 +55,7 @@ type endpoints struct {
 // its servers.
 func (s *lvsService) manifest() (Manifest, error) {
 	m := Manifest{Name: s.name, At: s.v.At}
-	objects := []object{s.service()}
+	objects := []document{s.service()}
 	for i, of := range s.slices() {
 		objects = append(objects, s.slice(i+1, of))
 	}
@@ -69,8 +69,8 @@ func (s *lvsService) manifest() (Manifest, error) {
 	return m, nil
 }
 
-func (s *lvsService) service() object {
-	o := object{APIVersion: "v1", Kind: "Service", Metadata: meta{Name: s.name, Annotations: s.annotations()}}
+func (s *lvsService) service() document {
+	o := document{APIVersion: "v1", Kind: "Service", Metadata: meta{Name: s.name, Annotations: s.annotations()}}
 	o.Spec = &spec{Type: "LoadBalancer", Ports: []port{s.port(s.first)}}
 	if s.affinity > 0 {
 		o.Spec.SessionAffinity = "ClientIP"
@@ -91,24 +91,24 @@ func (s *lvsService) port(number uint16) port {
 
 func (s *lvsService) annotations() map[string]string {
 	all := map[string]string{
-		manifest.AnnotationAddresses: join(s.addrs, netip.Addr.String),
-		manifest.AnnotationMethod:    string(s.method),
-		manifest.AnnotationScheduler: string(s.scheduler),
+		object.AnnotationAddresses: join(s.addrs, netip.Addr.String),
+		object.AnnotationMethod:    string(s.method),
+		object.AnnotationScheduler: string(s.scheduler),
 	}
 	if s.encapsulation != "" {
-		all[manifest.AnnotationEncapsulation] = string(s.encapsulation)
+		all[object.AnnotationEncapsulation] = string(s.encapsulation)
 	}
 	switch {
 	case s.protocol == service.AnyProtocol:
-		all[manifest.AnnotationPortRanges] = "all"
+		all[object.AnnotationPortRanges] = "all"
 	case s.last != 0:
-		all[manifest.AnnotationPortRanges] = fmt.Sprintf("%d-%d", s.first, s.last)
+		all[object.AnnotationPortRanges] = fmt.Sprintf("%d-%d", s.first, s.last)
 	}
 	limited := slices.DeleteFunc(slices.Clone(s.servers), func(r Server) bool { return r.MaxConns == 0 })
 	slices.SortFunc(limited, func(a, b Server) int { return a.Addr.Compare(b.Addr) })
 	limited = slices.CompactFunc(limited, func(a, b Server) bool { return a.Addr == b.Addr })
 	if len(limited) > 0 {
-		all[manifest.AnnotationMaxConnections] = join(limited, func(r Server) string { return fmt.Sprintf("%s=%d", r.Addr, r.MaxConns) })
+		all[object.AnnotationMaxConnections] = join(limited, func(r Server) string { return fmt.Sprintf("%s=%d", r.Addr, r.MaxConns) })
 	}
 	s.annotateCheck(all)
 	return all
@@ -118,27 +118,27 @@ func (s *lvsService) annotations() map[string]string {
 // others than Fairlead's.
 func (s *lvsService) annotateCheck(all map[string]string) {
 	if !s.checked {
-		all[manifest.AnnotationHealthCheck] = string(service.CheckNone)
+		all[object.AnnotationHealthCheck] = string(service.CheckNone)
 		return
 	}
 	h := s.check
-	all[manifest.AnnotationHealthCheck] = string(h.Kind)
-	all[manifest.AnnotationHealthCheckInterval] = h.Interval.String()
-	all[manifest.AnnotationHealthCheckTimeout] = h.Timeout.String()
-	all[manifest.AnnotationHealthCheckRise] = fmt.Sprint(h.Rise)
-	all[manifest.AnnotationHealthCheckFall] = fmt.Sprint(h.Fall)
-	all[manifest.AnnotationPanic] = "off"
+	all[object.AnnotationHealthCheck] = string(h.Kind)
+	all[object.AnnotationHealthCheckInterval] = h.Interval.String()
+	all[object.AnnotationHealthCheckTimeout] = h.Timeout.String()
+	all[object.AnnotationHealthCheckRise] = fmt.Sprint(h.Rise)
+	all[object.AnnotationHealthCheckFall] = fmt.Sprint(h.Fall)
+	all[object.AnnotationPanic] = "off"
 	if h.Port != 0 {
-		all[manifest.AnnotationHealthCheckPort] = fmt.Sprint(h.Port)
+		all[object.AnnotationHealthCheckPort] = fmt.Sprint(h.Port)
 	}
 	if h.Kind == service.CheckHTTP {
-		all[manifest.AnnotationHealthCheckPath] = h.Path
+		all[object.AnnotationHealthCheckPath] = h.Path
 	}
 	if h.Drain > 0 {
-		all[manifest.AnnotationHealthCheckDrain] = h.Drain.String()
+		all[object.AnnotationHealthCheckDrain] = h.Drain.String()
 	}
 	if h.Host != "" {
-		all[manifest.AnnotationHealthCheckHost] = h.Host
+		all[object.AnnotationHealthCheckHost] = h.Host
 	}
 }
 
@@ -159,8 +159,8 @@ func (s *lvsService) slices() (parts [][]Server) {
 	return parts
 }
 
-func (s *lvsService) slice(number int, servers []Server) object {
-	o := object{
+func (s *lvsService) slice(number int, servers []Server) document {
+	o := document{
 		APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4",
 		Metadata: meta{Name: fmt.Sprintf("%s-%d", s.name, number), Labels: map[string]string{"kubernetes.io/service-name": s.name}},
 		Ports:    []port{s.port(servers[0].Port)},
@@ -171,7 +171,7 @@ func (s *lvsService) slice(number int, servers []Server) object {
 	weighty := slices.DeleteFunc(slices.Clone(servers), func(r Server) bool { return r.Weight == 1 })
 	if len(weighty) > 0 {
 		o.Metadata.Annotations = map[string]string{
-			manifest.AnnotationWeights: join(weighty, func(r Server) string { return fmt.Sprintf("%s=%d", r.Addr, r.Weight) }),
+			object.AnnotationWeights: join(weighty, func(r Server) string { return fmt.Sprintf("%s=%d", r.Addr, r.Weight) }),
 		}
 	}
 	for _, r := range servers {

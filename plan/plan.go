@@ -21,6 +21,20 @@ type Node struct {
 	// NextHop4 and NextHop6 are announced as the next hop of VIPs of their
 	// family; where one is invalid, such VIPs are not announced.
 	NextHop4, NextHop6 netip.Addr
+	// Only is the one Service that this balancer is for; zero for all that are
+	// not dedicated to balancers of their own.
+	Only service.ID
+}
+
+// elsewhere says why a Service is left to other balancers; empty where it is not.
+func (n Node) elsewhere(s *service.Service) string {
+	switch {
+	case n.Only != service.ID{} && n.Only != s.ID:
+		return fmt.Sprintf("this balancer is for Service %s only", n.Only)
+	case n.Only == service.ID{} && s.Dedicated:
+		return "the Service is dedicated to balancers of its own, which are started with --only " + s.ID.String()
+	}
+	return ""
 }
 
 // Input is all that a Plan depends on.
@@ -47,6 +61,7 @@ const (
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
 	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol
+	Elsewhere        State = "elsewhere"          // other balancers are for this Service
 )
 
 // Frontend is the decision on one frontend of one Service.
@@ -174,7 +189,7 @@ func (p *Plan) collectTargets() {
 	seen := map[health.Target]bool{}
 	for i := range p.Frontends {
 		for _, b := range p.Frontends[i].Backends {
-			if p.Frontends[i].State != Conflict && !seen[b.Target] {
+			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && !seen[b.Target] {
 				seen[b.Target] = true
 				p.Targets = append(p.Targets, b.Target)
 			}
@@ -188,6 +203,10 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	for _, b := range sf.Backends {
 		t := target(s, sf, b)
 		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
+	}
+	if why := in.Node.elsewhere(s); why != "" {
+		f.State, f.Reason = Elsewhere, why
+		return f
 	}
 	var used []service.Backend
 	used, f.State, f.Reason = choose(s, &f, in.Held)

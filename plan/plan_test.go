@@ -245,3 +245,33 @@ func TestChecksAskNoUDPPortByTCP(t *testing.T) {
 		}
 	}
 }
+
+func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
+	shared := web("shared", "10.1.1.1", 2)
+	own := web("own", "10.1.1.2", 2, func(s *service.Service) { s.Dedicated = true })
+	for _, c := range []struct {
+		only        service.ID
+		here, there string
+	}{
+		{service.ID{}, "10.1.1.1", "dedicated to balancers of its own, which are started with --only default/own"},
+		{own.ID, "10.1.1.2", "this balancer is for Service default/own only"},
+		{shared.ID, "10.1.1.1", "this balancer is for Service default/shared only"},
+	} {
+		n := node
+		n.Only = c.only
+		p := Build(Input{
+			Services: []*service.Service{own, shared}, Node: n, Health: func(health.Target) health.State { return health.Up },
+			Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
+		})
+		for _, f := range p.Frontends {
+			if here := f.Key.VIP.String() == c.here; here != (f.Want != nil) {
+				t.Errorf("only %s: %s is %s (%s)", c.only, f.Key, f.State, f.Reason)
+			} else if !here && (f.State != Elsewhere || !strings.Contains(f.Reason, c.there)) {
+				t.Errorf("only %s: %s is %s: %s", c.only, f.Key, f.State, f.Reason)
+			}
+		}
+		if len(p.Routes) != 1 || len(p.Targets) != 2 {
+			t.Errorf("only %s: %d routes, %d targets; want those of one Service", c.only, len(p.Routes), len(p.Targets))
+		}
+	}
+}

@@ -48,6 +48,11 @@ type ServicePort struct {
 // SliceID names an EndpointSlice.
 type SliceID struct{ Namespace, Name string }
 
+// Compare orders IDs by namespace, then name.
+func (id SliceID) Compare(o SliceID) int {
+	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
+}
+
 // Slice is what the proxy needs of an EndpointSlice. Once published it is never
 // changed.
 type Slice struct {

@@ -298,6 +298,8 @@ type Service struct {
 	Allow, Deny []netip.Prefix
 	Limits      Limits
 	Health      HealthCheck
+	// Dedicated leaves the Service to balancers of its own.
+	Dedicated bool
 	// Panic keeps all servers in service when every one fails its checks.
 	Panic bool
 	// Prefixes are announced in place of each VIP's own /32 or /128 that they

@@ -6,6 +6,7 @@ package source
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -46,6 +47,11 @@ type Snapshot struct {
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
 	Problems []Problem
+}
+
+// Equal says that two snapshots hold the same.
+func (s Snapshot) Equal(o Snapshot) bool {
+	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining)
 }
 
 // Source yields snapshots.

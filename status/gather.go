@@ -22,12 +22,17 @@ import (
 type Agent struct {
 	Version, Kernel, Node, Role string
 
-	Started   time.Time
+	Started time.Time
+	// View is nil where only a service proxy runs; Source then tells what was
+	// refused of the input.
 	View      func() *control.View
+	Source    func() []source.Problem
 	DataPlane dataplane.DataPlane
 	// ServerHalf tells what the server half holds.
 	ServerHalf func() (serverhalf.State, error)
-	Announcer  announce.Announcer
+	// ServiceProxy is nil where there is none.
+	ServiceProxy func() ServiceProxy
+	Announcer    announce.Announcer
 	// Probed tells since when a target is in its state, and the last error of
 	// a probe of it; zero values for what is not known.
 	Probed func(health.Target) (since time.Time, lastError string)
@@ -35,7 +40,10 @@ type Agent struct {
 
 // Gather gives the Status at a moment.
 func (a Agent) Gather(now time.Time) Status {
-	g := gatherer{Agent: a, view: a.View()}
+	g := gatherer{Agent: a, view: &control.View{Plan: &plan.Plan{}}}
+	if a.View != nil {
+		g.view = a.View()
+	}
 	s := Status{
 		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
 		Problems: slices.Clone(g.view.Problems),
@@ -52,6 +60,14 @@ func (a Agent) Gather(now time.Time) Status {
 		if s.ServerHalf, err = g.serverHalf(); err != nil {
 			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
+	}
+	if a.Source != nil {
+		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.ServiceProxy != nil {
+		p := a.ServiceProxy()
+		s.ServiceProxy = &p
+		s.Problems = append(s.Problems, p.Problems...)
 	}
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
@@ -132,10 +148,11 @@ func (b *Backend) setHeld(f dataplane.Frontend) {
 
 // state is the plan's, or what became of the plan's wish.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
-	if f.Want == nil {
+	half := g.DataPlane == nil
+	if f.Want == nil && !(half && f.State == plan.Elsewhere) { // who balances is not the server half's affair
 		return f.State, f.Reason
 	}
-	if g.DataPlane == nil {
+	if half {
 		return g.halfState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {

@@ -33,6 +33,8 @@ type Status struct {
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
 	// ServerHalf is absent where the role has none.
 	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
+	// ServiceProxy is absent where the role has none.
+	ServiceProxy *ServiceProxy `json:"serviceProxy,omitempty"`
 	// Services are sorted by ID.
 	Services []Service `json:"services"`
 	// Routes are sorted by prefix and next hop: on a balancer those it

@@ -40,6 +40,9 @@ func (v overview) table(t *table) {
 	if v.ServerHalf != nil {
 		v.half(t)
 	}
+	if v.ServiceProxy != nil {
+		v.serviceProxy(t)
+	}
 	if !v.routing() {
 		t.fact("services", number(len(v.Services)))
 		t.fact("frontends", v.frontendStates())

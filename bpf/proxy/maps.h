@@ -4,8 +4,10 @@
  *
  *   services --inside, outside--> targets[first ... first + count]
  *
- * A run of targets is never changed while a service names it: the agent writes
- * another one and then the service, so that no packet meets half a change.
+ * A run of targets is never changed while a service names it, nor while a
+ * program may still be reading for one that did: the agent writes another run
+ * and then the service, so that no packet meets half a change. Services with
+ * equal targets share a run; its targets are sorted by address, then port.
  * Changing a type or a map means a new layout: PROXY_LAYOUT below, which is part
  * of the name of the folder of pins.
  */
@@ -18,6 +20,8 @@
 enum proxy_layout {
 	PROXY_LAYOUT = 1,
 };
+
+const volatile enum proxy_layout map_layout = PROXY_LAYOUT;
 
 /* As proxy.Kind. */
 enum service_kind {
@@ -61,6 +65,7 @@ struct service {
 	enum service_kind kind;
 	enum service_flags flags;
 	__u8 zero[2];
+	__u32 check; /* service_check(), see find.h */
 };
 
 struct target {
@@ -85,6 +90,34 @@ struct {
 	__type(key, __u32);
 	__type(value, struct target);
 } targets SEC(".maps");
+
+/* The only clients of a service with SERVICE_ALLOW. Those of an address family
+ * need no list of their own: a service is of one family.
+ */
+struct source_range_key {
+	__u32 prefixlen; /* in bits, the 32 of the id among them */
+	__u32 id;	 /* the service's, as it lies in memory */
+	struct addr addr;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_range_key);
+	__type(value, __u8);
+} source_ranges SEC(".maps");
+
+/* How many connections were opened, by a service's id. Added to atomically:
+ * a number a CPU would take megabytes for each CPU.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} connections SEC(".maps");
 
 /* The addresses on which this node serves node ports. */
 struct {

@@ -6,13 +6,13 @@
 #define FAIRLEAD_SERVER_BACK_H
 
 #include "common.h"
-#include "error.h"
+#include "skb/error.h"
 #include "flows.h"
 #include "fragments.h"
 #include "maps.h"
 #include "out.h"
-#include "read.h"
-#include "rewrite.h"
+#include "skb/read.h"
+#include "skb/rewrite.h"
 #include "scratch.h"
 
 /* Off for networks that carry longer packets to the servers than the servers'
@@ -115,7 +115,7 @@ static __noinline int restore_routed(struct __sk_buff *skb, const struct view *v
 				     const struct answer *a)
 {
 	struct way way = {};
-	long none = find_way(skb, v, &a->vip, &v->t.dst, &way);
+	long none = find_way(skb, v, &a->vip, &v->t.dst, 0, &way);
 
 	if (none == BPF_FIB_LKUP_RET_FRAG_NEEDED && may_not_fragment(skb, v))
 		return pass(SERVER_COUNTER_PASSED_TOO_BIG);

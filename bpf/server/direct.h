@@ -7,13 +7,13 @@
 #define FAIRLEAD_SERVER_DIRECT_H
 
 #include "common.h"
-#include "error.h"
+#include "skb/error.h"
 #include "fragments.h"
 #include "list.h"
 #include "maps.h"
 #include "out.h"
-#include "read.h"
-#include "rewrite.h"
+#include "skb/read.h"
+#include "skb/rewrite.h"
 #include "scratch.h"
 #include "take.h"
 
@@ -31,7 +31,7 @@ static __noinline int shortcut(struct __sk_buff *skb, struct view *v, const stru
 {
 	struct way way = {};
 
-	if (v->ttl <= 1 || find_way(skb, v, &v->t.src, server, &way))
+	if (v->ttl <= 1 || find_way(skb, v, &v->t.src, server, 0, &way))
 		return TC_ACT_UNSPEC;
 	if (rewrite_ttl(skb, v))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);

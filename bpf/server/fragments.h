@@ -8,7 +8,7 @@
 
 #include "common.h"
 #include "flows.h"
-#include "read.h"
+#include "skb/read.h"
 
 /* As long as a receiver waits for the rest (RFC 8200, 4.5), in FLOW_TICKs. */
 #define FRAGMENT_KEEP 56

@@ -8,8 +8,8 @@
 
 #include "common.h"
 #include "csum.h"
-#include "read.h"
-#include "rewrite.h"
+#include "skb/read.h"
+#include "skb/rewrite.h"
 #include "scratch.h"
 
 /* One endpoint of the list whose first is at at. */

@@ -9,7 +9,8 @@
 #include "common.h"
 #include "flows.h"
 #include "option.h"
-#include "read.h"
+#include "skb/error.h"
+#include "skb/read.h"
 
 /* Where a list is, and where in it the servers begin. */
 struct list {
@@ -24,16 +25,6 @@ struct next {
 	struct endpoint to;
 	__u32 at;
 };
-
-/* The packet that an ICMP error is about: of its transport there may be no more
- * than the ports.
- */
-struct embedded {
-	struct tuple t;
-	__u32 l3, l4;
-	__u32 room; /* bytes from l4 on */
-	bool v6;
-} __attribute__((aligned(8)));
 
 /* The option of a packet with all that stands before its endpoints. */
 struct option_bytes {

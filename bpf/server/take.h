@@ -8,7 +8,7 @@
 #include "common.h"
 #include "flows.h"
 #include "list.h"
-#include "read.h"
+#include "skb/read.h"
 
 enum verdict {
 	VERDICT_TAKE,

@@ -8,13 +8,13 @@
 
 #include "common.h"
 #include "direct.h"
-#include "error.h"
+#include "skb/error.h"
 #include "fragments.h"
 #include "list.h"
 #include "maps.h"
 #include "out.h"
-#include "read.h"
-#include "rewrite.h"
+#include "skb/read.h"
+#include "skb/rewrite.h"
 #include "take.h"
 
 /* The port of GUE (RFC: IANA's "gue"). */

@@ -26,6 +26,8 @@ import (
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/status"
 )
@@ -34,13 +36,15 @@ func newAgentCommand() *cobra.Command {
 	c := config.DefaultAgent()
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run a balancer, or the servers' half of direct return",
-		Long: `Agent reads Services and EndpointSlices from a folder, probes the servers, holds
-the healthy ones in the kernel (XDP, or its IPVS), and announces the VIPs by BGP.
+		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
+		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
+an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
+its IPVS), and announces the VIPs by BGP.
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
-the VIP as their source. --role balancer,server does both.
+the VIP as their source. --role balancer,server does both. --role proxy serves all
+Services of a cluster to the node's clients, in place of kube-proxy.
 
 The kernel goes on forwarding while the agent is away: an agent that starts finds
 what its predecessor left and changes only what must change. When it is told to
@@ -49,7 +53,8 @@ on until they have ended, at most for --drain-timeout; meanwhile the balancers t
 stay hand it the packets of flows that they do not know, if --balancers tells them
 who is leaving. A second signal ends it at once.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
-  fairlead agent --services /etc/fairlead/services --role server`,
+  fairlead agent --services /etc/fairlead/services --role server
+  fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +68,10 @@ who is leaving. A second signal ends it at once.`,
 func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f := cmd.Flags()
 	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
-	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server or both")
+	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
+	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
@@ -85,7 +93,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
-	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server)}} {
+	proxyFlags(f, &c.ServiceProxy)
+	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -108,8 +117,13 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(life, stop)()
-	a.loop.Hurry = life.Done()
-	group.Go(func() error { defer end(); return a.loop.Run(ctx) })
+	if a.loop != nil {
+		a.loop.Hurry = life.Done()
+	}
+	if a.proxy != nil {
+		a.proxy.run(life, group)
+	}
+	group.Go(func() error { defer end(); return a.follow(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
 	return group.Wait()
@@ -125,6 +139,8 @@ type agent struct {
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
+	proxy   *serviceProxy // nil without that role
+	cluster *kube.Source  // where the Services are a cluster's
 	prober  *probe.Prober
 	loop    *control.Loop
 }
@@ -138,10 +154,21 @@ func (a *agent) open() (err error) {
 		return err
 	}
 	a.prober = probe.New(log)
-	folder := manifest.New(r.Services, log)
-	folder.Balancers(r.BalancersID)
+	if r.Proxy {
+		if a.proxy, err = openProxy(r); err != nil {
+			return err
+		}
+	}
+	from, err := a.openSource()
+	if err != nil {
+		return err
+	}
+	if !r.Balancer && !r.Server {
+		return nil
+	}
 	loop := control.Config{
-		Source: folder, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "", Node: plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6},
+		Source: from, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
+		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {
@@ -168,6 +195,32 @@ func (a *agent) open() (err error) {
 	}
 	a.loop = control.New(loop)
 	return nil
+}
+
+// openSource says where Services come from.
+func (a *agent) openSource() (source.Source, error) {
+	r, log := a.config, slog.Default()
+	if !r.Agent.Kubernetes {
+		folder := manifest.New(r.Services, log)
+		folder.Balancers(r.BalancersID)
+		return folder, nil
+	}
+	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, Log: log}
+	if a.proxy != nil {
+		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
+	}
+	var err error
+	a.cluster, err = kube.New(c)
+	return a.cluster, err
+}
+
+// follow does what the source says until ctx ends and, where there is a
+// balancer, it has drained.
+func (a *agent) follow(ctx context.Context) error {
+	if a.loop == nil {
+		return a.cluster.Run(ctx, nil)
+	}
+	return a.loop.Run(ctx)
 }
 
 func speakerConfig(r *config.Resolved) bgp.SpeakerConfig {
@@ -206,13 +259,24 @@ func (a *agent) close() error {
 	if a.half != nil {
 		errs = append(errs, a.half.Close())
 	}
+	if a.proxy != nil {
+		errs = append(errs, a.proxy.close())
+	}
 	return errors.Join(errs...)
 }
 
 func (a *agent) status() status.Status {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started, View: a.loop.View,
+		Started: a.started,
+	}
+	if a.loop != nil {
+		s.View = a.loop.View
+	} else {
+		s.Source = a.cluster.Problems
+	}
+	if a.proxy != nil {
+		s.ServiceProxy = a.proxy.state
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane

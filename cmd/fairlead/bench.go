@@ -26,12 +26,13 @@ func newBenchCommand() *cobra.Command {
 table and writes it to a file, and ends with 1 where a goal was missed.`,
 		Example: `  fairlead bench dataplane
   fairlead bench live
-  fairlead bench survival`,
+  fairlead bench survival
+  fairlead bench ipvs`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchShowCommand(), newBenchServerCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchShowCommand(), newBenchServerCommand())
 	return cmd
 }
 

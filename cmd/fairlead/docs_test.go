@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 const root = "../.."
@@ -251,8 +252,8 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 // that have a few.
 func TestServicesPageIsWhole(t *testing.T) {
 	page := pages(t)["docs/services.md"]
-	words := []string{manifest.AnnotationSince}
-	words = append(words, manifest.Annotations()...)
+	words := []string{object.AnnotationSince}
+	words = append(words, object.Annotations()...)
 	for _, values := range [][]string{
 		asText(service.Methods), asText(service.Encapsulations), asText(service.Schedulers), asText(service.Survivals), asText(service.Checks),
 	} {

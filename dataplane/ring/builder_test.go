@@ -161,49 +161,181 @@ func TestSlotsAreWellFormed(t *testing.T) {
 	}
 }
 
-// A slot that one member always owned stays as it is, if nobody whom it names is
-// gone: it need not be made anew. Nor is a table asked that the ring before was
-// made from.
+// history is members that come, drain, go and change their weights at random.
+type history struct {
+	rng   *rand.Rand
+	ms    []Member
+	hours int
+	last  ID
+}
+
+func (h *history) step() {
+	h.hours++
+	i := h.rng.IntN(len(h.ms))
+	switch m := &h.ms[i]; h.rng.IntN(8) {
+	case 0, 1:
+		m.Weight, m.Drained = 0, since(h.hours)
+	case 2:
+		m.Weight, m.Drained = 1, time.Time{}
+	case 3: // nobody knows since when
+		m.Weight, m.Drained = 0, time.Time{}
+	case 4:
+		m.Weight = 1 + h.rng.Uint32N(2)
+	case 5:
+		if len(h.ms) > 3 {
+			h.ms = slices.Delete(h.ms, i, i+1)
+		}
+	default:
+		h.last++
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 17, byte(h.last >> 8), byte(h.last)}), 80)
+		h.ms = append(h.ms, Member{ID: 1000 + h.last, Addr: addr, Weight: 1, Since: since(h.hours - 2*h.rng.IntN(2))})
+	}
+	h.rng.Shuffle(len(h.ms), func(i, j int) { h.ms[i], h.ms[j] = h.ms[j], h.ms[i] })
+}
+
+// whole makes a ring that follows another one of members that are known, slot by
+// slot and without a memory.
+func whole(t *testing.T, prev []Slot, before, ms []Member) []Slot {
+	t.Helper()
+	next, err := NewBuilder(0).Next(size, ms, before, prev != nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := make([]Slot, size)
+	for i := range slots {
+		var was *Slot
+		if prev != nil {
+			was = &prev[i]
+		}
+		slots[i] = next.Slot(i, was)
+	}
+	return slots
+}
+
+// A slot that one member owns as before stays as it is, if nobody whom it names is
+// gone: it need not be made anew. Whether tables are remembered, and whether they
+// are asked at every slot, the rings are the same; and new flows go where they
+// would with a balancer that has just started.
 func TestSlotsOfWhomAlwaysOwnedThemStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
-	for _, remembers := range []bool{false, true} {
+	stayed, others, asked := 0, 0, 0
+	for range 6 {
+		h := &history{rng: rng, ms: members(9)}
 		b := NewBuilder(30 * size)
-		ms := members(9)
-		var prev []Slot
-		var tables []uint64
-		stayed, asked, others := 0, 0, 0
-		for change := range 200 {
-			switch m := &ms[rng.IntN(len(ms))]; rng.IntN(4) {
-			case 0:
-				m.Weight, m.Drained = 1-m.Weight, since(change)
-			case 1:
-				*m = Member{ID: m.ID + 100, Addr: netip.AddrPortFrom(m.Addr.Addr(), m.Addr.Port()+1), Weight: 1, Since: since(change)}
-			case 2:
-				m.Since = since(rng.IntN(change + 1))
+		prev, before := whole(t, nil, nil, h.ms), slices.Clone(h.ms)
+		for change := range 80 {
+			h.step()
+			known := before
+			if rng.IntN(5) == 0 {
+				known = nil // a balancer that was started anew
 			}
-			next, err := b.Next(size, ms, len(prev) == size)
+			next, err := b.Next(size, h.ms, known, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if remembers {
-				next.After(tables)
-			}
-			tables = next.Tables()
-			asked += len(next.asked)
-			slots := build(t, prev, ms)
+			asked += len(next.rings)
+			slots := whole(t, prev, known, h.ms)
+			fresh := whole(t, nil, nil, h.ms)
 			for i := range prev {
 				if !next.Always(i, prev[i].First) || slices.ContainsFunc(prev[i].Older[:], func(id ID) bool { return id != 0 && !next.Has(id) }) {
+					if got := next.Slot(i, &prev[i]); got != slots[i] {
+						t.Fatalf("change %d: slot %d was %v and is %v, or %v without a memory", change, i, prev[i], got, slots[i])
+					}
 					others++
 				} else if stayed++; slots[i] != prev[i] {
 					t.Fatalf("change %d: slot %d was %v and is %v", change, i, prev[i], slots[i])
 				}
+				if slots[i].First != fresh[i].First {
+					t.Fatalf("change %d: slot %d is %v, and %v with a balancer that has just started", change, i, slots[i], fresh[i])
+				}
 			}
-			prev = slots
+			prev, before = slots, slices.Clone(h.ms)
 		}
-		t.Logf("remembers %v: %d slots stayed, %d did not; %d tables were asked", remembers, stayed, others, asked)
-		if stayed == 0 || others == 0 {
-			t.Errorf("%d slots stayed, %d did not", stayed, others)
+	}
+	t.Logf("%d slots stayed, %d did not; %d tables were asked", stayed, others, asked)
+	if stayed == 0 || others == 0 {
+		t.Errorf("%d slots stayed, %d did not", stayed, others)
+	}
+}
+
+// Whatever happens, a ring that does not look back on what the one before did
+// knows whoever owned a slot since it began, or did before by what was known then,
+// and is still there: unless the slot has no room.
+func TestWhoReallyOwnedIsKnown(t *testing.T) {
+	rng := rand.New(rand.NewPCG(25, 26))
+	asked, forgotten := 0, 0
+	for range 4 {
+		h := &history{rng: rng, ms: members(12)}
+		for i := range h.ms {
+			h.ms[i].Since = since(-rng.IntN(4))
 		}
+		slots, before := whole(t, nil, nil, h.ms), slices.Clone(h.ms)
+		really := make([]map[ID]bool, size)
+		crowded := make([]bool, size)
+		for i, s := range slots {
+			really[i] = map[ID]bool{s.First: true}
+			for _, id := range s.Older {
+				really[i][id] = true
+			}
+		}
+		for change := range 60 {
+			h.step()
+			slots = whole(t, slots, before, h.ms)
+			before = slices.Clone(h.ms)
+			for i, s := range slots {
+				really[i][s.First] = true
+				crowded[i] = crowded[i] || s.Older[Depth-1] != 0
+				for id := range really[i] {
+					if id == 0 || !slices.ContainsFunc(h.ms, func(m Member) bool { return m.ID == id }) {
+						delete(really[i], id)
+						continue
+					}
+					asked++
+					switch {
+					case knows(s, id):
+					case crowded[i]:
+						forgotten++
+					default:
+						t.Fatalf("change %d: slot %d was %d's, and is %v", change, i, id, s)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d of %d were forgotten for later ones", forgotten, asked)
+}
+
+// One that drains costs a table, and so at most does one that goes, however many
+// moments are looked back on.
+func TestWhoGoesCostsFewTables(t *testing.T) {
+	b := NewBuilder(100 * size)
+	ms := members(20)
+	for i := range ms {
+		ms[i].Since = since(i)
+	}
+	made := func(before []Member) int {
+		t.Helper()
+		had := len(b.tables)
+		if _, err := b.Next(size, ms, before, before != nil); err != nil {
+			t.Fatal(err)
+		}
+		return len(b.tables) - had
+	}
+	if n := made(nil); n != joins+1 {
+		t.Errorf("the first ring costs %d tables", n)
+	}
+	before := slices.Clone(ms)
+	ms[4].Weight, ms[4].Drained = 0, since(30)
+	if n := made(before); n != 1 {
+		t.Errorf("who drains costs %d tables", n)
+	}
+	before = slices.Clone(ms)
+	ms = slices.Delete(slices.Clone(ms), 4, 5)
+	if n := made(before); n > 1 {
+		t.Errorf("who goes costs %d tables", n)
+	}
+	if n := made(nil); n < joins-1 {
+		t.Errorf("a balancer that has just started makes %d tables", n)
 	}
 }
 

@@ -95,7 +95,7 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 // follows one of the same members is the same.
 func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
 	lived := len(prev) == size
-	next, err := b.Next(size, members, lived)
+	next, err := b.Next(size, members, nil, lived)
 	if err != nil {
 		return nil, err
 	}
@@ -113,19 +113,22 @@ func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error
 // Next is the ring that Maglev makes, for who asks only for the slots that may
 // have changed.
 type Next struct {
-	rings   []past // now, and before each moment
-	asked   []past // those of them that Always looks at
-	present set
+	rings    []past // now, and before each moment that is not known
+	earliest past
+	present  set
 }
 
 // Next prepares the ring of these members; lived says that it follows another
-// one of the same size.
-func (b *Builder) Next(size int, members []Member, lived bool) (*Next, error) {
-	rings, err := b.history(size, members, lived)
+// one of the same size. If that is known to have been made from the members
+// before, and nothing of it was lost, the new one does not look back again on
+// what that one did: not on how things would have been if who is gone had never
+// been there, either.
+func (b *Builder) Next(size int, members, before []Member, lived bool) (*Next, error) {
+	rings, earliest, err := b.history(size, members, before, lived)
 	if err != nil {
 		return nil, err
 	}
-	return &Next{rings, rings, newSet(members)}, nil
+	return &Next{rings, earliest, newSet(members)}, nil
 }
 
 // Slot gives what follows the slot before, nil where there is none.
@@ -135,45 +138,21 @@ func (n *Next) Slot(i int, before *Slot) Slot {
 	if before != nil {
 		known = s.follow(before, n.present)
 	}
-	for _, past := range n.rings[1:] {
-		known = s.add(known, past.owner(i))
+	for j := range n.rings[1:] {
+		known = s.add(known, n.rings[1+j].owner(i))
 	}
-	s.keepFirst(n.rings[len(n.rings)-1].owner(i))
+	if before == nil || s != *before {
+		s.keepFirst(n.earliest.owner(i))
+	}
 	return s
 }
 
-// Tables gives the numbers of the tables that the ring is made from, by which
-// the one that follows can tell what its slots know already.
-func (n *Next) Tables() (numbers []uint64) {
-	for _, past := range n.rings {
-		numbers = append(numbers, past.number)
-	}
-	return numbers
-}
-
-// After says from which tables, all of them, the ring before was made: Always
-// need not look at these, as each slot has their owners, or had no room for
-// them. But it does at the first of all, of which a slot without room forgets
-// others, unless it was the first before, too.
-func (n *Next) After(tables []uint64) {
-	n.asked = nil
-	for i, past := range n.rings {
-		known := past.number != 0 && slices.Contains(tables, past.number)
-		if last := i == len(n.rings)-1; last && known {
-			known = tables[len(tables)-1] == past.number
-		}
-		if i == 0 || !known {
-			n.asked = append(n.asked, past)
-		}
-	}
-}
-
 // Always says that this member, and nobody else, owns a slot, now and before
-// each moment. If the slot before is its as well, and names nobody who is gone,
-// then it is the one that follows, too.
+// each moment that is not known. If the slot before is its as well, and names
+// nobody who is gone, then it is the one that follows, too.
 func (n *Next) Always(i int, id ID) bool {
-	for _, past := range n.asked {
-		if past.owner(i) != id {
+	for j := range n.rings {
+		if n.rings[j].owner(i) != id {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -25,7 +26,7 @@ func small(t *testing.T, flows uint32) *node {
 	if err := n.half.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: flows}, newHook)
+	n.half = openHalf(t, n.ns, Config{MaxFlows: flows}, tc.Open)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip, pod, service.UDP))
 	return n
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -181,7 +182,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.half = openHalf(t, n.ns, Config{}, hook)
-			if _, is := n.half.hook.(*tcx); name == "tcx" && !is {
+			if name == "tcx" && n.half.hook.Kind() != name {
 				t.Skip("no tcx in this kernel")
 			}
 			late := entry(service.Tunnel, vip, ap("172.16.1.77:80"), service.TCP)
@@ -235,7 +236,7 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	if err := n.half.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{}, newHook)
+	n.half = openHalf(t, n.ns, Config{}, tc.Open)
 }
 
 func TestTheFlowTableKeepsItsSize(t *testing.T) {
@@ -245,14 +246,14 @@ func TestTheFlowTableKeepsItsSize(t *testing.T) {
 	if err := n.half.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, newHook)
+	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
 	if flows, err := n.half.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].VIP != vip || flows[0].Server != pod {
 		t.Errorf("flows %v, %v; want the one from before", flows, err)
 	}
 	if err := n.half.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, newHook)
+	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
 	if got := n.half.obj.ServerFlows.MaxEntries() * flowWays; got != 1000 {
 		t.Errorf("a new table has room for %d flows, want 1000", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -20,7 +21,7 @@ const layout = "layout2"
 // takeOver puts the programs in the place of a predecessor's. What one of the
 // first layout remembers comes along, twice: flows may begin until its programs
 // are gone.
-func (h *Half) takeOver(newHook newHookFunc) error {
+func (h *Half) takeOver(newHook tc.Opener) error {
 	old, err := h.openLayout1()
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func (h *Half) takeOver(newHook newHookFunc) error {
 	if err := errors.Join(h.serveDR(held), h.forgetRows()); err != nil {
 		return err
 	}
-	if h.hook, err = newHook(h.dir, h.obj.serverPrograms); err != nil {
+	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
 		return err
 	}
 	if err := h.carryOver(old); err != nil {

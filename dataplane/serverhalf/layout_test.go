@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -55,8 +56,8 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: n.pod, Program: old.Programs["to_server"], Attach: ebpf.AttachTCXEgress})
 		return err
 	})
-	p := point{ifindex: n.pod, prog: serverProgToServer}
-	if err := l.Pin(filepath.Join(dir, p.pin())); err != nil {
+	p := point{Device: n.pod, Program: serverProgToServer}
+	if err := l.Pin(filepath.Join(dir, p.Pin())); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -66,7 +67,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 // was: its entries and flows are there, and its link has the new program.
 func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 	n := newNode(t)
-	if _, is := n.half.hook.(*tcx); !is {
+	if n.half.hook.Kind() != "tcx" {
 		t.Skip("no tcx in this kernel")
 	}
 	if err := n.half.Detach(); err != nil {
@@ -79,7 +80,7 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time from its own layout
-		n.half = openHalf(t, n.ns, Config{}, newHook)
+		n.half = openHalf(t, n.ns, Config{}, tc.Open)
 		wantEntries(t, n.half, entry(service.Tunnel, vip, pod, service.TCP))
 		flows, err := n.half.Flows()
 		if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].Server != pod || flows[0].VIP != vip {
@@ -105,5 +106,5 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.half = openHalf(t, n.ns, Config{}, newHook)
+	n.half = openHalf(t, n.ns, Config{}, tc.Open)
 }

@@ -179,7 +179,7 @@ func frame(inner ipHead, payload []byte, outer ...ipHead) []byte {
 func (n *node) check(t *testing.T, name, prog string, in []byte, verdict int, want []byte, counter string) {
 	t.Helper()
 	before := n.count(t, counter)
-	got, out := n.run(t, n.half.obj.named(prog), n.pod, in)
+	got, out := n.run(t, n.half.obj.hooked()[prog].Program, n.pod, in)
 	if got != verdict {
 		t.Errorf("%s: verdict %d, want %d", name, got, verdict)
 	}

@@ -15,11 +15,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 )
 
 // load opens the pins, loads the programs against the pinned maps, and puts
 // them in place of a predecessor's.
-func (h *Half) load(newHook newHookFunc) error {
+func (h *Half) load(newHook tc.Opener) error {
 	if err := bpffs.Mount(h.cfg.PinDir); err != nil {
 		return fmt.Errorf("PinDir: %w", err)
 	}
@@ -111,7 +112,7 @@ func flowSets(flows uint32) uint32 { return max(1, (flows+flowWays-1)/flowWays) 
 func (h *Half) release() error {
 	var errs []error
 	if h.hook != nil {
-		errs = append(errs, h.hook.close())
+		errs = append(errs, h.hook.Close())
 	}
 	if h.routes != nil {
 		h.routes.close()

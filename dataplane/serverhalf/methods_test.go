@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -32,7 +33,7 @@ func (w *world) eachFamily(t *testing.T, f func(v, a, b netip.AddrPort)) {
 
 // TestTrafficByGUE has the tunnel run over UDP, also with a second chance.
 func TestTrafficByGUE(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, b netip.AddrPort) {
 		w.balancer.choose(v, choice{method: service.Tunnel, first: b, gue: true})
 		old := w.browser()
@@ -65,7 +66,7 @@ func (w *world) ask(conn net.Conn, question []byte) string {
 // TestSecondChanceOfUDP has a flow of datagrams stay with its server through two
 // changes, and a new one be taken by the first of its list, which nobody knows.
 func TestSecondChanceOfUDP(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
 		third := w.hostServer
 		if v.Addr().Is6() {
@@ -92,7 +93,7 @@ func TestSecondChanceOfUDP(t *testing.T) {
 
 // TestLongDatagrams has questions and answers that are longer than the path.
 func TestLongDatagrams(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
 		echo := netip.AddrPortFrom(a.Addr(), 7007)
 		at := netip.AddrPortFrom(v.Addr(), 7)
@@ -125,7 +126,7 @@ func TestLongDatagrams(t *testing.T) {
 // TestARefusedDatagramIsToldOfTheVIP has nobody listen at the server: the client
 // hears so as if the VIP had said it.
 func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
 		nobody, at := netip.AddrPortFrom(a.Addr(), 9), netip.AddrPortFrom(v.Addr(), 9)
 		w.set(w.halfA, both(service.Tunnel, at, nobody))
@@ -152,7 +153,7 @@ func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
 // balancer on their segment does: to a pod, and to the node itself, neither of
 // which has the VIP.
 func TestTrafficByDR(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	for _, tc := range []struct {
 		name        string
 		v, server   netip.AddrPort
@@ -197,7 +198,7 @@ const bulkBodies = 6
 // TestBulk has packets come to the node in bundles (GRO), where the tunnel lets
 // the kernel put them together, and leave the server so (TSO).
 func TestBulk(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachFamily(t, func(v, a, _ netip.AddrPort) {
 		for _, gue := range []bool{false, true} {
 			w.balancer.choose(v, choice{method: service.Tunnel, first: a, gue: gue})

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -72,13 +73,13 @@ func newNode(t testing.TB) *node {
 			addRoute(n.pod, "172.16.1.2/32", ""), addRoute(n.pod, "2001:db8:16:1::2/128", ""),
 		)
 	})
-	n.half = openHalf(t, n.ns, Config{}, newHook)
+	n.half = openHalf(t, n.ns, Config{}, tc.Open)
 	return n
 }
 
 // openHalf opens a half in a namespace, on pins of the test's own, and detaches
 // it at the end.
-func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook newHookFunc) *Half {
+func openHalf(t testing.TB, ns *netns.NS, cfg Config, hook tc.Opener) *Half {
 	t.Helper()
 	if cfg.PinDir == "" {
 		cfg.PinDir = pinDir(t, ns)
@@ -214,7 +215,7 @@ func (n *node) steps(t *testing.T, steps []step) {
 		if s.counter != "" {
 			before = n.count(t, s.counter)
 		}
-		verdict, out := n.run(t, n.half.obj.named(s.prog), n.pod, s.in.bytes(t))
+		verdict, out := n.run(t, n.half.obj.hooked()[s.prog].Program, n.pod, s.in.bytes(t))
 		if verdict != s.verdict {
 			t.Errorf("%s: verdict %d, want %d", s.name, verdict, s.verdict)
 		}
@@ -434,7 +435,7 @@ func TestMSSIsKeptWhereAsked(t *testing.T) {
 	if err := n.half.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.half = openHalf(t, n.ns, Config{KeepMSS: true}, newHook)
+	n.half = openHalf(t, n.ns, Config{KeepMSS: true}, tc.Open)
 	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
 	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
 	n.steps(t, []step{{name: "SYN-ACK", prog: serverProgFromServer, in: wire{client: pod, dst: client, flags: "SA", mss: 1460},

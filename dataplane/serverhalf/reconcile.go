@@ -36,7 +36,7 @@ func (h *Half) reconcile() error {
 	if err := h.serveDR(wanted, held); err != nil {
 		return err
 	}
-	return errors.Join(h.change(held, wanted), h.hook.keep(at), h.sweep(held))
+	return errors.Join(h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
 }
 
 // wanted are the rows of the servers that are here.
@@ -49,7 +49,7 @@ func (h *Half) wanted(view *view, found map[netip.Addr]where) rows {
 		}
 		for key, row := range h.desired.servers[server] {
 			row.Place = place
-			if _, holds := view.holders[key.Vip.netip()]; holds && place == onHost && row.Method == methodDR {
+			if _, holds := view.Holders[key.Vip.netip()]; holds && place == onHost && row.Method == methodDR {
 				row.Deliver = key.Vip
 			}
 			if other, ok := wanted[key]; ok && other.Server != row.Server {
@@ -72,12 +72,12 @@ func entrances(at map[point]bool, view *view, rows rows) {
 		pods = pods || row.Place == inPod
 		direct = direct || row.Place == inPod && row.Method != methodTunnel
 	}
-	for _, d := range view.entrances() {
+	for _, d := range view.Entrances() {
 		if direct {
-			at[point{ifindex: d, prog: serverProgToHost, ingress: true}] = true
+			at[point{Device: d, Program: serverProgToHost}] = true
 		}
-		if pods && !at[point{ifindex: d, prog: serverProgFromHost}] {
-			at[point{ifindex: d, prog: serverProgFromNode}] = true
+		if pods && !at[point{Device: d, Program: serverProgFromHost}] {
+			at[point{Device: d, Program: serverProgFromNode}] = true
 		}
 	}
 }
@@ -122,13 +122,12 @@ func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, abroad
 func points(found map[netip.Addr]where) map[point]bool {
 	wanted := map[point]bool{}
 	for _, w := range found {
-		toward, back := point{prog: serverProgToServer}, point{prog: serverProgFromServer}
-		toward.ingress, back.ingress = false, true
+		toward, back := point{Program: serverProgToServer}, point{Program: serverProgFromServer}
 		if w.place == onHost {
-			toward, back = point{prog: serverProgToHost, ingress: true}, point{prog: serverProgFromHost}
+			toward, back = point{Program: serverProgToHost}, point{Program: serverProgFromHost}
 		}
 		for _, d := range w.devices {
-			toward.ifindex, back.ifindex = d, d
+			toward.Device, back.Device = d, d
 			wanted[toward], wanted[back] = true, true
 		}
 	}

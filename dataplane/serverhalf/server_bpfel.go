@@ -82,6 +82,7 @@ type serverScratch struct {
 		T        serverTuple
 		L3       uint32
 		L4       uint32
+		Room     uint32
 		Id       uint32
 		N        uint8
 		Next     uint8
@@ -91,13 +92,13 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
 	}
 	Inner struct {
 		_        structs.HostLayout
 		T        serverTuple
 		L3       uint32
 		L4       uint32
+		Room     uint32
 		Id       uint32
 		N        uint8
 		Next     uint8
@@ -107,7 +108,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
 	}
 	Key  serverLocalVipKey
 	Flow serverTuple

@@ -24,6 +24,9 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/counter"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -78,7 +81,7 @@ type Half struct {
 	dir     *bpffs.Dir
 	obj     serverObjects
 	routes  *routes
-	hook    hook
+	hook    tc.Hook
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
 	quit    bool
@@ -90,10 +93,10 @@ type Half struct {
 // PinDir and replaces its programs; traffic goes on meanwhile. Entries that it
 // left stay in force until the first Set.
 func Open(cfg Config) (*Half, error) {
-	return open(cfg, newHook)
+	return open(cfg, tc.Open)
 }
 
-func open(cfg Config, newHook newHookFunc) (*Half, error) {
+func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if cfg.PinDir == "" {
 		return nil, errors.New("server half: PinDir is empty: name a folder on a BPF file system")
 	}
@@ -127,7 +130,7 @@ func open(cfg Config, newHook newHookFunc) (*Half, error) {
 
 // work runs on a thread of its own in the half's network namespace, which ends
 // with it: whatever asks the kernel about devices must be there.
-func (h *Half) work(ns netns.NsHandle, newHook newHookFunc, opened chan<- error) {
+func (h *Half) work(ns netns.NsHandle, newHook tc.Opener, opened chan<- error) {
 	runtime.LockOSThread()
 	defer close(h.done)
 	if err := netns.Set(ns); err != nil {
@@ -139,15 +142,15 @@ func (h *Half) work(ns netns.NsHandle, newHook newHookFunc, opened chan<- error)
 		opened <- err
 		return
 	}
-	watch, err := watchRoutes()
+	watch, err := devices.NewWatch()
 	if err != nil {
 		h.release()
 		opened <- err
 		return
 	}
-	defer watch.close()
+	defer watch.Close()
 	opened <- nil
-	h.loop(watch.changed)
+	h.loop(watch.Changed)
 }
 
 // Pauses of the worker: changes of routes come in bursts, and what was missed
@@ -248,12 +251,12 @@ func (h *Half) Pins() (folder string, err error) {
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "server-half"}
 	err := h.do(func() error {
-		d.Attached = h.hook.describe()
+		d.Attached = describe(h.hook)
 		for _, server := range slices.SortedFunc(maps.Keys(h.abroad), netip.Addr.Compare) {
 			d.Attached = append(d.Attached, fmt.Sprintf("%s is not here: %s", server, h.abroad[server]))
 		}
 		counters, err := h.counters()
-		d.Drops = onlyDropped(counters)
+		d.Drops = counter.Dropped(counters)
 		return err
 	})
 	if err != nil {
@@ -277,7 +280,7 @@ func (h *Half) Close() error {
 func (h *Half) Detach() error {
 	err := h.do(func() error {
 		h.quit = true
-		err := errors.Join(h.hook.keep(nil), h.dir.RemoveAll())
+		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())
 		h.dir = nil
 		return errors.Join(err, h.release())
 	})

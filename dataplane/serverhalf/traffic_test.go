@@ -11,18 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
 // hooks are both ways to attach; where the kernel has no tcx they are the same.
-var hooks = map[string]newHookFunc{"tcx": newHook, "clsact": newClsact}
+var hooks = map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
 
 var returning = []service.Method{service.Tunnel, service.DirectNAT}
 
@@ -53,7 +51,7 @@ func TestTraffic(t *testing.T) {
 // TestTrafficToDevicesWithoutOffloads has the kernel itself take bundles apart
 // and fill in checksums behind the program.
 func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.do(w.nodeA, func() error { return ethtool("pod0", unix.ETHTOOL_STXCSUM, 0) })
 	w.do(w.nodeB, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	w.traffic(t)
@@ -61,47 +59,22 @@ func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 
 // TestTrafficBehindABridge has the balancer and a server on one bridge: what
 // goes between them never reaches the node's own routing.
-func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, newHook, true).traffic(t) }
+func TestTrafficBehindABridge(t *testing.T) { buildWorld(t, tc.Open, true).traffic(t) }
 
 // TestTrafficPastAFirewall has nodes that drop what their connection tracking
 // calls invalid, as kube-proxy has them do: it sees one direction at most.
 func TestTrafficPastAFirewall(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
-		if err := dropInvalid(ns); err != nil {
-			t.Fatal(err)
-		}
+		testkit.DropInvalid(t, ns)
 	}
 	w.traffic(t)
-}
-
-func dropInvalid(ns *netns.NS) error {
-	const invalid = 1 // NF_CT_STATE_INVALID_BIT
-	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
-	if err != nil {
-		return err
-	}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "firewall"})
-	for name, hook := range map[string]*nftables.ChainHook{
-		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward, "output": nftables.ChainHookOutput,
-	} {
-		chain := c.AddChain(&nftables.Chain{
-			Table: table, Name: name, Hooknum: hook, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityFilter,
-		})
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(invalid), Xor: make([]byte, 4)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-			&expr.Verdict{Kind: expr.VerdictDrop},
-		}})
-	}
-	return c.Flush()
 }
 
 // TestTrafficByTheOtherFamily has the tunnel run over IPv6 for IPv4 and the
 // other way round.
 func TestTrafficByTheOtherFamily(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	for _, tc := range []struct{ v, outer, inner netip.AddrPort }{
 		{vip, w.serverA6, w.serverA}, {vip6, w.serverA, w.serverA6},
 	} {
@@ -166,7 +139,7 @@ func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.Add
 
 // TestSecondChance establishes a connection to B; then its slot is A's.
 func TestSecondChance(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
 		w.balancer.choose(v, choice{method: m, first: b})
 		old := w.browser()
@@ -185,7 +158,7 @@ func TestSecondChance(t *testing.T) {
 // TestNobodyKnowsTheFlow establishes a connection to a third server; then A is
 // asked, and B in turn. The client learns at once that it is broken.
 func TestNobodyKnowsTheFlow(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, b netip.AddrPort) {
 		third := w.hostServer
 		if v.Addr().Is6() {
@@ -210,7 +183,7 @@ func TestNobodyKnowsTheFlow(t *testing.T) {
 // TestDirectConnections has the balancer's own namespace talk to servers, as
 // health checks do, before and after they are entries.
 func TestDirectConnections(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	direct := func() {
 		for _, server := range []netip.AddrPort{w.serverA, w.serverA6, w.hostServer, w.hostServer6} {
 			conn, err := w.dial(w.lb, "tcp", server)
@@ -291,11 +264,11 @@ func (w *world) around(c *http.Client, v netip.AddrPort, f func()) {
 // TestRemovedServerKeepsItsFlows takes a server out of the entries while it has
 // a connection.
 func TestRemovedServerKeepsItsFlows(t *testing.T) {
-	w := newWorld(t, newHook)
+	w := newWorld(t, tc.Open)
 	if err := w.halfA.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.halfA = openHalf(t, w.nodeA, Config{Linger: 2 * time.Second}, newHook)
+	w.halfA = openHalf(t, w.nodeA, Config{Linger: 2 * time.Second}, tc.Open)
 	w.eachWay(t, func(m service.Method, v, a, _ netip.AddrPort) {
 		w.balancer.choose(v, choice{method: m, first: a})
 		c := w.browser()

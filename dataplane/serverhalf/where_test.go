@@ -8,20 +8,22 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
 // TestPlace has the routes that nodes of different make have to a server.
 func TestPlace(t *testing.T) {
-	devices := map[int]device{
-		1: {index: 1, name: "lo", kind: "device"},
-		2: {index: 2, name: "eth0", kind: "device", ethernet: true},
-		3: {index: 3, name: "up0", kind: "veth", ethernet: true},
-		4: {index: 4, name: "pod0", kind: "veth", ethernet: true},
-		5: {index: 5, name: "cni0", kind: "bridge", ethernet: true},
-		6: {index: 6, name: "port0", kind: "veth", ethernet: true, master: 5},
-		7: {index: 7, name: "port1", kind: "tuntap", ethernet: true, master: 5},
-		8: {index: 8, name: "eth1", kind: "device", ethernet: true, master: 5},
-		9: {index: 9, name: "wg0", kind: "wireguard"},
+	all := map[int]devices.Device{
+		1: {Index: 1, Name: "lo", Kind: "device"},
+		2: {Index: 2, Name: "eth0", Kind: "device", Ethernet: true},
+		3: {Index: 3, Name: "up0", Kind: "veth", Ethernet: true},
+		4: {Index: 4, Name: "pod0", Kind: "veth", Ethernet: true},
+		5: {Index: 5, Name: "cni0", Kind: "bridge", Ethernet: true},
+		6: {Index: 6, Name: "port0", Kind: "veth", Ethernet: true, Master: 5},
+		7: {Index: 7, Name: "port1", Kind: "tuntap", Ethernet: true, Master: 5},
+		8: {Index: 8, Name: "eth1", Kind: "device", Ethernet: true, Master: 5},
+		9: {Index: 9, Name: "wg0", Kind: "wireguard"},
 	}
 	server := netip.MustParseAddr("172.16.1.2")
 	on := func(index int) netlink.Route { return netlink.Route{LinkIndex: index, Type: unix.RTN_UNICAST} }
@@ -60,9 +62,9 @@ func TestPlace(t *testing.T) {
 		{name: "the node itself, all alone", route: local, holder: 1},
 		{name: "the node itself, behind no Ethernet", route: local, defaults: set(9), gateways: set(9)},
 	} {
-		v := &view{devices: devices, defaults: tc.defaults, gateways: tc.gateways, uplinks: tc.uplinks, holders: map[netip.Addr]int{}}
+		v := &view{&devices.View{Devices: all, Defaults: tc.defaults, Gateways: tc.gateways, Uplinks: tc.uplinks, Holders: map[netip.Addr]int{}}}
 		if tc.holder != 0 {
-			v.holders[server] = tc.holder
+			v.Holders[server] = tc.holder
 		}
 		got := v.place(server, tc.route)
 		if got.place != tc.place || !slices.Equal(got.devices, tc.devices) {

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -39,7 +40,7 @@ type world struct {
 	podA, podB              *netns.NS
 	halfA, halfB            *Half
 	balancer                *balancer
-	hook                    newHookFunc
+	hook                    tc.Opener
 	serverA, serverB        netip.AddrPort // in pods
 	serverA6, serverB6      netip.AddrPort
 	hostServer, hostServer6 netip.AddrPort // nodeB itself
@@ -47,13 +48,13 @@ type world struct {
 
 const bigBody = 1 << 20
 
-func newWorld(t *testing.T, hook newHookFunc) *world {
+func newWorld(t *testing.T, hook tc.Opener) *world {
 	return buildWorld(t, hook, false)
 }
 
 // buildWorld makes the world; bridged has podA and the balancer behind one
 // bridge of nodeA, as pods of its.
-func buildWorld(t *testing.T, hook newHookFunc, bridged bool) *world {
+func buildWorld(t *testing.T, hook tc.Opener, bridged bool) *world {
 	t.Helper()
 	w := &world{
 		t: t, hook: hook,

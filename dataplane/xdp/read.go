@@ -14,7 +14,7 @@ type held struct {
 	key     service.Key
 	value   balancerFrontend
 	members members
-	tables  []uint64 // that its ring was made from, where that is known
+	ours    bool // this process made its ring, from these members
 }
 
 // read makes the kernel's maps the truth: it learns what is held and which

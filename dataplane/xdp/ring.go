@@ -80,16 +80,25 @@ func sameNumbers(before, after members) bool {
 	return true
 }
 
+// allStay says that all of some members are there after, too.
+func allStay(before, after members) bool {
+	return !slices.ContainsFunc(before, func(m member) bool { return after.find(m.key.addr) == nil })
+}
+
 // follow gives the slots of a ring that are other ones in the next, which lies
-// in the same place. Chains that are new are taken for them.
-func (d *DataPlane) follow(h *held, now []uint64, next *ring.Next) (changed []slotWord) {
-	parts := make([][]movedSlot, runtime.GOMAXPROCS(0))
+// in the same place, until it is called again. Chains that are new are taken for
+// them. Where all servers stay, no chain names who is gone.
+func (d *DataPlane) follow(h *held, allStay bool, next *ring.Next) []slotWord {
+	now := d.ringMemory.at(placeOf(h.value))
+	d.moving = slices.Grow(d.moving, runtime.GOMAXPROCS(0)-len(d.moving))[:runtime.GOMAXPROCS(0)]
+	parts := d.moving
 	var all sync.WaitGroup
 	for i := range parts {
 		from, to := len(now)*i/len(parts), len(now)*(i+1)/len(parts)
-		all.Go(func() { parts[i] = d.moved(h, now, from, to, next) })
+		all.Go(func() { parts[i] = d.moved(parts[i][:0], h, now[:to], from, allStay, next) })
 	}
 	all.Wait()
+	d.changed = d.changed[:0]
 	for _, part := range parts {
 		for _, m := range part {
 			w, fresh := now[m.at], word(m.slot.First, 0)
@@ -97,13 +106,13 @@ func (d *DataPlane) follow(h *held, now []uint64, next *ring.Next) (changed []sl
 				fresh = word(m.slot.First, d.takeChain(&m.slot, h.key.Protocol))
 			}
 			if fresh != w {
-				changed = append(changed, slotWord{m.at, fresh})
+				d.changed = append(d.changed, slotWord{m.at, fresh})
 			} else if hasChains(h.value) {
 				d.chains.release(chainOf(w)) // the slot had it already
 			}
 		}
 	}
-	return changed
+	return d.changed
 }
 
 // movedSlot is a slot that the next ring has other than this one.
@@ -112,14 +121,17 @@ type movedSlot struct {
 	slot ring.Slot
 }
 
-// moved looks for them in a part of a ring, and changes nothing. Nearly all
-// slots stay as they are, which is all that is asked of them.
-func (d *DataPlane) moved(h *held, now []uint64, from, to int, next *ring.Next) (all []movedSlot) {
-	chains := hasChains(h.value)
-	kept := d.chains.whole(next.Has)
-	for i := from; i < to; i++ {
+// moved adds those of a part of a ring to some, and changes nothing else. Nearly
+// all slots stay as they are, which is all that is asked of them.
+func (d *DataPlane) moved(all []movedSlot, h *held, now []uint64, from int, allStay bool, next *ring.Next) []movedSlot {
+	whole := allStay || !hasChains(h.value)
+	var kept func(uint32) bool
+	if !whole {
+		kept = d.chains.whole(next.Has)
+	}
+	for i := from; i < len(now); i++ {
 		w := now[i]
-		if next.Always(i, firstOf(w)) && (!chains || kept(chainOf(w))) {
+		if next.Always(i, firstOf(w)) && (whole || kept(chainOf(w))) {
 			continue
 		}
 		before := d.slotOf(h, w)

@@ -131,20 +131,20 @@ type change struct {
 
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
-	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f)}, asked: f}
+	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f), ours: true}, asked: f}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
 	if past == nil && d.follows(c, uint32(f.RingSize)) {
-		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), true)
+		var before []ring.Member
+		if c.before.ours && d.chains.lacking == 0 { // else slots lack what they should have had
+			before = c.before.members.ring()
+		}
+		next, err := d.builder.Next(f.RingSize, c.after.members.ring(), before, true)
 		if err != nil {
 			return c, err
 		}
-		if d.chains.lacking == 0 { // else slots lack what they should have had
-			next.After(c.before.tables)
-		}
-		c.after.tables = next.Tables()
-		c.changed = d.follow(c.after, d.ringMemory.at(placeOf(c.after.value)), next)
+		c.changed = d.follow(c.after, allStay(c.before.members, c.after.members), next)
 		return c, nil
 	}
 	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring())

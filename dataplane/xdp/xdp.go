@@ -49,9 +49,11 @@ type DataPlane struct {
 	ringMemory ringMemory
 	builder    *ring.Builder
 	slots      []ring.Slot // memory for the ring before,
-	words      []uint64    // and for the next one
-	ranges     extents     // of port_ranges
-	nats       int         // frontends of the method nat
+	words      []uint64    // for the next one,
+	moving     [][]movedSlot
+	changed    []slotWord // and for what differs between them
+	ranges     extents    // of port_ranges
+	nats       int        // frontends of the method nat
 	flows      flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.

@@ -45,21 +45,21 @@ func Read(files []File) (*importer.Result, error) {
 // reader collects what the files say.
 type reader struct {
 	importer.Result
-	services []*object
-	slices   []*object
+	services []*resource
+	slices   []*resource
 	pools    []pool
 	adverts  []advert
 	peers    []peer
 	names    map[string]bool
 }
 
-// object is one of Kubernetes' or MetalLB's.
-type object struct {
+// resource is one of Kubernetes' or MetalLB's.
+type resource struct {
 	kind, namespace, name string
 	field                 // its whole
 }
 
-func (o *object) String() string { return o.kind + " " + o.name }
+func (o *resource) String() string { return o.kind + " " + o.name }
 
 // field is a value and where it stands.
 type field struct {
@@ -177,7 +177,7 @@ const group = "metallb.io/"
 
 // object takes an object by its kind. A list may stand in a list, once.
 func (r *reader) object(f field, depth int) {
-	o := &object{
+	o := &resource{
 		kind: f.get("kind").text(), namespace: f.get("metadata", "namespace").text(), name: f.get("metadata", "name").text(), field: f,
 	}
 	if o.namespace == "" {
@@ -221,14 +221,14 @@ func scalar(value string) *yaml.Node {
 }
 
 // kinds are MetalLB's.
-var kinds = map[string]func(*reader, *object, field){
-	"IPAddressPool":    func(r *reader, o *object, spec field) { r.pool(o.String(), o.name, spec) },
+var kinds = map[string]func(*reader, *resource, field){
+	"IPAddressPool":    func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec) },
 	"AddressPool":      (*reader).oldPool,
-	"BGPAdvertisement": func(r *reader, o *object, spec field) { r.advert(o.String(), spec, spec.get("ipAddressPools").texts()) },
-	"L2Advertisement":  func(r *reader, o *object, _ field) { r.layer2(o.at(), o.String()) },
-	"BGPPeer":          func(r *reader, o *object, spec field) { r.peer(o.String(), spec) },
-	"BFDProfile":       func(r *reader, o *object, _ field) { r.bfdProfile(o.at(), o.String()) },
-	"Community":        func(r *reader, o *object, _ field) { r.community(o.at(), o.String()) },
+	"BGPAdvertisement": func(r *reader, o *resource, spec field) { r.advert(o.String(), spec, spec.get("ipAddressPools").texts()) },
+	"L2Advertisement":  func(r *reader, o *resource, _ field) { r.layer2(o.at(), o.String()) },
+	"BGPPeer":          func(r *reader, o *resource, spec field) { r.peer(o.String(), spec) },
+	"BFDProfile":       func(r *reader, o *resource, _ field) { r.bfdProfile(o.at(), o.String()) },
+	"Community":        func(r *reader, o *resource, _ field) { r.community(o.at(), o.String()) },
 }
 
 func (r *reader) lose(at importer.At, what, why, mend string) {
@@ -256,7 +256,7 @@ var modern = map[string]string{
 }
 
 // configMap reads the configuration as it was before there were resources.
-func (r *reader) configMap(o *object) {
+func (r *reader) configMap(o *resource) {
 	text := o.get("data", "config")
 	var doc yaml.Node
 	before := text.at().Line
@@ -305,7 +305,7 @@ func (r *reader) configPool(name string, f field) {
 }
 
 // oldPool reads an AddressPool, of the time in between.
-func (r *reader) oldPool(o *object, spec field) {
+func (r *reader) oldPool(o *resource, spec field) {
 	r.pool(o.String(), o.name, spec)
 	switch spec.get("protocol").text() {
 	case "layer2":

@@ -9,7 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/importer"
 	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/source/manifest"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // MetalLB's annotations begin with either.
@@ -25,7 +25,7 @@ var annotations = map[string][2]string{
 }
 
 // service makes a manifest of a Service that MetalLB announces.
-func (r *reader) service(o *object) {
+func (r *reader) service(o *resource) {
 	spec := o.get("spec")
 	if spec.get("type").text() != "LoadBalancer" {
 		return // whoever serves it now goes on
@@ -42,7 +42,7 @@ func (r *reader) service(o *object) {
 	switch text := class.text(); {
 	case strings.Contains(text, "metallb"):
 		remove(spec.node, "loadBalancerClass")
-	case text != "" && text != manifest.LoadBalancerClass:
+	case text != "" && text != object.LoadBalancerClass:
 		lose(class.at(), "Service "+o.name, "its class "+text+" is another load balancer's", "it is left out")
 		return
 	}
@@ -53,7 +53,7 @@ func (r *reader) service(o *object) {
 		return
 	}
 	if announced, also := r.prefixes(vips); len(announced) > 0 {
-		setAnnotation(o.node, manifest.AnnotationPrefixes, joined(announced))
+		setAnnotation(o.node, object.AnnotationPrefixes, joined(announced))
 		if also {
 			lose(o.at(), "Service "+o.name, "its addresses are announced both alone and within a prefix", "the prefix alone is announced")
 		}
@@ -63,8 +63,8 @@ func (r *reader) service(o *object) {
 }
 
 // finish adds a Service's slices, and takes it if an agent would.
-func (r *reader) finish(o *object, m importer.Manifest, lose func(at importer.At, what, why, mend string)) {
-	mine := []*object{o}
+func (r *reader) finish(o *resource, m importer.Manifest, lose func(at importer.At, what, why, mend string)) {
+	mine := []*resource{o}
 	for _, s := range r.slices {
 		if s.namespace == o.namespace && s.get("metadata", "labels", "kubernetes.io/service-name").text() == o.name {
 			remove(child(s.node, "metadata"), "managedFields")
@@ -94,19 +94,19 @@ func (r *reader) finish(o *object, m importer.Manifest, lose func(at importer.At
 		return
 	}
 	r.Manifests = append(r.Manifests, m)
-	if o.get("metadata", "annotations", manifest.AnnotationMethod).node == nil {
+	if o.get("metadata", "annotations", object.AnnotationMethod).node == nil {
 		lose(o.at(), "the way from node to pod, kube-proxy's", "packets go to the pods straight from the balancer, by method "+string(service.DefaultMethod),
-			"run fairlead agent --role server on the pods' nodes, or set "+manifest.AnnotationMethod+" to "+string(service.FullNAT))
+			"run fairlead agent --role server on the pods' nodes, or set "+object.AnnotationMethod+" to "+string(service.FullNAT))
 	}
 }
 
 // annotate puts Fairlead's annotations in the place of MetalLB's, and gives
 // the addresses that a Service has.
-func (r *reader) annotate(o *object, lose func(at importer.At, what, why, mend string)) (vips []netip.Addr) {
+func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend string)) (vips []netip.Addr) {
 	for _, in := range o.get("status", "loadBalancer", "ingress").items() {
 		vips = addAddr(vips, in.get("ip").text())
 	}
-	for _, own := range strings.Split(o.get("metadata", "annotations", manifest.AnnotationAddresses).text(), ",") {
+	for _, own := range strings.Split(o.get("metadata", "annotations", object.AnnotationAddresses).text(), ",") {
 		vips = addAddr(vips, own)
 	}
 	var drop []string
@@ -136,7 +136,7 @@ func (r *reader) annotate(o *object, lose func(at importer.At, what, why, mend s
 	}
 	if len(vips) == 0 && len(asked) > 0 {
 		vips = asked
-		setAnnotation(o.node, manifest.AnnotationAddresses, joined(asked))
+		setAnnotation(o.node, object.AnnotationAddresses, joined(asked))
 	}
 	if len(vips) == 0 {
 		vips = addAddr(vips, o.get("spec", "loadBalancerIP").text())

@@ -13,12 +13,14 @@ import (
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/fairlead/fairlead/internal/suggest"
 )
 
 // located is a fault and its line in the file.
 type located struct {
-	fault
-	line int
+	field, message string
+	line           int
 }
 
 // decoder turns a node tree into JSON for one of the API's own types. On the
@@ -54,7 +56,7 @@ func (d *decoder) decode(n *yaml.Node, into any) []located {
 }
 
 func (d *decoder) refuse(n *yaml.Node, path, format string, args ...any) {
-	d.faults = append(d.faults, located{fault{path, fmt.Sprintf(format, args...)}, n.Line})
+	d.faults = append(d.faults, located{path, fmt.Sprintf(format, args...), n.Line})
 }
 
 // spend counts what is written, so that aliases of aliases end, and gives the
@@ -388,7 +390,7 @@ func fieldsOf(t reflect.Type) *fieldSet {
 
 // mend says which field may have been meant, or which there are.
 func (fs *fieldSet) mend(name string) string {
-	if s := didYouMean(name, fs.names); s != "" {
+	if s := suggest.DidYouMean(name, fs.names); s != "" {
 		return s
 	}
 	if len(fs.names) <= 10 {

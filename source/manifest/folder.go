@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 const (
@@ -51,7 +51,7 @@ func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]
 
 // file is one file: its objects in force and the problems of its present text.
 type file struct {
-	objects  []*object
+	objects  []*object.Object
 	problems []source.Problem
 
 	sum    [sha256.Size]byte // of the text that was taken
@@ -230,13 +230,13 @@ func (f *file) harmless(p *parsed) bool {
 }
 
 // absent gives the objects in force that p does not have.
-func (f *file) absent(p *parsed) (out []*object) {
-	has := map[key]bool{}
+func (f *file) absent(p *parsed) (out []*object.Object) {
+	has := map[object.Key]bool{}
 	for _, o := range p.objects {
-		has[o.key] = true
+		has[o.Key] = true
 	}
 	for _, o := range f.objects {
-		if !has[o.key] {
+		if !has[o.Key] {
 			out = append(out, o)
 		}
 	}
@@ -251,22 +251,22 @@ func (f *file) take(p *parsed) {
 	if p.broken {
 		return
 	}
-	former := map[key]*object{}
+	former := map[object.Key]*object.Object{}
 	for _, o := range f.objects {
-		former[o.key] = o
+		former[o.Key] = o
 	}
-	var objects []*object
+	var objects []*object.Object
 	for _, o := range p.objects {
-		if was := former[o.key]; was != nil && o.slice != nil && was.slice.ipv6 != o.slice.ipv6 {
-			f.problems = append(f.problems, o.problem(o.slice.typeLine, "addressType",
-				"cannot change from %s to %s, as in Kubernetes; give the new EndpointSlice another name",
-				family(was.slice.ipv6), family(o.slice.ipv6)))
-			o = was
+		if was := former[o.Key]; was != nil {
+			if p := o.TypeChange(was); p != nil {
+				f.problems = append(f.problems, *p)
+				o = was
+			}
 		}
 		objects = append(objects, o)
 	}
 	for _, o := range f.absent(p) {
-		if p.cut || slices.ContainsFunc(p.refused, func(k key) bool { return k.couldBe(o.key) }) {
+		if p.cut || slices.ContainsFunc(p.refused, func(k object.Key) bool { return couldBe(k, o.Key) }) {
 			objects = append(objects, o)
 		}
 	}
@@ -275,7 +275,7 @@ func (f *file) take(p *parsed) {
 
 // snapshot puts all files together.
 func (d *folder) snapshot() source.Snapshot {
-	var objects []*object
+	var objects []*object.Object
 	var problems []source.Problem
 	if d.gone != "" {
 		problems = append(problems, source.Problem{
@@ -288,7 +288,7 @@ func (d *folder) snapshot() source.Snapshot {
 		for _, o := range f.objects {
 			// A file that got another name is missing by the old one: what it
 			// says by the new one counts.
-			if f.missing.IsZero() || !here[o.key] {
+			if f.missing.IsZero() || !here[o.Key] {
 				objects = append(objects, o)
 			}
 		}
@@ -299,33 +299,16 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	return source.Snapshot{Services: services, Draining: terminating(objects, d.balancers), Problems: append(problems, more...)}
+	return source.Snapshot{Services: services, Draining: object.Terminating(objects, d.balancers), Problems: append(problems, more...)}
 }
 
 // present gives the objects of files that are not missing.
-func (d *folder) present() map[key]bool {
-	here := map[key]bool{}
+func (d *folder) present() map[object.Key]bool {
+	here := map[object.Key]bool{}
 	for _, f := range d.files {
 		for _, o := range f.objects {
-			here[o.key] = here[o.key] || f.missing.IsZero()
+			here[o.Key] = here[o.Key] || f.missing.IsZero()
 		}
 	}
 	return here
-}
-
-// terminating gives the endpoints of a Service that are on their way out,
-// sorted.
-func terminating(objects []*object, of service.ID) (addrs []netip.Addr) {
-	for _, o := range objects {
-		if o.slice == nil || o.key.namespace != of.Namespace || o.slice.serviceName != of.Name {
-			continue
-		}
-		for _, e := range o.slice.endpoints {
-			if e.terminating {
-				addrs = append(addrs, e.addr)
-			}
-		}
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
 }

@@ -112,7 +112,7 @@ func TestFileGoes(t *testing.T) {
 	wantVIPs(t, l.look(goneAfter/2), "a=10.1.1.1 b=10.1.1.2")
 	l.write("a.yaml", svc("a", "10.1.1.1"))
 	after := l.rest()
-	if !same(before, after) {
+	if !before.Equal(after) {
 		t.Errorf("got %+v, want what was before, the same pointers", after)
 	}
 	must(t, os.Remove(filepath.Join(l.dir, "a.yaml")))
@@ -158,7 +158,7 @@ func TestFolderGoes(t *testing.T) {
 	l.write("a.yaml", svc("a", "10.1.1.1"))
 	wantVIPs(t, l.look(goneAfter*3/4), "a=10.1.1.1 b=10.1.1.2")
 	l.write("b.yaml", svc("b", "10.1.1.2"))
-	if after := l.rest(); !same(before, after) {
+	if after := l.rest(); !before.Equal(after) {
 		t.Errorf("got %+v, want what was before", after)
 	}
 	// A folder that stays empty means it.

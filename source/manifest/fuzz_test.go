@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
-	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // FuzzFile writes any text over the base. Whatever it is, nothing panics,
@@ -68,17 +69,17 @@ func checkKept(t *testing.T, was, now *file, p *parsed) {
 	if p.broken && !slices.Equal(was.objects, now.objects) {
 		t.Error("a broken text changed the objects")
 	}
-	has := map[key]bool{}
+	has := map[object.Key]bool{}
 	for _, o := range now.objects {
-		if has[o.key] {
-			t.Errorf("%s is there twice", o.key)
+		if has[o.Key] {
+			t.Errorf("%s is there twice", o.Key)
 		}
-		has[o.key] = true
+		has[o.Key] = true
 	}
 	for _, o := range was.objects {
-		refused := slices.ContainsFunc(p.refused, func(k key) bool { return k == o.key || k == key{} })
-		if refused && !has[o.key] {
-			t.Errorf("%s was refused and is lost", o.key)
+		refused := slices.ContainsFunc(p.refused, func(k object.Key) bool { return k == o.Key || k == object.Key{} })
+		if refused && !has[o.Key] {
+			t.Errorf("%s was refused and is lost", o.Key)
 		}
 	}
 	if len(p.refused) > 0 && len(p.problems) == 0 {
@@ -142,41 +143,4 @@ func BenchmarkChange(b *testing.B) {
 		d.look(now.Add(time.Duration(i)*time.Minute + settle))
 		d.snapshot()
 	}
-}
-
-// FuzzAnnotation gives a Service any value of one of its annotations: it is
-// refused with a message, or the Service is valid.
-func FuzzAnnotation(f *testing.F) {
-	for _, v := range []string{
-		"", ",", "=", "all", "5", "0", "-1", "http=80-90", "80-90", "http=80-90,http=80-91", "172.16.1.2=5", "172.16.1.2=5,172.16.1.2=6", "::1=3",
-		"10.0.0.0/8", "10.0.0.0/8,10.0.0.0/8", "::/0", "opens=1,packets=2,client-opens=3,client-packets=4", "opens=99999999999", "gue", "wlc", "none", "1h",
-	} {
-		for i := range Annotations() {
-			f.Add(uint8(i), v, i%2 == 0)
-		}
-	}
-	f.Fuzz(func(t *testing.T, which uint8, value string, affinity bool) {
-		names := Annotations()
-		name := names[int(which)%len(names)]
-		s := &corev1.Service{}
-		s.Namespace, s.Name = "default", "web"
-		s.Annotations = map[string]string{AnnotationAddresses: "10.1.1.1", name: value}
-		s.Spec.Type = corev1.ServiceTypeLoadBalancer
-		s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "sctp", Port: 81, Protocol: corev1.ProtocolSCTP}}
-		if affinity {
-			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		}
-		l, faults := readService(s, func(string) int { return 1 })
-		for _, fault := range faults {
-			if fault.field == "" || fault.message == "" {
-				t.Errorf("%s: %q: a fault without words: %+v", name, value, fault)
-			}
-		}
-		if errs := l.template.Validate(); len(faults) == 0 && len(errs) > 0 {
-			t.Errorf("%s: %q: taken, but %v", name, value, errs)
-		}
-		if len(faults) == 0 && len(l.template.Frontends) == 0 {
-			t.Errorf("%s: %q: taken, but serves nothing", name, value)
-		}
-	})
 }

@@ -1,9 +1,9 @@
 // Package manifest reads services from a folder: the very objects that
 // Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice) as YAML or
 // JSON, decoded strictly, and watched. A file's way through the package is
-// text.go (lines), decode.go (the API's types), object.go, service.go and
-// slice.go (what they mean here), folder.go (what is in force), join.go
-// (Services with their servers). It knows the API's types but no cluster, no
+// text.go (lines), decode.go (the API's types), object.go (what they mean, by
+// package object), folder.go (what is in force), join.go (Services with their
+// servers). It knows the API's types but no cluster, no
 // kernel and no health, and whatever is refused leaves what was there before.
 package manifest
 
@@ -81,7 +81,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 		}
 		if d.loaded && changed {
 			now := d.snapshot()
-			if last == nil || !same(*last, now) {
+			if last == nil || !now.Equal(*last) {
 				s.tell(last, now)
 				last = &now
 				publish(now)
@@ -91,10 +91,6 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 			return nil
 		}
 	}
-}
-
-func same(a, b source.Snapshot) bool {
-	return slices.Equal(a.Services, b.Services) && slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Draining, b.Draining)
 }
 
 // tell logs what a snapshot has that the last had not.

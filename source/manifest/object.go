@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -14,66 +13,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/source"
-)
-
-// The kinds that are read.
-const (
-	kindService = "Service"
-	kindSlice   = "EndpointSlice"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // apiVersions says in which version each kind is read.
 var apiVersions = map[string]string{
-	kindService: "v1", kindSlice: "discovery.k8s.io/v1",
-	"List": "v1", kindService + "List": "v1", kindSlice + "List": "discovery.k8s.io/v1",
+	object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1",
+	"List": "v1", object.KindService + "List": "v1", object.KindSlice + "List": "discovery.k8s.io/v1",
 }
 
-var kinds = []string{kindService, kindSlice, "List"}
-
-// key names an object. In a key of a refused object any part may be empty,
-// which is to say unknown.
-type key struct{ kind, namespace, name string }
-
-// String gives "Service default/web", or as much of it as is known.
-func (k key) String() string {
-	if k.name == "" {
-		return k.kind
-	}
-	return strings.TrimSpace(k.kind + " " + k.namespace + "/" + k.name)
-}
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
-}
+var kinds = []string{object.KindService, object.KindSlice, "List"}
 
 // couldBe says whether a refused object, of which k is known, may have been
 // meant to be o.
-func (k key) couldBe(o key) bool {
-	return (k.kind == "" || k.kind == o.kind) && (k.name == "" || k.name == o.name && k.namespace == o.namespace)
+func couldBe(k, o object.Key) bool {
+	return (k.Kind == "" || k.Kind == o.Kind) && (k.Name == "" || k.Name == o.Name && k.Namespace == o.Namespace)
 }
-
-// object is one object as it was accepted. It is never changed.
-type object struct {
-	key     key
-	file    string
-	line    int
-	created time.Time
-	// Either of these, by the key's kind.
-	service *listener
-	slice   *slice
-}
-
-// where gives "file:line".
-func (o *object) where() string { return where(o.file, o.line) }
 
 func where(file string, line int) string { return file + ":" + strconv.Itoa(line) }
-
-func (o *object) problem(line int, field, format string, args ...any) source.Problem {
-	return source.Problem{
-		Object: o.key.String(), Where: where(o.file, line), Field: field, Message: fmt.Sprintf(format, args...),
-	}
-}
 
 // parsed is what a file holds.
 type parsed struct {
@@ -81,9 +40,9 @@ type parsed struct {
 	// of what it holds.
 	broken bool
 	// objects are those accepted, no key twice.
-	objects []*object
+	objects []*object.Object
 	// refused are those not accepted, as far as they could be named.
-	refused []key
+	refused []object.Key
 	// cut says that the last document was not accepted, as happens where a
 	// text ends before its time: there may be more to come.
 	cut      bool
@@ -96,7 +55,7 @@ func parseFile(name string, text []byte) *parsed {
 	if bad != nil {
 		return &parsed{broken: true, problems: []source.Problem{{Where: where(name, bad.line), Message: bad.message}}}
 	}
-	r := &reader{file: name, dec: newDecoder(text), at: map[key]int{}}
+	r := &reader{file: name, dec: newDecoder(text), at: map[object.Key]int{}}
 	for _, doc := range docs {
 		before := len(r.refused)
 		r.object(doc, "", 0)
@@ -110,16 +69,16 @@ type reader struct {
 	parsed
 	file string
 	dec  *decoder
-	at   map[key]int // in objects
+	at   map[object.Key]int // in objects
 }
 
 // refuse notes why an object is not accepted.
-func (r *reader) refuse(k key, faults ...located) {
+func (r *reader) refuse(k object.Key, faults ...located) {
 	r.refused = append(r.refused, k)
 	r.tell(k, faults...)
 }
 
-func (r *reader) tell(k key, faults ...located) {
+func (r *reader) tell(k object.Key, faults ...located) {
 	for _, f := range faults {
 		r.problems = append(r.problems, source.Problem{
 			Object: k.String(), Where: where(r.file, f.line), Field: f.field, Message: f.message,
@@ -133,21 +92,21 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 	r.dec.faults = nil
 	n, ok := r.dec.spend(n, "")
 	if !ok {
-		r.refuse(key{}, r.dec.faults...)
+		r.refuse(object.Key{}, r.dec.faults...)
 		return
 	}
 	k := identify(n, kind)
 	version := scalarAt(n, "apiVersion")
-	switch want := apiVersions[k.kind]; {
+	switch want := apiVersions[k.Kind]; {
 	case n.Kind != yaml.MappingNode:
-		r.refuse(k, located{fault{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", got(n))}, n.Line})
-	case k.kind == "":
-		r.refuse(k, located{fault{"kind", "is missing; want " + strings.Join(kinds, ", ")}, n.Line})
+		r.refuse(k, located{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", got(n)), n.Line})
+	case k.Kind == "":
+		r.refuse(k, located{"kind", "is missing; want " + strings.Join(kinds, ", "), n.Line})
 	case want == "":
 		r.otherKind(n, k)
 	case version != want && (kind == "" || version != ""):
-		r.refuse(k, located{fault{"apiVersion", fmt.Sprintf("%s is read as %q, got %q", k.kind, want, version)}, lineOf(n, "apiVersion")})
-	case strings.HasSuffix(k.kind, "List"):
+		r.refuse(k, located{"apiVersion", fmt.Sprintf("%s is read as %q, got %q", k.Kind, want, version), lineOf(n, "apiVersion")})
+	case strings.HasSuffix(k.Kind, "List"):
 		r.list(n, k, depth)
 	default:
 		r.single(n, k)
@@ -156,12 +115,12 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 
 // otherKind refuses what is not read here. Where the kind looks misspelt, the
 // object is taken for the one that was meant.
-func (r *reader) otherKind(n *yaml.Node, k key) {
-	meant := nearest(k.kind, kinds)
-	if meant == kindService || meant == kindSlice {
-		r.refuse(key{meant, k.namespace, k.name})
+func (r *reader) otherKind(n *yaml.Node, k object.Key) {
+	meant := suggest.Nearest(k.Kind, kinds)
+	if meant == object.KindService || meant == object.KindSlice {
+		r.refuse(object.Key{Kind: meant, Namespace: k.Namespace, Name: k.Name})
 	}
-	r.tell(k, located{fault{"kind", "kind " + k.kind + " is not read here" + didYouMean(k.kind, kinds)}, lineOf(n, "kind")})
+	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + suggest.DidYouMean(k.Kind, kinds), lineOf(n, "kind")})
 }
 
 // listText is the shape of v1 List and of the typed lists, their items left
@@ -172,11 +131,11 @@ type listText struct {
 	Items           []any `json:"items"`
 }
 
-func (r *reader) list(n *yaml.Node, k key, depth int) {
-	k = key{kind: k.kind}
+func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
+	k = object.Key{Kind: k.Kind}
 	if depth > 0 {
-		r.refuse(key{})
-		r.tell(k, located{fault{"kind", "a List within a List is not read"}, n.Line})
+		r.refuse(object.Key{})
+		r.tell(k, located{"kind", "a List within a List is not read", n.Line})
 		return
 	}
 	// The items are checked one by one as what they are; here they are left
@@ -190,44 +149,43 @@ func (r *reader) list(n *yaml.Node, k key, depth int) {
 		}
 	}
 	if faults := r.dec.decode(&shell, &listText{}); len(faults) > 0 {
-		r.refuse(key{})
+		r.refuse(object.Key{})
 		r.tell(k, faults...)
 	}
 	if items == nil || items.Kind != yaml.SequenceNode {
 		return
 	}
 	for _, item := range items.Content {
-		r.object(item, strings.TrimSuffix(k.kind, "List"), depth+1)
+		r.object(item, strings.TrimSuffix(k.Kind, "List"), depth+1)
 	}
 }
 
 // single reads a Service or an EndpointSlice.
-func (r *reader) single(n *yaml.Node, k key) {
-	o := &object{key: k, file: r.file, line: n.Line}
+func (r *reader) single(n *yaml.Node, k object.Key) {
+	var o *object.Object
+	var fs []object.Fault
+	at := object.Origin{File: r.file, Line: func(field string) int { return lineOf(n, field) }}
 	var faults []located
-	switch k.kind {
-	case kindService:
+	switch k.Kind {
+	case object.KindService:
 		var s corev1.Service
 		if faults = r.dec.decode(n, &s); len(faults) == 0 {
-			var fs []fault
-			o.service, fs = readService(&s, func(field string) int { return lineOf(n, field) })
-			faults = locate(n, append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Label), fs...))
-			o.created = s.CreationTimestamp.UTC()
+			o, fs = object.ReadService(&s, at)
+			fs = append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Label), fs...)
 		}
-	case kindSlice:
+	case object.KindSlice:
 		var s discoveryv1.EndpointSlice
 		if faults = r.dec.decode(n, &s); len(faults) == 0 {
-			var fs []fault
-			o.slice, fs = readSlice(&s, func(field string) int { return lineOf(n, field) })
-			faults = locate(n, append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Subdomain), fs...))
-			o.created = s.CreationTimestamp.UTC()
+			o, fs = object.ReadSlice(&s, at)
+			fs = append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Subdomain), fs...)
 		}
 	}
+	faults = append(faults, locate(n, fs)...)
 	switch {
 	case len(faults) == 0:
 		r.accept(o)
 	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
-		r.refuse(key{kind: k.kind}) // its name is not to be trusted
+		r.refuse(object.Key{Kind: k.Kind}) // its name is not to be trusted
 		r.tell(k, faults...)
 	default:
 		r.refuse(k, faults...)
@@ -235,10 +193,10 @@ func (r *reader) single(n *yaml.Node, k key) {
 }
 
 // accept adds an object, unless it is a loser against one with its key.
-func (r *reader) accept(o *object) {
-	i, double := r.at[o.key]
+func (r *reader) accept(o *object.Object) {
+	i, double := r.at[o.Key]
 	if !double {
-		r.at[o.key] = len(r.objects)
+		r.at[o.Key] = len(r.objects)
 		r.objects = append(r.objects, o)
 		return
 	}
@@ -249,35 +207,35 @@ func (r *reader) accept(o *object) {
 }
 
 // checkMeta checks an object's own name and namespace.
-func checkMeta(m *metav1.ObjectMeta, valid func(string) []string) (faults []fault) {
+func checkMeta(m *metav1.ObjectMeta, valid func(string) []string) (faults []object.Fault) {
 	if m.Name == "" {
-		return []fault{{"metadata.name", "is missing; every object has a name"}}
+		return []object.Fault{{Field: "metadata.name", Message: "is missing; every object has a name"}}
 	}
 	for _, why := range valid(m.Name) {
-		faults = append(faults, fault{"metadata.name", fmt.Sprintf("%q is not a valid name: %s", m.Name, why)})
+		faults = append(faults, object.Fault{Field: "metadata.name", Message: fmt.Sprintf("%q is not a valid name: %s", m.Name, why)})
 	}
 	if m.Namespace != "" {
 		for _, why := range validation.IsDNS1123Label(m.Namespace) {
-			faults = append(faults, fault{"metadata.namespace", fmt.Sprintf("%q is not a valid namespace: %s", m.Namespace, why)})
+			faults = append(faults, object.Fault{Field: "metadata.namespace", Message: fmt.Sprintf("%q is not a valid namespace: %s", m.Namespace, why)})
 		}
 	}
 	return faults
 }
 
 // locate finds the lines of faults.
-func locate(n *yaml.Node, faults []fault) (ls []located) {
+func locate(n *yaml.Node, faults []object.Fault) (ls []located) {
 	for _, f := range faults {
-		ls = append(ls, located{f, lineOf(n, f.field)})
+		ls = append(ls, located{f.Field, f.Message, lineOf(n, f.Field)})
 	}
 	return ls
 }
 
 // identify reads who an object says it is, whatever else is wrong with it.
-func identify(n *yaml.Node, kind string) key {
-	k := key{kind: cmp.Or(scalarAt(n, "kind"), kind)}
+func identify(n *yaml.Node, kind string) object.Key {
+	k := object.Key{Kind: cmp.Or(scalarAt(n, "kind"), kind)}
 	if meta := child(n, "metadata"); meta != nil {
-		k.name = scalarAt(meta, "name")
-		k.namespace = cmp.Or(scalarAt(meta, "namespace"), metav1.NamespaceDefault)
+		k.Name = scalarAt(meta, "name")
+		k.Namespace = cmp.Or(scalarAt(meta, "namespace"), metav1.NamespaceDefault)
 	}
 	return k
 }
@@ -351,23 +309,4 @@ func firstStep(path string) (step, rest string) {
 		return path, ""
 	}
 	return step, strings.TrimPrefix(rest, ".")
-}
-
-// newer says whether o loses against first, which stands before it: the older
-// wins, and the first where either's age is not known.
-func newer(first, o *object) bool {
-	if first.created.IsZero() || o.created.IsZero() {
-		return true
-	}
-	return !o.created.Before(first.created)
-}
-
-// twice is the Problem of an object whose key another has.
-func twice(loser, winner *object) source.Problem {
-	why := "comes first"
-	if winner.created.Before(loser.created) && !winner.created.IsZero() {
-		why = "is older"
-	}
-	return loser.problem(loser.line, "metadata.name", "is also in %s, which %s and is used; remove or rename one of the two",
-		winner.where(), why)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // patience is how long a busy machine may take for anything.
@@ -197,7 +198,7 @@ func TestWriteFile(t *testing.T) {
 	w := watchFolder(t, t.TempDir())
 	port, name := int32(8080), "http"
 	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{AnnotationAddresses: "10.1.1.1", AnnotationPanic: "on"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{object.AnnotationAddresses: "10.1.1.1", object.AnnotationPanic: "on"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Name: name, Port: 80}}},
 	}
 	slice := &discoveryv1.EndpointSlice{

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // WriteFile writes Services and EndpointSlices to a file of a folder of
@@ -53,10 +55,10 @@ func WriteFile(dir, name string, objs ...runtime.Object) error {
 func typed(o runtime.Object) (runtime.Object, error) {
 	switch o := o.DeepCopyObject().(type) {
 	case *corev1.Service:
-		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[kindService], Kind: kindService}
+		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[object.KindService], Kind: object.KindService}
 		return o, nil
 	case *discoveryv1.EndpointSlice:
-		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[kindSlice], Kind: kindSlice}
+		o.TypeMeta = metav1.TypeMeta{APIVersion: apiVersions[object.KindSlice], Kind: object.KindSlice}
 		return o, nil
 	}
 	return nil, fmt.Errorf("%T is not read from manifests; want *v1.Service or *v1.EndpointSlice", o)

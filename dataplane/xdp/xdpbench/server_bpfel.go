@@ -101,6 +101,7 @@ type serverScratch struct {
 		}
 		L3       uint32
 		L4       uint32
+		Room     uint32
 		Id       uint32
 		N        uint8
 		Next     uint8
@@ -110,7 +111,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
 	}
 	Inner struct {
 		_ structs.HostLayout
@@ -131,6 +131,7 @@ type serverScratch struct {
 		}
 		L3       uint32
 		L4       uint32
+		Room     uint32
 		Id       uint32
 		N        uint8
 		Next     uint8
@@ -140,7 +141,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [4]byte
 	}
 	Key  serverLocalVipKey
 	Flow struct {

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Gives a packet the addresses and ports that its flow's entry says. */
+#ifndef FAIRLEAD_PROXY_CHANGE_H
+#define FAIRLEAD_PROXY_CHANGE_H
+
+#include "crc32c.h"
+#include "proxy/flow.h"
+#include "skb/rewrite.h"
+
+#define SCTP_CHECKSUM_AT offsetof(struct sctphdr, checksum)
+
+/* SCTP's checksum covers the ports and no address. Where it is yet to be filled
+ * in (a local sender's) the kernel takes no notice of what stands there.
+ */
+static __noinline long change_sctp_ports(struct __sk_buff *skb, const struct view *v,
+					 const struct packet_flow *f)
+{
+	__be16 ports[2] = {f->sport, f->dport};
+	__u32 bits = (v->t.sport ^ f->sport) | (__u32)(v->t.dport ^ f->dport) << 16;
+	__u32 checksum;
+
+	if (!bits)
+		return 0;
+	if (bpf_skb_load_bytes(skb, v->l4 + SCTP_CHECKSUM_AT, &checksum, sizeof(checksum)))
+		return -1;
+	checksum ^= crc32c_change(bits, v->room);
+	if (bpf_skb_store_bytes(skb, v->l4, ports, sizeof(ports), BPF_F_RECOMPUTE_CSUM))
+		return -1;
+	return bpf_skb_store_bytes(skb, v->l4 + SCTP_CHECKSUM_AT, &checksum, sizeof(checksum),
+				   BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Gives 0, or an error after which the packet must be dropped. */
+static __noinline long change(struct __sk_buff *skb, const struct view *v,
+			      const struct packet_flow *f)
+{
+	bool sctp = v->t.proto == IPPROTO_SCTP;
+	__be16 sport = sctp ? v->t.sport : f->sport;
+	__be16 dport = sctp ? v->t.dport : f->dport;
+
+	if (sport != v->t.sport || !addr_equal(&f->src, &v->t.src))
+		if (rewrite(skb, v, SIDE_SRC, &f->src, sport))
+			return -1;
+	if (dport != v->t.dport || !addr_equal(&f->dst, &v->t.dst))
+		if (rewrite(skb, v, SIDE_DST, &f->dst, dport))
+			return -1;
+	return sctp ? change_sctp_ports(skb, v, f) : 0;
+}
+
+/* Only the addresses, where a packet has no ports of its own. */
+static __noinline long change_addrs(struct __sk_buff *skb, const struct view *v, enum kind kind,
+				    const struct addr *src, const struct addr *dst)
+{
+	return rewrite_addr(skb, v, kind, SIDE_SRC, src)
+		       ?: rewrite_addr(skb, v, kind, SIDE_DST, dst);
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* ICMP errors about packets of flows. The error names a packet as it was on the
+ * wire, which is what the flow's other half has as its key: the entry of that
+ * one says what the packet was before, and to whom the error goes.
+ */
+#ifndef FAIRLEAD_PROXY_ERROR_H
+#define FAIRLEAD_PROXY_ERROR_H
+
+#include "option.h"
+#include "proxy/leave.h"
+#include "proxy/scratch.h"
+#include "skb/error.h"
+
+/* Who says it: what is at the far end is known here under another address, and
+ * a target must not be told by an address of the client's side. Routers between
+ * keep their own.
+ */
+static __always_inline bool speaker_changes(const struct packet_flow *f, const struct scratch *s)
+{
+	if (addr_equal(&s->view.t.src, &s->embedded.t.dst))
+		return true;
+	return (f->kind & (PACKET_FLOW_MASKED | PACKET_FLOW_ANSWER)) == PACKET_FLOW_MASKED;
+}
+
+/* Makes the quoted packet what it was before: s->made turned round. */
+static __noinline long requote(struct __sk_buff *skb, struct scratch *s)
+{
+	const struct packet_flow *f = &s->made;
+	struct endpoint src = {.addr = f->dst, .port = f->dport};
+	struct endpoint dst = {.addr = f->src, .port = f->sport};
+
+	return translate(skb, &s->view, &s->embedded, SIDE_SRC, &src)
+		       ?: translate(skb, &s->view, &s->embedded, SIDE_DST, &dst);
+}
+
+static __noinline int about_flow(struct __sk_buff *skb, struct scratch *s)
+{
+	const struct embedded *e = &s->embedded;
+	const struct packet_flow *f;
+
+	if (!read_embedded(skb, &s->view, &s->embedded) || !addr_equal(&e->t.src, &s->view.t.dst))
+		return TC_ACT_UNSPEC;
+	s->key.src = e->t.dst;
+	s->key.dst = e->t.src;
+	s->key.sport = e->t.dport;
+	s->key.dport = e->t.sport;
+	s->key.proto = e->t.proto;
+	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
+	f = find_flow(&s->key);
+	if (!f || !is_place_of(f->kind, s->place))
+		return TC_ACT_UNSPEC;
+	s->made = *f;
+	if (requote(skb, s))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	if (!speaker_changes(&s->made, s))
+		s->made.src = s->view.t.src;
+	count(PACKET_COUNTER_ERROR);
+	if (goes_straight(s->made.kind))
+		return leave_straight(skb, s, KIND_ICMP);
+	if (change_addrs(skb, &s->view, KIND_ICMP, &s->made.src, &s->made.dst))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	return TC_ACT_UNSPEC;
+}
+
+#endif

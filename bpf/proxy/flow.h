@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The flows through services, each by two entries: what the client sends, and
+ * what the target answers. An entry says what addresses and ports a packet of
+ * its key gets; its other half is therefore found by those, turned round.
+ *
+ * What is seen of one half is told to the other once a FLOW_TICK at most, and
+ * where that one has been evicted it is made anew. So a flow in use is whole.
+ */
+#ifndef FAIRLEAD_PROXY_FLOW_H
+#define FAIRLEAD_PROXY_FLOW_H
+
+#include "common.h"
+#include "proxy/count.h"
+#include "skb/read.h"
+
+#define FLOW_TICK_SHIFT 30 /* 1.07 s, from ns without a division */
+
+/* How long a flow is remembered after its last packet, in FLOW_TICKs. Those of
+ * connection tracking as kube-proxy sets it: a day for TCP, and an hour where one
+ * side has closed.
+ */
+#define FLOW_KEEP_ESTABLISHED 80466
+#define FLOW_KEEP_HALF_CLOSED 3352
+#define FLOW_KEEP_CLOSED 60
+#define FLOW_KEEP_OPENING 60
+#define FLOW_KEEP_RESET 10
+#define FLOW_KEEP_DATAGRAMS 168
+#define FLOW_KEEP_UNANSWERED 28
+
+enum packet_flow_kind {
+	PACKET_FLOW_ANSWER = 1,	 /* the target's half */
+	PACKET_FLOW_MASKED = 2,	 /* the target sees this node's address, not the client's */
+	PACKET_FLOW_OWN = 4,	 /* the client is this node itself */
+	PACKET_FLOW_BRIDGED = 8, /* target and client are ports of one bridge */
+} __attribute__((packed));
+
+enum packet_flow_state {
+	PACKET_FLOW_ANSWERED = 1,  /* the target has sent something */
+	PACKET_FLOW_CONFIRMED = 2, /* and the client something after that */
+	PACKET_FLOW_CLIENT_FIN = 4,
+	PACKET_FLOW_TARGET_FIN = 8,
+	PACKET_FLOW_RESET = 16,
+} __attribute__((packed));
+
+#define FLOW_CLOSED (PACKET_FLOW_CLIENT_FIN | PACKET_FLOW_TARGET_FIN)
+
+struct packet_flow {
+	struct addr src; /* what a packet gets */
+	struct addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u32 seen; /* the last packet: CLOCK_MONOTONIC in FLOW_TICKs */
+	enum packet_flow_kind kind;
+	enum packet_flow_state state;
+	__u8 from_inside; /* the client got a target of service.inside */
+	__u8 zero[5];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__type(key, struct tuple);
+	__type(value, struct packet_flow);
+	__uint(max_entries, 1);
+} packet_flows SEC(".maps");
+
+static __always_inline __u32 flow_clock(void)
+{
+	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+}
+
+static __always_inline __u32 flow_keep(const struct packet_flow *f, __u8 proto)
+{
+	if (proto == IPPROTO_UDP)
+		return f->state & PACKET_FLOW_ANSWERED ? FLOW_KEEP_DATAGRAMS : FLOW_KEEP_UNANSWERED;
+	if (f->state & PACKET_FLOW_RESET)
+		return FLOW_KEEP_RESET;
+	if ((f->state & FLOW_CLOSED) == FLOW_CLOSED)
+		return FLOW_KEEP_CLOSED;
+	if (f->state & FLOW_CLOSED)
+		return FLOW_KEEP_HALF_CLOSED;
+	return f->state & PACKET_FLOW_CONFIRMED ? FLOW_KEEP_ESTABLISHED : FLOW_KEEP_OPENING;
+}
+
+static __always_inline bool flow_over(const struct packet_flow *f)
+{
+	return f->state & PACKET_FLOW_RESET || (f->state & FLOW_CLOSED) == FLOW_CLOSED;
+}
+
+static __always_inline struct packet_flow *find_flow(const struct tuple *t)
+{
+	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
+
+	return f && flow_clock() - f->seen < flow_keep(f, t->proto) ? f : NULL;
+}
+
+/* The key of an entry's other half. */
+static __always_inline void other_half(struct tuple *other, const struct packet_flow *f, __u8 proto)
+{
+	other->src = f->dst;
+	other->dst = f->src;
+	other->sport = f->dport;
+	other->dport = f->sport;
+	other->proto = proto;
+	__builtin_memset(other->zero, 0, sizeof(other->zero));
+}
+
+/* What a packet of the other half gets: what t was before. */
+static __always_inline void turn_round(struct packet_flow *other, const struct packet_flow *f,
+				       const struct tuple *t)
+{
+	*other = *f;
+	other->src = t->dst;
+	other->dst = t->src;
+	other->sport = t->dport;
+	other->dport = t->sport;
+	other->kind = f->kind ^ PACKET_FLOW_ANSWER;
+}
+
+static __noinline int forget_flow(const struct tuple *t)
+{
+	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
+	struct tuple other;
+
+	if (!f)
+		return 0;
+	other_half(&other, f, t->proto);
+	bpf_map_delete_elem(&packet_flows, &other);
+	return bpf_map_delete_elem(&packet_flows, t);
+}
+
+/* Tells the other half what is known of the flow. */
+static __noinline int tell_other_half(const struct packet_flow *f, const struct tuple *t)
+{
+	struct packet_flow made, *held;
+	struct tuple other;
+
+	other_half(&other, f, t->proto);
+	held = bpf_map_lookup_elem(&packet_flows, &other);
+	if (held) {
+		held->seen = f->seen;
+		held->state |= f->state;
+		return 0;
+	}
+	turn_round(&made, f, t);
+	return bpf_map_update_elem(&packet_flows, &other, &made, BPF_NOEXIST);
+}
+
+static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
+{
+	bool answer = f->kind & PACKET_FLOW_ANSWER;
+	__u8 state = 0;
+
+	if (flags & VIEW_RESET)
+		state |= PACKET_FLOW_RESET;
+	if (flags & VIEW_FIN)
+		state |= answer ? PACKET_FLOW_TARGET_FIN : PACKET_FLOW_CLIENT_FIN;
+	if (answer)
+		state |= PACKET_FLOW_ANSWERED;
+	else if (f->state & PACKET_FLOW_ANSWERED)
+		state |= PACKET_FLOW_CONFIRMED;
+	return state;
+}
+
+/* Notes a packet. Writes only what is new: a line that is written is taken from
+ * other CPUs. True: the flow had not been seen for a while.
+ */
+static __always_inline bool note_packet(struct packet_flow *f, const struct view *v)
+{
+	__u8 state = f->state | state_of(f, v->flags);
+	__u32 now = flow_clock();
+	bool later = f->seen != now;
+
+	if (!later && state == f->state)
+		return false;
+	f->seen = now;
+	f->state = state;
+	tell_other_half(f, &v->t);
+	return later;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which service a socket means by the target that it talks to, so that it is
+ * told the address which it asked for.
+ */
+#ifndef FAIRLEAD_PROXY_ORIGIN_H
+#define FAIRLEAD_PROXY_ORIGIN_H
+
+#include "proxy/maps.h"
+
+#ifndef SOCK_DGRAM
+#define SOCK_DGRAM 2
+#endif
+
+struct endpoint {
+	struct addr addr;
+	__be16 port;
+	__u8 zero[6];
+};
+
+/* Of a connected socket; it ends with it. The agent reads these of UDP to find
+ * the sockets whose target is gone.
+ */
+struct origin {
+	struct service_key service; /* as held, of a node port so without an address */
+	__u32 zero;
+	struct endpoint asked, target;
+	__u64 cookie, netns; /* of UDP */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct origin);
+} origins SEC(".maps");
+
+/* Of an unconnected one, which may talk to many. */
+struct sent_key {
+	__u64 cookie;
+	struct endpoint target;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct sent_key);
+	__type(value, struct endpoint); /* asked for */
+} sent SEC(".maps");
+
+static __always_inline bool endpoint_equal(const struct endpoint *a, const struct endpoint *b)
+{
+	return a->port == b->port && addr_equal(&a->addr, &b->addr);
+}
+
+static __always_inline void remember_connected(struct bpf_sock_addr *ctx, struct origin *o)
+{
+	struct origin *held = NULL;
+
+	if (ctx->sk)
+		held = bpf_sk_storage_get(&origins, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!held)
+		return;
+	if (ctx->protocol == IPPROTO_UDP) {
+		o->cookie = bpf_get_socket_cookie(ctx);
+		o->netns = bpf_get_netns_cookie(ctx);
+	}
+	*held = *o;
+}
+
+/* struct bpf_iter__bpf_sk_storage_map and what it names, as far as it is needed
+ * (net/core/bpf_sk_storage.c).
+ */
+struct origin_in_turn {
+	struct {
+		struct seq_file *seq;
+	} *meta;
+	void *map, *sk;
+	struct origin *value;
+};
+
+/* Gives the agent all of UDP, one behind the other. */
+static __always_inline void tell_origin(struct origin_in_turn *turn)
+{
+	struct origin *o = turn->value;
+
+	if (o && o->service.proto == IPPROTO_UDP)
+		bpf_seq_write(turn->meta->seq, o, sizeof(*o));
+}
+
+/* A socket may connect a second time. */
+static __always_inline void forget_connected(struct bpf_sock_addr *ctx)
+{
+	if (ctx->sk)
+		bpf_sk_storage_delete(&origins, ctx->sk);
+}
+
+static __always_inline void remember_sent(struct bpf_sock_addr *ctx, const struct endpoint *asked,
+					  const struct endpoint *target)
+{
+	struct sent_key k = {.cookie = bpf_get_socket_cookie(ctx), .target = *target};
+	const struct endpoint *held = bpf_map_lookup_elem(&sent, &k);
+
+	if (!held || !endpoint_equal(held, asked))
+		bpf_map_update_elem(&sent, &k, asked, BPF_ANY);
+}
+
+/* Turns a peer's address into the one that the socket asked for; false where it
+ * asked for this one.
+ */
+static __always_inline bool find_origin(struct bpf_sock_addr *ctx, struct endpoint *peer)
+{
+	struct sent_key k = {.target = *peer};
+	const struct endpoint *asked;
+	const struct origin *o = NULL;
+
+	if (ctx->sk)
+		o = bpf_sk_storage_get(&origins, ctx->sk, NULL, 0);
+	if (o && endpoint_equal(&o->target, peer)) {
+		*peer = o->asked;
+		return true;
+	}
+	if (ctx->type != SOCK_DGRAM)
+		return false;
+	k.cookie = bpf_get_socket_cookie(ctx);
+	asked = bpf_map_lookup_elem(&sent, &k);
+	if (asked)
+		*peer = *asked;
+	return asked != NULL;
+}
+
+#endif

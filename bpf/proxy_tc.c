@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The service proxy for packets, at tc on all devices of a node: what comes
+ * from the network (node ports, external and load balancer addresses, cluster
+ * addresses that are routed here), and what pods and the node itself send to
+ * services without a socket that was translated (SCTP, raw sockets, virtual
+ * machines, services with source ranges).
+ *
+ *           uplink                                 veth of a pod
+ *   client ───► from_outside ───► kernel ──────────────────► pod
+ *   client ◄─── leaving ◄──────── kernel ◄── from_inside ◄── pod
+ *
+ *   client ───► from_outside ──────► out by leaving's device ───► another node
+ *   client ◄─────────────────── from_outside ◄───────────────── its pod
+ *
+ * A client's packet is addressed to a target where it comes in, before the
+ * kernel routes it; the answer gets the service's address where it leaves. So
+ * the node's firewall and connection tracking see one flow, between client and
+ * target. Where the target is on another node it sees this one as the client,
+ * and the program sends these packets and their answers on itself.
+ *
+ * What is not ours goes on untouched, also to other programs at the same hook:
+ * the verdict is TC_ACT_UNSPEC, "I have no opinion".
+ */
+#include <linux/if_packet.h>
+#include <linux/pkt_cls.h>
+
+#include "proxy/answer.h"
+#include "proxy/begin.h"
+#include "proxy/count.h"
+#include "proxy/error.h"
+#include "proxy/leave.h"
+#include "proxy/scratch.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Reads the frame. Only what cannot be read as it lies is put in one piece: most
+ * packets that leave have nothing but their headers there.
+ */
+static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *v, __u32 l3)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	enum kind kind;
+
+	if (!v6 && skb->protocol != bpf_htons(ETH_P_IP))
+		return KIND_FOREIGN;
+	kind = read_ip(skb, v, l3, v6);
+	if (kind == KIND_MALFORMED && reach(skb, HEADERS_MAX))
+		kind = read_ip(skb, v, l3, v6);
+	return kind;
+}
+
+/* Whether a client's packet of a known flow goes where that went before. One
+ * that opens a connection may follow an older one of the same ports; datagrams
+ * know no connection, so they move when their target is gone.
+ */
+static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
+{
+	const struct view *v = &s->view;
+	bool seen_later;
+
+	if (f->kind & PACKET_FLOW_ANSWER) {
+		note_packet(f, v);
+		return true;
+	}
+	if (v->flags & VIEW_OPENS && (flow_over(f) || !is_served(s, f)))
+		return false;
+	seen_later = note_packet(f, v);
+	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, f);
+}
+
+static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
+{
+	struct packet_flow *f = find_flow(&s->view.t);
+
+	if (f) {
+		if (!is_place_of(f->kind, s->place))
+			return TC_ACT_UNSPEC;
+		if (goes_on(s, f)) {
+			s->made = *f;
+			return leave(skb, s);
+		}
+		forget_flow(&s->view.t);
+		count(PACKET_COUNTER_FLOW_MOVED);
+	}
+	/* What leaves has been looked at where it came in, unless the node sends it. */
+	if (s->place == PLACE_LEAVING && skb->ingress_ifindex)
+		return TC_ACT_UNSPEC;
+	return begin(skb, s);
+}
+
+static __always_inline int serve(struct __sk_buff *skb, struct scratch *s)
+{
+	switch (read_frame(skb, &s->view, s->l3)) {
+	case KIND_TRANSPORT:
+		return transport(skb, s);
+	case KIND_LATER:
+		return leave_later(skb, s);
+	case KIND_ICMP:
+		return about_flow(skb, s);
+	case KIND_MALFORMED:
+		return pass(PACKET_COUNTER_PASSED_MALFORMED);
+	default:
+		return TC_ACT_UNSPEC;
+	}
+}
+
+static __always_inline int meet(struct __sk_buff *skb, enum place place, __u32 l3)
+{
+	struct scratch *s = scratch();
+	int verdict;
+
+	/* What is tagged is met at the VLAN's own device. */
+	if (!s || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	s->place = place;
+	s->l3 = l3;
+	verdict = serve(skb, s);
+	return verdict < ANSWER_RESET ? verdict : give_answer(skb, s, verdict);
+}
+
+SEC("tc")
+int from_outside(struct __sk_buff *skb)
+{
+	/* For somebody else on this wire, a macvlan perhaps. */
+	if (skb->pkt_type == PACKET_OTHERHOST)
+		return TC_ACT_UNSPEC;
+	return meet(skb, PLACE_OUTSIDE, sizeof(struct ethhdr));
+}
+
+SEC("tc")
+int from_inside(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_INSIDE, sizeof(struct ethhdr));
+}
+
+SEC("tc")
+int leaving(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_LEAVING, sizeof(struct ethhdr));
+}
+
+/* The same for devices without Ethernet headers: WireGuard, IP tunnels. */
+SEC("tc")
+int from_outside_bare(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_OUTSIDE, 0);
+}
+
+SEC("tc")
+int leaving_bare(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_LEAVING, 0);
+}

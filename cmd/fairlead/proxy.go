@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/config"
+	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
+	"github.com/fairlead/fairlead/dataplane/proxy/packet"
+	"github.com/fairlead/fairlead/proxy/healthport"
+	"github.com/fairlead/fairlead/proxy/loop"
+	"github.com/fairlead/fairlead/source/kube"
+	"github.com/fairlead/fairlead/status"
+)
+
+// serviceProxy is the parts of the role proxy.
+type serviceProxy struct {
+	config  *config.Resolved
+	plane   *dpproxy.DataPlane
+	packets *packet.Half
+	loop    *loop.Loop
+	ports   *healthport.Server
+	healthz *healthport.Healthz
+	// leaving says that the node is about to go.
+	leaving atomic.Bool
+}
+
+func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
+	f.StringVar(&c.Cgroup, "cgroup", "", "`folder` of the cgroup (v2) whose sockets are served (default: the root of all)")
+	f.StringSliceVar(&c.NodePortAddresses, "node-port-addresses", nil,
+		"`prefix`es: node ports are served on the node's addresses in them (default: those that the Node has in Kubernetes)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`name`s of the interfaces by which clients from outside come (default: those with a route that leads out)")
+	f.StringVar(&c.Health, "health-address", c.Health, "`address:port` to answer /healthz on, as kube-proxy; empty for none")
+	f.DurationVar(&c.Window, "sync-window", c.Window, "how long changes of a cluster are gathered while one follows the other")
+	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
+}
+
+func openProxy(r *config.Resolved) (*serviceProxy, error) {
+	p := &serviceProxy{config: r}
+	pins := filepath.Join(r.BPFFS, "fairlead", "proxy")
+	var err error
+	p.plane, err = dpproxy.Open(dpproxy.Config{PinDir: pins, Cgroup: r.Cgroup, Log: slog.Default()})
+	if err != nil {
+		return nil, err
+	}
+	p.packets, err = packet.Open(packet.Config{
+		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks, Log: slog.Default(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
+	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
+	p.loop = loop.New(loop.Config{
+		Plane: p.plane, Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default(),
+	})
+	p.healthz.Sync = p.loop.Sync
+	return p, nil
+}
+
+// onNode takes what Kubernetes says of this node.
+func (p *serviceProxy) onNode(n kube.Node) {
+	p.leaving.Store(n.Leaving)
+	if len(p.config.NodePortPrefixes) == 0 {
+		p.loop.SetNodeAddresses(n.InternalIPs)
+	}
+}
+
+func (p *serviceProxy) run(ctx context.Context, group *errgroup.Group) {
+	group.Go(func() error { return p.loop.Run(ctx) })
+	group.Go(func() error { return p.ports.Run(ctx) })
+	if prefixes := p.config.NodePortPrefixes; len(prefixes) > 0 {
+		group.Go(func() error { return dpproxy.FollowNodeAddresses(ctx, prefixes, p.loop.SetNodeAddresses) })
+	}
+	if p.config.Health != "" {
+		group.Go(func() error { return p.answerHealthz(ctx) })
+	}
+}
+
+// answerHealthz serves /healthz. A port that another has is tried again: the
+// proxy serves without it.
+func (p *serviceProxy) answerHealthz(ctx context.Context) error {
+	for ctx.Err() == nil {
+		server := &http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second}
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		err := server.ListenAndServe()
+		stop()
+		if ctx.Err() != nil {
+			break
+		}
+		slog.Warn("health is not answered", "address", p.config.Health, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(healthport.DefaultRetry):
+		}
+	}
+	return nil
+}
+
+// state is what the service proxy says of itself.
+func (p *serviceProxy) state() status.ServiceProxy {
+	v := p.loop.View()
+	s := status.ServiceProxy{
+		Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten,
+		LastSync: v.LastSync, Changes: v.Changes, Writes: v.Passes, Healthy: p.healthz.Healthy(),
+		DelayP50: v.Latency.P50, DelayP99: v.Latency.P99,
+		Attached: append(p.plane.Describe().Attached, p.packets.Describe().Attached...), Drops: p.packets.Describe().Drops,
+	}
+	if v.LastError != nil {
+		s.Error = v.LastError.Error()
+	}
+	for _, problem := range append(v.Problems, p.ports.Problems()...) {
+		s.Problems = append(s.Problems, problem.Problem)
+	}
+	return s
+}
+
+// close lets go of the kernel, which goes on.
+func (p *serviceProxy) close() error {
+	var errs []error
+	if p.packets != nil {
+		errs = append(errs, p.packets.Close())
+	}
+	if p.plane != nil {
+		errs = append(errs, p.plane.Close())
+	}
+	return errors.Join(errs...)
+}

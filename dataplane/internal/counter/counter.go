@@ -1,0 +1,71 @@
+// Package counter reads counters by the names that a BPF object gives them: an
+// array for each CPU, with an enum as its index.
+package counter
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Read gives the counters in m, summed over the CPUs, by the names of the enum
+// in spec that is their index: PACKET_COUNTER_NO_WAY of packet_counter is
+// "no-way". What does not begin as the enum's own name does, and an underscore,
+// is none; so the number of counters can stand at the end.
+func Read(spec *ebpf.CollectionSpec, enum string, m *ebpf.Map) (map[string]uint64, error) {
+	names, err := names(spec, enum)
+	if err != nil {
+		return nil, err
+	}
+	counters := make(map[string]uint64, len(names))
+	for i, name := range names {
+		var perCPU []uint64
+		if err := m.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("read counter %s: %w", name, err)
+		}
+		for _, n := range perCPU {
+			counters[name] += n
+		}
+	}
+	return counters, nil
+}
+
+var known sync.Map // of names, by the enum's
+
+func names(spec *ebpf.CollectionSpec, name string) ([]string, error) {
+	if names, ok := known.Load(name); ok {
+		return names.([]string), nil
+	}
+	var enum *btf.Enum
+	if err := spec.Types.TypeByName(name, &enum); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, v := range enum.Values {
+		short, ok := strings.CutPrefix(v.Name, strings.ToUpper(name)+"_")
+		if !ok {
+			continue
+		}
+		if v.Value != uint64(len(names)) {
+			return nil, fmt.Errorf("enum %s has holes", name)
+		}
+		names = append(names, strings.ReplaceAll(strings.ToLower(short), "_", "-"))
+	}
+	known.Store(name, names)
+	return names, nil
+}
+
+// Dropped picks the counters of packets that ended, "dropped-" before the
+// reason, and leaves that prefix out.
+func Dropped(counters map[string]uint64) map[string]uint64 {
+	drops := map[string]uint64{}
+	for name, n := range counters {
+		if reason, ok := strings.CutPrefix(name, "dropped-"); ok {
+			drops[reason] = n
+		}
+	}
+	return drops
+}

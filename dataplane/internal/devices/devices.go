@@ -1,0 +1,130 @@
+// Package devices knows a node's network devices as far as data planes attach
+// to them: which there are, which lead to the network, and that something changed.
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Device is a network device as far as it matters here.
+type Device struct {
+	Index, Master int
+	Name, Kind    string
+	Ethernet      bool // and not the loopback
+	Bare          bool // packets have no header of the link's: WireGuard, IP tunnels
+}
+
+// View is the node's devices and what its routes make of them.
+type View struct {
+	Devices map[int]Device
+	// Defaults carry a default route, Gateways any route with a gateway.
+	Defaults, Gateways map[int]bool
+	Holders            map[netip.Addr]int
+	Uplinks            []string // as configured; empty: to be found
+}
+
+// Look reads the view from the kernel, in nl's network namespace. A list that
+// changes while it is read is read again.
+func Look(nl *netlink.Handle, uplinks []string) (v *View, err error) {
+	for range 10 {
+		v, err = lookOnce(nl, uplinks)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return v, err
+}
+
+// bare are the kinds of links without headers, as netlink has them.
+var bare = []string{"none", "ipip", "tunnel6", "sit"}
+
+func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
+	v := &View{
+		Devices: map[int]Device{}, Defaults: map[int]bool{}, Gateways: map[int]bool{},
+		Holders: map[netip.Addr]int{}, Uplinks: uplinks,
+	}
+	links, err := nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		v.Devices[a.Index] = Device{
+			Index: a.Index, Master: a.MasterIndex, Name: a.Name, Kind: l.Type(),
+			Ethernet: a.EncapType == "ether" && a.Flags&net.FlagLoopback == 0,
+			Bare:     slices.Contains(bare, a.EncapType),
+		}
+	}
+	addrs, err := nl.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			v.Holders[ip.Unmap()] = a.LinkIndex
+		}
+	}
+	all := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
+	rs, err := nl.RouteListFiltered(netlink.FAMILY_ALL, all, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	for _, route := range rs {
+		v.addRoute(route)
+	}
+	return v, nil
+}
+
+func (v *View) addRoute(route netlink.Route) {
+	hops := route.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: route.LinkIndex, Gw: route.Gw, Via: route.Via}}
+	}
+	for _, hop := range hops {
+		if isDefault(route) && hop.LinkIndex != 0 {
+			v.Defaults[hop.LinkIndex] = true
+		}
+		if hop.Gw != nil || hop.Via != nil {
+			v.Gateways[hop.LinkIndex] = true
+		}
+	}
+}
+
+func isDefault(route netlink.Route) bool {
+	if route.Type != unix.RTN_UNICAST {
+		return false
+	}
+	if route.Dst == nil {
+		return true
+	}
+	ones, _ := route.Dst.Mask.Size()
+	return ones == 0
+}
+
+// Entrances are where packets come into the node: devices with routes to
+// others, which may also be pods (a balancer).
+func (v *View) Entrances() []int {
+	found := map[int]bool{}
+	maps.Copy(found, v.Gateways)
+	maps.Copy(found, v.Defaults)
+	for _, d := range v.Devices {
+		if slices.Contains(v.Uplinks, d.Name) {
+			found[d.Index] = true
+		}
+	}
+	maps.DeleteFunc(found, func(index int, _ bool) bool { return !v.Devices[index].Ethernet })
+	return slices.Sorted(maps.Keys(found))
+}
+
+// IsPodKind tells the kinds of devices that pods and virtual machines are behind.
+func IsPodKind(kind string) bool {
+	return kind == "veth" || kind == "bridge" || kind == "tuntap"
+}

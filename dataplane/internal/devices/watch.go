@@ -1,0 +1,52 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Watch tells that devices, addresses or routes changed, not what: who is
+// told looks at the whole again. So a message that the kernel had no room for is
+// no loss.
+type Watch struct {
+	Changed chan struct{}
+	socket  *os.File
+}
+
+const watchedGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+	unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+
+// NewWatch watches the calling thread's network namespace until Close.
+func NewWatch() (*Watch, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("watch routes: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: watchedGroups}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch routes: %w", err)
+	}
+	w := &Watch{Changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink")}
+	go w.run()
+	return w, nil
+}
+
+func (w *Watch) run() {
+	buf := make([]byte, 1<<16)
+	for {
+		_, err := w.socket.Read(buf)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return // closed
+		}
+		select {
+		case w.Changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Close ends it.
+func (w *Watch) Close() { w.socket.Close() }

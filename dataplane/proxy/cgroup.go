@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+)
+
+// ownMount is where the hierarchy of cgroups is mounted if it is nowhere.
+const ownMount = "/run/fairlead/cgroup2"
+
+// findCgroup gives the root of the hierarchy of cgroups, version 2, as far as
+// the agent's own cgroup namespace shows it.
+func findCgroup() (string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// proc_pid_mountinfo(5): "... root mountpoint options... - type source ..."
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		fields := strings.Fields(before)
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
+			return unescape.Replace(fields[4]), nil
+		}
+	}
+	if err := os.MkdirAll(ownMount, 0o700); err != nil {
+		return "", err
+	}
+	if err := unix.Mount("cgroup2", ownMount, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return "", fmt.Errorf("mount cgroup2 on %s: %w: mount one beforehand, or run as root", ownMount, err)
+	}
+	return ownMount, nil
+}
+
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// hook is a program and where it is attached.
+type hook struct {
+	name    string // of the program
+	program *ebpf.Program
+	at      ebpf.AttachType
+}
+
+// hooksOf gives those which answers pass first: what is sent to a target is to
+// find its way back.
+func hooksOf(p proxyPrograms) []hook {
+	return []hook{
+		{proxyProgRecvmsg4, p.Recvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
+		{proxyProgRecvmsg6, p.Recvmsg6, ebpf.AttachCGroupUDP6Recvmsg},
+		{proxyProgGetpeername4, p.Getpeername4, ebpf.AttachCgroupInet4GetPeername},
+		{proxyProgGetpeername6, p.Getpeername6, ebpf.AttachCgroupInet6GetPeername},
+		{proxyProgConnect4, p.Connect4, ebpf.AttachCGroupInet4Connect},
+		{proxyProgConnect6, p.Connect6, ebpf.AttachCGroupInet6Connect},
+		{proxyProgSendmsg4, p.Sendmsg4, ebpf.AttachCGroupUDP4Sendmsg},
+		{proxyProgSendmsg6, p.Sendmsg6, ebpf.AttachCGroupUDP6Sendmsg},
+	}
+}
+
+// hooks are the programs' links to a cgroup, pinned.
+type hooks struct {
+	pins   *bpffs.Dir
+	cgroup string
+	links  []attached
+}
+
+// attached is the link of a program.
+type attached struct {
+	link.Link
+	name string
+}
+
+const (
+	linkPrefix = "link_"
+	newLink    = "new_link"
+)
+
+// attach puts the programs in the place of a predecessor's, each in one step,
+// or where there is none attaches them.
+func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, error) {
+	if cgroup == "" {
+		var err error
+		if cgroup, err = findCgroup(); err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+	}
+	id, err := cgroupID(cgroup)
+	if err != nil {
+		return nil, err
+	}
+	h := &hooks{pins: pins, cgroup: cgroup}
+	for _, hook := range hooksOf(programs) {
+		l, err := h.replace(hook, id)
+		if err == nil && l == nil {
+			l, err = h.attach(hook)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("attach %s to cgroup %s: %w", hook.name, cgroup, err), h.close())
+		}
+		h.links = append(h.links, attached{l, hook.name})
+	}
+	return h, nil
+}
+
+// cgroupID gives the number by which the kernel knows a cgroup: its inode
+// (kernfs_node_id).
+func cgroupID(path string) (uint64, error) {
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := errors.Join(unix.Statfs(path, &fs), unix.Stat(path, &st)); err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return 0, fmt.Errorf("cgroup %s: not a folder of cgroup version 2", path)
+	}
+	return st.Ino, nil
+}
+
+// replace gives the link that a predecessor pinned, with this program; nil if
+// there is none that is attached to this cgroup.
+func (h *hooks) replace(hook hook, cgroup uint64) (link.Link, error) {
+	l, err := link.LoadPinnedLink(h.pins.Path(linkPrefix+hook.name), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := l.Info()
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if at := info.Cgroup(); at == nil || at.CgroupId != cgroup {
+		return nil, l.Close() // attach takes its pin
+	}
+	if err := l.Update(hook.program); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// attach attaches a program and pins the link, in the place of an older one to
+// another cgroup.
+func (h *hooks) attach(hook hook) (link.Link, error) {
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: h.cgroup, Attach: hook.at, Program: hook.program})
+	if err != nil {
+		return nil, err
+	}
+	err = h.pins.Remove(newLink)
+	if err == nil {
+		err = l.Pin(h.pins.Path(newLink))
+	}
+	if err == nil {
+		err = os.Rename(h.pins.Path(newLink), h.pins.Path(linkPrefix+hook.name))
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (h *hooks) describe() []string {
+	return []string{fmt.Sprintf("cgroup %s: %d programs", h.cgroup, len(h.links))}
+}
+
+// detach takes the programs out of the kernel, those first that send to
+// targets.
+func (h *hooks) detach() error {
+	var errs []error
+	for _, l := range slices.Backward(h.links) {
+		errs = append(errs, h.pins.Remove(linkPrefix+l.name), l.Close())
+	}
+	h.links = nil
+	return errors.Join(errs...)
+}
+
+// close lets go; what is attached stays.
+func (h *hooks) close() error {
+	var errs []error
+	for _, l := range h.links {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}

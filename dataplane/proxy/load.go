@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+)
+
+// pinPrefix begins the name of the folder of pins; the layout's number ends it.
+const pinPrefix = "proxy-v"
+
+// ErrLayout is what Open answers, wrapped, where PinDir holds maps that this
+// version, or this configuration, cannot take over.
+var ErrLayout = errors.New("pinned maps of another layout")
+
+// Folder gives where the maps are pinned below a PinDir, for who loads other
+// programs onto them.
+func Folder(pinDir string) string {
+	return filepath.Join(pinDir, fmt.Sprint(pinPrefix, uint32(proxyProxyLayoutPROXY_LAYOUT)))
+}
+
+func openPins(pinDir string) (*bpffs.Dir, error) {
+	if err := bpffs.Mount(pinDir); err != nil {
+		return nil, fmt.Errorf("PinDir: %w", err)
+	}
+	own := Folder(pinDir)
+	folders, err := os.ReadDir(pinDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("PinDir: %w", err)
+	}
+	for _, f := range folders {
+		if strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != filepath.Base(own) {
+			return nil, fmt.Errorf("%w: %s, while this version writes %s: end the other version's agent, "+
+				"remove that folder (which ends its service) and start again",
+				ErrLayout, filepath.Join(pinDir, f.Name()), filepath.Base(own))
+		}
+	}
+	pins, err := bpffs.Open(own)
+	if err != nil {
+		return nil, fmt.Errorf("PinDir: %w", err)
+	}
+	return pins, nil
+}
+
+// load loads the programs onto the pinned maps, which it makes where they are
+// missing.
+func (d *DataPlane) load() error {
+	spec, err := loadProxy()
+	if err != nil {
+		return err
+	}
+	for name, n := range map[string]uint32{
+		proxyMapServices:     d.config.MaxFrontends,
+		proxyMapConnections:  d.config.MaxFrontends,
+		proxyMapTargets:      d.config.MaxTargets,
+		proxyMapSourceRanges: d.config.MaxSourceRanges,
+		proxyMapAffinities:   d.config.MaxAffinities,
+		proxyMapSent:         d.config.MaxSenders,
+	} {
+		spec.Maps[name].MaxEntries = n
+	}
+	for name, m := range spec.Maps {
+		if !strings.HasPrefix(name, ".") { // constants belong to their program
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		spec.Variables[proxyVarNodeNetns].Set(cookie),
+		spec.Variables[proxyVarNodeOnly].Set(d.config.NodeOnly),
+	); err != nil {
+		return err
+	}
+	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}})
+	return explain(err, d.pins.Path(""))
+}
+
+// explain adds the mend to an error of the loader.
+func explain(err error, folder string) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ebpf.ErrMapIncompatible):
+		return fmt.Errorf("%w: %w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, err, folder)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("load the programs: needs root (CAP_BPF, CAP_NET_ADMIN): %w", err)
+	case errors.As(err, &verifier):
+		return fmt.Errorf("load the programs: this kernel refuses one; Fairlead needs Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF: %+v", verifier)
+	}
+	return fmt.Errorf("load the programs: %w", err)
+}
+
+// netnsCookie names the calling thread's network namespace as the programs see
+// it.
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("own network namespace: %w", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("own network namespace: %w", err)
+	}
+	return cookie, nil
+}
+
+// waiter waits for programs that are running.
+type waiter struct{ outer, inner *ebpf.Map }
+
+func newWaiter() (*waiter, error) {
+	spec := &ebpf.MapSpec{Name: "waiter", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	inner, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, err
+	}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "waiter", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec})
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	return &waiter{outer, inner}, nil
+}
+
+// wait returns when every program has ended that is running now: the kernel
+// does not return from changing a map of maps before (kernel/bpf/syscall.c,
+// maybe_wait_bpf_programs). membarrier(2) would do, but not on every kernel
+// (nohz_full).
+func (w *waiter) wait() error {
+	if err := w.outer.Put(uint32(0), w.inner); err != nil {
+		return fmt.Errorf("wait for running programs: %w", err)
+	}
+	return nil
+}
+
+func (w *waiter) close() error { return errors.Join(w.outer.Close(), w.inner.Close()) }

@@ -1,0 +1,177 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+)
+
+// anyDevice is the mask for devices that have no address.
+const anyDevice = 0
+
+func addrOf(a netip.Addr) packetAddr { return packetAddr{Word: netorder.Words(a)} }
+
+func (a packetAddr) netip() netip.Addr { return netorder.Addr(a.Word) }
+
+// writeMasks makes the kernel hold the node's addresses, by device.
+func (h *Half) writeMasks(view *devices.View) error {
+	addrs, err := h.nl.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	if err := hold(h.obj.PacketMasks, masksOf(view, addrs)); err != nil {
+		return fmt.Errorf("write the node's addresses: %w", err)
+	}
+	return nil
+}
+
+// writeBridges makes the kernel hold which ports are one bridge's, where bridges
+// show the firewall nothing of what goes from port to port.
+func (h *Half) writeBridges(view *devices.View) error {
+	wanted := map[uint32]uint32{}
+	if read("bridge/bridge-nf-call-iptables") != "1" {
+		wanted = bridgesOf(view, h.places)
+	}
+	if err := hold(h.obj.PacketBridges, wanted); err != nil {
+		return fmt.Errorf("write the bridges' ports: %w", err)
+	}
+	return nil
+}
+
+// hold makes a small map hold exactly this, by no more writes than differ.
+func hold[V comparable](m *ebpf.Map, wanted map[uint32]V) error {
+	held := map[uint32]V{}
+	var key uint32
+	var value V
+	it := m.Iterate()
+	for it.Next(&key, &value) {
+		held[key] = value
+	}
+	errs := []error{it.Err()}
+	for key, value := range wanted {
+		if there, ok := held[key]; !ok || there != value {
+			errs = append(errs, m.Put(key, value))
+		}
+	}
+	for key := range held {
+		if _, keep := wanted[key]; !keep {
+			errs = append(errs, m.Delete(key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// masksOf gives for each device its first address of each family that others
+// can answer to; for any other those of the first device with a default route,
+// or else of the first device.
+func masksOf(view *devices.View, addrs []netlink.Addr) map[uint32]packetPacketMask {
+	masks := map[uint32]packetPacketMask{}
+	var order []int
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok || !isUsable(a) || !(view.Devices[a.LinkIndex].Ethernet || view.Devices[a.LinkIndex].Bare) {
+			continue
+		}
+		m := masks[uint32(a.LinkIndex)]
+		if own := m.family(ip.Unmap()); *own == (packetAddr{}) {
+			*own = addrOf(ip)
+		}
+		masks[uint32(a.LinkIndex)] = m
+		order = append(order, a.LinkIndex)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rank(view, a) - rank(view, b) })
+	var any packetPacketMask
+	for _, index := range order {
+		m := masks[uint32(index)]
+		if any.V4 == (packetAddr{}) {
+			any.V4 = m.V4
+		}
+		if any.V6 == (packetAddr{}) {
+			any.V6 = m.V6
+		}
+	}
+	masks[anyDevice] = any
+	return masks
+}
+
+// rank puts the ways to the network first.
+func rank(view *devices.View, index int) int {
+	switch {
+	case view.Defaults[index]:
+		return 0
+	case view.Gateways[index]:
+		return 1
+	}
+	return 2
+}
+
+func (m *packetPacketMask) family(a netip.Addr) *packetAddr {
+	if a.Is4() {
+		return &m.V4
+	}
+	return &m.V6
+}
+
+// isUsable leaves out what is not valid everywhere, or not for long.
+func isUsable(a netlink.Addr) bool {
+	const passing = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
+	if a.IP.To4() == nil && a.Flags&(passing|unix.IFA_F_TEMPORARY) != 0 {
+		return false
+	}
+	return a.Scope == int(netlink.SCOPE_UNIVERSE)
+}
+
+// Ports that masks may use: not the well-known ones, and not those of node ports
+// (the API server's --service-node-port-range).
+const (
+	portFirst     = 1024
+	portLast      = 65535
+	nodePortFirst = 30000
+	nodePortLast  = 32767
+)
+
+// setPorts tells the programs the ports of masked flows: the largest range
+// beside those that the kernel gives sockets, so that no socket has one.
+func setPorts(spec *ebpf.CollectionSpec) error {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return fmt.Errorf("ports of sockets: %w", err)
+	}
+	var first, last int
+	if _, err := fmt.Sscan(string(text), &first, &last); err != nil {
+		return fmt.Errorf("ports of sockets: %q: %w", text, err)
+	}
+	from, to := portsBeside(first, last)
+	if to < from {
+		return fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %d %d: leave some ports between %d and %d out of it: they are what targets on other nodes see", first, last, portFirst, portLast)
+	}
+	return errors.Join(
+		spec.Variables[packetVarMaskFirst].Set(uint16(from)),
+		spec.Variables[packetVarMaskCount].Set(uint16(to-from+1)),
+	)
+}
+
+// portsBeside gives the largest range of ports that are neither sockets' nor
+// node ports; to < from where there is none.
+func portsBeside(first, last int) (from, to int) {
+	from, to = portFirst, portFirst-1
+	begin := portFirst
+	taken := [][2]int{{first, last}, {nodePortFirst, nodePortLast}, {portLast + 1, portLast + 1}}
+	slices.SortFunc(taken, func(a, b [2]int) int { return a[0] - b[0] })
+	for _, t := range taken {
+		if t[0]-begin > to-from+1 {
+			from, to = begin, t[0]-1
+		}
+		begin = max(begin, t[1]+1)
+	}
+	return from, to
+}

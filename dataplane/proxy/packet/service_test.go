@@ -1,0 +1,314 @@
+package packet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/proxy"
+)
+
+// inWorld runs a test for both families in one world.
+func inWorld(t *testing.T, f func(w *world, v6 family)) {
+	w := newWorld(t)
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		f(w, v6)
+	})
+}
+
+// TestHairpin has a pod be served by itself: it sees its node.
+func TestHairpin(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080)} {
+			w.want(w.podA, at, "A", v6.of(podAAddr.Prev()))
+			w.wantDatagram(w.podA, at, 10, "A", v6.of(podAAddr.Prev()))
+		}
+	})
+}
+
+// TestOtherPortsAreTheNodes has a server of the node itself, beside node ports.
+func TestOtherPortsAreTheNodes(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		w.want(w.client, v6.at(nodeAAddr, 8080), "host", v6.of(clientAddr))
+		w.want(w.podA, v6.at(nodeAAddr, 8080), "host", v6.of(podAAddr))
+		w.want(w.client, v6.at(nodeAAddr, 30080), "A", v6.of(clientAddr))
+	})
+}
+
+// TestPoliciesLocal has other targets for clients inside than for those outside.
+func TestPoliciesLocal(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "B", "A")
+		node := v6.at(nodeAAddr, 30080)
+		w.want(w.client, node, "A", v6.of(clientAddr))
+		w.want(w.podC, node, "B", v6.of(podCAddr))
+		w.expose(v6, "B", "", func(f *proxy.Frontend) { f.Outside.Empty = proxy.Dropped })
+		w.wantDropped(w.client, node, "dropped-no-local")
+		w.want(w.podC, node, "B", v6.of(podCAddr))
+	})
+}
+
+// wantDropped tries to connect until a counter says that it was dropped.
+func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
+	w.t.Helper()
+	before := w.counted(why)
+	ctx, cancel := context.WithCancel(context.Background())
+	tried := make(chan error, 1)
+	go func() {
+		tried <- ns.Do(func() error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+	}()
+	testkit.Eventually(w.t, patience, func() error {
+		if w.counted(why) == before {
+			return fmt.Errorf("%s was not counted\n%s", why, w.state())
+		}
+		return nil
+	})
+	cancel()
+	if err := <-tried; !errors.Is(err, context.Canceled) {
+		w.t.Errorf("connecting to %s gave %v; want nothing until it is given up", at, err)
+	}
+}
+
+// inWorlds does the same once where checksums are left to devices, and once where
+// they are whole when programs see them.
+func inWorlds(t *testing.T, f func(w *world, v6 family)) {
+	t.Run("offloads", func(t *testing.T) { inWorld(t, f) })
+	t.Run("none", func(t *testing.T) {
+		w := newWorld(t)
+		w.dropOffloads()
+		families(t, func(t *testing.T, v6 family) {
+			w.t = t
+			f(w, v6)
+		})
+	})
+}
+
+// TestNoEndpoints has clients learn it at once.
+func TestNoEndpoints(t *testing.T) {
+	inWorlds(t, func(w *world, v6 family) {
+		w.expose(v6, "", "")
+		for name, ns := range map[string]*netns.NS{"client": w.client, "pod": w.podA, "node": w.nodeA} {
+			for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080)} {
+				if name == "node" && at.Port() == 30080 {
+					continue
+				}
+				if _, err := w.dial(ns, "tcp", at); !errors.Is(err, unix.ECONNREFUSED) {
+					w.t.Errorf("%s: connecting to %s gave %v, want it refused\n%s", name, at, err, w.state())
+				}
+				w.wantUnreachable(ns, at)
+			}
+		}
+	})
+}
+
+// wantUnreachable sends datagrams until it is told that nobody takes them.
+func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
+	w.t.Helper()
+	conn, err := w.dial(ns, "udp", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	testkit.Eventually(w.t, patience, func() error {
+		if _, err := conn.Write(body(1400)); errors.Is(err, unix.ECONNREFUSED) {
+			return nil
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNREFUSED) {
+			return fmt.Errorf("%s: %w; want it refused\n%s", at, err, w.state())
+		}
+		return nil
+	})
+}
+
+// TestTargetsOwnErrors has targets at whose port nobody listens: what they say
+// reaches the client as the service's.
+func TestTargetsOwnErrors(t *testing.T) {
+	inWorlds(t, func(w *world, v6 family) {
+		closed := func(f *proxy.Frontend) {
+			for _, ts := range [][]proxy.Target{f.Inside.Targets, f.Outside.Targets} {
+				for i := range ts {
+					ts[i].Addr = netip.AddrPortFrom(ts[i].Addr.Addr(), 9)
+				}
+			}
+		}
+		for _, pod := range []string{"A", "B", "H"} {
+			w.expose(v6, pod, pod, closed)
+			for _, ns := range []*netns.NS{w.client, w.podC, w.podA, w.nodeA} {
+				for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
+					if ns == w.nodeA && (at.Port() == 30080 || pod == "H") {
+						continue
+					}
+					if _, err := w.dial(ns, "tcp", at); !errors.Is(err, unix.ECONNREFUSED) {
+						w.t.Errorf("%s to %s: connecting to %s gave %v, want it refused", ns.Name(), pod, at, err)
+					}
+					w.wantUnreachable(ns, at)
+				}
+			}
+		}
+	})
+}
+
+func TestSourceRanges(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		only := func(a netip.Addr) func(*proxy.Frontend) {
+			return func(f *proxy.Frontend) {
+				f.Allow = []netip.Prefix{netip.PrefixFrom(v6.of(a), v6.of(a).BitLen()-4).Masked()}
+			}
+		}
+		at := v6.at(loadIP, 80)
+		w.expose(v6, "A", "B", only(clientAddr))
+		w.want(w.client, at, "B", v6.of(nodeAAddr))
+		w.wantDropped(w.podC, at, "dropped-source-range")
+		w.wantDropped(w.nodeA, at, "dropped-source-range")
+		w.expose(v6, "A", "A", only(podCAddr))
+		w.want(w.podC, at, "A", v6.of(podCAddr))
+		w.wantDropped(w.client, at, "dropped-source-range")
+		w.expose(v6, "A", "A", func(f *proxy.Frontend) { f.Closed = true })
+		w.wantDropped(w.podC, at, "dropped-source-range")
+	})
+}
+
+func TestAffinity(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		for _, ns := range []*netns.NS{w.client, w.podB} {
+			at := v6.at(loadIP, 80)
+			w.expose(v6, "AC", "AC", func(f *proxy.Frontend) { f.Affinity = time.Hour })
+			first, _ := w.ask(w.browser(ns), at)
+			for range 16 {
+				if name, _ := w.ask(w.browser(ns), at); name != first {
+					w.t.Fatalf("%s answered after %s", name, first)
+				}
+			}
+			other := map[string]string{"A": "C", "C": "A"}[first]
+			w.expose(v6, other, other, func(f *proxy.Frontend) { f.Affinity = time.Hour })
+			if name, _ := w.ask(w.browser(ns), at); name != other {
+				w.t.Errorf("%s answered, which is gone", name)
+			}
+		}
+	})
+}
+
+func TestTargetsShareClients(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "AC", "ABC")
+		for _, c := range []struct {
+			ns   *netns.NS
+			want int
+		}{{w.client, 3}, {w.podC, 2}} {
+			seen := map[string]bool{}
+			for range 100 { // one of three is missed once in 10^17 times
+				name, _ := w.ask(w.browser(c.ns), v6.at(nodeAAddr, 30080))
+				seen[name] = true
+			}
+			if len(seen) != c.want {
+				w.t.Errorf("answers came from %v, want %d pods", seen, c.want)
+			}
+		}
+	})
+}
+
+// TestTargetGoes has TCP stay with a target that is gone, and UDP move.
+func TestTargetGoes(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		for _, ns := range []*netns.NS{w.client, w.podC} {
+			at := v6.at(clusterIP, 80)
+			w.expose(v6, "A", "A")
+			browser := w.browser(ns)
+			w.ask(browser, at)
+			conn, err := w.dial(ns, "udp", at)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			defer conn.Close()
+			w.datagram(conn, 10)
+			w.expose(v6, "B", "B")
+			if name, _ := w.ask(browser, at); name != "A" {
+				w.t.Errorf("%s answered on a connection to A", name)
+			}
+			conn.SetDeadline(time.Now().Add(patience))
+			testkit.Eventually(w.t, patience, func() error {
+				if name, _ := w.datagram(conn, 10); name != "B" {
+					return fmt.Errorf("%s answered, want B", name)
+				}
+				return nil
+			})
+			w.expose(v6, "", "")
+			testkit.Eventually(w.t, patience, func() error {
+				conn.SetDeadline(time.Now().Add(time.Second))
+				_, err := conn.Write([]byte("?"))
+				if err == nil {
+					_, err = conn.Read(make([]byte, 10000))
+				}
+				if !errors.Is(err, unix.ECONNREFUSED) {
+					return fmt.Errorf("a datagram gave %v, want it refused", err)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// TestForgottenConnection has a client learn at once that nobody knows its
+// connection any more.
+func TestForgottenConnection(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "B")
+		for _, ns := range []*netns.NS{w.client, w.podC} {
+			for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
+				conn, err := w.dial(ns, "tcp", at)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				defer conn.Close()
+				w.forgetAll()
+				if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+					w.t.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+					w.t.Errorf("%s: read gave %v, want a reset\n%s", at, err, w.state())
+				}
+			}
+		}
+	})
+}
+
+// forgetAll empties the table of flows.
+func (w *world) forgetAll() {
+	w.t.Helper()
+	err := w.half.do(func() error {
+		var key packetTuple
+		var f packetPacketFlow
+		var keys []packetTuple
+		it := w.half.obj.PacketFlows.Iterate()
+		for it.Next(&key, &f) {
+			keys = append(keys, key)
+		}
+		for _, k := range keys {
+			if err := w.half.obj.PacketFlows.Delete(k); err != nil {
+				return err
+			}
+		}
+		return it.Err()
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,347 @@
+package packet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+)
+
+// TestTrafficPastAFirewall has node A drop what its connection tracking calls
+// invalid, as kube-proxy has it do.
+func TestTrafficPastAFirewall(t *testing.T) {
+	w := newWorld(t)
+	testkit.DropInvalid(t, w.nodeA)
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.traffic(v6)
+	})
+}
+
+// TestTrafficWithoutOffloads has the kernel take bundles apart and fill in
+// checksums before and behind the programs.
+func TestTrafficWithoutOffloads(t *testing.T) {
+	w := newWorld(t)
+	w.dropOffloads()
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.traffic(v6)
+	})
+}
+
+func (w *world) dropOffloads() {
+	w.t.Helper()
+	for ns, devices := range map[*netns.NS][]string{
+		w.nodeA: {"eth0", "pod0", "pod1"}, w.router: {"a", "cli"}, w.client: {"eth0"}, w.podA: {"eth0"}, w.podB: {"eth0"}, w.podC: {"eth0"},
+	} {
+		for _, d := range devices {
+			w.do(ns, func() error { return plainChecksums(d) })
+		}
+	}
+}
+
+// plainChecksums has a device be given whole packets with whole checksums
+// (linux/ethtool.h).
+func plainChecksums(device string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	data := [2]uint32{unix.ETHTOOL_STXCSUM, 0}
+	req := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&data)}
+	copy(req.name[:], device)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// bridged has the pods of node A behind one bridge, where they reach each other
+// without their node.
+func bridged(w *world) {
+	w.do(w.nodeA, func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}); err != nil {
+			return err
+		}
+		for _, port := range []string{"pod0", "pod1"} {
+			l, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+			if err != nil {
+				return err
+			}
+			for _, a := range addrs {
+				if err := netlink.AddrDel(l, &a); err != nil {
+					return err
+				}
+			}
+		}
+		return errors.Join(
+			enslave("pod0", "cni0"), enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
+		)
+	})
+	w.direct(w.podA, "eth0", podCAddr, 0)
+	w.direct(w.podC, "eth0", podAAddr, 0)
+}
+
+// TestTrafficBehindABridge has answers go from port to port, with and without
+// the node's firewall seeing them.
+func TestTrafficBehindABridge(t *testing.T) {
+	for _, seen := range []string{"0", "1"} {
+		t.Run("firewall sees it: "+seen, func(t *testing.T) {
+			w := buildWorld(t, tc.Open, bridged, func(w *world) {
+				w.do(w.nodeA, func() error {
+					return errors.Join(netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", seen), netns.WriteSysctl("net.bridge.bridge-nf-call-ip6tables", seen))
+				})
+				testkit.DropInvalid(t, w.nodeA)
+			})
+			families(t, func(t *testing.T, v6 family) {
+				w.t = t
+				gateway := podAAddr.Prev()
+				if v6 {
+					gateway = podCAddr.Prev() // the kernel lists the newest first
+				}
+				w.expose(v6, "A", "A")
+				for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
+					w.want(w.client, at, "A", v6.of(clientAddr))
+					w.want(w.podC, at, "A", v6.of(podCAddr))
+					w.wantDatagram(w.podC, at, 5000, "A", v6.of(podCAddr))
+					w.want(w.podA, at, "A", v6.of(gateway))
+				}
+				w.expose(v6, "B", "B")
+				w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr))
+			})
+		})
+	}
+}
+
+// tunnelled has the nodes reach each other's pods by a device that has no
+// Ethernet: a TUN device each, joined here.
+func tunnelled(w *world) {
+	a, b := w.tun(w.nodeA, ip("172.31.0.1")), w.tun(w.nodeB, ip("172.31.0.2"))
+	for _, way := range [][2]*os.File{{a, b}, {b, a}} {
+		go func() {
+			buf := make([]byte, 1<<16)
+			for {
+				n, err := way[0].Read(buf)
+				if err != nil {
+					return
+				}
+				way[1].Write(buf[:n])
+			}
+		}()
+	}
+	for ns, pods := range map[*netns.NS][]netip.Addr{w.nodeA: {podBAddr}, w.nodeB: {podAAddr, podCAddr}} {
+		for _, pod := range pods {
+			w.direct(ns, "tun0", pod, 0)
+		}
+	}
+}
+
+func (w *world) tun(ns *netns.NS, addr netip.Addr) (tun *os.File) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq("tun0")
+		if err != nil {
+			return err
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return err
+		}
+		tun = os.NewFile(uintptr(fd), "tun0")
+		return address("tun0", addr)
+	})
+	w.t.Cleanup(func() { tun.Close() })
+	return tun
+}
+
+// TestTrafficThroughATunnel has pods of another node behind a device without
+// Ethernet, and clients on both sides of it.
+func TestTrafficThroughATunnel(t *testing.T) {
+	w := buildWorld(t, tc.Open, tunnelled)
+	testkit.DropInvalid(t, w.nodeA)
+	mask := ip("172.31.0.1")
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.expose(v6, "B", "B")
+		w.want(w.client, v6.at(nodeAAddr, 30080), "B", v6.of(mask))
+		w.wantDatagram(w.client, v6.at(nodeAAddr, 30080), 5000, "B", v6.of(mask))
+		w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr))
+		w.want(w.nodeA, v6.at(clusterIP, 80), "B", v6.of(nodeAAddr))
+		w.route(w.nodeB, "10.96.0.0/24", nodeAAddr, func(r *netlink.Route) { r.Gw = nil; r.LinkIndex = w.index(w.nodeB, "tun0") })
+		w.expose(v6, "A", "A")
+		w.direct(w.nodeA, "tun0", podBAddr, 1300)
+		w.want(w.podB, v6.at(clusterIP, 80), "A", v6.of(podBAddr))
+		w.expose(v6, "B", "B") // to itself, by node A
+		w.want(w.podB, v6.at(clusterIP, 80), "B", v6.of(mask))
+		w.expose(v6, "", "")
+		if _, err := w.dial(w.podB, "tcp", v6.at(clusterIP, 80)); !errors.Is(err, unix.ECONNREFUSED) {
+			w.t.Errorf("connecting gave %v, want it refused", err)
+		}
+		w.wantUnreachable(w.podB, v6.at(clusterIP, 80))
+	})
+}
+
+func (w *world) index(ns *netns.NS, device string) (index int) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		l, err := netlink.LinkByName(device)
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	})
+	return index
+}
+
+// TestStrictSources has a node that takes packets only where the way back to
+// their source leads (rp_filter 1).
+func TestStrictSources(t *testing.T) {
+	w := newWorld(t)
+	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
+	if err := w.half.do(w.half.reconcile); err != nil {
+		t.Fatal(err)
+	}
+	w.traffic(false)
+}
+
+// TestPathMTU narrows the way behind the node, in one direction after the
+// other: large segments pass only if who sends them is told.
+func TestPathMTU(t *testing.T) {
+	const narrow = 1300
+	mtu := func(r *netlink.Route) { r.MTU = narrow }
+	inWorld(t, func(w *world, v6 family) {
+		at := v6.at(clusterIP, 80)
+		for _, tc := range []struct {
+			name   string
+			narrow func()
+			inside bool // there are clients inside who meet it, too
+		}{
+			{"toward the client", func() { w.direct(w.router, "cli", clientAddr, narrow) }, false},
+			{"toward the pod", func() { w.direct(w.nodeA, "pod0", podAAddr, narrow) }, true},
+			{"toward the other node", func() { w.route(w.nodeA, "172.16.2.0/24", nodeBAddr, mtu) }, true},
+			{"behind the other node", func() { w.direct(w.nodeB, "pod0", podBAddr, narrow) }, true},
+		} {
+			w.t.Run(tc.name, func(t *testing.T) {
+				tc.narrow()
+				w := *w
+				w.t = t
+				w.expose(v6, "A", "A")
+				w.wantBodies(w.browser(w.client), at)
+				if tc.inside {
+					w.wantBodies(w.browser(w.podC), at)
+					w.wantBodies(w.browser(w.nodeA), at)
+				}
+				w.expose(v6, "B", "B")
+				w.wantBodies(w.browser(w.client), at)
+				if tc.inside {
+					w.wantBodies(w.browser(w.podC), at)
+					w.wantBodies(w.browser(w.nodeA), at)
+				}
+			})
+		}
+	})
+}
+
+// direct routes an address and its twin straight to a device, with an MTU.
+func (w *world) direct(ns *netns.NS, device string, to netip.Addr, mtu int) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		l, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		for _, a := range []netip.Addr{to, twin(to)} {
+			r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: network(netip.PrefixFrom(a, a.BitLen())), MTU: mtu}
+			if err := netlink.RouteReplace(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestRestartUnderTraffic closes the half while a body comes, and opens it
+// again while the next one goes.
+func TestRestartUnderTraffic(t *testing.T) {
+	for name, hook := range hooks {
+		t.Run(name, func(t *testing.T) {
+			w := buildWorld(t, hook)
+			families(t, func(t *testing.T, v6 family) {
+				w.t = t
+				w.expose(v6, "A", "B")
+				for _, ns := range []*netns.NS{w.client, w.podC} {
+					w.restart(ns, v6.at(clusterIP, 80))
+				}
+			})
+		})
+	}
+}
+
+func (w *world) restart(ns *netns.NS, at netip.AddrPort) {
+	w.t.Helper()
+	c := w.browser(ns)
+	conn, err := w.dial(ns, "udp", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	w.datagram(conn, 10)
+	before, made := w.half.Describe().Attached, w.counted("flow-made")
+	w.around(c, at, func() {
+		if err := w.half.Close(); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	w.around(c, at, func() { w.openHalf() })
+	w.datagram(conn, 10)
+	if after := w.half.Describe().Attached; !slices.Equal(before, after) {
+		w.t.Errorf("attached at %v, before at %v", after, before)
+	}
+	if n := w.counted("flow-made") - made; n != 1 { // the browser's
+		w.t.Errorf("%d flows were made, want the browser's alone", n)
+	}
+}
+
+// around fetches a large body and does something when half of it is there.
+func (w *world) around(c *http.Client, at netip.AddrPort, f func()) {
+	w.t.Helper()
+	resp, err := c.Get("http://" + at.String() + "/big")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first := make([]byte, bigBody/2)
+	if _, err := io.ReadFull(resp.Body, first); err != nil {
+		w.t.Fatal(err)
+	}
+	f()
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.Equal(append(first, rest...), body(bigBody)) {
+		w.t.Fatalf("%d bytes, %v; want all %d", len(first)+len(rest), err, bigBody)
+	}
+}

@@ -1,0 +1,520 @@
+package packet
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	plane "github.com/fairlead/fairlead/dataplane/proxy"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// world is a small network with real TCP and UDP. Node A has the service proxy;
+// its sockets are not translated, so all is done by packets.
+//
+//	client ── router ─┬─ nodeA ─┬─ podA  172.16.1.2
+//	192.168.0.7       │         └─ podC  172.16.3.2
+//	                  └─ nodeB ─── podB  172.16.2.2
+//	       lan 10.0.0.0/24
+//
+// The router sends what is for cluster, external and load balancer addresses to
+// node A. Every address has its IPv6 twin.
+type world struct {
+	t, whole         *testing.T // the subtest, and the test that the world ends with
+	client, router   *netns.NS
+	nodeA, nodeB     *netns.NS
+	podA, podB, podC *netns.NS
+	plane            *plane.DataPlane
+	half             *Half
+	cfg              Config
+	hook             tc.Opener
+}
+
+// The tests' addresses; v6 gives each one's twin.
+var (
+	nodeAAddr, nodeBAddr = ip("10.0.0.11"), ip("10.0.0.12")
+	clientAddr           = ip("192.168.0.7")
+	podAAddr, podBAddr   = ip("172.16.1.2"), ip("172.16.2.2")
+	podCAddr             = ip("172.16.3.2")
+	clusterIP, loadIP    = ip("10.96.0.1"), ip("203.0.113.1")
+)
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// twin gives the IPv6 address that stands beside an IPv4 one.
+func twin(a netip.Addr) netip.Addr {
+	b := a.As4()
+	return ip(fmt.Sprintf("2001:db8:%x:%x::%x", uint(b[0])<<8|uint(b[1]), b[2], b[3]))
+}
+
+// family gives an address of the family that a test is about.
+type family bool
+
+func (v6 family) of(a netip.Addr) netip.Addr {
+	if v6 {
+		return twin(a)
+	}
+	return a
+}
+
+func (v6 family) at(a netip.Addr, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(v6.of(a), port)
+}
+
+func (v6 family) any() netip.Addr {
+	if v6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// families runs a test for IPv4 and IPv6.
+func families(t *testing.T, f func(t *testing.T, v6 family)) {
+	t.Run("IPv4", func(t *testing.T) { f(t, false) })
+	t.Run("IPv6", func(t *testing.T) { f(t, true) })
+}
+
+func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
+
+// buildWorld makes the world; change is done before node A has its proxy.
+func buildWorld(t *testing.T, hook tc.Opener, change ...func(*world)) *world {
+	t.Helper()
+	w := &world{t: t, whole: t, hook: hook}
+	for _, ns := range []**netns.NS{&w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC} {
+		*ns = testkit.NetNS(t)
+		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
+	}
+	w.wire()
+	for name, at := range map[string]struct {
+		ns   *netns.NS
+		addr netip.Addr
+	}{"A": {w.podA, podAAddr}, "B": {w.podB, podBAddr}, "C": {w.podC, podCAddr}, "host": {w.nodeA, nodeAAddr}} {
+		w.serve(at.ns, netip.AddrPortFrom(at.addr, 8080), name)
+		w.serve(at.ns, netip.AddrPortFrom(twin(at.addr), 8080), name)
+	}
+	for _, c := range change {
+		c(w)
+	}
+	w.open()
+	return w
+}
+
+func (w *world) open() {
+	w.t.Helper()
+	dir := filepath.Join("/sys/fs/bpf", w.nodeA.Name())
+	w.do(w.nodeA, func() (err error) {
+		w.plane, err = plane.Open(plane.Config{
+			PinDir: dir, Cgroup: emptyCgroup(w.t), MaxFrontends: 1024, MaxTargets: 4096, MaxSourceRanges: 128,
+			Namespaces: w.t.TempDir(),
+		})
+		return err
+	})
+	w.t.Cleanup(func() {
+		if err := w.plane.Detach(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if err := w.plane.SetNodeAddresses([]netip.Addr{nodeAAddr, twin(nodeAAddr)}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	w.openHalf()
+}
+
+func (w *world) openHalf() {
+	w.t.Helper()
+	w.do(w.nodeA, func() (err error) {
+		w.half, err = open(w.cfg, w.hook)
+		return err
+	})
+	half := w.half
+	w.whole.Cleanup(func() {
+		if err := half.Detach(); err != nil && !errors.Is(err, ErrClosed) {
+			w.whole.Error(err)
+		}
+	})
+}
+
+// emptyCgroup is one without processes: nobody's sockets are translated.
+func emptyCgroup(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.MkdirTemp(root, "fairlead-packet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(os.Remove(own), unix.Unmount(root, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	})
+	return own
+}
+
+// wire makes the links, addresses and routes.
+func (w *world) wire() {
+	w.do(w.router, func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "lan"}}); err != nil {
+			return err
+		}
+		return address("lan", ip("10.0.0.1"))
+	})
+	w.pair(w.router, "cli", w.client, "eth0")
+	w.do(w.router, func() error { return address("cli", ip("192.168.0.1")) })
+	w.do(w.client, func() error { return address("eth0", clientAddr) })
+	for _, n := range []struct {
+		ns   *netns.NS
+		addr netip.Addr
+		port string
+	}{{w.nodeA, nodeAAddr, "a"}, {w.nodeB, nodeBAddr, "b"}} {
+		w.pair(w.router, n.port, n.ns, "eth0")
+		w.do(w.router, func() error { return enslave(n.port, "lan") })
+		w.do(n.ns, func() error { return address("eth0", n.addr) })
+	}
+	w.pod(w.nodeA, w.podA, "pod0", podAAddr)
+	w.pod(w.nodeA, w.podC, "pod1", podCAddr)
+	w.pod(w.nodeB, w.podB, "pod0", podBAddr)
+	for _, ns := range []*netns.NS{w.router, w.nodeB} { // node A is the product's own business
+		w.do(ns, func() error {
+			return errors.Join(netns.WriteSysctl("net.ipv4.ip_forward", "1"), netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"))
+		})
+	}
+	w.route(w.client, "0.0.0.0/0", ip("192.168.0.1"))
+	w.route(w.nodeA, "0.0.0.0/0", ip("10.0.0.1"))
+	w.route(w.nodeB, "0.0.0.0/0", ip("10.0.0.1"))
+	w.route(w.nodeA, "172.16.2.0/24", nodeBAddr)
+	w.route(w.nodeB, "172.16.1.0/24", nodeAAddr)
+	w.route(w.nodeB, "172.16.3.0/24", nodeAAddr)
+	w.route(w.router, "10.96.0.0/24", nodeAAddr)
+	w.route(w.router, "203.0.113.0/24", nodeAAddr)
+}
+
+func (w *world) do(ns *netns.NS, f func() error) {
+	w.t.Helper()
+	testkit.Do(w.t, ns, f)
+}
+
+// pair connects two namespaces.
+func (w *world) pair(a *netns.NS, nameA string, b *netns.NS, nameB string) {
+	w.t.Helper()
+	w.do(a, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.FD())})
+	})
+}
+
+// pod connects a pod to its node, which has its network's first address.
+func (w *world) pod(node, pod *netns.NS, device string, addr netip.Addr) {
+	w.t.Helper()
+	gateway := addr.Prev()
+	w.pair(node, device, pod, "eth0")
+	w.do(node, func() error { return address(device, gateway) })
+	w.do(pod, func() error { return address("eth0", addr) })
+	w.route(pod, "0.0.0.0/0", gateway)
+}
+
+func enslave(port, bridge string) error {
+	l, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	b, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkSetMaster(l, b), netlink.LinkSetUp(l))
+}
+
+// address gives a device an address and its twin, usable at once, and brings it
+// up.
+func address(device string, a netip.Addr) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		netlink.LinkSetUp(l),
+		netlink.AddrAdd(l, &netlink.Addr{IPNet: network(netip.PrefixFrom(a, 24))}),
+		netlink.AddrAdd(l, &netlink.Addr{IPNet: network(netip.PrefixFrom(twin(a), 64)), Flags: unix.IFA_F_NODAD}),
+	)
+}
+
+func network(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// route adds a route and its twin.
+func (w *world) route(ns *netns.NS, prefix string, by netip.Addr, change ...func(*netlink.Route)) {
+	w.t.Helper()
+	p := netip.MustParsePrefix(prefix)
+	p6 := netip.PrefixFrom(twin(p.Addr()), 64).Masked()
+	if p.Bits() == 0 {
+		p6 = netip.MustParsePrefix("::/0")
+	}
+	w.do(ns, func() error {
+		r, r6 := &netlink.Route{Dst: network(p), Gw: by.AsSlice()}, &netlink.Route{Dst: network(p6), Gw: twin(by).AsSlice()}
+		for _, c := range change {
+			c(r)
+			c(r6)
+		}
+		return errors.Join(netlink.RouteReplace(r), netlink.RouteReplace(r6))
+	})
+}
+
+const bigBody = 10 << 20
+
+// serve runs a web server at an address: / gives its name and whom it takes for
+// the client, GET /big a large body, PUT /sum the hash of what it was sent. On
+// the same port of UDP it answers with the same, and with what it was sent.
+func (w *world) serve(ns *netns.NS, at netip.AddrPort, name string) io.Closer {
+	w.t.Helper()
+	var tcp net.Listener
+	var udp net.PacketConn
+	w.do(ns, func() (err error) {
+		if tcp, err = net.Listen("tcp", at.String()); err != nil {
+			return err
+		}
+		udp, err = net.ListenPacket("udp", at.String())
+		return err
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, name, " ", r.RemoteAddr) })
+	mux.HandleFunc("GET /big", func(rw http.ResponseWriter, _ *http.Request) { rw.Write(body(bigBody)) })
+	mux.HandleFunc("PUT /sum", func(rw http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		io.Copy(sum, r.Body)
+		fmt.Fprintf(rw, "%x", sum.Sum(nil))
+	})
+	server := &http.Server{Handler: mux}
+	go server.Serve(tcp)
+	go answerDatagrams(udp, name)
+	w.t.Cleanup(func() { server.Close(); udp.Close() })
+	return udp
+}
+
+func answerDatagrams(udp net.PacketConn, name string) {
+	buf := make([]byte, 1<<16)
+	for {
+		n, from, err := udp.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		udp.WriteTo(fmt.Append(nil, name, " ", from, " ", string(buf[:n])), from)
+	}
+}
+
+// body is data that no two places of are alike.
+func body(n int) []byte {
+	b := make([]byte, n)
+	x := uint32(1)
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+	return b
+}
+
+// patience is how long a test waits for what takes milliseconds.
+const patience = 30 * time.Second
+
+func (w *world) dial(ns *netns.NS, network string, to netip.AddrPort) (conn net.Conn, err error) {
+	err = ns.Do(func() error {
+		conn, err = (&net.Dialer{Timeout: patience}).Dial(network, to.String())
+		return err
+	})
+	if err == nil {
+		conn.SetDeadline(time.Now().Add(patience))
+	}
+	return conn, err
+}
+
+// browser is an HTTP client in a namespace, with one connection.
+func (w *world) browser(ns *netns.NS) *http.Client {
+	tr := &http.Transport{
+		MaxConnsPerHost: 1,
+		DialContext: func(_ context.Context, network, addr string) (net.Conn, error) {
+			return w.dial(ns, network, netip.MustParseAddrPort(addr))
+		},
+	}
+	w.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience}
+}
+
+func (w *world) read(resp *http.Response, err error) []byte {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, w.state())
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatalf("%v after %d bytes\n%s", err, len(b), w.state())
+	}
+	return b
+}
+
+// ask gives the name of who answers, and the client's address that it sees.
+func (w *world) ask(c *http.Client, at netip.AddrPort) (name string, seen netip.Addr) {
+	w.t.Helper()
+	resp, err := c.Get("http://" + at.String() + "/")
+	name, from, _ := strings.Cut(string(w.read(resp, err)), " ")
+	return name, netip.MustParseAddrPort(from).Addr()
+}
+
+// want asks by a new connection and sends and fetches large bodies.
+func (w *world) want(ns *netns.NS, at netip.AddrPort, name string, seen netip.Addr) {
+	w.t.Helper()
+	c := w.browser(ns)
+	defer c.CloseIdleConnections()
+	if got, from := w.ask(c, at); got != name || from != seen {
+		w.t.Fatalf("%s answered %s, want %s to answer %s\n%s", got, from, name, seen, w.state())
+	}
+	w.wantBodies(c, at)
+}
+
+func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
+	w.t.Helper()
+	resp, err := c.Get("http://" + at.String() + "/big")
+	if got := w.read(resp, err); !bytes.Equal(got, body(bigBody)) {
+		w.t.Fatalf("%d bytes came, not the %d that were sent", len(got), bigBody)
+	}
+	req, err := http.NewRequest("PUT", "http://"+at.String()+"/sum", bytes.NewReader(body(bigBody)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err = c.Do(req)
+	if got, want := string(w.read(resp, err)), fmt.Sprintf("%x", sha256.Sum256(body(bigBody))); got != want {
+		w.t.Fatalf("the server got a body of hash %s, want %s", got, want)
+	}
+}
+
+// datagram sends one of so many bytes, again and again as any UDP client must,
+// and gives the name of who answers, and whom that saw.
+func (w *world) datagram(conn net.Conn, size int) (name string, seen netip.Addr) {
+	w.t.Helper()
+	sent := string(body(size))
+	buf := make([]byte, 1<<16)
+	testkit.Eventually(w.t, patience, func() error {
+		if _, err := conn.Write([]byte(sent)); err != nil {
+			return err
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := conn.Read(buf)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, w.state())
+		}
+		parts := strings.SplitN(string(buf[:n]), " ", 3)
+		if parts[2] != sent {
+			return fmt.Errorf("%d bytes came back, not the %d sent", len(parts[2]), size)
+		}
+		name, seen = parts[0], netip.MustParseAddrPort(parts[1]).Addr()
+		return nil
+	})
+	return name, seen
+}
+
+func (w *world) wantDatagram(ns *netns.NS, at netip.AddrPort, size int, name string, seen netip.Addr) {
+	w.t.Helper()
+	conn, err := w.dial(ns, "udp", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, from := w.datagram(conn, size); got != name || from != seen {
+		w.t.Fatalf("%s answered %s, want %s to answer %s\n%s", got, from, name, seen, w.state())
+	}
+}
+
+// counted gives a counter.
+func (w *world) counted(name string) uint64 {
+	w.t.Helper()
+	counters, err := w.half.Counters()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return counters[name]
+}
+
+// state is what to look at when a test fails.
+func (w *world) state() string {
+	var b strings.Builder
+	counters, err := w.half.Counters()
+	fmt.Fprintln(&b, w.half.Describe().Attached, err)
+	for name, n := range counters {
+		if n > 0 {
+			fmt.Fprintf(&b, "%s %d\n", name, n)
+		}
+	}
+	for f, err := range w.half.EachFlow(dataplane.FlowQuery{}) {
+		fmt.Fprintln(&b, f, err)
+	}
+	return b.String()
+}
+
+// targets are pods in the order that frontends want, by address.
+func targets(v6 family, names string) []proxy.Target {
+	var all []proxy.Target
+	for _, n := range names {
+		switch n {
+		case 'A':
+			all = append(all, proxy.Target{Addr: v6.at(podAAddr, 8080), Local: true})
+		case 'B':
+			all = append(all, proxy.Target{Addr: v6.at(podBAddr, 8080)})
+		case 'C':
+			all = append(all, proxy.Target{Addr: v6.at(podCAddr, 8080), Local: true})
+		case 'H':
+			all = append(all, proxy.Target{Addr: v6.at(nodeAAddr, 8080), Local: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b proxy.Target) int { return a.Addr.Compare(b.Addr) })
+	return all
+}
+
+// expose makes a service of TCP and UDP at port 80 of the cluster and load
+// balancer addresses and at node port 30080, whose targets are these pods.
+func (w *world) expose(v6 family, inside, outside string, change ...func(*proxy.Frontend)) {
+	w.t.Helper()
+	var set []proxy.Frontend
+	for _, p := range []service.Protocol{service.TCP, service.UDP} {
+		for kind, at := range map[proxy.Kind]netip.AddrPort{
+			proxy.ClusterIP: v6.at(clusterIP, 80), proxy.LoadBalancerIP: v6.at(loadIP, 80), proxy.NodePort: netip.AddrPortFrom(v6.any(), 30080),
+		} {
+			f := proxy.Frontend{
+				Key: proxy.Key{Addr: at.Addr(), Port: at.Port(), Protocol: p}, Kind: kind,
+				Inside: proxy.Choice{Targets: targets(v6, inside)}, Outside: proxy.Choice{Targets: targets(v6, outside)},
+			}
+			for _, c := range change {
+				c(&f)
+			}
+			set = append(set, f)
+		}
+	}
+	if err := w.plane.Apply(set, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,261 @@
+// Package proxy is the service proxy's data plane: it makes the kernel hold the
+// frontends that proxy.Build decides on, and serves the sockets of this node
+// by programs at a cgroup (bpf/proxy.c). Which frontends there are is not its
+// business, nor are packets that come by no socket of the node.
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/proxy"
+)
+
+// DataPlane is a proxy.Plane: what the kernel holds of the service proxy. Its
+// methods may be called from any goroutine.
+type DataPlane struct {
+	config  Config
+	pins    *bpffs.Dir
+	kernel  proxyObjects
+	waiter  *waiter
+	hooks   *hooks
+	sweeper *sweeper
+
+	mu          sync.Mutex
+	closed      bool
+	connections []uint64 // the kernel's, by id
+	runs        runs
+	ids         space
+	held        map[proxyServiceKey]proxyService
+	allowed     map[uint32][]netip.Prefix // of those that have any, by id, sorted
+	nodes       map[proxyAddr]bool
+	// stale says that a write or a reading failed: what is held has to be read
+	// anew; wrote that something was applied since it was.
+	stale, wrote bool
+	// writes counts entries written or deleted.
+	writes uint64
+}
+
+// DataPlane is what the loop writes to.
+var _ proxy.Plane = (*DataPlane)(nil)
+
+// ErrClosed is what a DataPlane answers after Close or Detach.
+var ErrClosed = errors.New("the proxy's data plane is closed")
+
+// Open loads the programs, takes over what a predecessor left pinned in PinDir
+// and puts the programs in the place of its; sockets are served meanwhile.
+func Open(config Config) (*DataPlane, error) {
+	if err := config.complete(); err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	d := &DataPlane{config: config}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("proxy: %w", err), d.release())
+	}
+	return d, nil
+}
+
+func (d *DataPlane) open() (err error) {
+	if d.pins, err = openPins(d.config.PinDir); err != nil {
+		return err
+	}
+	if err := d.load(); err != nil {
+		return err
+	}
+	if d.waiter, err = newWaiter(); err != nil {
+		return err
+	}
+	memory, err := mapped[proxyTarget](d.kernel.Targets, readWrite)
+	if err != nil {
+		return err
+	}
+	d.runs = newRuns(memory, d.rouse)
+	if d.connections, err = mapped[uint64](d.kernel.Connections, readWrite); err != nil {
+		return err
+	}
+	if err := d.read(); err != nil {
+		return err
+	}
+	if d.hooks, err = attach(d.pins, d.config.Cgroup, d.kernel.proxyPrograms); err != nil {
+		return err
+	}
+	d.sweeper, err = newSweeper(d.config, &d.kernel, d.serves)
+	return err
+}
+
+// How an array's memory is mapped.
+const (
+	readOnly  = unix.PROT_READ
+	readWrite = unix.PROT_READ | unix.PROT_WRITE
+)
+
+// mapped gives an array's memory.
+func mapped[T any](m *ebpf.Map, protection int) ([]T, error) {
+	var t T
+	memory, err := unix.Mmap(m.FD(), 0, int(m.MaxEntries())*int(unsafe.Sizeof(t)), protection, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s into memory: %w", m, err)
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries()), nil
+}
+
+func unmap[T any](memory []T) error {
+	if memory == nil {
+		return nil
+	}
+	var t T
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)*int(unsafe.Sizeof(t)))
+	return unix.Munmap(bytes)
+}
+
+// rouse waits until no program is reading what was given back, and lets it be
+// used again.
+func (d *DataPlane) rouse() error {
+	if err := d.waiter.wait(); err != nil {
+		return err
+	}
+	d.runs.space.wake()
+	d.ids.wake()
+	return nil
+}
+
+// Keys gives the keys of all frontends held. What has been written since the
+// kernel was last read is read anew: an Apply that follows writes also what
+// another hand has broken.
+func (d *DataPlane) Keys() []proxy.Key {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	if d.stale = d.stale || d.wrote; d.stale {
+		if err := d.read(); err != nil {
+			d.config.Log.Error("proxy: read what is held", "error", err)
+		}
+	}
+	keys := make([]proxy.Key, 0, len(d.held))
+	for k := range d.held {
+		keys = append(keys, fromKey(k))
+	}
+	return keys
+}
+
+// List gives what the kernel holds, in no order.
+func (d *DataPlane) List() iter.Seq2[Held, error] {
+	return func(yield func(Held, error) bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.closed {
+			yield(Held{}, ErrClosed)
+			return
+		}
+		r := reader{d.kernel.Services, d.kernel.SourceRanges, d.runs.memory, d.connections}
+		r.list(yield)
+	}
+}
+
+// SetNodeAddresses names the addresses on which node ports are served, beside
+// loopback for the node's own sockets.
+func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	wanted := map[proxyAddr]bool{}
+	for _, a := range addresses {
+		wanted[toAddr(a.WithZone(""))] = true
+	}
+	if n := d.kernel.NodeAddresses.MaxEntries(); len(wanted) > int(n) {
+		return fmt.Errorf("proxy: %d node addresses: there is room for %d: name fewer for node ports", len(wanted), n)
+	}
+	for a := range d.nodes {
+		if wanted[a] {
+			continue
+		}
+		if err := d.kernel.NodeAddresses.Delete(a); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("proxy: node address %s: %w", fromAddr(a), err)
+		}
+		d.writes++
+		delete(d.nodes, a)
+	}
+	for a := range wanted {
+		if d.nodes[a] {
+			continue
+		}
+		if err := d.kernel.NodeAddresses.Put(a, uint8(1)); err != nil {
+			return fmt.Errorf("proxy: node address %s: %w", fromAddr(a), err)
+		}
+		d.writes++
+		d.nodes[a] = true
+	}
+	return nil
+}
+
+// serves says whether a service of UDP still has a target for this node's
+// sockets.
+func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return true // for all that is known
+	}
+	return d.runs.has(d.held[k].Inside, target)
+}
+
+// Describe tells where the programs are.
+func (d *DataPlane) Describe() dataplane.Description {
+	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
+}
+
+// Close lets go; what is held goes on working.
+func (d *DataPlane) Close() error {
+	d.sweeper.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	return d.release()
+}
+
+// Detach takes the programs out of the kernel with all that they hold, and
+// closes the data plane.
+func (d *DataPlane) Detach() error {
+	d.sweeper.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	errs := []error{d.hooks.detach(), d.pins.RemoveAll()}
+	d.pins = nil
+	return errors.Join(append(errs, d.release())...)
+}
+
+// release closes what is open. What is pinned stays.
+func (d *DataPlane) release() error {
+	d.closed = true
+	errs := []error{unmap(d.runs.memory), unmap(d.connections)}
+	d.runs.memory, d.connections = nil, nil
+	if d.hooks != nil {
+		errs = append(errs, d.hooks.close())
+	}
+	if d.waiter != nil {
+		errs = append(errs, d.waiter.close())
+	}
+	errs = append(errs, d.kernel.Close())
+	if d.pins != nil {
+		errs = append(errs, d.pins.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,279 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/proxy"
+)
+
+// read makes the agent's memory that of the kernel: what is held, and so what
+// is free. What nobody can read as meant is taken away.
+func (d *DataPlane) read() error {
+	d.stale = true // until it is done
+	d.held, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
+	d.runs.reset()
+	ids := make([]bool, len(d.connections))
+	for e, err := range services(d.kernel.Services) {
+		if err != nil {
+			return err
+		}
+		if err := d.adopt(e, ids); err != nil {
+			d.config.Log.Warn("proxy: a frontend is damaged and taken away", "frontend", describe(fromKey(e.key)), "error", err)
+			if err := d.kernel.Services.Delete(e.key); err != nil {
+				return err
+			}
+			continue
+		}
+		d.held[e.key] = e.value
+	}
+	var taken []extent
+	for id, is := range ids {
+		if is {
+			taken = append(taken, extent{uint32(id), 1})
+		}
+	}
+	d.ids = newSpace(uint32(len(ids)), taken)
+	if err := d.runs.settle(); err != nil {
+		return fmt.Errorf("%s is damaged (remove it, which ends service, and start again): %w", d.pins.Path(""), err)
+	}
+	if err := d.readRanges(); err != nil {
+		return err
+	}
+	var a proxyAddr
+	var yes uint8
+	for all := d.kernel.NodeAddresses.Iterate(); all.Next(&a, &yes); {
+		d.nodes[a] = true
+	}
+	if len(d.held) > 0 { // what is free now may have been given back just before
+		if err := d.waiter.wait(); err != nil {
+			return err
+		}
+	}
+	d.stale, d.wrote = false, false
+	return nil
+}
+
+// adopt takes over an entry as it is, or nothing of it.
+func (d *DataPlane) adopt(e entry, ids []bool) error {
+	id := e.value.Id
+	switch {
+	case e.value.Check != checkOf(e.key, e.value) || id >= uint32(len(ids)):
+		return errors.New("it does not add up")
+	case ids[id]:
+		return fmt.Errorf("another has its id %d", id)
+	}
+	if err := d.runs.adopt(e.value.Inside, e.value.Outside); err != nil {
+		return err
+	}
+	ids[id] = true
+	return nil
+}
+
+// readRanges reads the source ranges; those that no frontend has go.
+func (d *DataPlane) readRanges() error {
+	v4 := map[uint32]bool{}
+	for k, s := range d.held {
+		if s.Flags&proxyServiceFlagsSERVICE_ALLOW != 0 {
+			v4[s.Id] = fromAddr(k.Addr).Is4()
+		}
+	}
+	all, err := rangeKeys(d.kernel.SourceRanges)
+	if err != nil {
+		return err
+	}
+	d.allowed = map[uint32][]netip.Prefix{}
+	for _, k := range all {
+		is4, wanted := v4[k.Id]
+		if wanted {
+			d.allowed[k.Id] = append(d.allowed[k.Id], fromRangeKey(k, is4))
+			continue
+		}
+		if err := d.kernel.SourceRanges.Delete(k); err != nil {
+			return fmt.Errorf("delete a source range: %w", err)
+		}
+	}
+	for _, list := range d.allowed {
+		slices.SortFunc(list, comparePrefixes)
+	}
+	return nil
+}
+
+func rangeKeys(m *ebpf.Map) (keys []proxySourceRangeKey, err error) {
+	var k proxySourceRangeKey
+	var yes uint8
+	all := m.Iterate()
+	for all.Next(&k, &yes) {
+		keys = append(keys, k)
+	}
+	if err := all.Err(); err != nil {
+		return nil, fmt.Errorf("read source ranges: %w", err)
+	}
+	return keys, nil
+}
+
+// entry is one of the map services.
+type entry struct {
+	key   proxyServiceKey
+	value proxyService
+}
+
+// services gives all entries of the map, in few calls.
+func services(m *ebpf.Map) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		keys, values := make([]proxyServiceKey, lot), make([]proxyService, lot)
+		var cursor ebpf.MapBatchCursor
+		for {
+			n, err := m.BatchLookup(&cursor, keys, values, nil)
+			end := errors.Is(err, ebpf.ErrKeyNotExist)
+			if err != nil && !end {
+				yield(entry{}, fmt.Errorf("read frontends: %w", err))
+				return
+			}
+			for i := range n {
+				if !yield(entry{keys[i], values[i]}, nil) {
+					return
+				}
+			}
+			if end {
+				return
+			}
+		}
+	}
+}
+
+// Held is a frontend as the kernel holds it.
+type Held struct {
+	proxy.Frontend
+	// Connections is how many were opened to it since it is held, by sockets
+	// and by packets.
+	Connections uint64
+}
+
+// List gives the frontends that a data plane holds whose PinDir this is, in no
+// order; also while none runs, or another process has it.
+func List(pinDir string) iter.Seq2[Held, error] {
+	return func(yield func(Held, error) bool) {
+		r, closeAll, err := openReader(Folder(pinDir))
+		if err != nil {
+			yield(Held{}, fmt.Errorf("proxy: %w", err))
+			return
+		}
+		defer closeAll()
+		r.list(yield)
+	}
+}
+
+// reader reads what is held.
+type reader struct {
+	services, ranges *ebpf.Map
+	targets          []proxyTarget
+	connections      []uint64
+}
+
+func openReader(folder string) (r reader, closeAll func(), err error) {
+	var open []*ebpf.Map
+	closeAll = func() {
+		unmap(r.targets)
+		unmap(r.connections)
+		for _, m := range open {
+			m.Close()
+		}
+	}
+	load := func(name string, only ebpf.LoadPinOptions) (m *ebpf.Map) {
+		if err != nil {
+			return nil
+		}
+		if m, err = ebpf.LoadPinnedMap(filepath.Join(folder, name), &only); err == nil {
+			open = append(open, m)
+		}
+		return m
+	}
+	reads := ebpf.LoadPinOptions{ReadOnly: true}
+	r.services, r.ranges = load(proxyMapServices, reads), load(proxyMapSourceRanges, reads)
+	// The kernel maps no memory of what is opened for reading alone.
+	targets, connections := load(proxyMapTargets, ebpf.LoadPinOptions{}), load(proxyMapConnections, ebpf.LoadPinOptions{})
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("nothing is held: %w", err)
+	}
+	if err == nil {
+		r.targets, err = mapped[proxyTarget](targets, readOnly)
+	}
+	if err == nil {
+		r.connections, err = mapped[uint64](connections, readOnly)
+	}
+	if err != nil {
+		closeAll()
+	}
+	return r, closeAll, err
+}
+
+func (r reader) list(yield func(Held, error) bool) {
+	all, err := rangeKeys(r.ranges)
+	if err != nil {
+		yield(Held{}, fmt.Errorf("proxy: %w", err))
+		return
+	}
+	ranges := map[uint32][]proxySourceRangeKey{}
+	for _, k := range all {
+		ranges[k.Id] = append(ranges[k.Id], k)
+	}
+	for e, err := range services(r.services) {
+		var h Held
+		if err == nil {
+			h, err = r.held(e, ranges[e.value.Id])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			err = fmt.Errorf("proxy: %w", err)
+		}
+		if !yield(h, err) || err != nil {
+			return
+		}
+	}
+}
+
+// held gives an entry as a frontend. Its targets are its own if it still names
+// them when they have been read.
+func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) {
+	for {
+		s := e.value
+		h = Held{Frontend: proxy.Frontend{
+			Key: fromKey(e.key), Kind: proxy.Kind(s.Kind), Affinity: time.Duration(s.Affinity) * time.Second,
+			Closed: s.Flags&proxyServiceFlagsSERVICE_CLOSED != 0,
+		}}
+		if h.Inside, err = r.choice(s.Inside); err != nil {
+			return h, err
+		}
+		if h.Outside, err = r.choice(s.Outside); err != nil {
+			return h, err
+		}
+		if s.Id < uint32(len(r.connections)) {
+			h.Connections = r.connections[s.Id]
+		}
+		for _, k := range ranges {
+			h.Allow = append(h.Allow, fromRangeKey(k, h.Addr.Is4()))
+		}
+		slices.SortFunc(h.Allow, comparePrefixes)
+		if err = r.services.Lookup(e.key, &e.value); err != nil || e.value == s {
+			return h, err
+		}
+	}
+}
+
+func (r reader) choice(run proxyRun) (proxy.Choice, error) {
+	if uint64(run.First)+uint64(run.Count) > uint64(len(r.targets)) {
+		return proxy.Choice{}, fmt.Errorf("targets %d of %d: the map is damaged", run.First, len(r.targets))
+	}
+	return proxy.Choice{Targets: fromTargets(r.targets[run.First:][:run.Count]), Empty: proxy.Empty(run.Empty)}, nil
+}

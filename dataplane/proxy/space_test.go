@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Whatever is taken and given back, nothing is given out twice, nothing is lost,
+// and nothing before it was woken.
+func TestSpace(t *testing.T) {
+	const size = 500
+	r := rand.New(rand.NewPCG(5, 6))
+	s := newSpace(size, []extent{{10, 5}, {100, 1}})
+	const free, taken, rests = 0, 1, 2
+	var places [size]int
+	mark := func(e extent, from, to int) {
+		t.Helper()
+		for i := e.first; i < e.end(); i++ {
+			if places[i] != from {
+				t.Fatalf("place %d of %v is %d, not %d", i, e, places[i], from)
+			}
+			places[i] = to
+		}
+	}
+	held := []extent{{10, 5}, {100, 1}}
+	for _, e := range held {
+		mark(e, free, taken)
+	}
+	for range 20000 {
+		n := uint32(1 + r.IntN(12))
+		switch first, ok := uint32(0), false; r.IntN(5) {
+		case 0, 1:
+			if first, ok = s.take(n); ok {
+				mark(extent{first, n}, free, taken)
+				held = append(held, extent{first, n})
+			}
+		case 2, 3:
+			if len(held) > 0 {
+				i := r.IntN(len(held))
+				mark(held[i], taken, rests)
+				s.giveBack(held[i])
+				held = slices.Delete(held, i, i+1)
+			}
+		default:
+			for i := range places {
+				if places[i] == rests {
+					places[i] = free
+				}
+			}
+			s.wake()
+		}
+	}
+	for _, e := range held {
+		s.giveBack(e)
+	}
+	s.wake()
+	if first, ok := s.take(size); !ok || first != 0 {
+		t.Errorf("all given back, and %d places in a row are not there", size)
+	}
+}

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+)
+
+// connectUDP connects a socket to a service.
+func connectUDP(t testing.TB, family int, to netip.AddrPort) socket {
+	t.Helper()
+	s := newSocket(t, family, unix.SOCK_DGRAM)
+	if err := s.connect(to); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// waitEnded waits until the kernel has ended a socket.
+func waitEnded(t testing.TB, s socket) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		if _, err := unix.Write(s.fd, []byte("?")); !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EDESTADDRREQ) {
+			return fmt.Errorf("the socket is still there: %v", err)
+		}
+		return nil
+	})
+}
+
+func alive(t testing.TB, s socket) {
+	t.Helper()
+	if _, err := unix.Write(s.fd, []byte("?")); err != nil {
+		t.Errorf("a socket was ended that is right: %v", err)
+	}
+}
+
+func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
+	d := open(t, config(t))
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
+			k, other := key(w.service, service.UDP), key(w.other, service.UDP)
+			to := netip.AddrPortFrom(k.Addr, k.Port)
+			apply(t, d, frontend(k, goes), frontend(other, goes))
+			sockets := []socket{connectUDP(t, w.family, to)}
+			testkit.Do(t, testkit.NetNS(t), func() error {
+				sockets = append(sockets, connectUDP(t, w.family, to))
+				return nil
+			})
+			elsewhere := connectUDP(t, w.family, netip.AddrPortFrom(other.Addr, other.Port))
+			direct := connectUDP(t, w.family, goes)
+			apply(t, d, frontend(k, stays))
+			stillThere := connectUDP(t, w.family, to)
+			for _, s := range sockets {
+				waitEnded(t, s)
+			}
+			alive(t, elsewhere)
+			alive(t, direct)
+			alive(t, stillThere)
+			if err := d.Apply(nil, []proxy.Key{other}); err != nil {
+				t.Fatal(err)
+			}
+			waitEnded(t, elsewhere)
+			alive(t, direct)
+		})
+	}
+	if w := d.Describe().Warnings; len(w) > 0 {
+		t.Error(w)
+	}
+}
+
+// What went while no agent was there is found by the next.
+func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) {
+	c := config(t)
+	d := open(t, c)
+	f := frontend(key("10.96.0.1:53", service.UDP), serveUDP(t, "127.1.0.1:0", "goes"))
+	apply(t, d, f)
+	s := connectUDP(t, unix.AF_INET, netip.AddrPortFrom(f.Addr, f.Port))
+	d.sweeper.close() // it dies before it has looked
+	if err := d.Apply(nil, []proxy.Key{f.Key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	alive(t, s)
+	open(t, c)
+	waitEnded(t, s)
+}

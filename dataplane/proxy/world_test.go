@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+var count atomic.Int64
+
+// cgroup makes a cgroup of the test's own and puts this process into it: what
+// is attached there touches nobody else's sockets.
+func cgroup(t testing.TB) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(root, fmt.Sprintf("fairlead-test-%d-%s-%d", os.Getpid(), os.Getenv("FAIRLEAD_SANDBOX_PID"), count.Add(1)))
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(move(root), os.Remove(own), unix.Unmount(root, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := move(own); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// move puts this process into a cgroup.
+func move(to string) error {
+	return os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte("0"), 0)
+}
+
+// config is one for tests: small, in a folder and a cgroup of its own.
+func config(t testing.TB) Config {
+	return Config{
+		PinDir: fmt.Sprintf("/sys/fs/bpf/proxy-%d", count.Add(1)), Cgroup: cgroup(t),
+		MaxFrontends: 1024, MaxTargets: 4096, MaxSourceRanges: 128,
+	}
+}
+
+// open opens a data plane that ends with the test, with all that it holds.
+func open(t testing.TB, c Config) *DataPlane {
+	t.Helper()
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Detach(); err != nil && !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func apply(t testing.TB, d *DataPlane, set ...proxy.Frontend) {
+	t.Helper()
+	if err := d.Apply(set, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(at string, protocol service.Protocol) proxy.Key {
+	a := netip.MustParseAddrPort(at)
+	return proxy.Key{Addr: a.Addr(), Port: a.Port(), Protocol: protocol}
+}
+
+// choice has these targets, which are sorted.
+func choice(targets ...netip.AddrPort) (c proxy.Choice) {
+	for _, t := range targets {
+		c.Targets = append(c.Targets, proxy.Target{Addr: t})
+	}
+	return c
+}
+
+// frontend is one that gives all clients these targets.
+func frontend(k proxy.Key, targets ...netip.AddrPort) proxy.Frontend {
+	c := choice(targets...)
+	return proxy.Frontend{Key: k, Inside: c, Outside: c}
+}
+
+// addAddress gives lo one more; it goes with the test.
+func addAddress(t testing.TB, address string) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(32, 32)}}
+	if err := netlink.AddrAdd(lo, a); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.AddrDel(lo, a); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// serveTCP has a server say its name to whoever connects, and what it was sent
+// after that; it ends with the test.
+func serveTCP(t testing.TB, at string, name string) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				c.Write([]byte(name))
+				for b := make([]byte, 512); ; {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					c.Write(b[:n])
+				}
+			}()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// serveUDP has a server answer every datagram by its name.
+func serveUDP(t testing.TB, at string, name string) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenPacket("udp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		for b := make([]byte, 512); ; {
+			_, from, err := c.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				c.WriteTo([]byte(name), from)
+			}
+		}
+	}()
+	return netip.MustParseAddrPort(c.LocalAddr().String())
+}

@@ -1,0 +1,81 @@
+package healthport
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// DefaultTimeout is a good value of Healthz.Timeout, and kube-proxy's.
+const DefaultTimeout = time.Minute
+
+// ToBeDeletedTaint is set on a node that the cluster autoscaler is about to
+// delete; such a node is not eligible for traffic from load balancers.
+const ToBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Healthz tells whether the service proxy is well.
+type Healthz struct {
+	// Sync gives when all was written last, and since when something waits to be;
+	// zero for never and for nothing. A loop.Loop's is the real one.
+	Sync func() (last, waits time.Time)
+	// Timeout is how long something may wait.
+	Timeout time.Duration
+	// Eligible says whether the node is: not while it is being deleted or has
+	// ToBeDeletedTaint.
+	Eligible func() bool
+}
+
+// status is what kube-proxy answers.
+type status struct {
+	LastUpdated  time.Time         `json:"lastUpdated"`
+	CurrentTime  time.Time         `json:"currentTime"`
+	NodeEligible *bool             `json:"nodeEligible,omitempty"`
+	Healthy      bool              `json:"healthy"`
+	Status       map[string]family `json:"status,omitempty"`
+}
+
+type family struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// Healthy says whether nothing waits for longer than Timeout to be written.
+func (h *Healthz) Healthy() bool { return h.status().Healthy }
+
+func (h *Healthz) status() status {
+	last, waits := h.Sync()
+	now := time.Now()
+	s := status{LastUpdated: last, CurrentTime: now, Healthy: waits.IsZero() || now.Sub(waits) < h.Timeout}
+	if !last.IsZero() { // one plane writes both
+		f := family{last, s.Healthy}
+		s.Status = map[string]family{"IPv4": f, "IPv6": f}
+	}
+	return s
+}
+
+// Handler answers /healthz, which load balancers ask whether this node may get
+// traffic, and /livez, which asks only about the proxy: 200 or 503.
+func (h *Healthz) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		eligible := h.Eligible()
+		h.write(w, &eligible)
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { h.write(w, nil) })
+	return mux
+}
+
+func (h *Healthz) write(w http.ResponseWriter, eligible *bool) {
+	s := h.status()
+	s.NodeEligible = eligible
+	good := s.Healthy && (eligible == nil || *eligible)
+	if good {
+		s.LastUpdated = s.CurrentTime // that nothing waits is news as of now
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	reply(w, good, body)
+}

@@ -1,0 +1,291 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+)
+
+// pass decides on what has changed and writes what came out differently, with
+// what earlier passes could not.
+func (l *Loop) pass() {
+	started := time.Now()
+	w := l.decide(started)
+	err := w.write(l.Plane)
+	l.conclude(w, started, err)
+	if err == nil && l.Health != nil {
+		for id, check := range l.checks { // which only this goroutine has
+			l.Health.Set(id, check)
+		}
+		l.checks = map[service.ID]proxy.HealthCheck{}
+	}
+}
+
+// work is what one pass has to write.
+type work struct {
+	// whole says that it is everything, retry that it includes what has failed.
+	whole, retry bool
+	set          []proxy.Frontend
+	gone         []proxy.Key
+	// addrs are nil where they are written.
+	addrs []netip.Addr
+	// owned says of a key that the plane holds whether somebody wants it; of a
+	// whole, all others go.
+	owned func(proxy.Key) bool
+}
+
+// idle says that there is nothing to write.
+func (w *work) idle() bool { return !w.whole && w.addrs == nil && len(w.set)+len(w.gone) == 0 }
+
+// write is the only place that calls the plane to change something.
+func (w *work) write(p proxy.Plane) (err error) {
+	if w.addrs != nil {
+		err = p.SetNodeAddresses(w.addrs)
+	}
+	if w.whole {
+		w.gone = slices.DeleteFunc(p.Keys(), w.owned)
+	}
+	if w.whole || len(w.set)+len(w.gone) > 0 {
+		err = errors.Join(err, p.Apply(w.set, w.gone))
+	}
+	return err
+}
+
+// decide looks at every entry that changed and gives what is to be written now:
+// what is fresh and, when it is due, what failed. So one frontend that cannot be
+// written delays no other.
+func (l *Loop) decide(now time.Time) *work {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	w := &work{retry: due(l.again)}
+	w.whole = due(l.resync) || l.whole && (w.retry || l.again.IsZero())
+	w.retry = w.retry || w.whole
+	if len(l.owners) == 0 {
+		l.owners = make(map[proxy.Key]*entry, len(l.dirty))
+	}
+	if w.whole {
+		l.whole, l.fresh = true, nil // no key need be noted
+	}
+	if l.all {
+		for _, e := range l.entries {
+			l.rebuild(e)
+		}
+	} else {
+		for _, e := range l.dirty {
+			l.rebuild(e)
+		}
+	}
+	l.waits = l.waitsSince()
+	l.dirty, l.all, l.first = nil, false, time.Time{}
+	l.collect(w)
+	return w
+}
+
+// collect gives w what it is to write.
+func (l *Loop) collect(w *work) {
+	if l.addrsFresh || w.retry && l.addrsFailed {
+		w.addrs, l.addrsFresh, l.addrsFailed = l.addrs, false, false
+	}
+	if w.whole {
+		w.set = make([]proxy.Frontend, 0, len(l.owners))
+		for _, e := range l.entries {
+			for i := range e.frontends {
+				if f := &e.frontends[i]; len(l.rivals[f.Key]) == 0 || l.owners[f.Key] == e {
+					w.set = append(w.set, *f)
+				}
+			}
+		}
+		w.owned = func(k proxy.Key) bool { return l.owners[k] != nil } // only this goroutine changes them
+		return
+	}
+	if w.retry {
+		maps.Copy(l.fresh, l.failed)
+	}
+	for k := range l.fresh {
+		if e := l.owners[k]; e != nil {
+			w.set = append(w.set, *e.frontend(k))
+		} else {
+			w.gone = append(w.gone, k)
+		}
+	}
+}
+
+// conclude notes how a pass ended.
+func (l *Loop) conclude(w *work, started time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !w.idle() {
+		l.written = now
+	}
+	if err != nil {
+		l.fail(w, now, err)
+		if l.waits.IsZero() {
+			l.waits = started
+		}
+	} else if w.retry {
+		l.whole, l.retry, l.again = false, 0, time.Time{}
+		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
+	}
+	l.fresh = map[proxy.Key]struct{}{}
+	if l.again.IsZero() {
+		l.waits = time.Time{}
+	}
+	l.stats.pass(w, now, now.Sub(started), err, l.again.IsZero())
+	if w.whole && err == nil {
+		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set),
+			"removed", len(w.gone), "took", now.Sub(started))
+		if l.Resync > 0 {
+			l.resync = now.Add(l.Resync)
+		}
+	}
+}
+
+// fail keeps for later what a pass could not write.
+func (l *Loop) fail(w *work, now time.Time, err error) {
+	maps.Copy(l.failed, l.fresh)
+	l.addrsFailed = l.addrsFailed || w.addrs != nil
+	if w.whole {
+		l.resync = time.Time{}
+	}
+	if w.retry || l.again.IsZero() {
+		l.retry = min(max(2*l.retry, retryFirst), retryLast)
+		l.again = now.Add(l.retry)
+	}
+	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set), "in", l.again.Sub(now))
+}
+
+// rebuild decides on one entry anew.
+func (l *Loop) rebuild(e *entry) {
+	since := e.since
+	e.since = time.Time{}
+	frontends, problems := proxy.Build(e.service, e.slices, l.node)
+	l.noted = false
+	l.compare(e, frontends)
+	if l.noted && !since.IsZero() {
+		l.stats.waiting = append(l.stats.waiting, since)
+	}
+	e.frontends = frontends
+	put(l.problems, e, problems, len(problems) > 0)
+	if h := proxy.HealthOf(e.service, e.slices, l.node); h != l.health[e] {
+		l.checks[e.id] = h
+		put(l.health, e, h, h != proxy.HealthCheck{})
+	}
+	if e.service == nil && len(e.slices) == 0 {
+		delete(l.entries, e.id)
+	}
+}
+
+// put keeps a value of the few entries that have one.
+func put[V any](m map[*entry]V, e *entry, v V, has bool) {
+	if has {
+		m[e] = v
+	} else {
+		delete(m, e)
+	}
+}
+
+// compare claims and releases keys for what an entry is about to have, and notes
+// those that are to be written.
+func (l *Loop) compare(e *entry, next []proxy.Frontend) {
+	old := e.frontends
+	if e.service != nil && !e.service.Created.Equal(e.created) {
+		for i := range old { // another Service of that name: its age is another
+			l.release(old[i].Key, e)
+		}
+		old, e.created = nil, e.service.Created
+	}
+	i, j := 0, 0
+	for i < len(old) || j < len(next) {
+		switch c := order(old, next, i, j); {
+		case c < 0:
+			l.release(old[i].Key, e)
+			i++
+		case c > 0:
+			l.claim(next[j].Key, e)
+			j++
+		default:
+			if l.owners[next[j].Key] == e && !old[i].Same(&next[j]) {
+				l.note(next[j].Key)
+			}
+			i++
+			j++
+		}
+	}
+}
+
+// order compares the next keys of two lists; a list that has ended is last.
+func order(old, next []proxy.Frontend, i, j int) int {
+	switch {
+	case i == len(old):
+		return 1
+	case j == len(next):
+		return -1
+	}
+	return old[i].Key.Compare(next[j].Key)
+}
+
+// claim gives e a key, or makes it the rival of an older Service that has it.
+func (l *Loop) claim(k proxy.Key, e *entry) {
+	had := l.owners[k]
+	if had != nil && had.compare(e) < 0 {
+		l.rivals[k] = append(l.rivals[k], e)
+		return
+	}
+	l.owners[k] = e
+	l.note(k)
+	if had != nil {
+		l.rivals[k] = append(l.rivals[k], had)
+	}
+}
+
+// release takes a key from e. If e had it, the oldest rival gets it.
+func (l *Loop) release(k proxy.Key, e *entry) {
+	rivals := l.rivals[k]
+	if l.owners[k] != e {
+		l.setRivals(k, slices.DeleteFunc(rivals, func(o *entry) bool { return o == e }))
+		return
+	}
+	l.note(k)
+	if len(rivals) == 0 {
+		delete(l.owners, k)
+		return
+	}
+	heir := slices.MinFunc(rivals, (*entry).compare)
+	l.owners[k] = heir
+	l.setRivals(k, slices.DeleteFunc(rivals, func(o *entry) bool { return o == heir }))
+}
+
+func (l *Loop) setRivals(k proxy.Key, rivals []*entry) {
+	if len(rivals) == 0 {
+		delete(l.rivals, k)
+		return
+	}
+	l.rivals[k] = rivals
+}
+
+// note marks a key to be written.
+func (l *Loop) note(k proxy.Key) {
+	if l.fresh != nil {
+		l.fresh[k] = struct{}{}
+		l.noted = true
+	}
+}
+
+// compare orders entries by the age of their Services, then by ID.
+func (e *entry) compare(o *entry) int {
+	return cmp.Or(e.created.Compare(o.created), e.id.Compare(o.id))
+}
+
+// frontend gives the one of a key that the entry has.
+func (e *entry) frontend(k proxy.Key) *proxy.Frontend {
+	i, _ := slices.BinarySearchFunc(e.frontends, k, func(f proxy.Frontend, k proxy.Key) int { return f.Key.Compare(k) })
+	return &e.frontends[i]
+}

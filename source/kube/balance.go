@@ -1,0 +1,114 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// balancer puts the balanced Services together with their slices. What a change
+// costs is that Service alone, and a copy of the list of all.
+type balancer struct {
+	// slices are those of each Service, sorted by name. A list is never
+	// changed: what was joined of it still has it.
+	slices map[service.ID][]*object.Object
+	joined map[service.ID]*object.Joined
+	// services are what was joined, sorted; never changed either.
+	services []*service.Service
+	// changed are the Services of which anything has changed since.
+	changed map[service.ID]bool
+}
+
+func newBalancer() balancer {
+	return balancer{
+		slices: map[service.ID][]*object.Object{}, joined: map[service.ID]*object.Joined{}, changed: map[service.ID]bool{},
+	}
+}
+
+// setSlice puts a slice in the place of what it was; either may be nil.
+func (b *balancer) setSlice(was, now *object.Object) {
+	if was != nil {
+		its := slices.DeleteFunc(slices.Clone(b.slices[was.Service()]), func(o *object.Object) bool { return o == was })
+		b.put(was.Service(), its)
+	}
+	if now != nil {
+		its := b.slices[now.Service()]
+		i, _ := slices.BinarySearchFunc(its, now, func(a, b *object.Object) int { return strings.Compare(a.Key.Name, b.Key.Name) })
+		b.put(now.Service(), slices.Insert(slices.Clone(its), i, now))
+	}
+}
+
+func (b *balancer) put(id service.ID, its []*object.Object) {
+	b.changed[id] = true
+	if b.slices[id] = its; len(its) == 0 {
+		delete(b.slices, id)
+	}
+}
+
+// snapshot gives what is known now, and false before all has loaded.
+func (s *Source) snapshot() (source.Snapshot, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.services.loaded || !s.slices.loaded {
+		return source.Snapshot{}, false
+	}
+	b := &s.balancer
+	ids := slices.SortedFunc(maps.Keys(b.changed), service.ID.Compare)
+	clear(b.changed)
+	for _, id := range ids {
+		k := object.Key{Kind: object.KindService, Namespace: id.Namespace, Name: id.Name}
+		if o := s.services.held[id].object; o != nil && o.Ours() {
+			b.joined[id] = object.Join(b.joined[id], o, b.slices[id])
+			s.problems.put(s.problems.joined, k, b.joined[id].Problems)
+		} else {
+			delete(b.joined, id)
+			s.problems.put(s.problems.joined, k, nil)
+		}
+	}
+	b.merge(ids)
+	return source.Snapshot{
+		Services: b.services,
+		Draining: object.Terminating(b.slices[s.config.Balancers], s.config.Balancers),
+		Problems: s.problems.all(),
+	}, true
+}
+
+// merge brings the list of Services up to date with those of ids, which are
+// sorted.
+func (b *balancer) merge(ids []service.ID) {
+	if len(ids) == 0 {
+		return
+	}
+	merged := make([]*service.Service, 0, len(b.joined))
+	rest := b.services
+	for _, id := range ids {
+		i, found := slices.BinarySearchFunc(rest, id, func(s *service.Service, id service.ID) int { return s.ID.Compare(id) })
+		merged = append(merged, rest[:i]...)
+		if rest = rest[i:]; found {
+			rest = rest[1:]
+		}
+		if j := b.joined[id]; j != nil {
+			merged = append(merged, j.Service)
+		}
+	}
+	b.services = append(merged, rest...)
+}
+
+// tellObject puts an object of the balancer in the place of what it was.
+func (b *balancer) tellService(id service.ID, was, now *object.Object) *object.Object {
+	return settle(was, now, func(*object.Object) { b.changed[id] = true }, func() { b.changed[id] = true })
+}
+
+func (b *balancer) tellSlice(was, now *object.Object) *object.Object {
+	return settle(was, now, func(o *object.Object) { b.setSlice(was, o) }, func() { b.setSlice(was, nil) })
+}
+
+// waiting is the Problem of a Service that nobody has given an address yet.
+func waiting() object.Fault {
+	return object.Fault{Field: "status.loadBalancer.ingress", Message: "the Service waits for an address; " +
+		"fairlead controller gives it one from an AddressPool, or says in an event of the Service why not"}
+}

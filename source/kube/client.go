@@ -1,0 +1,225 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+const contentType = "application/vnd.kubernetes.protobuf"
+
+// retry is how long an API server that is away is left in peace: longer each
+// time, so that thousands of agents do not keep it from coming back.
+var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 7, Cap: 10 * time.Second}
+
+// connection is the way to the API server.
+func connection(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no kubeconfig is given, and this is no pod with a service account: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	return config, nil
+}
+
+// client asks the API server. It knows no more kinds than are read here.
+type client struct{ core, discovery rest.Interface }
+
+func newClient(config *rest.Config) (*client, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = "fairlead"
+	config.ContentType, config.AcceptContentTypes = contentType, contentType
+	config.QPS = -1 // a handful of watches need no limit
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{}
+	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	if c.core, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	config.APIPath, config.GroupVersion = "/apis", &discoveryv1.SchemeGroupVersion
+	c.discovery, err = rest.RESTClientForConfigAndClient(config, http)
+	return c, err
+}
+
+// resource is what is listed and watched.
+type resource struct {
+	client         rest.Interface
+	name           string
+	fields, labels string
+	blank          func() message
+}
+
+// message is an object as protobuf has it.
+type message interface {
+	runtime.Object
+	Unmarshal([]byte) error
+}
+
+// reflectors gives those that fill the stores. What nobody here looks at is not
+// asked for: headless Services have no address, ExternalName ones are DNS'.
+func (s *Source) reflectors() []func(context.Context) {
+	services := resource{
+		client: s.client.core, name: "services", fields: "spec.clusterIP!=None,spec.type!=ExternalName",
+		blank: func() message { return &corev1.Service{} },
+	}
+	if !s.balance {
+		services.labels = "!" + labelProxyName // a balancer serves these
+	}
+	slices := resource{
+		client: s.client.discovery, name: "endpointslices", labels: discoveryv1.LabelServiceName,
+		blank: func() message { return &discoveryv1.EndpointSlice{} },
+	}
+	if s.config.Balancers.Name == "" {
+		slices.labels += ",!" + corev1.IsHeadlessService // the balancers' own Service may be one
+	}
+	all := []func(context.Context){follow(s, services, s.services), follow(s, slices, s.slices)}
+	if s.config.Node != "" {
+		node := resource{
+			client: s.client.core, name: "nodes", fields: "metadata.name=" + s.config.Node,
+			blank: func() message { return &corev1.Node{} },
+		}
+		all = append(all, follow(s, node, s.nodes))
+	}
+	return all
+}
+
+// listWatch asks for lists, not for streams of what there is: the API server
+// needs three times as long to stream 100,000 objects as to list them, and
+// readList keeps no more of a list than a stream would.
+type listWatch struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is the name that client-go looks for.
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// follow gives what keeps a store like a resource, until its context ends.
+func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) {
+	lw := listWatch{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := readAll(ctx, r, o, into.read)
+			return list, s.asked(ctx, r, err)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := r.watch(ctx, o)
+			return w, s.asked(ctx, r, err)
+		},
+	}}
+	// What a Reflector would log is told as a Problem.
+	silent := logr.FromSlogHandler(slog.DiscardHandler)
+	backoff := retry
+	reflector := cache.NewReflectorWithOptions(lw, nil, into, cache.ReflectorOptions{
+		Name: "fairlead", TypeDescription: r.name, Backoff: &backoff, Logger: &silent,
+	})
+	return func(ctx context.Context) { reflector.RunWithContext(logr.NewContext(ctx, silent)) }
+}
+
+func (r resource) get(o *metav1.ListOptions) *rest.Request {
+	o.FieldSelector, o.LabelSelector = r.fields, r.labels
+	return r.client.Get().Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
+}
+
+// away is the error of a connection, not of a server's answer. A Reflector takes
+// it for a refused connection: it asks for the same watch again and again, where
+// else it would list all anew.
+type away struct{ error }
+
+// As makes it a refused connection, as client-go looks for one.
+func (away) As(target any) bool {
+	errno, ok := target.(*syscall.Errno)
+	if ok {
+		*errno = syscall.ECONNREFUSED
+	}
+	return ok
+}
+
+func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	w, err := r.get(&o).MaxRetries(0).Watch(ctx)
+	// client-go passes a watch that has ended over where a connection has.
+	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		return nil, away{errors.New("the connection ended before the server's answer")}
+	}
+	var answer apierrors.APIStatus
+	if err != nil && !errors.As(err, &answer) {
+		return nil, away{err}
+	}
+	return w, err
+}
+
+// readAll lists a resource; each object is made into what is kept as it comes.
+func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read func(runtime.Object) (*made[V], error)) (runtime.Object, error) {
+	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	list := &metainternal.List{}
+	list.ListMeta, err = readList(body, func(text []byte) error {
+		object := r.blank()
+		if err := object.Unmarshal(text); err != nil {
+			return err
+		}
+		m, err := read(object)
+		list.Items = append(list.Items, m)
+		return err
+	})
+	return list, err
+}
+
+// asked notes whether a resource can be read now.
+func (s *Source) asked(ctx context.Context, r resource, err error) error {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return err // ends anyway; is listed anew at once
+	}
+	var now []source.Problem
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
+			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); it is tried again", err, r.name)}}
+	case err != nil:
+		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
+			"cannot be read: %v; what was read last is served on, and it is tried again", err)}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problems.put(s.problems.kinds, object.Key{Kind: r.name}, now)
+	s.wakeUp()
+	return err
+}

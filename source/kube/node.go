@@ -1,0 +1,100 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+const (
+	kindNode = "Node"
+	// taintDeleted is the cluster autoscaler's, of a node that is about to go
+	// (KEP-3836).
+	taintDeleted = "ToBeDeletedByClusterAutoscaler"
+)
+
+// Node is what is known of the node that this is on.
+type Node struct {
+	Name, Zone string
+	// InternalIPs are its addresses within the cluster, as its status has them.
+	InternalIPs []netip.Addr
+	// Excluded says that its label keeps external balancers away from it, and
+	// Leaving that it is deleted, or about to be: either way external traffic
+	// is better served elsewhere.
+	Excluded, Leaving bool
+}
+
+func readNode(o runtime.Object) (*made[Node], error) {
+	in, ok := o.(*corev1.Node)
+	if !ok {
+		return nil, fmt.Errorf("%T came where a Node was awaited", o)
+	}
+	_, excluded := in.Labels[corev1.LabelNodeExcludeBalancers]
+	tainted := slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintDeleted })
+	m := &made[Node]{id: service.ID{Name: in.Name}, value: Node{
+		Name: in.Name, Zone: in.Labels[corev1.LabelTopologyZone], Excluded: excluded,
+		Leaving: tainted || in.DeletionTimestamp != nil,
+	}}
+	for i, a := range in.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip, ok := addr(a.Address); ok {
+			m.value.InternalIPs = append(m.value.InternalIPs, ip)
+		} else {
+			m.refused = append(m.refused, object.Fault{
+				Field: fmt.Sprintf("status.addresses[%d].address", i), Message: fmt.Sprintf("%q is not an IP address; it is left out", a.Address)})
+		}
+	}
+	return m, nil
+}
+
+// tellNode tells of the node. One that is gone from the cluster still has what
+// runs on it.
+func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
+	if now.Name == "" {
+		now = was
+		now.Leaving = true
+		s.nodeProblem("is gone from the cluster; what was known of it is taken for true")
+	} else {
+		s.nodeProblem("")
+	}
+	settle(&was, &now, func(n *Node) {
+		if was.Name != n.Name || was.Zone != n.Zone {
+			s.tellProxyNode(proxy.Node{Name: n.Name, Zone: n.Zone})
+		}
+		if s.config.OnNode != nil {
+			s.config.OnNode(*n)
+		}
+	}, nil)
+	return now, true
+}
+
+// noNode says that the cluster has no such node, and never had while this runs.
+func (s *Source) noNode() {
+	s.nodeProblem("is not in the cluster: no endpoint is local, and the zone is not known; tell the agent the name that the Node has")
+	s.tellProxyNode(proxy.Node{Name: s.config.Node})
+}
+
+func (s *Source) nodeProblem(message string) {
+	k := object.Key{Kind: kindNode, Name: s.config.Node}
+	var now []source.Problem
+	if message != "" {
+		now = []source.Problem{{Object: kindNode + " " + k.Name, Message: message}}
+	}
+	s.problems.put(s.problems.kinds, k, now)
+}
+
+func (s *Source) tellProxyNode(n proxy.Node) {
+	if s.config.Sink != nil {
+		s.config.Sink.SetNode(n)
+	}
+}

@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// problems are what is wrong now. Each is logged when it comes up.
+type problems struct {
+	log *slog.Logger
+	// objects are those of what an object says, joined those of a Service
+	// together with its slices, kinds those of reading a kind at all. None has
+	// an empty list.
+	objects, joined, kinds map[object.Key][]source.Problem
+	changed                bool
+}
+
+func newProblems(log *slog.Logger) problems {
+	empty := func() map[object.Key][]source.Problem { return map[object.Key][]source.Problem{} }
+	return problems{log: log, objects: empty(), joined: empty(), kinds: empty()}
+}
+
+// set says what is wrong with an object now.
+func (p *problems) set(k object.Key, faults []object.Fault) {
+	var now []source.Problem
+	for _, f := range faults {
+		now = append(now, source.Problem{Object: k.String(), Field: f.Field, Message: f.Message})
+	}
+	p.put(p.objects, k, now)
+}
+
+func (p *problems) put(in map[object.Key][]source.Problem, k object.Key, now []source.Problem) {
+	was := in[k]
+	if slices.Equal(was, now) {
+		return
+	}
+	p.changed = true
+	for _, one := range now {
+		if !slices.Contains(was, one) {
+			p.log.Warn("refused", "object", one.Object, "field", one.Field, "problem", one.Message)
+		}
+	}
+	if in[k] = now; len(now) == 0 {
+		delete(in, k)
+	}
+}
+
+// forget lets those of objects go that are no more.
+func (p *problems) forget(gone func(object.Key) bool) {
+	for k := range p.objects {
+		if gone(k) {
+			p.put(p.objects, k, nil)
+		}
+	}
+}
+
+// all gives the problems, sorted.
+func (p *problems) all() (all []source.Problem) {
+	for _, in := range []map[object.Key][]source.Problem{p.kinds, p.objects, p.joined} {
+		for _, k := range slices.SortedFunc(maps.Keys(in), object.Key.Compare) {
+			all = append(all, in[k]...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b source.Problem) int { return cmp.Compare(a.Object, b.Object) })
+	return all
+}

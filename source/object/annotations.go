@@ -1,0 +1,231 @@
+package object
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/service"
+)
+
+// The annotations of a Service by which Fairlead is told what Kubernetes has
+// no field for. Every other annotation that begins with AnnotationPrefix is
+// refused.
+const (
+	AnnotationPrefix = "fairlead.io/"
+
+	// AnnotationMethod is the forwarding method: nat, fullnat, direct-nat, dr
+	// or tunnel (the default).
+	AnnotationMethod = AnnotationPrefix + "method"
+	// AnnotationEncapsulation is how a tunnel wraps packets: ipip (the
+	// default) or gue.
+	AnnotationEncapsulation = AnnotationPrefix + "encapsulation"
+	// AnnotationScheduler is maglev (the default), rr, wrr, lc, wlc, sh, dh or
+	// p2c.
+	AnnotationScheduler = AnnotationPrefix + "scheduler"
+	// AnnotationSurvival is how flows stay with their servers when things
+	// change: second-chance, flow-table or none. The default is the first of
+	// these that the rest allows, but none for method dr.
+	AnnotationSurvival = AnnotationPrefix + "survival"
+	// AnnotationRingSize is the number of slots of the Maglev ring, a prime.
+	AnnotationRingSize = AnnotationPrefix + "ring-size"
+	// AnnotationPanic is on (the default) or off: whether all servers stay
+	// in service when every one fails its checks.
+	AnnotationPanic = AnnotationPrefix + "panic"
+
+	// AnnotationBalancer is shared (the default) or dedicated: to balancers that
+	// are for this Service only.
+	AnnotationBalancer = AnnotationPrefix + "balancer"
+
+	// AnnotationHealthCheck is tcp, http or none. The default is tcp, but
+	// none for a Service that has only UDP ports and names no port to check.
+	AnnotationHealthCheck = AnnotationPrefix + "health-check"
+	// AnnotationHealthCheckPath is what http GETs; "/" by default.
+	AnnotationHealthCheckPath = AnnotationPrefix + "health-check-path"
+	// AnnotationHealthCheckHost is http's Host header; the server's address
+	// by default.
+	AnnotationHealthCheckHost = AnnotationPrefix + "health-check-host"
+	// AnnotationHealthCheckPort is probed in place of each server's own port.
+	AnnotationHealthCheckPort = AnnotationPrefix + "health-check-port"
+	// AnnotationHealthCheckInterval is the time between two probes, as Go
+	// writes it; 1s by default.
+	AnnotationHealthCheckInterval = AnnotationPrefix + "health-check-interval"
+	// AnnotationHealthCheckTimeout is how long an answer may take; 500ms by
+	// default, or the interval where that is shorter.
+	AnnotationHealthCheckTimeout = AnnotationPrefix + "health-check-timeout"
+	// AnnotationHealthCheckRise is how many good probes in a row bring a
+	// server up; 2 by default.
+	AnnotationHealthCheckRise = AnnotationPrefix + "health-check-rise"
+	// AnnotationHealthCheckFall is how many bad probes in a row take a
+	// server down; 2 by default.
+	AnnotationHealthCheckFall = AnnotationPrefix + "health-check-fall"
+	// AnnotationHealthCheckDrain is how long a server that is down keeps its
+	// connections, but for UDP; 30s by default, 0s for not at all.
+	AnnotationHealthCheckDrain = AnnotationPrefix + "health-check-drain"
+
+	// AnnotationAddresses are the VIPs, a comma list, where
+	// status.loadBalancer.ingress has none.
+	AnnotationAddresses = AnnotationPrefix + "addresses"
+	// AnnotationPrefixes are announced in place of the /32 or /128 of the
+	// VIPs that they contain, a comma list.
+	AnnotationPrefixes = AnnotationPrefix + "prefixes"
+	// AnnotationWeights are the servers' weights, "172.16.1.2=3,172.16.1.3=0".
+	// A server that is not named has 1; 0 drains. It may also stand on an
+	// EndpointSlice, where it wins over the Service's.
+	AnnotationWeights = AnnotationPrefix + "weights"
+	// AnnotationMaxConnections is how many connections each server may have
+	// before it gets no new ones: a number for all, or
+	// "172.16.1.2=100,172.16.1.3=500".
+	AnnotationMaxConnections = AnnotationPrefix + "max-connections"
+
+	// AnnotationPortRanges makes ports ranges that begin there,
+	// "rtp=10000-19999" (without the name for a Service's only port), or makes
+	// the Service one of whole addresses: "all". Servers get packets on the
+	// port that the client addressed.
+	AnnotationPortRanges = AnnotationPrefix + "port-ranges"
+	// AnnotationDenySourceRanges are the clients that are not served, a comma
+	// list of prefixes, also where spec.loadBalancerSourceRanges has them.
+	AnnotationDenySourceRanges = AnnotationPrefix + "deny-source-ranges"
+	// AnnotationLimits are how many packets a second are let in, and how many
+	// that open a flow, of one client and of all together:
+	// "client-packets=1000,client-opens=50,packets=100000,opens=5000", each of
+	// them or none.
+	AnnotationLimits = AnnotationPrefix + "limits"
+
+	// AnnotationSince stands on an EndpointSlice and says when its endpoints
+	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z"; of one that is
+	// not named the slice's creationTimestamp is taken.
+	AnnotationSince = AnnotationPrefix + "since"
+)
+
+// annotation is the path of an annotation.
+func annotation(name string) string { return "metadata.annotations[" + name + "]" }
+
+// settings are what the annotations of a Service say.
+type settings struct {
+	method        service.Method
+	encapsulation service.Encapsulation
+	scheduler     service.Scheduler
+	survival      service.Survival
+	ringSize      int
+	panic         bool
+	dedicated     bool
+	health        service.HealthCheck
+	addresses     []netip.Addr
+	prefixes      []netip.Prefix
+	weights       map[netip.Addr]uint32
+	maxConns      maxConns
+	ranges        portRanges
+	deny          []netip.Prefix
+	limits        service.Limits
+}
+
+// setters read the annotations of a Service. They check only what the model
+// cannot hold; the rest is for Service.Validate.
+var setters = map[string]func(*settings, string) error{
+	AnnotationMethod: func(s *settings, v string) error { s.method = service.Method(v); return nil },
+	AnnotationEncapsulation: func(s *settings, v string) error {
+		s.encapsulation = service.Encapsulation(v)
+		return nil
+	},
+	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
+	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
+	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
+	AnnotationPanic:               func(s *settings, v string) error { return setEither(&s.panic, v, "on", "off") },
+	AnnotationBalancer:            func(s *settings, v string) error { return setEither(&s.dedicated, v, "dedicated", "shared") },
+	AnnotationHealthCheck:         func(s *settings, v string) error { s.health.Kind = service.CheckKind(v); return nil },
+	AnnotationHealthCheckPath:     func(s *settings, v string) error { s.health.Path = v; return nil },
+	AnnotationHealthCheckHost:     func(s *settings, v string) error { s.health.Host = v; return nil },
+	AnnotationHealthCheckPort:     func(s *settings, v string) error { return setPort(&s.health.Port, v) },
+	AnnotationHealthCheckInterval: func(s *settings, v string) error { return setDuration(&s.health.Interval, v) },
+	AnnotationHealthCheckTimeout:  func(s *settings, v string) error { return setDuration(&s.health.Timeout, v) },
+	AnnotationHealthCheckRise:     func(s *settings, v string) error { return setInt(&s.health.Rise, v) },
+	AnnotationHealthCheckFall:     func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
+	AnnotationHealthCheckDrain:    func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
+	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
+	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
+	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
+	AnnotationMaxConnections:      func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },
+	AnnotationPortRanges:          func(s *settings, v string) (err error) { s.ranges, err = parseRanges(v); return err },
+	AnnotationDenySourceRanges:    func(s *settings, v string) error { return setList(&s.deny, v, parsePrefix) },
+	AnnotationLimits:              func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
+}
+
+// Annotations gives the names of all that a Service may have, sorted.
+func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
+
+// readSettings reads the annotations of a Service over the defaults.
+func readSettings(annotations map[string]string) (settings, []Fault) {
+	s := settings{
+		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
+		panic: true, health: service.DefaultHealthCheck,
+	}
+	faults := unknownAnnotations(annotations, Annotations(), func(name string) string {
+		if name == AnnotationSince {
+			return " of a Service; it belongs on its EndpointSlices"
+		}
+		return ""
+	})
+	for _, name := range Annotations() {
+		value, ok := annotations[name]
+		if !ok {
+			continue
+		}
+		if err := setters[name](&s, value); err != nil {
+			faults = append(faults, Fault{annotation(name), err.Error()})
+		}
+	}
+	if _, ok := annotations[AnnotationHealthCheckTimeout]; !ok && s.health.Interval > 0 {
+		s.health.Timeout = min(s.health.Timeout, s.health.Interval)
+	}
+	if _, ok := annotations[AnnotationEncapsulation]; !ok && s.method == service.Tunnel {
+		s.encapsulation = service.DefaultEncapsulation
+	}
+	return s, faults
+}
+
+// settleCheck decides on the health check where no annotation does: a check
+// goes over TCP, so a Service has none that has no port for it.
+func (s *settings) settleCheck(annotations map[string]string, ports []listenerPort) (faults []Fault) {
+	_, asked := annotations[AnnotationHealthCheck]
+	_, port := annotations[AnnotationHealthCheckPort]
+	isTCP := func(p listenerPort) bool { return p.protocol == service.TCP && p.last == 0 }
+	if !asked && !port && !slices.ContainsFunc(ports, isTCP) {
+		s.health.Kind = service.CheckNone
+	}
+	for _, name := range []string{AnnotationHealthCheckPath, AnnotationHealthCheckHost} {
+		if _, ok := annotations[name]; ok && s.health.Kind != service.CheckHTTP {
+			faults = append(faults, Fault{annotation(name),
+				fmt.Sprintf("has no meaning for a %s check; set %s to http", s.health.Kind, AnnotationHealthCheck)})
+		}
+	}
+	return faults
+}
+
+// unknownAnnotations refuses what begins like ours but is none of known. The
+// mend is the hint for its name, if there is one.
+func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []Fault) {
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
+			mend := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
+			faults = append(faults, Fault{annotation(name), "unknown annotation" + mend})
+		}
+	}
+	return faults
+}
+
+// modelFields says where a field of the model was set.
+var modelFields = map[string]string{
+	"method": annotation(AnnotationMethod), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationRingSize),
+	"encapsulation": annotation(AnnotationEncapsulation), "survival": annotation(AnnotationSurvival),
+	"health.kind": annotation(AnnotationHealthCheck), "health.path": annotation(AnnotationHealthCheckPath),
+	"health.host": annotation(AnnotationHealthCheckHost), "health.port": annotation(AnnotationHealthCheckPort),
+	"health.interval": annotation(AnnotationHealthCheckInterval), "health.timeout": annotation(AnnotationHealthCheckTimeout),
+	"health.rise": annotation(AnnotationHealthCheckRise), "health.fall": annotation(AnnotationHealthCheckFall),
+	"prefixes": annotation(AnnotationPrefixes), "deny": annotation(AnnotationDenySourceRanges),
+	"allow": "spec.loadBalancerSourceRanges", "affinity": "spec.sessionAffinity",
+}

@@ -1,0 +1,250 @@
+package object
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+)
+
+// Joined is a Service with its servers, and what it was made of.
+type Joined struct {
+	Service  *service.Service
+	Problems []source.Problem
+	object   *Object
+	slices   []*Object
+}
+
+// Join gives a Service of ours the servers of its slices. before is what it was
+// made into before, or nil: what did not change is the same pointer again, and
+// costs nothing.
+func Join(before *Joined, o *Object, its []*Object) *Joined {
+	if before != nil && before.object == o && slices.Equal(before.slices, its) {
+		return before
+	}
+	j := &Joined{object: o, slices: its}
+	j.build()
+	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
+		j.Service = before.Service
+	}
+	return j
+}
+
+// build gives each frontend its backends.
+func (j *Joined) build() {
+	l := j.object.service
+	s := l.template
+	s.Origin = j.object.Where()
+	s.Frontends = slices.Clone(s.Frontends)
+	used := map[*Object]bool{}
+	for i := range s.Frontends {
+		f := &s.Frontends[i]
+		its := j.ofFamily(f.VIP, s.Method)
+		for _, o := range its {
+			used[o] = true
+		}
+		f.Backends = j.backends(f, its)
+	}
+	j.Service = &s
+	j.tellFamilies(used)
+	j.tellPorts()
+	j.tellSaid(used)
+}
+
+// ofFamily gives the slices whose servers a VIP can have: those of its own
+// family, or, where there are none with any endpoint and the method is tunnel,
+// those of the other.
+func (j *Joined) ofFamily(vip netip.Addr, method service.Method) []*Object {
+	var same, other []*Object
+	for _, o := range j.slices {
+		switch {
+		case len(o.slice.endpoints) == 0:
+		case o.slice.ipv6 == vip.Is6():
+			same = append(same, o)
+		default:
+			other = append(other, o)
+		}
+	}
+	if len(same) == 0 && method == service.Tunnel {
+		return other
+	}
+	return same
+}
+
+// backends gives the servers of one frontend: those that are ready, and with
+// weight 0 those that are leaving. Where none is ready those that are leaving
+// serve on.
+func (j *Joined) backends(f *service.Frontend, its []*Object) []service.Backend {
+	var up, going []service.Backend
+	for _, o := range its {
+		port, ok := j.port(f, o)
+		if !ok {
+			continue
+		}
+		for _, e := range o.slice.endpoints {
+			b := service.Backend{
+				Addr: netip.AddrPortFrom(e.addr, port), Weight: j.weight(o, e.addr), Name: e.name, Node: e.node,
+				MaxConns: j.object.service.maxConns.of(e.addr), Since: o.slice.since[e.addr].since, Drained: o.slice.since[e.addr].drained,
+			}
+			if b.Since.IsZero() {
+				b.Since = o.Created
+			}
+			switch {
+			case e.addr == f.VIP:
+				j.tell(o, o.Line, "endpoints", "%s is a VIP of Service %s/%s and cannot be its own server; it is left out",
+					e.addr, o.Key.Namespace, o.slice.serviceName)
+			case e.use == ready:
+				up = append(up, b)
+			case e.use == leaving:
+				going = append(going, b)
+			}
+		}
+	}
+	if len(up) == 0 {
+		return service.SortBackends(undrain(going))
+	}
+	for i := range going {
+		going[i].Weight = 0
+	}
+	// An address that is both, in two slices, is ready: the first counts.
+	return service.SortBackends(undrain(append(up, going...)))
+}
+
+// undrain forgets since when those drained that take new flows.
+func undrain(backends []service.Backend) []service.Backend {
+	for i := range backends {
+		if !backends[i].Draining() {
+			backends[i].Drained = time.Time{}
+		}
+	}
+	return backends
+}
+
+// port gives the port on which a slice's endpoints serve a frontend, if they
+// do.
+func (j *Joined) port(f *service.Frontend, o *Object) (uint16, bool) {
+	if f.Whole() {
+		return 0, true
+	}
+	i := slices.IndexFunc(o.slice.ports, func(p slicePort) bool {
+		return p.name == f.PortName && p.protocol == f.Protocol
+	})
+	if i < 0 {
+		return 0, false
+	}
+	port := o.slice.ports[i].number
+	err := service.CheckPort(j.object.service.template.Method, f.Key, port)
+	switch {
+	case f.Range() && port == f.Port:
+		return 0, true
+	case f.Range():
+		err = fmt.Errorf("%d is not %d, where the range begins; servers get packets on the port that the client addressed", port, f.Port)
+	}
+	if err != nil {
+		j.tell(o, o.Line, fmt.Sprintf("ports[%d].port", i), "%s; its endpoints are left out", err)
+	}
+	return port, err == nil
+}
+
+// weight gives an endpoint's weight: the slice's word, else the Service's,
+// else 1.
+func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
+	if w, ok := o.slice.weights[a]; ok {
+		return w
+	}
+	if w, ok := j.object.service.weights[a]; ok {
+		return w
+	}
+	return 1
+}
+
+// tell notes a problem, once.
+func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
+	p := o.Problem(line, field, format, args...)
+	if !slices.Contains(j.Problems, p) {
+		j.Problems = append(j.Problems, p)
+	}
+}
+
+// tellFamilies names slices that no VIP can use because of their family.
+func (j *Joined) tellFamilies(used map[*Object]bool) {
+	for _, o := range j.slices {
+		if used[o] || len(o.slice.endpoints) == 0 {
+			continue
+		}
+		mend := fmt.Sprintf("give the Service an %s address, or its servers %s ones", family(o.slice.ipv6), family(!o.slice.ipv6))
+		if j.object.service.template.Method == service.Tunnel {
+			mend = fmt.Sprintf("its %s endpoints are used", family(!o.slice.ipv6))
+		}
+		j.tell(o, o.slice.typeLine, "addressType", "%s is the family of no VIP of %s (%s); %s",
+			family(o.slice.ipv6), j.object.Key, j.object.service.vipList(), mend)
+	}
+}
+
+func (l *listener) vipList() string {
+	var words []string
+	for _, a := range l.vips {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellPorts names ports of the Service that no slice with endpoints has.
+func (j *Joined) tellPorts() {
+	for _, p := range j.object.service.ports {
+		if p.protocol == service.AnyProtocol {
+			continue // served on every port
+		}
+		var has []string
+		found := false
+		for _, o := range j.slices {
+			if len(o.slice.endpoints) == 0 {
+				found = true // it may yet get ports
+				continue
+			}
+			for _, sp := range o.slice.ports {
+				has = append(has, fmt.Sprintf("%s %q", sp.protocol, sp.name))
+				found = found || sp.name == p.name && sp.protocol == p.protocol
+			}
+		}
+		if !found && len(j.slices) > 0 {
+			slices.Sort(has)
+			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has a %s port named %q; they have %s",
+				p.protocol, p.name, cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
+		}
+	}
+}
+
+// tellSaid names what is said of addresses that are no endpoint.
+func (j *Joined) tellSaid(used map[*Object]bool) {
+	all := map[netip.Addr]bool{}
+	for _, o := range j.slices {
+		own := map[netip.Addr]bool{}
+		for _, e := range o.slice.endpoints {
+			own[e.addr], all[e.addr] = true, true
+		}
+		tellStrangers(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
+		tellStrangers(j, o, o.slice.sinceLine, AnnotationSince, o.slice.since, own)
+	}
+	if len(used) > 0 {
+		l := j.object.service
+		tellStrangers(j, j.object, l.weightsLine, AnnotationWeights, l.weights, all)
+		tellStrangers(j, j.object, l.maxConnsLine, AnnotationMaxConnections, l.maxConns.each, all)
+	}
+}
+
+func tellStrangers[T any](j *Joined, o *Object, line int, name string, said map[netip.Addr]T, endpoints map[netip.Addr]bool) {
+	what := map[string]string{AnnotationWeights: "that weight", AnnotationSince: "that time", AnnotationMaxConnections: "that limit"}[name]
+	for _, a := range slices.SortedFunc(maps.Keys(said), netip.Addr.Compare) {
+		if !endpoints[a] {
+			j.tell(o, line, annotation(name), "%s is none of its endpoints; %s does nothing", a, what)
+		}
+	}
+}

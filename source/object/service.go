@@ -1,0 +1,295 @@
+package object
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/service"
+)
+
+// LoadBalancerClass is the spec.loadBalancerClass that Fairlead serves, beside
+// none at all.
+const LoadBalancerClass = AnnotationPrefix + "fairlead"
+
+// listener is a Kubernetes Service as Fairlead sees it, before its servers are
+// known.
+type listener struct {
+	// ours says that Fairlead serves it; nothing else is set where not.
+	ours bool
+	// waiting says that it would be ours if it had an address.
+	waiting bool
+	// template is the Service with frontends that have no backends.
+	template service.Service
+	vips     []netip.Addr
+	ports    []listenerPort
+	weights  map[netip.Addr]uint32
+	maxConns maxConns
+	// Lines in the file.
+	weightsLine, maxConnsLine int
+}
+
+// listenerPort is one of a Service's ports.
+type listenerPort struct {
+	name     string
+	protocol service.Protocol
+	number   uint16
+	last     uint16 // as in service.Key
+	field    string
+	line     int
+}
+
+// ReadService reads a Kubernetes Service, or says why it is refused.
+func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
+	o := newObject(KindService, &s.ObjectMeta, at)
+	faults, ours := readType(s, at.Assigned)
+	o.service = &listener{}
+	switch {
+	case !ours || len(faults) > 0:
+	case at.Assigned && !hasAddress(s):
+		o.service.waiting = true
+	default:
+		o.service, faults = readListener(s, at)
+	}
+	return o, faults
+}
+
+// readListener reads a Service that is ours.
+func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
+	l = &listener{
+		ours: true, weightsLine: at.line(annotation(AnnotationWeights)), maxConnsLine: at.line(annotation(AnnotationMaxConnections)),
+	}
+	note := func(fs []Fault) { faults = append(faults, fs...) }
+	l.ports, faults = readPorts(s.Spec.Ports)
+	set, fs := readSettings(s.Annotations)
+	note(fs)
+	l.ports, fs = set.ranges.apply(l.ports)
+	note(fs)
+	note(set.settleCheck(s.Annotations, l.ports))
+	for i := range l.ports {
+		l.ports[i].line = at.line(l.ports[i].field)
+	}
+	l.vips, fs = readVIPs(s, set.addresses, at.Assigned)
+	note(fs)
+	note(unserved(s, set.method))
+	l.weights, l.maxConns = set.weights, set.maxConns
+	l.template = service.Service{
+		ID: service.ID{Namespace: cmp.Or(s.Namespace, metav1.NamespaceDefault), Name: s.Name}, Created: s.CreationTimestamp.UTC(),
+		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
+		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
+	}
+	l.template.Affinity, fs = readAffinity(&s.Spec)
+	note(fs)
+	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)
+	note(fs)
+	_, asked := s.Annotations[AnnotationSurvival]
+	note(l.settleSurvival(asked))
+	l.frontends()
+	return l, append(faults, modelFaults(&l.template, len(faults) > 0)...)
+}
+
+// frontends makes one for every VIP and port.
+func (l *listener) frontends() {
+	for _, vip := range l.vips {
+		for _, p := range l.ports {
+			l.template.Frontends = append(l.template.Frontends, service.Frontend{
+				Key: service.Key{VIP: vip, Port: p.number, Last: p.last, Protocol: p.protocol}, PortName: p.name,
+			})
+		}
+	}
+	slices.SortFunc(l.template.Frontends, func(a, b service.Frontend) int { return a.Key.Compare(b.Key) })
+}
+
+// settleSurvival decides how flows survive where the Service does not say, and
+// knows what the model sees only once there are servers.
+func (l *listener) settleSurvival(asked bool) []Fault {
+	t := &l.template
+	switch {
+	case !asked && l.maxConns.any():
+		t.Survival = service.FlowTable
+	case !asked:
+		t.Survival = t.DefaultSurvival()
+	case l.maxConns.any() && t.Survival != service.FlowTable && slices.Contains(service.Survivals, t.Survival):
+		return []Fault{{annotation(AnnotationSurvival), fmt.Sprintf("%s is not possible with %s, for which flows must be remembered; want %s",
+			t.Survival, AnnotationMaxConnections, service.FlowTable)}}
+	}
+	return nil
+}
+
+// modelFaults asks the model, and names where its fields come from. What
+// follows from other faults is left out: frontends that could not all be made,
+// an invalid name.
+func modelFaults(s *service.Service, already bool) (faults []Fault) {
+	follow := []string{"prefixes", "allow", "deny", "health.port"}
+	for _, e := range s.Validate() {
+		top, _, _ := strings.Cut(e.Field, "[")
+		field, ok := modelFields[top]
+		switch {
+		case ok && !(already && slices.Contains(follow, top)):
+			faults = append(faults, Fault{field, e.Message})
+		case !ok && !already && top != "id.name":
+			faults = append(faults, Fault{"spec", e.Error()})
+		}
+	}
+	return faults
+}
+
+// readType says whether a Service is one for Fairlead.
+func readType(s *corev1.Service, assigned bool) (faults []Fault, ours bool) {
+	types := []string{
+		string(corev1.ServiceTypeLoadBalancer), string(corev1.ServiceTypeClusterIP),
+		string(corev1.ServiceTypeNodePort), string(corev1.ServiceTypeExternalName),
+	}
+	if t := string(s.Spec.Type); t != "" && !slices.Contains(types, t) {
+		mend := suggest.DidYouMean(t, types)
+		if mend == "" {
+			mend = "; want " + service.Alternatives(types)
+		}
+		return []Fault{{"spec.type", fmt.Sprintf("unknown type %q%s", t, mend)}}, false
+	}
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil, !assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
+	}
+	class := s.Spec.LoadBalancerClass
+	return nil, class == nil || *class == LoadBalancerClass
+}
+
+func readPorts(ports []corev1.ServicePort) (out []listenerPort, faults []Fault) {
+	if len(ports) == 0 {
+		faults = append(faults, Fault{"spec.ports", "is empty; want at least one port"})
+	}
+	for i, p := range ports {
+		field := fmt.Sprintf("spec.ports[%d]", i)
+		proto, why := readProtocol(p.Protocol)
+		sameName := func(o listenerPort) bool { return o.name == p.Name }
+		sameKey := func(o listenerPort) bool { return int32(o.number) == p.Port && o.protocol == proto }
+		switch {
+		case p.Port < 1 || p.Port > 65535:
+			faults = append(faults, Fault{field + ".port", fmt.Sprintf("%d is out of range; want 1 to 65535", p.Port)})
+		case why != "":
+			faults = append(faults, Fault{field + ".protocol", why})
+		case len(ports) > 1 && p.Name == "":
+			faults = append(faults, Fault{field + ".name", "is missing; a Service with several ports names each"})
+		case slices.ContainsFunc(out, sameName):
+			faults = append(faults, Fault{field + ".name", fmt.Sprintf("%q is the name of two ports", p.Name)})
+		case slices.ContainsFunc(out, sameKey):
+			faults = append(faults, Fault{field + ".port", fmt.Sprintf("%s %d is given twice", proto, p.Port)})
+		default:
+			out = append(out, listenerPort{name: p.Name, protocol: proto, number: uint16(p.Port), field: field})
+		}
+	}
+	return out, faults
+}
+
+// readProtocol gives a protocol, TCP for none, or says why not.
+func readProtocol(p corev1.Protocol) (service.Protocol, string) {
+	switch p {
+	case "", corev1.ProtocolTCP:
+		return service.TCP, ""
+	case corev1.ProtocolUDP:
+		return service.UDP, ""
+	case corev1.ProtocolSCTP:
+		return service.SCTP, ""
+	}
+	return 0, fmt.Sprintf("unknown protocol %q; want TCP, UDP or SCTP", p)
+}
+
+// hasAddress says that somebody has given a Service an address.
+func hasAddress(s *corev1.Service) bool {
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP != "" })
+}
+
+// readVIPs gives a Service's addresses: those assigned in its status, else
+// those of the annotation, else the old spec.loadBalancerIP; and externalIPs
+// in any case. Where addresses are assigned, only those count that are.
+func readVIPs(s *corev1.Service, annotated []netip.Addr, assigned bool) (vips []netip.Addr, faults []Fault) {
+	add := func(field, text string) {
+		a, err := parseAddr(text)
+		if err != nil {
+			faults = append(faults, Fault{field, err.Error()})
+		} else if !slices.Contains(vips, a) {
+			vips = append(vips, a)
+		}
+	}
+	for i, in := range s.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			add(fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
+		}
+	}
+	if assigned {
+		return vips, faults
+	}
+	if len(vips) == 0 && len(faults) == 0 {
+		vips = append(vips, annotated...)
+		slices.SortFunc(vips, netip.Addr.Compare)
+		vips = slices.Compact(vips)
+	}
+	if len(vips) == 0 && len(faults) == 0 && s.Spec.LoadBalancerIP != "" {
+		add("spec.loadBalancerIP", s.Spec.LoadBalancerIP)
+	}
+	for i, ip := range s.Spec.ExternalIPs {
+		add(fmt.Sprintf("spec.externalIPs[%d]", i), ip)
+	}
+	_, tried := s.Annotations[AnnotationAddresses]
+	if len(vips) == 0 && len(faults) == 0 && !(tried && len(annotated) == 0) {
+		faults = append(faults, Fault{"status.loadBalancer.ingress", "the Service has no address; give it one by annotation " +
+			AnnotationAddresses + " (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)"})
+	}
+	return vips, faults
+}
+
+// unserved refuses what a Service asks for and would not get.
+func unserved(s *corev1.Service, m service.Method) (faults []Fault) {
+	refuse := func(field, message string) { faults = append(faults, Fault{field, message}) }
+	switch p := s.Spec.ExternalTrafficPolicy; p {
+	case "", corev1.ServiceExternalTrafficPolicyCluster:
+	case corev1.ServiceExternalTrafficPolicyLocal:
+		if m == service.FullNAT {
+			refuse("spec.externalTrafficPolicy", "Local asks to keep the client's address, which method fullnat rewrites; want Cluster, or another method")
+		}
+	default:
+		refuse("spec.externalTrafficPolicy", fmt.Sprintf("unknown policy %q; want Cluster or Local", p))
+	}
+	return faults
+}
+
+// readAffinity gives for how long a client stays with its server.
+func readAffinity(s *corev1.ServiceSpec) (time.Duration, []Fault) {
+	var timeout *int32
+	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		timeout = c.ClientIP.TimeoutSeconds
+		if s.SessionAffinity != corev1.ServiceAffinityClientIP {
+			return 0, []Fault{{"spec.sessionAffinityConfig", "has no meaning without sessionAffinity ClientIP; leave it out"}}
+		}
+	}
+	switch a := s.SessionAffinity; {
+	case a == "" || a == corev1.ServiceAffinityNone:
+		return 0, nil
+	case a != corev1.ServiceAffinityClientIP:
+		return 0, []Fault{{"spec.sessionAffinity", fmt.Sprintf("unknown session affinity %q; want None or ClientIP", a)}}
+	case timeout == nil:
+		return service.DefaultAffinity, nil
+	case *timeout < 1 || time.Duration(*timeout)*time.Second > service.MaxAffinity:
+		return 0, []Fault{{"spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+			fmt.Sprintf("%d is out of range; want 1 to %d", *timeout, service.MaxAffinity/time.Second)}}
+	}
+	return time.Duration(*timeout) * time.Second, nil
+}
+
+func readSourceRanges(ranges []string) (prefixes []netip.Prefix, faults []Fault) {
+	for i, text := range ranges {
+		p, err := parsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			faults = append(faults, Fault{fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), err.Error()})
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, faults
+}

@@ -1,0 +1,196 @@
+package object
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// slice is a Kubernetes EndpointSlice as Fairlead sees it.
+type slice struct {
+	// serviceName is the Service, in the same namespace, that it belongs to.
+	serviceName string
+	ipv6        bool
+	ports       []slicePort
+	endpoints   []endpoint
+	weights     map[netip.Addr]uint32
+	since       map[netip.Addr]span
+	// Lines in the file.
+	typeLine, weightsLine, sinceLine int
+}
+
+type slicePort struct {
+	name     string
+	protocol service.Protocol
+	number   uint16
+}
+
+// endpoint is one server.
+type endpoint struct {
+	addr       netip.Addr
+	name, node string
+	use        use
+	// terminating is the condition of that name.
+	terminating bool
+}
+
+// use is what an endpoint's conditions allow (KEP-1669).
+type use uint8
+
+const (
+	unused use = iota
+	// leaving is an endpoint that terminates but still serves: it keeps its
+	// flows, and takes new ones only where no endpoint is ready.
+	leaving
+	ready
+)
+
+// ReadSlice reads an EndpointSlice, or says why it is refused.
+func ReadSlice(s *discoveryv1.EndpointSlice, at Origin) (*Object, []Fault) {
+	o := newObject(KindSlice, &s.ObjectMeta, at)
+	var faults []Fault
+	o.slice, faults = readSlice(s, at)
+	return o, faults
+}
+
+func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
+	out := &slice{
+		serviceName: s.Labels[discoveryv1.LabelServiceName], ipv6: s.AddressType == discoveryv1.AddressTypeIPv6,
+		typeLine: at.line("addressType"), weightsLine: at.line(annotation(AnnotationWeights)),
+		sinceLine: at.line(annotation(AnnotationSince)),
+	}
+	var faults []Fault
+	if out.serviceName == "" {
+		faults = append(faults, Fault{"metadata.labels[" + discoveryv1.LabelServiceName + "]",
+			"is missing; it names the Service that the endpoints belong to"})
+	}
+	switch s.AddressType {
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+	case discoveryv1.AddressTypeFQDN:
+		return out, append(faults, Fault{"addressType", "FQDN is not served; want IPv4 or IPv6"})
+	default:
+		return out, append(faults, Fault{"addressType", fmt.Sprintf("unknown address type %q; want IPv4 or IPv6", s.AddressType)})
+	}
+	faults = append(faults, out.readAnnotations(s)...)
+	faults = append(faults, out.readPorts(s.Ports)...)
+	return out, append(faults, out.readEndpoints(s.Endpoints)...)
+}
+
+func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {
+	faults := unknownAnnotations(o.Annotations, []string{AnnotationSince, AnnotationWeights}, misplaced)
+	var err error
+	if v, ok := o.Annotations[AnnotationWeights]; ok {
+		if s.weights, err = parseWeights(v); err != nil {
+			faults = append(faults, Fault{annotation(AnnotationWeights), err.Error()})
+		}
+	}
+	if v, ok := o.Annotations[AnnotationSince]; ok {
+		if s.since, err = parseSince(v); err != nil {
+			faults = append(faults, Fault{annotation(AnnotationSince), err.Error()})
+		}
+	}
+	return faults
+}
+
+// misplaced is the mend where an annotation of a Service stands on a slice.
+func misplaced(name string) string {
+	if setters[name] == nil {
+		return ""
+	}
+	return " of an EndpointSlice; it belongs on the Service"
+}
+
+func (s *slice) readPorts(ports []discoveryv1.EndpointPort) (faults []Fault) {
+	for i, p := range ports {
+		field := fmt.Sprintf("ports[%d]", i)
+		var name string
+		if p.Name != nil {
+			name = *p.Name
+		}
+		var asked corev1.Protocol
+		if p.Protocol != nil {
+			asked = *p.Protocol
+		}
+		proto, why := readProtocol(asked)
+		sameName := func(o slicePort) bool { return o.name == name }
+		switch {
+		case p.Port == nil:
+			faults = append(faults, Fault{field + ".port", "is missing; want 1 to 65535"})
+		case *p.Port < 1 || *p.Port > 65535:
+			faults = append(faults, Fault{field + ".port", fmt.Sprintf("%d is out of range; want 1 to 65535", *p.Port)})
+		case why != "":
+			faults = append(faults, Fault{field + ".protocol", why})
+		case slices.ContainsFunc(s.ports, sameName):
+			faults = append(faults, Fault{field + ".name", fmt.Sprintf("%q is the name of two ports", name)})
+		default:
+			s.ports = append(s.ports, slicePort{name, proto, uint16(*p.Port)})
+		}
+	}
+	return faults
+}
+
+func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault) {
+	for i, e := range endpoints {
+		field := fmt.Sprintf("endpoints[%d].addresses", i)
+		if len(e.Addresses) == 0 {
+			faults = append(faults, Fault{field, "is empty; want one address"})
+			continue
+		}
+		out := endpoint{use: readConditions(e.Conditions), terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating}
+		if e.NodeName != nil {
+			out.node = *e.NodeName
+		}
+		switch {
+		case e.TargetRef != nil && e.TargetRef.Name != "":
+			out.name = e.TargetRef.Name
+		case e.Hostname != nil:
+			out.name = *e.Hostname
+		}
+		// Kubernetes holds the addresses of one endpoint to be the same
+		// server; like kube-proxy, the first is used.
+		for j := range slices.Backward(e.Addresses) {
+			a, err := parseAddr(e.Addresses[j])
+			switch {
+			case err != nil:
+				faults = append(faults, Fault{fmt.Sprintf("%s[%d]", field, j), err.Error()})
+			case a.Is6() != s.ipv6:
+				faults = append(faults, Fault{fmt.Sprintf("%s[%d]", field, j),
+					fmt.Sprintf("%s is not of addressType %s", a, family(s.ipv6))})
+			}
+			out.addr = a
+		}
+		s.endpoints = append(s.endpoints, out)
+	}
+	return faults
+}
+
+// readConditions reads conditions as KEP-1669 has them; what is not said is
+// ready, serving, and not terminating.
+func readConditions(c discoveryv1.EndpointConditions) use {
+	is := func(b *bool, unsaid bool) bool {
+		if b == nil {
+			return unsaid
+		}
+		return *b
+	}
+	switch {
+	case is(c.Ready, true):
+		return ready
+	case is(c.Serving, true) && is(c.Terminating, false):
+		return leaving
+	}
+	return unused
+}
+
+// family gives an address family as EndpointSlices name it.
+func family(ipv6 bool) discoveryv1.AddressType {
+	if ipv6 {
+		return discoveryv1.AddressTypeIPv6
+	}
+	return discoveryv1.AddressTypeIPv4
+}

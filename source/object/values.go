@@ -1,0 +1,260 @@
+package object
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/service"
+)
+
+func setInt(to *int, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", v)
+	}
+	*to = n
+	return nil
+}
+
+func setPort(to *uint16, v string) error {
+	n, err := strconv.ParseUint(v, 10, 16)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a port; want 1 to 65535", v)
+	}
+	*to = uint16(n)
+	return nil
+}
+
+// setEither sets what has two values, of which yes is true.
+func setEither(to *bool, v, yes, no string) error {
+	if v != yes && v != no {
+		return fmt.Errorf("unknown value %q; want %s or %s", v, yes, no)
+	}
+	*to = v == yes
+	return nil
+}
+
+func setDuration(to *time.Duration, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; want one like \"500ms\" or \"2s\"", v)
+	}
+	*to = d
+	return nil
+}
+
+func setList[T any](to *[]T, v string, parse func(string) (T, error)) error {
+	for part := range strings.SplitSeq(v, ",") {
+		x, err := parse(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		*to = append(*to, x)
+	}
+	return nil
+}
+
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return a, fmt.Errorf("%q is not an IP address", s)
+	}
+	return a, service.CheckUnicast(a)
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", s)
+	}
+	return p, nil
+}
+
+// perAddr reads "address=value,address=value", where what is one of example's
+// kind.
+func perAddr[T any](v, what, example string, parse func(a netip.Addr, text string) (T, error)) (map[netip.Addr]T, error) {
+	all := map[netip.Addr]T{}
+	for part := range strings.SplitSeq(v, ",") {
+		addr, text, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not %s; want address=%s, such as %q", part, what, what[strings.LastIndex(what, " ")+1:], example)
+		}
+		a, err := parseAddr(addr)
+		if err != nil {
+			return nil, err
+		}
+		x, err := parse(a, text)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := all[a]; twice {
+			return nil, fmt.Errorf("%s is given twice", a)
+		}
+		all[a] = x
+	}
+	return all, nil
+}
+
+func parseWeights(v string) (map[netip.Addr]uint32, error) {
+	return perAddr(v, "a weight", "172.16.1.2=3", func(a netip.Addr, text string) (uint32, error) {
+		w, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || w > service.MaxWeight {
+			return 0, fmt.Errorf("%q is not a weight for %s; want 0 to %d", text, a, service.MaxWeight)
+		}
+		return uint32(w), nil
+	})
+}
+
+// span is when a server began to take flows, and when it began to drain; zero
+// for not said.
+type span struct{ since, drained time.Time }
+
+func parseSince(v string) (map[netip.Addr]span, error) {
+	return perAddr(v, "a time", "172.16.1.2=2026-01-02T15:04:05Z", func(a netip.Addr, text string) (s span, err error) {
+		begin, end, ended := strings.Cut(text, "/")
+		if s.since, err = parseTime(a, begin); err != nil || !ended {
+			return s, err
+		}
+		if s.drained, err = parseTime(a, end); err == nil && !s.drained.After(s.since) {
+			err = fmt.Errorf("%s drains since %s, which is not after %s, when it began", a, end, begin)
+		}
+		return s, err
+	})
+}
+
+func parseTime(a netip.Addr, text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Unix() <= 0 {
+		return t, fmt.Errorf("%q is not a time for %s; want one like \"2026-01-02T15:04:05Z\"", text, a)
+	}
+	return t.UTC(), nil
+}
+
+// maxConns says how many connections servers may have; 0: any number.
+type maxConns struct {
+	all  uint32
+	each map[netip.Addr]uint32
+}
+
+func (m maxConns) of(a netip.Addr) uint32 { return max(m.all, m.each[a]) }
+
+func (m maxConns) any() bool { return m.all > 0 || len(m.each) > 0 }
+
+func parseMaxConns(v string) (m maxConns, err error) {
+	if !strings.Contains(v, "=") {
+		m.all, err = positive("a number of connections", v)
+		return m, err
+	}
+	m.each, err = perAddr(v, "a number", "172.16.1.2=500", func(a netip.Addr, text string) (uint32, error) {
+		return positive("a number of connections for "+a.String(), text)
+	})
+	return m, err
+}
+
+func positive(what, v string) (uint32, error) {
+	n, err := strconv.ParseUint(v, 10, 32)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not %s; want 1 or more, or leave it out for no limit", v, what)
+	}
+	return uint32(n), nil
+}
+
+func parseLimits(v string) (l service.Limits, err error) {
+	fields := map[string]*uint32{
+		"client-packets": &l.ClientPackets, "client-opens": &l.ClientOpens, "packets": &l.Packets, "opens": &l.Opens,
+	}
+	names := []string{"client-packets", "client-opens", "packets", "opens"}
+	for part := range strings.SplitSeq(v, ",") {
+		name, text, ok := strings.Cut(strings.TrimSpace(part), "=")
+		field := fields[name]
+		switch {
+		case !ok:
+			return l, fmt.Errorf("%q is not a limit; want limit=number, such as \"client-opens=50\"", part)
+		case field == nil:
+			return l, fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, names), "; want "+service.Alternatives(names)))
+		case *field != 0:
+			return l, fmt.Errorf("%s is given twice", name)
+		}
+		if *field, err = positive("a number of "+name+" a second", text); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// portRanges are which ports of a Service are ranges.
+type portRanges struct {
+	whole  bool
+	byName map[string]portRange
+}
+
+type portRange struct{ first, last uint16 }
+
+func parseRanges(v string) (r portRanges, err error) {
+	if strings.TrimSpace(v) == "all" {
+		return portRanges{whole: true}, nil
+	}
+	r.byName = map[string]portRange{}
+	for part := range strings.SplitSeq(v, ",") {
+		name, text, named := strings.Cut(strings.TrimSpace(part), "=")
+		if !named {
+			name, text = "", name
+		}
+		one, err := parseRange(text)
+		if err != nil {
+			return r, err
+		}
+		if _, twice := r.byName[name]; twice {
+			return r, fmt.Errorf("port %q is given twice", name)
+		}
+		r.byName[name] = one
+	}
+	return r, nil
+}
+
+func parseRange(text string) (r portRange, err error) {
+	first, last, ok := strings.Cut(text, "-")
+	if !ok {
+		return r, fmt.Errorf("%q is not a range of ports; want one like \"rtp=10000-19999\", or \"all\"", text)
+	}
+	for to, v := range map[*uint16]string{&r.first: first, &r.last: last} {
+		if err := setPort(to, v); err != nil {
+			return r, err
+		}
+	}
+	if r.first >= r.last {
+		return r, fmt.Errorf("%q is not a range of ports; want the lower port first", text)
+	}
+	return r, nil
+}
+
+// apply makes those of the ports ranges that are to be ones.
+func (r portRanges) apply(ports []listenerPort) ([]listenerPort, []Fault) {
+	if r.whole && len(ports) > 0 {
+		return []listenerPort{{protocol: service.AnyProtocol, last: 65535, field: ports[0].field}}, nil
+	}
+	var faults []Fault
+	refuse := func(format string, args ...any) {
+		faults = append(faults, Fault{annotation(AnnotationPortRanges), fmt.Sprintf(format, args...)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
+		its := r.byName[name]
+		i := slices.IndexFunc(ports, func(p listenerPort) bool { return p.name == name || name == "" && len(ports) == 1 })
+		switch {
+		case i < 0:
+			refuse("the Service has no port named %q", name)
+		case ports[i].number != its.first:
+			refuse("the range begins at %d, but the port %q is %d; want the same number", its.first, name, ports[i].number)
+		default:
+			ports[i].last = its.last
+		}
+	}
+	return ports, faults
+}

@@ -1,0 +1,56 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/source"
+)
+
+// ServiceProxy is what a service proxy holds, in numbers: there may be very many
+// Services.
+type ServiceProxy struct {
+	// Attached says where it serves and how, a line each.
+	Attached []string `json:"attached,omitempty"`
+	// Synced says that the kernel holds everything as it should be.
+	Synced  bool `json:"synced"`
+	Healthy bool `json:"healthy"`
+	// Services and Frontends are known; Unwritten frontends are not yet held as
+	// they should be.
+	Services  int `json:"services"`
+	Frontends int `json:"frontends"`
+	Unwritten int `json:"unwritten"`
+	// Changes counts what the cluster has told, Writes how often something was
+	// written.
+	Changes  uint64    `json:"changes"`
+	Writes   uint64    `json:"writes"`
+	LastSync time.Time `json:"lastSync"`
+	// DelayP50 and DelayP99 are from when a change was told until it was written,
+	// of the recent ones, in nanoseconds.
+	DelayP50 time.Duration `json:"delayP50"`
+	DelayP99 time.Duration `json:"delayP99"`
+	// Error is why the last write failed.
+	Error string `json:"error,omitempty"`
+	// Drops are packets dropped, by the name of the reason.
+	Drops map[string]uint64 `json:"drops,omitempty"`
+	// Problems are among the Status'.
+	Problems []source.Problem `json:"-"`
+}
+
+func (v overview) serviceProxy(t *table) {
+	p := v.ServiceProxy
+	state := "all is written"
+	if !p.Synced {
+		state = fmt.Sprintf("%d frontends are not written", p.Unwritten)
+	}
+	t.fact("service proxy", fmt.Sprintf("%d services, %d frontends, %s", p.Services, p.Frontends, state))
+	for _, a := range p.Attached {
+		t.fact("", a)
+	}
+	t.fact("changes", fmt.Sprintf("%d in %d writes, the last %s ago; delay %s, 99 %% within %s",
+		p.Changes, p.Writes, age(p.LastSync, v.Time), p.DelayP50, p.DelayP99))
+	if p.Error != "" {
+		t.fact("error", p.Error)
+	}
+	t.fact("drops", tally(nonzero(p.Drops)))
+}
