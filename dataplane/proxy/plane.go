@@ -214,6 +214,8 @@ func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
 
 // Describe tells where the programs are.
 func (d *DataPlane) Describe() dataplane.Description {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
 }
 

@@ -236,6 +236,16 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	}
 }
 
+// A caller may use the memory of what it has said for what it says next.
+func TestTargetsInTheSameMemory(t *testing.T) {
+	d := open(t, config(t))
+	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
+	apply(t, d, f)
+	f.Inside.Targets[0].Addr = netip.MustParseAddrPort("10.0.0.2:80")
+	apply(t, d, f)
+	model{f.Key: f}.check(t, d)
+}
+
 func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	c := config(t)
 	c.MaxFrontends, c.MaxTargets = 4, 16
@@ -315,7 +325,7 @@ func TestMends(t *testing.T) {
 func TestDamage(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
-	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
+	other := frontend(key("10.96.0.2:80", service.TCP), serveTCP(t, "127.1.0.1:0", "other"))
 	apply(t, d, f, other)
 	v := d.held[toKey(f.Key)]
 	v.Inside.First++

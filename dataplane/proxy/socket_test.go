@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -440,6 +441,28 @@ func TestHairpin(t *testing.T) {
 		}
 		return c.Close()
 	})
+}
+
+// A socket that is connected no more hears from others, under their own names.
+func TestConnectedNoMore(t *testing.T) {
+	d := open(t, config(t))
+	k := key("10.96.0.1:80", service.UDP)
+	apply(t, d, frontend(k, serveUDP(t, "127.1.0.1:0", "server")))
+	other := serveUDP(t, "127.1.0.2:0", "other")
+	s := newSocket(t, unix.AF_INET, unix.SOCK_DGRAM)
+	if err := s.connect(netip.AddrPortFrom(k.Addr, k.Port)); err != nil {
+		t.Fatal(err)
+	}
+	nobody := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	if _, _, err := unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody)); err != 0 {
+		t.Fatal(err)
+	}
+	if err := s.sendTo(other); err != nil {
+		t.Fatal(err)
+	}
+	if name, from := s.hear(); name != "other" || from != other {
+		t.Errorf("%q answered from %s", name, from)
+	}
 }
 
 // A socket that connects again, past any service, has no service's name.
