@@ -86,5 +86,8 @@ bench-ipvs: build ## measure how long one service more takes to write among 50,0
 	scripts/deps.sh guest
 	bin/fairlead bench ipvs $(ARGS)
 
+bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
+	bin/fairlead bench kube $(ARGS)
+
 clean: ## remove what was built
 	rm -rf bin out

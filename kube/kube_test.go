@@ -3,12 +3,16 @@ package kube_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube"
 	labkube "github.com/fairlead/fairlead/lab/kube"
@@ -21,13 +25,47 @@ func TestWaits(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	log, _ := w.control(t)
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
-	w.deploy(t, "rbac.yaml")
+	w.deployOnly(t, "rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
+	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
+	w.deployOnly(t, "rbac.yaml", "kind: ClusterRole\n")
 	log.wants(t, "the resource addresspools does not exist: kubectl apply -f deploy/crds")
 	w.serve(t, "web")
 	w.install(t)
 	w.want(t, "web", " False NoPool: no pool has IPv4 addresses")
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.want(t, "web", "10.1.1.0 True Assigned: it has 10.1.1.0 of pool p")
+}
+
+// A controller that may read and not write says so, and goes on when it may.
+func TestMayNotWrite(t *testing.T) {
+	w := newWorld(t, labkube.Options{})
+	w.install(t)
+	w.deploy(t, "rbac.yaml")
+	w.must(t, w.role(func(r *rbacv1.PolicyRule) bool { return r.Verbs[0] == "patch" }))
+	log, _ := w.control(t)
+	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
+	w.serve(t, "web")
+	log.wants(t, "no right to patch services/status: bind the ClusterRole fairlead-controller")
+	log.wants(t, "no right to patch addresspools/status")
+	w.must(t, w.role(func(*rbacv1.PolicyRule) bool { return false }))
+	w.want(t, "web", "10.1.1.0 True Assigned")
+	w.wantPool(t, "p", "4=256/1/255")
+}
+
+// role leaves the controller its rights but for some.
+func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
+	text, err := os.ReadFile("../deploy/rbac.yaml")
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	var r rbacv1.ClusterRole
+	if err := yaml.Unmarshal([]byte(first), &r); err != nil {
+		return err
+	}
+	r.Rules = slices.DeleteFunc(r.Rules, func(rule rbacv1.PolicyRule) bool { return without(&rule) })
+	_, err = w.core.RbacV1().ClusterRoles().Update(context.Background(), &r, metav1.UpdateOptions{})
+	return err
 }
 
 // TestController tells one story after the other to one API server. Each ends

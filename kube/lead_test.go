@@ -121,9 +121,16 @@ func lateLeader(t *testing.T, w *world) {
 	for i := range 5 {
 		w.serve(t, fmt.Sprint("b", i))
 	}
+	w.wantUnique(t, 10)
+	before := w.versions(t)
 	way.slow.Store(false)
 	close(way.on)
 	one.wants(t, "leading no more")
+	for name, version := range w.versions(t) {
+		if before[name] != version {
+			t.Errorf("%s has been written by who leads no more", name)
+		}
+	}
 	w.wantUnique(t, 10)
 	w.wantPool(t, "p", "4=256/10/246")
 }

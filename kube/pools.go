@@ -154,7 +154,7 @@ func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v
 	case err == nil, apierrors.IsNotFound(err):
 		return true
 	case apierrors.IsConflict(err):
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && t.complaints.TryAccept():
 		t.Log.Warn("a pool's status cannot be written; trying on", "pool", p.Name, "why", words(err, "patch", "addresspools/status", ""))
 	}
 	return false

@@ -216,7 +216,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	case err == nil, apierrors.IsNotFound(err):
 		return true
 	case apierrors.IsConflict(err): // the change comes by the informer
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && t.complaints.TryAccept():
 		t.Log.Warn("a Service's status cannot be written; trying on", "service", idOf(s), "why", words(err, "patch", "services/status", ""))
 	}
 	return false

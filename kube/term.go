@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/fairlead/fairlead/addresspool"
@@ -35,6 +36,8 @@ type term struct {
 	// poolsChanged, used and freed have room for one: that something has to be
 	// done, however often that was told.
 	poolsChanged, used, freed chan struct{}
+	// complaints keeps what is wrong with all Services from being logged of each.
+	complaints flowcontrol.RateLimiter
 
 	mu    sync.Mutex // of what follows
 	alloc *addresspool.Allocator
@@ -54,7 +57,8 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[service.ID](20*time.Millisecond, 30*time.Second)),
 
 		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1),
-		alloc: addresspool.New(), known: map[string]v1alpha1.Pool{}, waiting: map[service.ID]bool{},
+		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
+		alloc:      addresspool.New(), known: map[string]v1alpha1.Pool{}, waiting: map[service.ID]bool{},
 	}
 	var running sync.WaitGroup
 	defer running.Wait()

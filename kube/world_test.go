@@ -117,6 +117,12 @@ func (w *world) create(o *unstructured.Unstructured) error {
 // deploy makes the objects of files under deploy/.
 func (w *world) deploy(t *testing.T, pattern string) {
 	t.Helper()
+	w.deployOnly(t, pattern, "kind: ")
+}
+
+// deployOnly makes those of them that have a word in them.
+func (w *world) deployOnly(t *testing.T, pattern, word string) {
+	t.Helper()
 	files, err := filepath.Glob("../deploy/" + pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files %s: %v", pattern, err)
@@ -124,7 +130,11 @@ func (w *world) deploy(t *testing.T, pattern string) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		w.must(t, err)
-		w.must(t, w.apply(string(text)))
+		for object := range strings.SplitSeq(string(text), "\n---\n") {
+			if strings.Contains(object, word) {
+				w.must(t, w.apply(object))
+			}
+		}
 	}
 }
 

@@ -149,6 +149,14 @@ func (d *DataPlane) Keys() []proxy.Key {
 	return keys
 }
 
+// Writes counts the entries of maps that were written or deleted since Open, but
+// for targets.
+func (d *DataPlane) Writes() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writes
+}
+
 // List gives what the kernel holds, in no order.
 func (d *DataPlane) List() iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {

@@ -574,7 +574,7 @@ func kernelMemory(t testing.TB, d *DataPlane) (sum uint64) {
 	k := &d.kernel
 	for m, name := range map[interface{ FD() int }]string{
 		k.Services: "services", k.Targets: "targets", k.Connections: "connections", k.SourceRanges: "source_ranges",
-		k.Affinities: "affinities", k.Sent: "sent", k.NodeAddresses: "node_addresses", k.Origins: "origins",
+		k.Affinities: "affinities", k.Sent: "sent", k.Senders: "senders", k.NodeAddresses: "node_addresses", k.Origins: "origins",
 	} {
 		n := memlock(t, m.FD())
 		t.Logf("%s: %d kB", name, n>>10)

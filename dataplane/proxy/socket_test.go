@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -399,6 +400,38 @@ func TestAffinity(t *testing.T) {
 	apply(t, d, f)
 	if name := dial(t, to); name != second {
 		t.Errorf("%s answered after %s had been chosen", name, second)
+	}
+}
+
+// Sockets that ask once, however many, make no client's affinity forgotten.
+func TestAffinityOutlivesAFloodOfSenders(t *testing.T) {
+	c := config(t)
+	c.MaxAffinities, c.MaxSenders = leastLRU, leastLRU
+	d := open(t, c)
+	at := netip.MustParseAddrPort("127.1.0.1:53")
+	affine, plain := frontend(key("10.96.0.1:53", service.UDP), at), frontend(key("10.96.0.2:53", service.UDP), at)
+	affine.Affinity = time.Hour
+	apply(t, d, affine, plain)
+	connectUDP(t, unix.AF_INET, netip.AddrPortFrom(affine.Addr, affine.Port))
+	for range 4 * leastLRU {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := socket{t, fd, unix.AF_INET}
+		if err := errors.Join(s.sendTo(netip.AddrPortFrom(plain.Addr, plain.Port)), unix.Close(fd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var k proxyAffinityKey
+	var v proxyAffinity
+	ids := []uint32{}
+	all := d.kernel.Affinities.Iterate()
+	for all.Next(&k, &v) {
+		ids = append(ids, k.Id)
+	}
+	if want := []uint32{d.held[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
+		t.Errorf("affinities of %v, %v; want %v", ids, all.Err(), want)
 	}
 }
 

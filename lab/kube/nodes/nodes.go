@@ -39,10 +39,12 @@ type Options struct {
 	Nodes int
 	// Logs is the folder for the logs of all programs.
 	Logs string
-	// Proxy, where not nil, starts a service proxy on a node, as soon as all
-	// nodes are ready.
-	Proxy func(context.Context, *Node) error
+	// Proxy, where not nil, is called for each node as soon as all are ready.
+	Proxy Proxy
 }
+
+// Proxy starts a service proxy on a node.
+type Proxy func(context.Context, *Node) error
 
 // Cluster is a Kubernetes that runs.
 type Cluster struct {
