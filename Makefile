@@ -47,6 +47,10 @@ test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
+test-install: image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
+	scripts/deps.sh cluster
+	go run ./lab/kube/install $(ARGS)
+
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
@@ -60,6 +64,16 @@ lint: ## check form, known mistakes and vulnerabilities, and that BPF objects ar
 generate: ## build the BPF objects and the Go beside them anew
 	scripts/deps.sh lint
 	go generate ./...
+
+helm = $(TOOLS)/helm
+$(helm): tools/helm/go.mod
+	cd tools/helm && GOBIN=$(TOOLS) go install tool
+
+manifests: $(helm) ## render deploy/manifests from the Helm chart; builds helm the first time, which takes minutes
+	scripts/manifests.sh $(helm) deploy/manifests
+
+lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests is what it gives
+	scripts/lint-deploy.sh $(helm)
 
 image: ## make an OCI image of the binary in out/image, without Docker, and its bill of materials beside it
 	@set -- ; for p in $(PLATFORMS); do \

@@ -25,9 +25,9 @@ func TestWaits(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	log, _ := w.control(t)
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
-	w.deployOnly(t, "rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
+	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
 	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
-	w.deployOnly(t, "rbac.yaml", "kind: ClusterRole\n")
+	w.deployOnly(t, "manifests/rbac.yaml", "kind: ClusterRole\n")
 	log.wants(t, "the resource addresspools does not exist: kubectl apply -f deploy/crds")
 	w.serve(t, "web")
 	w.install(t)
@@ -40,7 +40,7 @@ func TestWaits(t *testing.T) {
 func TestMayNotWrite(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	w.install(t)
-	w.deploy(t, "rbac.yaml")
+	w.deploy(t, "manifests/rbac.yaml")
 	w.must(t, w.role(func(r *rbacv1.PolicyRule) bool { return r.Verbs[0] == "patch" }))
 	log, _ := w.control(t)
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
@@ -54,13 +54,17 @@ func TestMayNotWrite(t *testing.T) {
 
 // role leaves the controller its rights but for some.
 func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
-	text, err := os.ReadFile("../deploy/rbac.yaml")
+	text, err := os.ReadFile("../deploy/manifests/rbac.yaml")
 	if err != nil {
 		return err
 	}
-	first, _, _ := strings.Cut(string(text), "\n---\n")
 	var r rbacv1.ClusterRole
-	if err := yaml.Unmarshal([]byte(first), &r); err != nil {
+	for object := range strings.SplitSeq(string(text), "\n---\n") {
+		if strings.Contains(object, "\nkind: ClusterRole\n") && strings.Contains(object, "\n  name: fairlead-controller\n") {
+			err = yaml.Unmarshal([]byte(object), &r)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	r.Rules = slices.DeleteFunc(r.Rules, func(rule rbacv1.PolicyRule) bool { return without(&rule) })
@@ -72,8 +76,8 @@ func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
 // without pools and Services.
 func TestController(t *testing.T) {
 	w := newWorld(t, labkube.Options{Flags: dualStack})
-	w.deploy(t, "rbac.yaml")
-	w.deploy(t, "admission.yaml")
+	w.deploy(t, "manifests/rbac.yaml")
+	w.deploy(t, "manifests/admission.yaml")
 	w.install(t)
 	for _, story := range []struct {
 		name string

@@ -122,7 +122,7 @@ func (l *lock) tell(verb string, err error) error {
 func words(err error, verb, resource, namespace string) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("no right to %s %s: bind the ClusterRole fairlead-controller (deploy/rbac.yaml): %v", verb, resource, err)
+		return fmt.Sprintf("no right to %s %s: bind the ClusterRole fairlead-controller (deploy/manifests/rbac.yaml): %v", verb, resource, err)
 	case apierrors.IsNotFound(err) && namespace != "":
 		return fmt.Sprintf("namespace %s does not exist: make it, or name another: %v", namespace, err)
 	case apierrors.IsNotFound(err):

@@ -37,7 +37,7 @@ const long = time.Minute
 // dualStack is what a cluster of both families is started with.
 var dualStack = []string{"--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112"}
 
-// controllerUser has the rights of deploy/rbac.yaml.
+// controllerUser has the rights of deploy/manifests/rbac.yaml.
 const controllerUser = "system:serviceaccount:fairlead:fairlead-controller"
 
 // world is a real API server, and what tests do with it.
