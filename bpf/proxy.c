@@ -29,8 +29,21 @@ enum {
  */
 #define SENDER_SECONDS 120
 
+/* Those targets. Not among the affinities: sockets that ask once, as for a name,
+ * are many, and would have those forgotten.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct affinity_key);
+	__type(value, struct affinity);
+} senders SEC(".maps");
+
 /* The network namespace whose loopback serves node ports: the node's. */
 const volatile __u64 node_netns = 0;
+
+/* Pods are left to the programs for packets. */
+const volatile bool node_only = false;
 
 static __always_inline bool is_this_host(const struct addr *a)
 {
@@ -47,8 +60,12 @@ static __always_inline bool is_this_host(const struct addr *a)
 static __always_inline bool find_asked(struct bpf_sock_addr *ctx, struct service_key *k,
 				       struct service *s)
 {
-	if (is_this_host(&k->addr))
-		return bpf_get_netns_cookie(ctx) == node_netns && find_node_port(k, s);
+	bool here = is_this_host(&k->addr);
+
+	if ((here || node_only) && bpf_get_netns_cookie(ctx) != node_netns)
+		return false;
+	if (here)
+		return find_node_port(k, s);
 	return find_service(k, s) || (is_node_address(&k->addr) && find_node_port(k, s));
 }
 
@@ -56,17 +73,15 @@ static __always_inline bool choose(struct bpf_sock_addr *ctx, const struct servi
 				   bool connecting, struct affinity *chosen)
 {
 	struct affinity_key k = {.id = s->id};
-	__u32 seconds = s->affinity;
 
-	if (seconds) {
+	if (connecting || s->affinity) {
 		k.kind = CLIENT_NETNS;
 		client_from_cookie(&k, bpf_get_netns_cookie(ctx));
-	} else if (!connecting) {
-		seconds = SENDER_SECONDS;
-		k.kind = CLIENT_SOCKET;
-		client_from_cookie(&k, bpf_get_socket_cookie(ctx));
+		return choose_target(&s->inside, s->affinity, &k, chosen);
 	}
-	return choose_target(&s->inside, seconds, &k, chosen);
+	k.kind = CLIENT_SOCKET;
+	client_from_cookie(&k, bpf_get_socket_cookie(ctx));
+	return choose_by(&senders, &s->inside, SENDER_SECONDS, &k, chosen);
 }
 
 enum outcome {

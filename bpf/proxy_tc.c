@@ -36,16 +36,16 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Reads the frame. Only what cannot be read as it lies is put in one piece: most
  * packets that leave have nothing but their headers there.
  */
-static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *v)
+static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *v, __u32 l3)
 {
 	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 	enum kind kind;
 
 	if (!v6 && skb->protocol != bpf_htons(ETH_P_IP))
 		return KIND_FOREIGN;
-	kind = read_ip(skb, v, sizeof(struct ethhdr), v6);
+	kind = read_ip(skb, v, l3, v6);
 	if (kind == KIND_MALFORMED && reach(skb, HEADERS_MAX))
-		kind = read_ip(skb, v, sizeof(struct ethhdr), v6);
+		kind = read_ip(skb, v, l3, v6);
 	return kind;
 }
 
@@ -56,29 +56,28 @@ static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *
 static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 {
 	const struct view *v = &s->view;
+	struct packet_flow *copy = &s->made;
 	bool seen_later;
 
-	if (f->kind & PACKET_FLOW_ANSWER) {
-		note_packet(f, v);
+	if (copy->kind & PACKET_FLOW_ANSWER) {
+		note_packet(f, copy, v);
 		return true;
 	}
-	if (v->flags & VIEW_OPENS && (flow_over(f) || !is_served(s, f)))
+	if (v->flags & VIEW_OPENS && (flow_over(copy) || !is_served(s, copy)))
 		return false;
-	seen_later = note_packet(f, v);
-	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, f);
+	seen_later = note_packet(f, copy, v);
+	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);
 }
 
 static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 {
-	struct packet_flow *f = find_flow(&s->view.t);
+	struct packet_flow *f = find_flow(&s->view.t, &s->made);
 
 	if (f) {
-		if (!is_place_of(f->kind, s->place))
+		if (!is_place_of(s->made.kind, s->place))
 			return TC_ACT_UNSPEC;
-		if (goes_on(s, f)) {
-			s->made = *f;
+		if (goes_on(s, f))
 			return leave(skb, s);
-		}
 		forget_flow(&s->view.t);
 		count(PACKET_COUNTER_FLOW_MOVED);
 	}
@@ -90,7 +89,7 @@ static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 
 static __always_inline int serve(struct __sk_buff *skb, struct scratch *s)
 {
-	switch (read_frame(skb, &s->view)) {
+	switch (read_frame(skb, &s->view, s->l3)) {
 	case KIND_TRANSPORT:
 		return transport(skb, s);
 	case KIND_LATER:
@@ -104,7 +103,7 @@ static __always_inline int serve(struct __sk_buff *skb, struct scratch *s)
 	}
 }
 
-static __always_inline int meet(struct __sk_buff *skb, enum place place)
+static __always_inline int meet(struct __sk_buff *skb, enum place place, __u32 l3)
 {
 	struct scratch *s = scratch();
 	int verdict;
@@ -113,6 +112,7 @@ static __always_inline int meet(struct __sk_buff *skb, enum place place)
 	if (!s || skb->vlan_present)
 		return TC_ACT_UNSPEC;
 	s->place = place;
+	s->l3 = l3;
 	verdict = serve(skb, s);
 	return verdict < ANSWER_RESET ? verdict : give_answer(skb, s, verdict);
 }
@@ -123,17 +123,30 @@ int from_outside(struct __sk_buff *skb)
 	/* For somebody else on this wire, a macvlan perhaps. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return TC_ACT_UNSPEC;
-	return meet(skb, PLACE_OUTSIDE);
+	return meet(skb, PLACE_OUTSIDE, sizeof(struct ethhdr));
 }
 
 SEC("tc")
 int from_inside(struct __sk_buff *skb)
 {
-	return meet(skb, PLACE_INSIDE);
+	return meet(skb, PLACE_INSIDE, sizeof(struct ethhdr));
 }
 
 SEC("tc")
 int leaving(struct __sk_buff *skb)
 {
-	return meet(skb, PLACE_LEAVING);
+	return meet(skb, PLACE_LEAVING, sizeof(struct ethhdr));
+}
+
+/* The same for devices without Ethernet headers: WireGuard, IP tunnels. */
+SEC("tc")
+int from_outside_bare(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_OUTSIDE, 0);
+}
+
+SEC("tc")
+int leaving_bare(struct __sk_buff *skb)
+{
+	return meet(skb, PLACE_LEAVING, 0);
 }

@@ -60,8 +60,9 @@ pods() {
 	(
 		trap 'rm -rf "$work"' EXIT
 		mkdir -p "$work/partial" "$root"/{dev,etc,proc,root,sys,tmp}
-		# With no status, nothing counts as installed: all that they need comes along.
-		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install curl netcat-openbsd busybox-static
+		# With no status nothing counts as installed, and all that they need comes
+		# along. dash is /bin/sh: that of busybox would take its own nc.
+		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install dash curl netcat-openbsd busybox-static
 		"${apt[@]}" "$@" >/dev/null || { "${apt[@]}" update && "${apt[@]}" "$@" >/dev/null; }
 		for deb in "$work"/*.deb; do dpkg -x "$deb" "$root"; done
 		ln -s nc.openbsd "$root/bin/nc"

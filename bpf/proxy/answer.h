@@ -37,17 +37,20 @@ struct error6 {
 };
 
 /* Turns the frame round. */
-static __always_inline int bounce(struct __sk_buff *skb, enum place place)
+static __always_inline int bounce(struct __sk_buff *skb, const struct scratch *s)
 {
+	__u64 flags = s->place == PLACE_LEAVING ? BPF_F_INGRESS : 0;
 	__u8 macs[2 * ETH_ALEN], turned[2 * ETH_ALEN];
 
+	if (!s->l3)
+		return bpf_redirect(skb->ifindex, flags);
 	if (bpf_skb_load_bytes(skb, 0, macs, sizeof(macs)))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	__builtin_memcpy(turned, macs + ETH_ALEN, ETH_ALEN);
 	__builtin_memcpy(turned + ETH_ALEN, macs, ETH_ALEN);
 	if (bpf_skb_store_bytes(skb, 0, turned, sizeof(turned), 0))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return bpf_redirect(skb->ifindex, place == PLACE_LEAVING ? BPF_F_INGRESS : 0);
+	return bpf_redirect(skb->ifindex, flags);
 }
 
 /* The sum of the pseudo-header, of the answer as of the packet: it does not
@@ -165,7 +168,7 @@ static __noinline int answer_error(struct __sk_buff *skb, struct scratch *s,
 	sum += (__u64)head[0] + head[1];
 	err = v->v6 ? write_error6(skb, s, icmp, quote, sum)
 		    : write_error4(skb, s, icmp, quote, sum);
-	return err ? drop(PACKET_COUNTER_DROPPED_REWRITE) : bounce(skb, s->place);
+	return err ? drop(PACKET_COUNTER_DROPPED_REWRITE) : bounce(skb, s);
 }
 
 /* The error that an answer is. RFC 1191 has the MTU in the lower half of a word,
@@ -253,7 +256,7 @@ static __noinline int answer_reset(struct __sk_buff *skb, struct scratch *s)
 	if (bpf_skb_change_tail(skb, v->l4 + sizeof(reset), 0) || write_ip(skb, s, sizeof(reset)) ||
 	    bpf_skb_store_bytes(skb, v->l4, &reset, sizeof(reset), BPF_F_RECOMPUTE_CSUM))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return bounce(skb, s->place);
+	return bounce(skb, s);
 }
 
 static __noinline int give_answer(struct __sk_buff *skb, struct scratch *s, enum answer what)

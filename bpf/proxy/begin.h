@@ -38,6 +38,27 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } packet_masks SEC(".maps");
 
+/* The bridge of each port whose bridge shows the firewall nothing: answers go
+ * straight from port to port there, so requests have to, or connection tracking
+ * would see half a connection and call it invalid.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} packet_bridges SEC(".maps");
+
+static __noinline bool is_on_one_bridge(struct __sk_buff *skb, struct scratch *s)
+{
+	__u32 port = skb->ifindex;
+	const __u32 *bridge = bpf_map_lookup_elem(&packet_bridges, &port);
+
+	return bridge && !find_way(skb, &s->view, &s->view.t.src, &s->made.dst, 0, &s->way) &&
+	       s->way.ifindex == *bridge;
+}
+
 /* The service that a packet asks for, copied to s->service. */
 static __noinline bool find_asked(struct scratch *s)
 {
@@ -71,20 +92,19 @@ static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 /* Enters the target's half of s->made. -EEXIST: another flow looks the same to
  * the target.
  */
-static __noinline long claim(struct scratch *s)
+static __noinline int claim(struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
-	const struct packet_flow *held;
+	const struct packet_flow *held = &s->held;
 	bool same;
-	long err;
+	int err;
 
 	other_half(&s->key, &s->made, t->proto);
 	turn_round(&s->back, &s->made, t);
-	err = bpf_map_update_elem(&packet_flows, &s->key, &s->back, BPF_NOEXIST);
+	err = enter_flow(&s->key, &s->back, BPF_NOEXIST);
 	if (err != -EEXIST)
 		return err;
-	held = find_flow(&s->key);
-	if (held) {
+	if (find_flow(&s->key, &s->held)) {
 		same = addr_equal(&held->src, &s->back.src) &&
 		       addr_equal(&held->dst, &s->back.dst) && held->sport == s->back.sport &&
 		       held->dport == s->back.dport;
@@ -92,7 +112,7 @@ static __noinline long claim(struct scratch *s)
 			return err;
 	}
 	forget_flow(&s->key);
-	return bpf_map_update_elem(&packet_flows, &s->key, &s->back, BPF_ANY);
+	return enter_flow(&s->key, &s->back, BPF_ANY);
 }
 
 static long claim_any_port(__u32 i __attribute__((unused)), void *context __attribute__((unused)))
@@ -110,7 +130,7 @@ static long claim_any_port(__u32 i __attribute__((unused)), void *context __attr
 /* Gives the flow a port that makes it the only one of its kind to its target:
  * the client's own where that does.
  */
-static __noinline long claim_port(struct scratch *s)
+static __noinline int claim_port(struct scratch *s)
 {
 	s->result = EEXIST;
 	if (!(s->made.kind & PACKET_FLOW_MASKED))
@@ -129,7 +149,7 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	const struct packet_mask *m;
 	const struct addr *a;
 	__u32 any = 0;
-	long err = find_way(skb, v, &v->t.src, &s->made.dst, 0, &s->way);
+	long err = find_way(skb, v, &v->t.src, &s->made.dst, longest(skb, v), &s->way);
 
 	if (err == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_UNSPEC;
@@ -151,23 +171,22 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 /* Enters the flow in s->made, or finds what another CPU has entered meanwhile. */
 static __noinline int remember_flow(struct scratch *s)
 {
-	const struct packet_flow *held;
-	long err = claim_port(s);
+	const struct packet_flow *held = &s->held;
+	int err = claim_port(s);
 
 	if (err)
 		return drop(err == EEXIST ? PACKET_COUNTER_DROPPED_NO_PORT
 					  : PACKET_COUNTER_DROPPED_FLOWS_FULL);
-	err = bpf_map_update_elem(&packet_flows, &s->view.t, &s->made, BPF_NOEXIST);
+	err = enter_flow(&s->view.t, &s->made, BPF_NOEXIST);
 	if (err == -EEXIST) {
-		held = find_flow(&s->view.t);
-		if (held) {
+		if (find_flow(&s->view.t, &s->held)) {
 			if (held->sport != s->made.sport || held->dport != s->made.dport ||
 			    !addr_equal(&held->dst, &s->made.dst))
 				bpf_map_delete_elem(&packet_flows, &s->key);
 			s->made = *held;
 			return TC_ACT_UNSPEC;
 		}
-		err = bpf_map_update_elem(&packet_flows, &s->view.t, &s->made, BPF_ANY);
+		err = enter_flow(&s->view.t, &s->made, BPF_ANY);
 	}
 	if (err)
 		return drop(PACKET_COUNTER_DROPPED_FLOWS_FULL);
@@ -240,7 +259,11 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 		target = find_in_run(r, &f->dst, f->dport);
 		local = target && target->local;
 	}
-	return !local || addr_equal(&f->dst, &f->src) ? mask(skb, s) : TC_ACT_UNSPEC;
+	if (!local || addr_equal(&f->dst, &f->src))
+		return mask(skb, s);
+	if (s->place == PLACE_INSIDE && is_on_one_bridge(skb, s))
+		f->kind = PACKET_FLOW_BRIDGED;
+	return TC_ACT_UNSPEC;
 }
 
 /* Tells a client that there is nobody to serve it. */

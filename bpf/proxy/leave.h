@@ -17,7 +17,7 @@
 static __always_inline bool goes_straight(__u8 kind)
 {
 	return kind & PACKET_FLOW_MASKED ||
-	       (kind & (PACKET_FLOW_OWN | PACKET_FLOW_ANSWER)) == PACKET_FLOW_OWN;
+	       (kind & (PACKET_FLOW_OWN | PACKET_FLOW_BRIDGED) && !(kind & PACKET_FLOW_ANSWER));
 }
 
 /* Whether an entry's packets are changed at this place. The answers for others
@@ -34,14 +34,16 @@ static __always_inline bool is_place_of(__u8 kind, enum place place)
 	return leaving == (place == PLACE_LEAVING);
 }
 
-/* The length of the longest packet that a frame becomes. */
+/* The length of the longest packet that a frame becomes. The kernel is told, for
+ * by itself it would count an Ethernet header where the other device has none.
+ */
 static __always_inline __u32 longest(struct __sk_buff *skb, const struct view *v)
 {
 	__u32 bytes = v->l4 - v->l3;
 	__u8 doff = 0;
 
 	if (!skb->gso_size)
-		return bytes + v->room;
+		return skb->len - v->l3;
 	bytes += skb->gso_size;
 	if (v->t.proto != IPPROTO_TCP)
 		return bytes + sizeof(struct udphdr);
@@ -84,9 +86,7 @@ static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, e
 	const struct view *v = &s->view;
 	struct packet_flow *f = &s->made;
 	bool own = f->kind & PACKET_FLOW_OWN;
-	/* An error is about what is too long, and short. */
-	__u32 bytes = kind == KIND_TRANSPORT ? longest(skb, v) : 0;
-	long err = find_way(skb, v, &f->src, &f->dst, bytes, &s->way);
+	long err = find_way(skb, v, &f->src, &f->dst, longest(skb, v), &s->way);
 
 	if (err)
 		return kind == KIND_TRANSPORT ? no_way(skb, s, err)
@@ -96,6 +96,9 @@ static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, e
 		return kind == KIND_TRANSPORT ? ANSWER_EXPIRED : TC_ACT_SHOT;
 	}
 	if (change_any(skb, s, kind) || (!own && rewrite_ttl(skb, v)))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	/* The kernel takes an Ethernet header off before it puts one on. */
+	if (!s->l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	return take_way(&s->way);
 }

@@ -33,6 +33,7 @@ enum answer {
 struct scratch {
 	struct view view;
 	enum place place;
+	__u32 l3; /* where the device's packets begin: behind an Ethernet header, or at 0 */
 	__u32 result;
 	struct embedded embedded;
 	struct tuple key __attribute__((aligned(8)));
@@ -42,6 +43,7 @@ struct scratch {
 	struct affinity chosen __attribute__((aligned(8)));
 	struct packet_flow made __attribute__((aligned(8)));
 	struct packet_flow back __attribute__((aligned(8)));
+	struct packet_flow held __attribute__((aligned(8)));
 	struct way way __attribute__((aligned(8)));
 	__u8 quote[QUOTE_BYTES] __attribute__((aligned(8)));
 	__u8 head[64] __attribute__((aligned(8)));

@@ -216,7 +216,7 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 					     : offsetof(struct udphdr, dest));
 	long err;
 
-	if (v->plain && (check || !v->v6))
+	if (v->plain && v->l3 == sizeof(struct ethhdr) && (check || !v->v6))
 		return v->v6 ? rewrite_plain(skb, v, side, to, to_port, true)
 			     : rewrite_plain(skb, v, side, to, to_port, false);
 	err = rewrite_addr(skb, v, KIND_TRANSPORT, side, to);
@@ -228,23 +228,27 @@ static __always_inline long rewrite(struct __sk_buff *skb, const struct view *v,
 		       ?: bpf_skb_store_bytes(skb, at, &to_port, sizeof(to_port), 0);
 }
 
-/* Takes one off the TTL or hop limit of the first header, which is greater than
- * one.
- */
+/* Takes one off the TTL or hop limit of v's header, which is greater than one. */
 static __always_inline long rewrite_ttl(struct __sk_buff *skb, const struct view *v)
 {
 	__u8 ttl = v->ttl - 1;
-	struct iphdr *ip;
+	struct iphdr ip;
 
 	if (v->v6) /* nothing else in the header makes up for it */
-		return bpf_skb_store_bytes(
-			skb, sizeof(struct ethhdr) + offsetof(struct ipv6hdr, hop_limit), &ttl,
-			sizeof(ttl), BPF_F_RECOMPUTE_CSUM);
-	ip = in_frame(skb, sizeof(struct ethhdr), sizeof(*ip));
-	if (!ip)
+		return bpf_skb_store_bytes(skb, v->l3 + offsetof(struct ipv6hdr, hop_limit), &ttl,
+					   sizeof(ttl), BPF_F_RECOMPUTE_CSUM);
+	if (v->l3 == sizeof(struct ethhdr)) {
+		struct iphdr *here = in_frame(skb, sizeof(struct ethhdr), sizeof(*here));
+
+		if (!here)
+			return -1;
+		ipv4_decrement_ttl(here);
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, v->l3, &ip, sizeof(ip)))
 		return -1;
-	ipv4_decrement_ttl(ip);
-	return 0;
+	ipv4_decrement_ttl(&ip);
+	return bpf_skb_store_bytes(skb, v->l3, &ip, sizeof(ip), 0);
 }
 
 /* Takes off all before the inner packet but the Ethernet header. Where the

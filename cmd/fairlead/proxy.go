@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -72,37 +69,17 @@ func openProxy(r *config.Resolved) (*serviceProxy, error) {
 // onNode takes what Kubernetes says of this node.
 func (p *serviceProxy) onNode(n kube.Node) {
 	p.leaving.Store(n.Leaving)
-	addrs := n.InternalIPs
-	if len(p.config.NodePortPrefixes) > 0 {
-		addrs = ownAddresses(p.config.NodePortPrefixes)
+	if len(p.config.NodePortPrefixes) == 0 {
+		p.loop.SetNodeAddresses(n.InternalIPs)
 	}
-	p.loop.SetNodeAddresses(addrs)
-}
-
-// ownAddresses are this machine's within some prefixes.
-func ownAddresses(within []netip.Prefix) []netip.Addr {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		slog.Warn("node ports: this machine's addresses are not known", "error", err)
-	}
-	var own []netip.Addr
-	for _, a := range all {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			continue
-		}
-		addr := prefix.Addr().Unmap()
-		if slices.ContainsFunc(within, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-			own = append(own, addr)
-		}
-	}
-	slices.SortFunc(own, netip.Addr.Compare)
-	return slices.Compact(own)
 }
 
 func (p *serviceProxy) run(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { return p.loop.Run(ctx) })
 	group.Go(func() error { return p.ports.Run(ctx) })
+	if prefixes := p.config.NodePortPrefixes; len(prefixes) > 0 {
+		group.Go(func() error { return dpproxy.FollowNodeAddresses(ctx, prefixes, p.loop.SetNodeAddresses) })
+	}
 	if p.config.Health != "" {
 		group.Go(func() error { return p.answerHealthz(ctx) })
 	}

@@ -88,6 +88,7 @@ var stories = []struct {
 	{"clients stay with their server", affinity},
 	{"ranges of ports and whole addresses", ranges},
 	{"only who may is let in", clients},
+	{"only who may is let in to ranges", clientsOfRanges},
 	{"what is not ours is left alone", notOurs},
 	{"a restart changes nothing", restart},
 	{"everything changes while it runs", changes},
@@ -115,7 +116,10 @@ func (s *teller) part(name string, tell func(*teller)) {
 }
 
 // reopen opens the fixture anew, for the stories that follow, too.
-func (s *teller) reopen() { s.Reopen(s.suite) }
+func (s *teller) reopen() {
+	s.Reopen(s.suite)
+	s.twin.Restart()
+}
 
 // empty deletes every frontend.
 func (s *teller) empty() {

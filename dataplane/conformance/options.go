@@ -189,3 +189,36 @@ func clients(s *teller) {
 	s.must(from(f.Key, 128, 1), true)
 	s.sameList()
 }
+
+// clientsOfRanges tells who is let in where a port and a whole address are of
+// different minds: the narrower has the word.
+func clientsOfRanges(s *teller) {
+	one, whole := frontend(service.Tunnel, service.Maglev, 3), without(frontend(service.Tunnel, service.Maglev, 3))
+	whole.Key = service.Key{VIP: one.VIP, Last: 65535}
+	denied := []netip.Prefix{netip.MustParsePrefix("192.168.0.3/32")}
+	other := service.Key{VIP: one.VIP, Port: one.Port + 1, Protocol: service.TCP}
+	flows := 0 // each is a new one
+	meets := func(what string, k service.Key, want error) {
+		flows++
+		if _, err := s.send(from(k, 3, flows), true); !errors.Is(err, want) {
+			s.Errorf("%s: %v, want %v", what, err, want)
+		}
+		s.must(from(k, 4, flows), true)
+	}
+	whole.Deny = denied
+	s.upsert(whole)
+	defer s.delete(whole.Key)
+	meets("a denied client at the whole address", other, memory.ErrDenied)
+	s.upsert(one)
+	meets("at a port that is open", one.Key, nil)
+	meets("at a port beside it", other, memory.ErrDenied)
+	one.Deny, whole.Deny = denied, nil
+	s.upsert(one)
+	s.upsert(whole)
+	s.reopen()
+	s.sameList()
+	meets("at a port that denies it", one.Key, memory.ErrDenied)
+	meets("at a port beside that", other, nil)
+	s.delete(one.Key)
+	meets("at the port without its frontend", one.Key, nil)
+}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -24,30 +23,6 @@ func benchFrontend(i int) dataplane.Frontend {
 	return f
 }
 
-// floor programs a service by the netlink calls alone, ready made: one for the
-// service, each server and the address.
-type floor struct {
-	socket *socket
-	routes *netlink.Handle
-}
-
-func (f floor) add(messages []message, route *netlink.Route) error {
-	for _, m := range messages {
-		failed, err := f.socket.do([]message{m})
-		if err := errors.Join(err, failed[0]); err != nil {
-			return err
-		}
-	}
-	return f.routes.RouteAdd(route)
-}
-
-func (f floor) remove(messages []message, route *netlink.Route) error {
-	gone := slices.Clone(messages[0]) // it begins with who the service is
-	gone[unix.NLMSG_HDRLEN] = cmdDelService
-	failed, err := f.socket.do([]message{gone})
-	return errors.Join(err, failed[0], f.routes.RouteDel(route))
-}
-
 // BenchmarkProgramming measures programming from empty beside the netlink calls
 // alone, a thousand services of each in turn; then one service more, and a
 // restart over all.
@@ -57,19 +32,14 @@ func BenchmarkProgramming(b *testing.B) {
 	must(b, err)
 	bare, err := Open(Config{NetNS: theirs.Path()})
 	must(b, err)
-	calls := floor{bare.socket, bare.routes}
-	type ready struct {
-		messages []message
-		route    *netlink.Route
-	}
+	type ready struct{ add, remove func() error }
 	made := map[int]ready{}
-	add := func(i int) error { return calls.add(made[i].messages, made[i].route) }
-	remove := func(i int) error { return calls.remove(made[i].messages, made[i].route) }
+	add := func(i int) error { return made[i].add() }
 	upsert := func(i int) error { return d.Upsert(benchFrontend(i)) }
 	prepare := func(from, to int) {
 		for i := from; i < to; i++ {
-			f := benchFrontend(i)
-			made[i] = ready{changes(nil, recordOf(f, 0, 0)), bare.routeTo(f.VIP)}
+			add, remove := bare.Bare(benchFrontend(i))
+			made[i] = ready{add, remove}
 		}
 	}
 	prepare(0, *benchServices)
@@ -85,7 +55,7 @@ func BenchmarkProgramming(b *testing.B) {
 			if from == 0 {
 				early, earlyAlone = one(b, upsert), one(b, add)
 				for i := range 100 {
-					must(b, errors.Join(d.Delete(benchFrontend(1<<18+i).Key), remove(1<<18+i)))
+					must(b, errors.Join(d.Delete(benchFrontend(1<<18+i).Key), made[1<<18+i].remove()))
 				}
 			}
 		}
@@ -101,6 +71,7 @@ func BenchmarkProgramming(b *testing.B) {
 		b.ReportMetric(float64(late.Microseconds()), "µs/one-among-all")
 		b.ReportMetric(float64(lateAlone.Microseconds()), "µs/one-among-all-floor")
 		d = restart(b, d, ours.Path())
+		questions(b, d)
 		must(b, d.Detach())
 		must(b, bare.Detach())
 	}
@@ -152,4 +123,23 @@ func restart(b *testing.B, d *DataPlane, path string) *DataPlane {
 	}
 	b.ReportMetric(took.Seconds(), "s/restart")
 	return d
+}
+
+// questions measures what the system calls alone take by which a restart reads
+// every service's servers: two each, ready made.
+func questions(b *testing.B, d *DataPlane) {
+	b.Helper()
+	var ready []message
+	for i := range *benchServices {
+		ready = append(ready, aboutService(cmdGetDest, unix.NLM_F_DUMP, recordOf(benchFrontend(i), 0, 0).serviceID))
+		d.socket.address(ready[i])
+	}
+	began := time.Now()
+	for _, m := range ready {
+		must(b, d.socket.sendQuick(m))
+		if n, err := d.socket.in.take(d.socket.fd); n != 2 || err != nil {
+			b.Fatalf("%d datagrams, %v; want the servers and an end", n, err)
+		}
+	}
+	b.ReportMetric(time.Since(began).Seconds(), "s/restart-calls")
 }

@@ -50,12 +50,13 @@ func checkKey(f dataplane.Frontend) string {
 	return dataplane.RefuseKey(f.Key)
 }
 
-// checkGuard refuses to look at who sends: the firewall of the balancer's
-// namespace does that.
+// checkGuard refuses to count, and what would let in nobody: to leave that out
+// would let in everybody.
 func checkGuard(f dataplane.Frontend) string {
+	allow, _ := guardOf(f)
 	switch {
-	case len(f.Allow) > 0 || len(f.Deny) > 0:
-		return "allow and deny: IPVS lets every client in; want the node's firewall, or the data plane xdp"
+	case len(f.Allow) > 0 && len(allow) == 0:
+		return "allow has no prefix of the VIP's family: it would serve nobody"
 	case f.Limits != service.Limits{}:
 		return "limits: IPVS counts no client's packets; want the node's firewall, or the data plane xdp"
 	}

@@ -24,6 +24,7 @@ const (
 	flagOwner     = 0xfa1 << 20
 	flagOwnerMask = 0xfff << 20
 	flagFullNAT   = 1 << 16
+	flagGuarded   = 1 << 17 // allow and deny are in rules
 )
 
 // How a server gets its packets, and in which tunnel.
@@ -58,7 +59,8 @@ func (d *DataPlane) Canonical(f dataplane.Frontend) dataplane.Frontend { return 
 
 func canonical(f dataplane.Frontend) dataplane.Frontend {
 	c := dataplane.Frontend{Key: f.Key, Method: f.Method, Scheduler: f.Scheduler, Survival: service.FlowTable, Affinity: f.Affinity}
-	c.Allow, c.Deny, c.Limits = f.Allow, f.Deny, f.Limits
+	c.Allow, c.Deny = guardOf(f)
+	c.Limits = f.Limits
 	if f.Method == service.Tunnel {
 		c.Encapsulation = cmp.Or(f.Encapsulation, service.DefaultEncapsulation)
 	}
@@ -102,6 +104,9 @@ func recordOf(f dataplane.Frontend, mark uint32, guePort uint16) record {
 	if f.Method == service.FullNAT {
 		r.flags |= flagFullNAT
 	}
+	if r.allow, r.deny = guardOf(f); len(r.allow)+len(r.deny) > 0 {
+		r.flags |= flagGuarded
+	}
 	for _, b := range f.Backends {
 		// A lower threshold equal to the upper one lets connections come again
 		// as soon as there is room.
@@ -128,7 +133,7 @@ func schedulerFlags(f dataplane.Frontend) uint32 {
 // frontendOf is the inverse of recordOf: canonical. What Fairlead does not write
 // comes out with an empty word, so that it is like no wish.
 func frontendOf(r record, k service.Key) dataplane.Frontend {
-	f := dataplane.Frontend{Key: k, Survival: service.FlowTable}
+	f := dataplane.Frontend{Key: k, Survival: service.FlowTable, Allow: r.allow, Deny: r.deny}
 	for name, theirs := range schedulers {
 		if theirs == r.scheduler {
 			f.Scheduler = name

@@ -50,6 +50,14 @@ func anyFrontend(rng *rand.Rand) dataplane.Frontend {
 		Survival: pick(rng, service.SecondChance, service.FlowTable, service.NoSurvival, ""),
 		Affinity: pick(rng, 0, 0, time.Second, 3*time.Hour),
 	}
+	prefixes := func(texts string) (all []netip.Prefix) {
+		for _, t := range strings.Fields(texts) {
+			all = append(all, netip.MustParsePrefix(t))
+		}
+		return all
+	}
+	f.Allow = pick(rng, nil, nil, nil, nil, prefixes("192.168.0.0/24 fd02::/64 10.1.2.3/8"), prefixes("0.0.0.0/0 ::/0"))
+	f.Deny = pick(rng, nil, nil, nil, nil, prefixes("192.168.0.128/25"), prefixes("fd02::9/128 ::/0 192.168.0.7/32"))
 	switch rng.IntN(4) {
 	case 0:
 		f.Last = f.Port + 10
@@ -125,6 +133,7 @@ func TestCanonicalIsWhatIsKept(t *testing.T) {
 		"weight":    func(f *dataplane.Frontend) { f.Backends[0].Weight++ },
 		"limit":     func(f *dataplane.Frontend) { f.Backends[0].MaxConns++ },
 		"limits":    func(f *dataplane.Frontend) { f.Limits.Opens++ },
+		"allow":     func(f *dataplane.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} },
 		"deny":      func(f *dataplane.Frontend) { f.Deny = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 	} {
 		o := web(2)
@@ -143,7 +152,7 @@ func TestRefusals(t *testing.T) {
 		`scheduler "x"`:                     func(f *dataplane.Frontend) { f.Scheduler = "x" },
 		`encapsulation "x"`:                 func(f *dataplane.Frontend) { f.Encapsulation = "x" },
 		"want whole seconds":                func(f *dataplane.Frontend) { f.Affinity = time.Millisecond },
-		"allow and deny":                    func(f *dataplane.Frontend) { f.Allow = make([]netip.Prefix, 1) },
+		"allow has no prefix":               func(f *dataplane.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")} },
 		"limits":                            func(f *dataplane.Frontend) { f.Limits.ClientOpens = 1 },
 		"port 0":                            func(f *dataplane.Frontend) { f.Port = 0 },
 		"any protocol on some ports only":   func(f *dataplane.Frontend) { f.Protocol = service.AnyProtocol },

@@ -2,7 +2,8 @@
 // virtual services and servers by netlink, and makes the VIPs addresses of the
 // balancer's network namespace. The kernel is its memory: what a predecessor
 // wrote is read from there, and goes on forwarding while no agent runs. Ranges
-// of ports and fullnat take rules of iptables beside; the rest does without.
+// of ports, fullnat, allow and deny take rules of iptables beside; the rest does
+// without.
 //
 // What is behind a frontend, and whether there shall be one, is decided
 // elsewhere; what IPVS cannot do is refused by name.
@@ -22,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -32,6 +33,7 @@ type DataPlane struct {
 	config   Config
 	ns       netns.NsHandle
 	socket   *socket
+	services *socket // that all services are read by
 	routes   *netlink.Handle
 	loopback int
 	tables   tables
@@ -44,6 +46,7 @@ type DataPlane struct {
 	marks    map[uint32]service.Key
 	lastMark uint32
 	nats     map[service.Key]bool // frontends of method nat
+	guarded  map[service.Key]bool // frontends that do not let all in
 	fullNATs [2]int               // frontends of method fullnat, by family
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
@@ -87,7 +90,10 @@ func (d *DataPlane) open() (err error) {
 		return err
 	}
 	err = d.inside(func() (err error) {
-		if d.socket, err = openSocket(); err != nil {
+		if d.socket, err = openSocket(shortDatagram); err != nil {
+			return err
+		}
+		if d.services, err = openSocket(longDatagram); err != nil {
 			return err
 		}
 		if err := sysctl.SetAll(sysctls); err != nil {
@@ -109,11 +115,11 @@ func Present() (found bool, err error) {
 		return false, nil
 	}
 	d := &DataPlane{}
-	if d.socket, err = openSocket(); err != nil {
+	if d.services, err = openSocket(longDatagram); err != nil {
 		return false, err
 	}
 	err = d.eachService(func(v virtual, _ load) { found = found || v.ours() })
-	return found, errors.Join(err, d.socket.close())
+	return found, errors.Join(err, d.services.close())
 }
 
 // inside runs f in the data plane's namespace, on a thread that ends with it.
@@ -146,8 +152,10 @@ func (d *DataPlane) loopbackUp() error {
 // Close lets go of the data plane, which goes on forwarding.
 func (d *DataPlane) Close() error {
 	var err error
-	if d.socket != nil {
-		err = d.socket.close()
+	for _, s := range []*socket{d.socket, d.services} {
+		if s != nil {
+			err = errors.Join(err, s.close())
+		}
 	}
 	if d.routes != nil {
 		d.routes.Close()

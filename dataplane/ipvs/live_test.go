@@ -121,6 +121,23 @@ func TestListIsTheKernel(t *testing.T) {
 	w.empty()
 }
 
+// The kernel tells of many servers, and of many services, in many datagrams.
+func TestManyServersAreRead(t *testing.T) {
+	w := newWorld(t, service.NAT)
+	want := map[service.Key]dataplane.Frontend{}
+	for i := range 100 {
+		f := frontend(service.NAT, service.RoundRobin, netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 80, 80)
+		for n := range 3 * i {
+			f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 17, byte(n >> 8), byte(n)}), 80), Weight: 1})
+		}
+		w.upsert(f)
+		want[f.Key] = canonical(f)
+	}
+	if d := diff(want, w.listed()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // Another library's eyes see in the kernel what ours do.
 func TestAnotherReaderAgrees(t *testing.T) {
 	w := newWorld(t, service.NAT)

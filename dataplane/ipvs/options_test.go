@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -309,6 +310,8 @@ func TestHeals(t *testing.T) {
 	f, full := frontend(service.NAT, service.RoundRobin, vip4, 80, 80), frontend(service.FullNAT, service.RoundRobin, vip6, 80, 80)
 	part := frontend(service.NAT, service.RoundRobin, vip4, 80, 0)
 	part.Port, part.Last = 8000, 9000
+	full.Deny = []netip.Prefix{netip.MustParsePrefix("fd02::9/128")}
+	part.Allow = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24"), netip.MustParsePrefix("0.0.0.0/0")}
 	for name, harm := range map[string]func() error{
 		"a service": func() error {
 			return w.plane.apply([]message{aboutService(cmdDelService, 0, recordOf(f, 0, 0).serviceID)})
@@ -324,10 +327,13 @@ func TestHeals(t *testing.T) {
 			r := recordOf(f, 0, 0)
 			return w.plane.apply(changes(&r, recordOf(o, 0, 0))[:1])
 		},
-		"a route":      func() error { return w.plane.removeRoute(vip4) },
-		"the marks":    func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", markChain) },
-		"the jump":     func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", "PREROUTING") },
-		"the fullnats": func() error { return w.inBalancer("ip6tables-legacy", "-t", "nat", "-F", natChain) },
+		"a route":       func() error { return w.plane.removeRoute(vip4) },
+		"the marks":     func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", markChain) },
+		"the jump":      func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", "PREROUTING") },
+		"who is denied": func() error { return w.inBalancer("ip6tables-legacy", "-t", "mangle", "-F", guardChain+"-1") },
+		"who is let in": func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-D", guardChain+"-1", "1") },
+		"the guards":    func() error { return w.inBalancer("iptables-legacy", "-t", "mangle", "-F", guardChain) },
+		"the fullnats":  func() error { return w.inBalancer("ip6tables-legacy", "-t", "nat", "-F", natChain) },
 	} {
 		all := []dataplane.Frontend{f, full, part}
 		for _, f := range all {
@@ -493,4 +499,72 @@ func TestNoXDPHere(t *testing.T) {
 	if left, _ := filepath.Glob("/sys/fs/bpf/none/*"); len(left) > 0 {
 		t.Errorf("left %v, which would keep IPVS away", left)
 	}
+}
+
+// Who is not let in gets no answer, in both families and at what IPVS sends on to
+// a range's servers; an agent that starts anew knows it, and nothing is left.
+func TestAllowAndDeny(t *testing.T) {
+	w := newWorld(t, service.NAT)
+	w.serve(80)
+	w.serve(8001)
+	for vip, client := range map[netip.Addr]string{vip4: "192.168.0.2/32", vip6: "fd02::2/128"} {
+		who, port := netip.MustParsePrefix(client), netip.AddrPortFrom(vip, 80)
+		f, part := frontend(service.NAT, service.RoundRobin, vip, 80, 80), frontend(service.NAT, service.RoundRobin, vip, 8000, 0)
+		part.Last = 9000
+		lets := func(what string, at netip.AddrPort, want bool) {
+			t.Helper()
+			within := patience
+			if !want { // what is dropped never comes
+				within = time.Second / 2
+			}
+			if err := w.reach(at, within); (err == nil) != want {
+				t.Errorf("%s: the client reaches %s: %v, want %v", what, at, err, want)
+			}
+		}
+		everybody := netip.PrefixFrom(vip, 0).Masked()
+		for _, c := range []struct {
+			what        string
+			allow, deny []netip.Prefix
+			want        bool
+		}{
+			{"the client alone", []netip.Prefix{who}, nil, true},
+			{"others alone", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil, false},
+			{"others and everybody", []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen()), everybody}, nil, true},
+			{"everybody but the client", []netip.Prefix{everybody}, []netip.Prefix{who}, false},
+			{"not others", nil, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, true},
+			{"nobody", nil, []netip.Prefix{everybody}, false},
+		} {
+			f.Allow, f.Deny = c.allow, c.deny
+			w.upsert(f)
+			w.open(Config{})
+			if got := w.listed()[f.Key]; !got.Same(canonical(f)) {
+				t.Errorf("%s: lists %+v", c.what, got)
+			}
+			lets(c.what, port, c.want)
+		}
+		part.Allow = f.Deny // everybody
+		w.upsert(part)
+		lets("a range that lets in everybody", netip.AddrPortFrom(vip, 8001), true)
+		part.Allow, part.Deny = nil, []netip.Prefix{who}
+		w.upsert(part)
+		lets("a range that denies it", netip.AddrPortFrom(vip, 8001), false)
+		f.Deny = nil
+		w.upsert(f)
+		lets("beside such a range", port, true)
+	}
+	must(t, w.plane.Detach())
+	w.plane = nil
+	w.empty()
+	w.open(Config{})
+}
+
+// reach opens a connection from the client within some time, and closes it.
+func (w *world) reach(to netip.AddrPort, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.Context(), within)
+	defer cancel()
+	c, err := w.lab.Host("client").Dial(ctx, netip.Addr{}, to)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }

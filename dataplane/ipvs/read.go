@@ -15,7 +15,7 @@ import (
 // eachService calls f with every virtual service of the namespace.
 func (d *DataPlane) eachService(f func(virtual, load)) error {
 	question := newMessage(cmdGetService, unix.NLM_F_DUMP)
-	err := d.socket.ask(question, func(reply []byte) error {
+	err := d.services.ask(question, func(reply []byte) error {
 		v, l, err := readService(reply)
 		if err == nil {
 			f(v, l)
@@ -79,8 +79,13 @@ func (d *DataPlane) read() error {
 	}
 	d.held, d.marks = map[service.Key]*record{}, map[uint32]service.Key{}
 	d.nats, d.fullNATs = map[service.Key]bool{}, [2]int{}
+	d.guarded = map[service.Key]bool{}
 	for _, r := range records {
-		d.keep(d.tables.keyOf(r.serviceID), r)
+		k := d.tables.keyOf(r.serviceID)
+		if r.flags&flagGuarded != 0 {
+			r.allow, r.deny = guardIn(d.tables.guards[familyIndex(r.v6)].rules, k)
+		}
+		d.keep(k, r)
 	}
 	if err := d.learnVIPs(); err != nil {
 		return err
@@ -100,6 +105,9 @@ func (d *DataPlane) keep(k service.Key, r *record) {
 	}
 	d.forget(k)
 	d.held[k] = r
+	if r.flags&flagGuarded != 0 {
+		d.guarded[k] = true
+	}
 	switch {
 	case r.flags&flagFullNAT != 0:
 		d.fullNATs[familyIndex(r.v6)]++
@@ -114,6 +122,7 @@ func (d *DataPlane) forget(k service.Key) {
 		d.fullNATs[familyIndex(r.v6)]--
 	}
 	delete(d.nats, k)
+	delete(d.guarded, k)
 	delete(d.held, k)
 }
 
@@ -170,9 +179,9 @@ func (d *DataPlane) List() ([]dataplane.Frontend, error) {
 	if err := d.learn(); err != nil {
 		return nil, err
 	}
-	list := make([]dataplane.Frontend, 0, len(d.held))
+	list, rules := make([]dataplane.Frontend, 0, len(d.held)), d.serving()
 	for k, r := range d.held {
-		if !d.vips[k.VIP].local || !d.tablesServe(k, r) {
+		if !d.vips[k.VIP].local || !rules.of(k, r) {
 			continue
 		}
 		list = append(list, frontendOf(*r, k))

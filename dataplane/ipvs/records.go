@@ -38,10 +38,12 @@ type server struct {
 	tunnelPort   uint16
 }
 
-// record is a virtual service with its servers, sorted by address.
+// record is a virtual service with its servers, sorted by address, and whose
+// packets come to it: allow and deny as in dataplane.Frontend.
 type record struct {
 	virtual
-	servers []server
+	servers     []server
+	allow, deny []netip.Prefix
 }
 
 // load is what the kernel counts at a service or a server.

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// The chains that are Fairlead's: one marks what is for a range of ports or a
-// whole address, the other changes the source of what fullnat sends.
+// The chains that are Fairlead's beside guardChain: one marks what is for a range
+// of ports or a whole address, the other changes the source of what fullnat sends.
 const (
 	markChain = "FAIRLEAD-MARK"
 	natChain  = "FAIRLEAD-FULLNAT"
@@ -21,10 +21,15 @@ const (
 // rule is a line of one of the chains. In markChain packets to id get the mark,
 // or without one leave the chain; in natChain what belongs to id, or has the
 // mark, leaves the chain, and to the zero rule all that is left gets another
-// source.
+// source. In guardChain packets to id go to another chain, or leave; what comes
+// from a prefix is dropped there, or leaves.
 type rule struct {
-	id   service.Key
-	mark uint32
+	id    service.Key
+	mark  uint32
+	from  netip.Prefix
+	drop  bool
+	to    int // the number of the chain that follows
+	chain int // the number of the one that this is in
 }
 
 // markRules gives the rules of markChain: on VIPs that have ranges, ports of
@@ -33,7 +38,7 @@ func (d *DataPlane) markRules(v6 bool) (rules []rule) {
 	vips := map[netip.Addr]bool{}
 	for mark, k := range d.marks {
 		if k.VIP.IsValid() && k.VIP.Is6() == v6 {
-			rules = append(rules, rule{k, mark})
+			rules = append(rules, rule{id: k, mark: mark})
 			vips[k.VIP] = true
 		}
 	}
@@ -83,17 +88,23 @@ func (r rule) breadth() int {
 
 // markLine writes a rule of markChain as iptables-save does.
 func markLine(r rule) string {
-	line := "-A " + markChain + " -d " + netip.PrefixFrom(r.id.VIP, r.id.VIP.BitLen()).String()
-	if p := strings.ToLower(r.id.Protocol.String()); r.id.Protocol != service.AnyProtocol {
-		line += fmt.Sprintf(" -p %s -m %s --dport %d", p, p, r.id.Port)
-		if r.id.Range() {
-			line += fmt.Sprintf(":%d", r.id.Last)
-		}
-	}
+	line := "-A " + markChain + matching(r.id)
 	if r.mark == 0 {
 		return line + " -j RETURN"
 	}
 	return line + fmt.Sprintf(" -j MARK --set-xmark %#x/0xffffffff", r.mark)
+}
+
+// matching writes what takes the packets to a frontend.
+func matching(k service.Key) string {
+	text := " -d " + netip.PrefixFrom(k.VIP, k.VIP.BitLen()).String()
+	if p := strings.ToLower(k.Protocol.String()); k.Protocol != service.AnyProtocol {
+		text += fmt.Sprintf(" -p %s -m %s --dport %d", p, p, k.Port)
+		if k.Range() {
+			text += fmt.Sprintf(":%d", k.Last)
+		}
+	}
+	return text
 }
 
 // natLine writes a rule of natChain.
@@ -108,10 +119,14 @@ func natLine(r rule) string {
 		uint8(r.id.Protocol), netip.PrefixFrom(r.id.VIP, r.id.VIP.BitLen()), r.id.Port)
 }
 
-// readRule reads a line of iptables-save that is of a chain; false for another.
+// readRule reads a line of iptables-save that is of a chain, or of one behind it;
+// false for another.
 func readRule(chain, line string) (r rule, ok bool) {
 	words := strings.Fields(line)
-	if len(words) < 2 || words[0] != "-A" || words[1] != chain {
+	if len(words) < 2 || words[0] != "-A" {
+		return r, false
+	}
+	if r.chain, ok = chainNumber(chain, words[1]); !ok {
 		return r, false
 	}
 	ported := false
@@ -129,6 +144,12 @@ func readRule(chain, line string) (r rule, ok bool) {
 		case "--dport", "--vport":
 			ported = true
 			err = readPorts(value, &r.id)
+		case "-s":
+			r.from, err = netip.ParsePrefix(value)
+		case "-g":
+			r.to, _ = chainNumber(chain, value)
+		case "-j":
+			r.drop = value == "DROP"
 		case "--set-xmark", "--mark":
 			var n uint64
 			text, _, _ := strings.Cut(value, "/")
@@ -140,6 +161,16 @@ func readRule(chain, line string) (r rule, ok bool) {
 		r.id.Last = 65535
 	}
 	return r, err == nil
+}
+
+// chainNumber is the inverse of chainName; false for another chain's name.
+func chainNumber(chain, name string) (n int, ok bool) {
+	if name == chain {
+		return 0, true
+	}
+	digits, ok := strings.CutPrefix(name, chain+"-")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n > 0
 }
 
 func readHost(text string) (netip.Addr, error) {

@@ -17,9 +17,9 @@ func key(vip string, first, last uint16, p service.Protocol) service.Key {
 func TestRules(t *testing.T) {
 	for line, r := range map[string]rule{
 		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -p tcp -m tcp --dport 80 -j RETURN":                                        {id: key("10.1.1.1", 80, 0, service.TCP)},
-		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -p udp -m udp --dport 8000:8999 -j MARK --set-xmark 0xfa100001/0xffffffff": {key("10.1.1.1", 8000, 8999, service.UDP), 0xfa100001},
-		"-A FAIRLEAD-MARK -d 2001:db8::1/128 -p sctp -m sctp --dport 1:9 -j MARK --set-xmark 0xfa10ffff/0xffffffff": {key("2001:db8::1", 1, 9, service.SCTP), 0xfa10ffff},
-		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -j MARK --set-xmark 0xfa100002/0xffffffff":                                 {key("10.1.1.1", 0, 65535, service.AnyProtocol), 0xfa100002},
+		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -p udp -m udp --dport 8000:8999 -j MARK --set-xmark 0xfa100001/0xffffffff": {id: key("10.1.1.1", 8000, 8999, service.UDP), mark: 0xfa100001},
+		"-A FAIRLEAD-MARK -d 2001:db8::1/128 -p sctp -m sctp --dport 1:9 -j MARK --set-xmark 0xfa10ffff/0xffffffff": {id: key("2001:db8::1", 1, 9, service.SCTP), mark: 0xfa10ffff},
+		"-A FAIRLEAD-MARK -d 10.1.1.1/32 -j MARK --set-xmark 0xfa100002/0xffffffff":                                 {id: key("10.1.1.1", 0, 65535, service.AnyProtocol), mark: 0xfa100002},
 	} {
 		if got := markLine(r); got != line {
 			t.Errorf("\n got %s\nwant %s", got, line)
@@ -40,7 +40,22 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: read as %+v, %v", line, got, ok)
 		}
 	}
-	for _, line := range []string{"", "COMMIT", ":FAIRLEAD-MARK - [0:0]", "-A PREROUTING -j FAIRLEAD-MARK", "-A FAIRLEAD-MARK -d x -j RETURN", "-A FAIRLEAD-MARK -d 10.1.1.1/32 --dport x"} {
+	for line, r := range map[string]rule{
+		"-A FAIRLEAD-GUARD -d 10.1.1.1/32 -p tcp -m tcp --dport 80 -j RETURN":                {id: key("10.1.1.1", 80, 0, service.TCP)},
+		"-A FAIRLEAD-GUARD -d 2001:db8::1/128 -p udp -m udp --dport 1:9 -g FAIRLEAD-GUARD-2": {id: key("2001:db8::1", 1, 9, service.UDP), to: 2},
+		"-A FAIRLEAD-GUARD -d 10.1.1.1/32 -g FAIRLEAD-GUARD-12":                              {id: key("10.1.1.1", 0, 65535, service.AnyProtocol), to: 12},
+		"-A FAIRLEAD-GUARD-2 -s 192.168.0.0/24 -j RETURN":                                    {chain: 2, from: netip.MustParsePrefix("192.168.0.0/24")},
+		"-A FAIRLEAD-GUARD-2 -s fd02::9/128 -j DROP":                                         {chain: 2, from: netip.MustParsePrefix("fd02::9/128"), drop: true},
+		"-A FAIRLEAD-GUARD-12 -j DROP":                                                       {chain: 12, drop: true},
+	} {
+		if got := guardLine(r); got != line {
+			t.Errorf("\n got %s\nwant %s", got, line)
+		}
+		if got, ok := readRule(guardChain, line); !ok || got != r {
+			t.Errorf("%s: read as %+v, %v", line, got, ok)
+		}
+	}
+	for _, line := range []string{"", "COMMIT", "-A FAIRLEAD-MARK-0 -j DROP", "-A FAIRLEAD-MARK-x -j DROP", "-A FAIRLEAD-MARKED -j DROP", ":FAIRLEAD-MARK - [0:0]", "-A PREROUTING -j FAIRLEAD-MARK", "-A FAIRLEAD-MARK -d x -j RETURN", "-A FAIRLEAD-MARK -d 10.1.1.1/32 --dport x"} {
 		if r, ok := readRule(markChain, line); ok {
 			t.Errorf("%q was read as %+v", line, r)
 		}
@@ -116,6 +131,23 @@ func TestReadFlow(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s:\n got %s\nwant %s", line, got, want)
+		}
+	}
+}
+
+// Whose packets another frontend would get says in which order rules change.
+func TestInRange(t *testing.T) {
+	d := &DataPlane{vips: map[netip.Addr]*vip{}}
+	some, whole := key("10.1.1.1", 8000, 8999, service.TCP), key("10.1.1.2", 0, 65535, service.AnyProtocol)
+	d.vipOf(some)
+	d.vipOf(whole)
+	for k, want := range map[service.Key]bool{
+		some: false, whole: false, key("10.1.1.1", 8000, 0, service.TCP): true, key("10.1.1.1", 8999, 0, service.TCP): true,
+		key("10.1.1.1", 8500, 0, service.UDP): false, key("10.1.1.1", 9000, 0, service.TCP): false,
+		key("10.1.1.2", 80, 0, service.SCTP): true, key("10.1.1.2", 80, 90, service.TCP): true, key("10.1.1.3", 8000, 0, service.TCP): false,
+	} {
+		if got := d.inRange(k); got != want {
+			t.Errorf("%s would be another's: %v, want %v", k, got, want)
 		}
 	}
 }

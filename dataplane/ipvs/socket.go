@@ -20,21 +20,18 @@ type socket struct {
 	fd     int
 	family uint16
 	seq    uint32
-	buffer []byte
+	in     *inbox
 }
 
-// Sizes in bytes: of what is sent at once, and of what is received. The kernel
-// makes no datagram longer than 32 KB, and has room for 200 KB of them.
-const (
-	sendAtOnce    = 16 << 10
-	receiveAtOnce = 64 << 10
-)
+// sendAtOnce is how many bytes are sent at most in one call.
+const sendAtOnce = 16 << 10
 
 // waitSeconds is how long an answer may take.
 const waitSeconds = 30
 
-// openSocket opens one in the network namespace of the calling thread.
-func openSocket() (*socket, error) {
+// openSocket opens one in the network namespace of the calling thread, for answers
+// in datagrams of some length.
+func openSocket(datagram int) (*socket, error) {
 	number, err := familyNumber()
 	if err != nil {
 		return nil, err
@@ -50,7 +47,7 @@ func openSocket() (*socket, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("ipvs: netlink socket: %w", err)
 	}
-	return &socket{fd: fd, family: number, buffer: make([]byte, receiveAtOnce)}, nil
+	return &socket{fd: fd, family: number, in: newInbox(datagram)}, nil
 }
 
 // familyNumber finds IPVS, and loads its module where it is not there yet.
@@ -125,12 +122,13 @@ func (s *socket) do(messages []message) (failed map[int]error, err error) {
 	return failed, nil
 }
 
-// ask sends a question and calls each with every reply to it.
+// ask sends a question and calls each with every reply to it. That the kernel
+// answers within the call, and all in one more, makes reading many services cheap.
 func (s *socket) ask(m message, each func(reply []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.address(m)
-	if err := s.send(m); err != nil {
+	if err := s.sendQuick(m); err != nil {
 		return err
 	}
 	dump := binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
@@ -166,24 +164,24 @@ func (s *socket) send(packet []byte) error {
 	return nil
 }
 
-// receive takes one datagram and calls each with its messages.
+// receive takes the datagrams that are there, or waits for one, and calls each
+// with their messages.
 func (s *socket) receive(each func(seq uint32, kind uint16, body []byte) error) error {
-	n, _, err := unix.Recvfrom(s.fd, s.buffer, 0)
-	for errors.Is(err, unix.EINTR) {
-		n, _, err = unix.Recvfrom(s.fd, s.buffer, 0)
-	}
+	n, err := s.in.take(s.fd)
 	if err != nil {
 		return fmt.Errorf("ipvs: netlink: %w", err)
 	}
-	for b := s.buffer[:n]; len(b) >= unix.NLMSG_HDRLEN; {
-		length := int(binary.NativeEndian.Uint32(b))
-		if length < unix.NLMSG_HDRLEN || length > len(b) {
-			return errShort
+	for i := range n {
+		for b := s.in.datagram(i); len(b) >= unix.NLMSG_HDRLEN; {
+			length := int(binary.NativeEndian.Uint32(b))
+			if length < unix.NLMSG_HDRLEN || length > len(b) {
+				return errShort
+			}
+			if err := each(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:length]); err != nil {
+				return err
+			}
+			b = b[min((length+3)&^3, len(b)):]
 		}
-		if err := each(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:length]); err != nil {
-			return err
-		}
-		b = b[min((length+3)&^3, len(b)):]
 	}
 	return nil
 }

@@ -2,13 +2,14 @@ package ipvs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -23,11 +24,12 @@ type table struct {
 	there   bool
 	missing []string // those of hooks that do not lead there
 	rules   []rule
+	behind  int // chains that only this one leads to
 }
 
-// tables are those that ranges of ports and fullnat need, by family.
+// tables are those that ranges of ports, fullnat, allow and deny need, by family.
 type tables struct {
-	marks, nat [2]table
+	marks, nat, guards [2]table
 }
 
 // The hooks are before IPVS looks at a packet, and after it has sent it.
@@ -54,6 +56,7 @@ func newTables() (t tables) {
 	for _, v6 := range []bool{false, true} {
 		i := familyIndex(v6)
 		t.marks[i] = table{v6: v6, name: "mangle", chain: markChain, hooks: markHooks, missing: markHooks, line: markLine}
+		t.guards[i] = table{v6: v6, name: "mangle", chain: guardChain, hooks: markHooks, missing: markHooks, line: guardLine}
 		t.nat[i] = table{v6: v6, name: "nat", chain: natChain, hooks: natHooks, missing: natHooks, line: natLine}
 	}
 	return t
@@ -64,14 +67,13 @@ func (d *DataPlane) readTables(records []*record) error {
 	d.tables = newTables()
 	for _, r := range records {
 		i := familyIndex(r.v6)
-		if r.mark != 0 {
-			if err := d.readTable(&d.tables.marks[i]); err != nil {
-				return err
-			}
-		}
-		if r.flags&flagFullNAT != 0 {
-			if err := d.readTable(&d.tables.nat[i]); err != nil {
-				return err
+		for t, needed := range map[*table]bool{
+			&d.tables.marks[i]: r.mark != 0, &d.tables.nat[i]: r.flags&flagFullNAT != 0, &d.tables.guards[i]: r.flags&flagGuarded != 0,
+		} {
+			if needed {
+				if err := d.readTable(t); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -94,18 +96,47 @@ func (t *tables) keyOf(id serviceID) service.Key {
 	return service.Key{}
 }
 
-// tablesServe says that the rules are as a frontend needs them.
-func (d *DataPlane) tablesServe(k service.Key, r *record) bool {
+// serving says of each table whether its rules are as they are to be, by family.
+type serving struct{ marks, nat, guards [2]bool }
+
+func (d *DataPlane) serving() (s serving) {
+	for _, v6 := range []bool{false, true} {
+		i := familyIndex(v6)
+		s.marks[i] = d.tables.marks[i].serves(d.markRules(v6))
+		s.nat[i] = d.tables.nat[i].serves(d.natRules(v6))
+		s.guards[i] = d.tables.guards[i].serves(d.guardRules(v6))
+	}
+	return s
+}
+
+// of says that the rules are as a frontend needs them.
+func (s serving) of(k service.Key, r *record) bool {
 	i := familyIndex(r.v6)
-	return (!k.Range() || d.tables.marks[i].serves(d.markRules(r.v6))) &&
-		(!r.masquerades() || d.tables.nat[i].serves(d.natRules(r.v6)))
+	return (!k.Range() || s.marks[i]) && (!r.masquerades() || s.nat[i]) && (r.flags&flagGuarded == 0 || s.guards[i])
 }
 
 // writeMarks brings the chains that mark packets to what is held.
 func (d *DataPlane) writeMarks() error {
-	for i := range d.tables.marks {
-		t := &d.tables.marks[i]
-		if err := d.writeTable(t, d.markRules(t.v6)); err != nil {
+	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.marks[i], d.markRules(v6)}} })
+}
+
+// writeGuards brings the chains that drop packets to what is held.
+func (d *DataPlane) writeGuards() error {
+	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.guards[i], d.guardRules(v6)}} })
+}
+
+// writeMangle does both in one step, so that a packet that is for another
+// frontend from then on meets the rules of one of them.
+func (d *DataPlane) writeMangle() error {
+	return d.writeEach(func(i int, v6 bool) []wish {
+		return []wish{{&d.tables.marks[i], d.markRules(v6)}, {&d.tables.guards[i], d.guardRules(v6)}}
+	})
+}
+
+// writeEach writes what is wished for each family.
+func (d *DataPlane) writeEach(wished func(i int, v6 bool) []wish) error {
+	for _, v6 := range []bool{false, true} {
+		if err := d.writeTables(wished(familyIndex(v6), v6)...); err != nil {
 			return err
 		}
 	}
@@ -119,52 +150,82 @@ func (d *DataPlane) writeNAT() error {
 			return fmt.Errorf("ipvs: %w", err)
 		}
 	}
-	for i := range d.tables.nat {
-		t := &d.tables.nat[i]
-		if err := d.writeTable(t, d.natRules(t.v6)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.writeEach(func(i int, v6 bool) []wish { return []wish{{&d.tables.nat[i], d.natRules(v6)}} })
 }
 
 // removeTables takes all chains out.
 func (d *DataPlane) removeTables() error {
 	var errs []error
-	for _, all := range []*[2]table{&d.tables.marks, &d.tables.nat} {
+	for _, all := range []*[2]table{&d.tables.marks, &d.tables.guards, &d.tables.nat} {
 		for i := range all {
 			if all[i].there {
-				errs = append(errs, d.writeTable(&all[i], nil))
+				errs = append(errs, d.writeTables(wish{&all[i], nil}))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// writeTable writes a chain whole, in one step, where it is to be another.
-func (d *DataPlane) writeTable(t *table, rules []rule) error {
-	if t.serves(rules) {
+// wish is what a table is to have.
+type wish struct {
+	*table
+	wanted []rule
+}
+
+// writeTables writes the chains of one table that are to be others, whole and in
+// one step.
+func (d *DataPlane) writeTables(all ...wish) error {
+	var script strings.Builder
+	var changed []wish
+	for _, w := range all {
+		if w.serves(w.wanted) {
+			continue
+		}
+		if err := d.readTable(w.table); err != nil {
+			return err
+		}
+		if !w.serves(w.wanted) {
+			changed = append(changed, w)
+			script.WriteString(w.script(w.wanted))
+		}
+	}
+	if len(changed) == 0 {
 		return nil
 	}
-	if err := d.readTable(t); err != nil || t.serves(rules) {
-		return err
+	err := d.restore(changed[0].v6, "*"+changed[0].name+"\n"+script.String()+"COMMIT\n")
+	for _, w := range changed {
+		w.written(w.wanted, err)
 	}
-	if err := d.restore(t.v6, t.script(rules)); err != nil {
+	return err
+}
+
+// written notes what the kernel has, as far as that is known.
+func (t *table) written(rules []rule, err error) {
+	if err != nil {
 		t.known = false
-		return err
+		return
 	}
-	t.there, t.rules, t.missing = len(rules) > 0, rules, nil
+	t.there, t.rules, t.missing, t.behind = len(rules) > 0, rules, nil, behind(rules)
 	if !t.there {
 		t.missing = t.hooks
 	}
-	return nil
+}
+
+// behind counts the chains that rules are in, but for the first.
+func behind(rules []rule) (n int) {
+	for _, r := range rules {
+		n = max(n, r.chain)
+	}
+	return n
 }
 
 // script gives what iptables-restore is told to make the chain another, or to
 // remove it.
 func (t *table) script(rules []rule) string {
-	b := &strings.Builder{}
-	fmt.Fprintf(b, "*%s\n:%s - [0:0]\n", t.name, t.chain) // makes it, or makes it empty
+	b, chains := &strings.Builder{}, behind(rules)
+	for n := range 1 + max(t.behind, chains) {
+		fmt.Fprintf(b, ":%s - [0:0]\n", chainName(t.chain, n)) // makes it, or makes it empty
+	}
 	for _, r := range rules {
 		fmt.Fprintln(b, t.line(r))
 	}
@@ -176,10 +237,12 @@ func (t *table) script(rules []rule) string {
 			fmt.Fprintf(b, "-I %s -j %s\n", hook, t.chain)
 		}
 	}
+	for n := chains + 1; n <= t.behind; n++ {
+		fmt.Fprintf(b, "-X %s\n", chainName(t.chain, n))
+	}
 	if len(rules) == 0 {
 		fmt.Fprintf(b, "-X %s\n", t.chain)
 	}
-	b.WriteString("COMMIT\n")
 	return b.String()
 }
 
@@ -192,14 +255,20 @@ func (d *DataPlane) readTable(t *table) error {
 	if err != nil {
 		return err
 	}
-	t.known, t.there, t.rules, t.missing = true, text != "", nil, slices.Clone(t.hooks)
+	t.known, t.there, t.rules, t.missing, t.behind = true, text != "", nil, slices.Clone(t.hooks), 0
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if r, ok := readRule(t.chain, line); ok {
 			t.rules = append(t.rules, r)
 		}
+		if declared, ok := strings.CutPrefix(line, ":"); ok {
+			name, _, _ := strings.Cut(declared, " ")
+			n, _ := chainNumber(t.chain, name)
+			t.behind = max(t.behind, n)
+		}
 		t.missing = slices.DeleteFunc(t.missing, func(hook string) bool { return line == "-A "+hook+" -j "+t.chain })
 	}
+	slices.SortStableFunc(t.rules, func(a, b rule) int { return cmp.Compare(a.chain, b.chain) })
 	return nil
 }
 
@@ -244,7 +313,7 @@ func (d *DataPlane) restore(v6 bool, input string) error {
 		}
 		errs = append(errs, err)
 	}
-	return fmt.Errorf("ipvs: ranges of ports and method fullnat need iptables: %w", errors.Join(errs...))
+	return fmt.Errorf("ipvs: ranges of ports, method fullnat, allow and deny need iptables: %w", errors.Join(errs...))
 }
 
 // iptables runs one of its programs inside the namespace.

@@ -3,6 +3,7 @@ package ipvs
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -37,11 +38,17 @@ func (d *DataPlane) Upsert(f dataplane.Frontend) error {
 }
 
 // write brings kernel and memory to want: what is to be there before packets
-// are balanced, the service, and what brings packets to it.
+// are balanced, the service, and what brings packets to it. Packets that a range
+// around it has had until then meet the range's rules until then.
 func (d *DataPlane) write(k service.Key, want record) error {
 	have := d.held[k]
 	d.keep(k, &want)
 	d.vipOf(k)
+	if !d.inRange(k) {
+		if err := d.writeGuards(); err != nil {
+			return err
+		}
+	}
 	if err := d.writeNAT(); err != nil {
 		return err
 	}
@@ -51,7 +58,14 @@ func (d *DataPlane) write(k service.Key, want record) error {
 	if err := d.holdVIP(k); err != nil {
 		return err
 	}
-	return d.writeMarks()
+	return d.writeMangle()
+}
+
+// inRange says that packets to k would go to another frontend without it.
+func (d *DataPlane) inRange(k service.Key) bool {
+	return slices.ContainsFunc(d.vipOf(k).keys, func(o service.Key) bool {
+		return o != k && (o.Whole() || o.Range() && o.Protocol == k.Protocol && o.Port <= k.Port && max(k.Port, k.Last) <= o.Last)
+	})
 }
 
 // apply carries out messages; who is gone already need not be deleted.
@@ -94,8 +108,12 @@ func (d *DataPlane) Delete(k service.Key) error {
 func (d *DataPlane) remove(k service.Key, r *record) error {
 	d.forget(k)
 	delete(d.marks, r.mark)
+	rules := d.writeMarks
+	if d.inRange(k) {
+		rules = d.writeMangle
+	}
 	last := d.leaveVIP(k)
-	if err := d.writeMarks(); err != nil {
+	if err := rules(); err != nil {
 		return err
 	}
 	if err := d.apply([]message{aboutService(cmdDelService, 0, r.serviceID)}); err != nil {
@@ -106,7 +124,7 @@ func (d *DataPlane) remove(k service.Key, r *record) error {
 			return err
 		}
 	}
-	return d.writeNAT()
+	return errors.Join(d.writeGuards(), d.writeNAT())
 }
 
 // fresh reads the kernel again where a call has failed.

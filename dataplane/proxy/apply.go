@@ -30,13 +30,8 @@ type change struct {
 	old    []proxyService // their runs are given back when all is written
 	ids    []uint32       // given back likewise
 	ranges []sourceRange
-	flows  []ended
-}
-
-// ended are targets that a frontend of UDP has no longer.
-type ended struct {
-	key     proxy.Key
-	targets []netip.AddrPort
+	// sweep says that sockets of UDP may have lost their targets.
+	sweep bool
 }
 
 // Apply makes the kernel hold the frontends of set as given, and none at the
@@ -53,10 +48,15 @@ func (d *DataPlane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 		if err := d.read(); err != nil {
 			return fmt.Errorf("proxy: %w", err)
 		}
-		d.stale = false
 	}
+	d.wrote = true
+	d.runs.recent = recent{}
 	c := change{d: d}
-	return errors.Join(c.write(set, gone), c.endFlows())
+	err := c.write(set, gone)
+	if c.sweep {
+		d.sweeper.wake()
+	}
+	return err
 }
 
 func (c *change) write(set []proxy.Frontend, gone []proxy.Key) error {
@@ -114,7 +114,7 @@ func (c *change) put(f *proxy.Frontend) error {
 	d.held[key] = value
 	c.keys, c.values = append(c.keys, key), append(c.values, value)
 	if there {
-		c.lost(key, before, value)
+		c.sweep = c.sweep || f.Protocol == service.UDP && value.Inside != before.Inside
 		c.old = append(c.old, before)
 	}
 	return nil
@@ -159,32 +159,10 @@ func (c *change) remove(key proxyServiceKey) {
 	}
 	delete(c.d.held, key)
 	c.gone = append(c.gone, key)
-	c.lost(key, before, proxyService{})
+	c.sweep = c.sweep || key.Proto == uint8(service.UDP)
 	c.old = append(c.old, before)
 	c.ids = append(c.ids, before.Id)
 	c.disallow(before.Id)
-}
-
-// lost notes the targets that a frontend of UDP had before and has not after.
-func (c *change) lost(key proxyServiceKey, before, after proxyService) {
-	if key.Proto != uint8(service.UDP) {
-		return
-	}
-	runs, e := &c.d.runs, ended{key: fromKey(key)}
-	for _, before := range []proxyRun{before.Inside, before.Outside} {
-		if before == after.Inside || before == after.Outside {
-			continue
-		}
-		for _, t := range runs.at(before) {
-			if a := t.addrPort(); !runs.has(after.Inside, a) && !runs.has(after.Outside, a) {
-				e.targets = append(e.targets, a)
-			}
-		}
-	}
-	slices.SortFunc(e.targets, netip.AddrPort.Compare)
-	if e.targets = slices.Compact(e.targets); len(e.targets) > 0 {
-		c.flows = append(c.flows, e)
-	}
 }
 
 // flush writes the services that are to be, where there are so many.
@@ -230,21 +208,4 @@ func (c *change) finish() error {
 		d.ids.giveBack(extent{id, 1})
 	}
 	return c.trim()
-}
-
-func (c *change) endFlows() error {
-	if len(c.flows) == 0 {
-		return nil
-	}
-	c.d.sweeper.wake()
-	if c.d.config.Flows == nil {
-		return nil
-	}
-	var errs []error
-	for _, e := range c.flows {
-		if err := c.d.config.Flows.Forget(e.key, e.targets); err != nil {
-			errs = append(errs, fmt.Errorf("proxy: flows of %s: %w", describe(e.key), err))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-
-	"github.com/fairlead/fairlead/proxy"
 )
 
 // Defaults of what a Config leaves open. Only what is used of them costs
@@ -23,14 +20,6 @@ const (
 	DefaultNamespaces = "/run/netns"
 )
 
-// Flows is told what remembers flows of packets: a flow of UDP has no end of
-// its own.
-type Flows interface {
-	// Forget ends the flows of a frontend's clients to these targets, which it
-	// has no longer.
-	Forget(frontend proxy.Key, targets []netip.AddrPort) error
-}
-
 // Config says how a DataPlane is set up.
 type Config struct {
 	// PinDir is a folder on a BPF file system that nobody else uses. What is
@@ -39,6 +28,9 @@ type Config struct {
 	// Cgroup is the folder of the cgroup (version 2) whose processes are
 	// clients. Empty: the root of the hierarchy, so all of the node's.
 	Cgroup string
+	// NodeOnly leaves pods to the programs for packets, as those need whose
+	// sidecars redirect by the Service's address.
+	NodeOnly bool
 	// MaxFrontends, MaxTargets and MaxSourceRanges are for how many there is
 	// room. Targets count twice while they change, and once for all frontends
 	// that have the same ones. MaxAffinities is how many clients are
@@ -49,8 +41,6 @@ type Config struct {
 	// targets that are gone are ended, beside the own one; empty for
 	// DefaultNamespaces. One that is not there is an empty one.
 	Namespaces string
-	// Flows is told of the targets that UDP frontends lose; nil: nobody is.
-	Flows Flows
 	// Log is told what could not be done and does not stop the rest; nil for
 	// slog's default.
 	Log *slog.Logger

@@ -63,6 +63,7 @@ func (d *DataPlane) load() error {
 		proxyMapSourceRanges: d.config.MaxSourceRanges,
 		proxyMapAffinities:   d.config.MaxAffinities,
 		proxyMapSent:         d.config.MaxSenders,
+		proxyMapSenders:      d.config.MaxSenders,
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -75,8 +76,11 @@ func (d *DataPlane) load() error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[proxyVarNodeNetns].Set(cookie); err != nil {
-		return fmt.Errorf("constant %s: %w", proxyVarNodeNetns, err)
+	if err := errors.Join(
+		spec.Variables[proxyVarNodeNetns].Set(cookie),
+		spec.Variables[proxyVarNodeOnly].Set(d.config.NodeOnly),
+	); err != nil {
+		return err
 	}
 	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}})
 	return explain(err, d.pins.Path(""))

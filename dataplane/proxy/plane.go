@@ -38,8 +38,9 @@ type DataPlane struct {
 	held        map[proxyServiceKey]proxyService
 	allowed     map[uint32][]netip.Prefix // of those that have any, by id, sorted
 	nodes       map[proxyAddr]bool
-	// stale says that a write failed: what is held has to be read anew.
-	stale bool
+	// stale says that a write or a reading failed: what is held has to be read
+	// anew; wrote that something was applied since it was.
+	stale, wrote bool
 	// writes counts entries written or deleted.
 	writes uint64
 }
@@ -127,10 +128,20 @@ func (d *DataPlane) rouse() error {
 	return nil
 }
 
-// Keys gives the keys of all frontends held.
+// Keys gives the keys of all frontends held. What has been written since the
+// kernel was last read is read anew: an Apply that follows writes also what
+// another hand has broken.
 func (d *DataPlane) Keys() []proxy.Key {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	if d.stale = d.stale || d.wrote; d.stale {
+		if err := d.read(); err != nil {
+			d.config.Log.Error("proxy: read what is held", "error", err)
+		}
+	}
 	keys := make([]proxy.Key, 0, len(d.held))
 	for k := range d.held {
 		keys = append(keys, fromKey(k))
@@ -211,6 +222,8 @@ func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
 
 // Describe tells where the programs are.
 func (d *DataPlane) Describe() dataplane.Description {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
 }
 

@@ -113,7 +113,7 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config(t)
-	c.MaxTargets = 640 // so few that room is used again and again
+	c.MaxTargets = 1600 // so few that room is used again and again
 	d := open(t, c)
 	m := model{}
 	for step := range 300 {
@@ -140,6 +140,15 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 			d = again(t, d)
 			m.check(t, d)
 		}
+	}
+	if err := errors.Join(d.Apply(nil, d.Keys()), d.rouse()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := d.runs.space.take(c.MaxTargets); !ok || len(d.runs.byHash) > 0 {
+		t.Errorf("nothing is held, and %d runs still have targets", len(d.runs.byHash))
+	}
+	if _, ok := d.ids.take(c.MaxFrontends); !ok || len(d.allowed) > 0 {
+		t.Errorf("nothing is held, and some ids, or source ranges of %d, still are", len(d.allowed))
 	}
 }
 
@@ -227,6 +236,16 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	}
 }
 
+// A caller may use the memory of what it has said for what it says next.
+func TestTargetsInTheSameMemory(t *testing.T) {
+	d := open(t, config(t))
+	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
+	apply(t, d, f)
+	f.Inside.Targets[0].Addr = netip.MustParseAddrPort("10.0.0.2:80")
+	apply(t, d, f)
+	model{f.Key: f}.check(t, d)
+}
+
 func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	c := config(t)
 	c.MaxFrontends, c.MaxTargets = 4, 16
@@ -276,16 +295,45 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	m.check(t, d)
 }
 
+// What another hand has broken is mended when all is said again.
+func TestMends(t *testing.T) {
+	d := open(t, config(t))
+	m := model{}
+	for i := range 4 {
+		f := frontend(key(fmt.Sprintf("10.96.0.%d:80", i), service.TCP), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80))
+		m[f.Key] = f
+	}
+	set := slices.Collect(maps.Values(m))
+	apply(t, d, set...)
+	alien := toKey(key("10.96.1.1:80", service.TCP))
+	v := d.held[toKey(set[0].Key)]
+	v.Check = checkOf(alien, v)
+	if err := errors.Join(d.kernel.Services.Delete(toKey(set[1].Key)), d.kernel.Services.Put(alien, v)); err != nil {
+		t.Fatal(err)
+	}
+	gone := slices.DeleteFunc(d.Keys(), func(k proxy.Key) bool { _, wanted := m[k]; return wanted })
+	if err := d.Apply(set, gone); err != nil {
+		t.Fatal(err)
+	}
+	m.check(t, d)
+	if d.Keys(); d.wrote {
+		t.Error("Keys did not read what is held")
+	}
+}
+
 // What another hand has broken is taken away, and said again.
 func TestDamage(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
-	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
+	other := frontend(key("10.96.0.2:80", service.TCP), serveTCP(t, "127.1.0.1:0", "other"))
 	apply(t, d, f, other)
 	v := d.held[toKey(f.Key)]
-	v.Inside.First = 1 << 30
+	v.Inside.First++
 	if err := d.kernel.Services.Put(toKey(f.Key), v); err != nil {
 		t.Fatal(err)
+	}
+	if err := newSocket(t, unix.AF_INET, unix.SOCK_STREAM).connect(netip.AddrPortFrom(f.Addr, f.Port)); !errors.Is(err, unix.ENETUNREACH) {
+		t.Errorf("the programs believed what does not add up: %v", err)
 	}
 	d = again(t, d)
 	model{other.Key: other}.check(t, d)
@@ -379,7 +427,7 @@ func TestRestartUnderConnections(t *testing.T) {
 		t.Errorf("the old connection says %q, of %s", said, s.peer())
 	}
 	d.config.Cgroup = cgroup(t)
-	d = again(t, d)
+	again(t, d)
 	if name := dial(t, to); name != "server" {
 		t.Errorf("in another cgroup %q answered", name)
 	}
@@ -526,7 +574,7 @@ func kernelMemory(t testing.TB, d *DataPlane) (sum uint64) {
 	k := &d.kernel
 	for m, name := range map[interface{ FD() int }]string{
 		k.Services: "services", k.Targets: "targets", k.Connections: "connections", k.SourceRanges: "source_ranges",
-		k.Affinities: "affinities", k.Sent: "sent", k.NodeAddresses: "node_addresses", k.Origins: "origins",
+		k.Affinities: "affinities", k.Sent: "sent", k.Senders: "senders", k.NodeAddresses: "node_addresses", k.Origins: "origins",
 	} {
 		n := memlock(t, m.FD())
 		t.Logf("%s: %d kB", name, n>>10)

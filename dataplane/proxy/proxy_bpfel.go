@@ -137,6 +137,7 @@ const (
 	proxyMapConnections   = "connections"
 	proxyMapNodeAddresses = "node_addresses"
 	proxyMapOrigins       = "origins"
+	proxyMapSenders       = "senders"
 	proxyMapSent          = "sent"
 	proxyMapServices      = "services"
 	proxyMapSourceRanges  = "source_ranges"
@@ -152,6 +153,7 @@ const (
 	proxyProgTellOrigins  = "tell_origins"
 	proxyVarMapLayout     = "map_layout"
 	proxyVarNodeNetns     = "node_netns"
+	proxyVarNodeOnly      = "node_only"
 )
 
 // loadProxy returns the embedded CollectionSpec for proxy.
@@ -215,6 +217,7 @@ type proxyMapSpecs struct {
 	Connections   *ebpf.MapSpec `ebpf:"connections"`
 	NodeAddresses *ebpf.MapSpec `ebpf:"node_addresses"`
 	Origins       *ebpf.MapSpec `ebpf:"origins"`
+	Senders       *ebpf.MapSpec `ebpf:"senders"`
 	Sent          *ebpf.MapSpec `ebpf:"sent"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	SourceRanges  *ebpf.MapSpec `ebpf:"source_ranges"`
@@ -227,6 +230,7 @@ type proxyMapSpecs struct {
 type proxyVariableSpecs struct {
 	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
 	NodeNetns *ebpf.VariableSpec `ebpf:"node_netns"`
+	NodeOnly  *ebpf.VariableSpec `ebpf:"node_only"`
 }
 
 // proxyObjects contains all objects after they have been loaded into the kernel.
@@ -253,6 +257,7 @@ type proxyMaps struct {
 	Connections   *ebpf.Map `ebpf:"connections"`
 	NodeAddresses *ebpf.Map `ebpf:"node_addresses"`
 	Origins       *ebpf.Map `ebpf:"origins"`
+	Senders       *ebpf.Map `ebpf:"senders"`
 	Sent          *ebpf.Map `ebpf:"sent"`
 	Services      *ebpf.Map `ebpf:"services"`
 	SourceRanges  *ebpf.Map `ebpf:"source_ranges"`
@@ -265,6 +270,7 @@ func (m *proxyMaps) Close() error {
 		m.Connections,
 		m.NodeAddresses,
 		m.Origins,
+		m.Senders,
 		m.Sent,
 		m.Services,
 		m.SourceRanges,
@@ -278,6 +284,7 @@ func (m *proxyMaps) Close() error {
 type proxyVariables struct {
 	MapLayout *ebpf.Variable `ebpf:"map_layout"`
 	NodeNetns *ebpf.Variable `ebpf:"node_netns"`
+	NodeOnly  *ebpf.Variable `ebpf:"node_only"`
 }
 
 // proxyPrograms contains all programs after they have been loaded into the kernel.

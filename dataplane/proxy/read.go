@@ -19,14 +19,15 @@ import (
 // read makes the agent's memory that of the kernel: what is held, and so what
 // is free. What nobody can read as meant is taken away.
 func (d *DataPlane) read() error {
+	d.stale = true // until it is done
 	d.held, d.nodes = map[proxyServiceKey]proxyService{}, map[proxyAddr]bool{}
 	d.runs.reset()
-	var ids []extent
+	ids := make([]bool, len(d.connections))
 	for e, err := range services(d.kernel.Services) {
 		if err != nil {
 			return err
 		}
-		if err := d.adopt(e.key, e.value); err != nil {
+		if err := d.adopt(e, ids); err != nil {
 			d.config.Log.Warn("proxy: a frontend is damaged and taken away", "frontend", describe(fromKey(e.key)), "error", err)
 			if err := d.kernel.Services.Delete(e.key); err != nil {
 				return err
@@ -34,12 +35,16 @@ func (d *DataPlane) read() error {
 			continue
 		}
 		d.held[e.key] = e.value
-		ids = append(ids, extent{e.value.Id, 1})
 	}
-	slices.SortFunc(ids, func(a, b extent) int { return int(a.first) - int(b.first) })
-	d.ids = newSpace(uint32(len(d.connections)), ids)
+	var taken []extent
+	for id, is := range ids {
+		if is {
+			taken = append(taken, extent{uint32(id), 1})
+		}
+	}
+	d.ids = newSpace(uint32(len(ids)), taken)
 	if err := d.runs.settle(); err != nil {
-		return err
+		return fmt.Errorf("%s is damaged (remove it, which ends service, and start again): %w", d.pins.Path(""), err)
 	}
 	if err := d.readRanges(); err != nil {
 		return err
@@ -49,17 +54,29 @@ func (d *DataPlane) read() error {
 	for all := d.kernel.NodeAddresses.Iterate(); all.Next(&a, &yes); {
 		d.nodes[a] = true
 	}
-	if len(d.held) == 0 {
-		return nil
+	if len(d.held) > 0 { // what is free now may have been given back just before
+		if err := d.waiter.wait(); err != nil {
+			return err
+		}
 	}
-	return d.waiter.wait() // a predecessor may have given back what is free now
+	d.stale, d.wrote = false, false
+	return nil
 }
 
-func (d *DataPlane) adopt(k proxyServiceKey, s proxyService) error {
-	if s.Check != checkOf(k, s) || s.Id >= uint32(len(d.connections)) {
+// adopt takes over an entry as it is, or nothing of it.
+func (d *DataPlane) adopt(e entry, ids []bool) error {
+	id := e.value.Id
+	switch {
+	case e.value.Check != checkOf(e.key, e.value) || id >= uint32(len(ids)):
 		return errors.New("it does not add up")
+	case ids[id]:
+		return fmt.Errorf("another has its id %d", id)
 	}
-	return errors.Join(d.runs.adopt(s.Inside), d.runs.adopt(s.Outside))
+	if err := d.runs.adopt(e.value.Inside, e.value.Outside); err != nil {
+		return err
+	}
+	ids[id] = true
+	return nil
 }
 
 // readRanges reads the source ranges; those that no frontend has go.

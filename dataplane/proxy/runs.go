@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"hash/maphash"
 	"net/netip"
@@ -21,8 +20,9 @@ type runs struct {
 	memory []proxyTarget // the kernel's
 	seed   maphash.Seed
 	byHash map[uint64]uint32 // of the targets -> first
-	users  map[uint32]users  // by first
+	users  []users           // by first
 	space  space
+	recent recent
 	// rouse waits until nobody reads what rests, and wakes it.
 	rouse   func() error
 	scratch []proxyTarget
@@ -34,15 +34,24 @@ type users struct {
 	count   uint16
 }
 
+// recent is what was taken last: frontends of one port follow each other and
+// share their targets.
+type recent struct {
+	targets []proxy.Target
+	first   uint32
+}
+
 // newRuns has none in use.
 func newRuns(memory []proxyTarget, rouse func() error) runs {
-	r := runs{memory: memory, rouse: rouse, seed: maphash.MakeSeed()}
+	r := runs{memory: memory, rouse: rouse, seed: maphash.MakeSeed(), byHash: map[uint64]uint32{}, users: make([]users, len(memory))}
 	r.reset()
 	return r
 }
 
 func (r *runs) reset() {
-	r.byHash, r.users = map[uint64]uint32{}, map[uint32]users{}
+	clear(r.byHash)
+	clear(r.users)
+	r.recent = recent{}
 	r.space = newSpace(uint32(len(r.memory)), nil)
 }
 
@@ -73,32 +82,43 @@ func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
 	case len(c.Targets) > maxRun:
 		return run, fmt.Errorf("%d targets: a frontend can have %d", len(c.Targets), maxRun)
 	}
-	var err error
-	if r.scratch, err = appendTargets(r.scratch[:0], c.Targets); err != nil {
-		return run, err
-	}
-	raw := targetBytes(r.scratch)
-	if run.Count == before.Count && bytes.Equal(raw, targetBytes(r.at(before))) {
-		run.First = before.First
+	if last := r.recent.targets; len(last) == len(c.Targets) && &last[0] == &c.Targets[0] {
+		run.First = r.recent.first
 		r.use(run)
 		return run, nil
+	}
+	first, err := r.find(c.Targets, before)
+	if err != nil {
+		return run, err
+	}
+	run.First, r.recent = first, recent{c.Targets, first}
+	r.use(run)
+	return run, nil
+}
+
+// find gives the first place of a run with these targets, which it writes where
+// there is none.
+func (r *runs) find(targets []proxy.Target, before proxyRun) (first uint32, err error) {
+	if r.scratch, err = appendTargets(r.scratch[:0], targets); err != nil {
+		return 0, err
+	}
+	raw := targetBytes(r.scratch)
+	if bytes.Equal(raw, targetBytes(r.at(before))) {
+		return before.First, nil
 	}
 	hash := maphash.Bytes(r.seed, raw)
 	first, known := r.byHash[hash]
-	if known && r.users[first].count == run.Count && bytes.Equal(raw, targetBytes(r.memory[first:][:run.Count])) {
-		run.First = first
-		r.use(run)
-		return run, nil
+	if known && bytes.Equal(raw, targetBytes(r.memory[first:][:r.users[first].count])) {
+		return first, nil
 	}
-	if run.First, err = r.place(uint32(run.Count)); err != nil {
-		return run, err
+	if first, err = r.place(uint32(len(targets))); err != nil {
+		return 0, err
 	}
-	copy(r.at(run), r.scratch)
-	r.use(run)
+	copy(r.memory[first:], r.scratch)
 	if !known {
-		r.byHash[hash] = run.First
+		r.byHash[hash] = first
 	}
-	return run, nil
+	return first, nil
 }
 
 // place finds room for n targets.
@@ -116,8 +136,8 @@ func (r *runs) place(n uint32) (uint32, error) {
 }
 
 func (r *runs) use(run proxyRun) {
-	u := r.users[run.First]
-	r.users[run.First] = users{u.entries + 1, run.Count}
+	u := &r.users[run.First]
+	u.entries, u.count = u.entries+1, run.Count
 }
 
 // release says that an entry has a run no longer.
@@ -125,12 +145,13 @@ func (r *runs) release(run proxyRun) {
 	if run.Count == 0 {
 		return
 	}
-	u := r.users[run.First]
+	u := &r.users[run.First]
 	if u.entries--; u.entries > 0 {
-		r.users[run.First] = u
 		return
 	}
-	delete(r.users, run.First)
+	if r.recent.first == run.First {
+		r.recent = recent{}
+	}
 	hash := maphash.Bytes(r.seed, targetBytes(r.at(run)))
 	if first, known := r.byHash[hash]; known && first == run.First {
 		delete(r.byHash, hash)
@@ -138,34 +159,43 @@ func (r *runs) release(run proxyRun) {
 	r.space.giveBack(extent{run.First, uint32(run.Count)})
 }
 
-// adopt takes over a run that an entry in the kernel names. settle comes when
-// all are.
-func (r *runs) adopt(run proxyRun) error {
-	if run.Count == 0 {
-		return nil
+// adopt takes over what an entry in the kernel names, all of it or nothing.
+// settle comes when all are.
+func (r *runs) adopt(named ...proxyRun) error {
+	for _, run := range named {
+		end := uint64(run.First) + uint64(run.Count)
+		if end > uint64(len(r.memory)) {
+			return fmt.Errorf("it names targets %d to %d of %d", run.First, end, len(r.memory))
+		}
+		if run.Count == 0 {
+			continue
+		}
+		if u := r.users[run.First]; u.entries > 0 && u.count != run.Count {
+			return fmt.Errorf("it names %d targets at %d, where another has %d", run.Count, run.First, u.count)
+		}
 	}
-	if uint64(run.First)+uint64(run.Count) > uint64(len(r.memory)) {
-		return fmt.Errorf("targets %d to %d of %d", run.First, uint64(run.First)+uint64(run.Count), len(r.memory))
+	for _, run := range named {
+		if run.Count > 0 {
+			r.use(run)
+			r.byHash[maphash.Bytes(r.seed, targetBytes(r.at(run)))] = run.First
+		}
 	}
-	if u, known := r.users[run.First]; known && u.count != run.Count {
-		return fmt.Errorf("targets at %d are %d and %d", run.First, u.count, run.Count)
-	}
-	r.use(run)
-	r.byHash[maphash.Bytes(r.seed, targetBytes(r.at(run)))] = run.First
 	return nil
 }
 
 // settle finds what is free beside the runs that were adopted.
 func (r *runs) settle() error {
-	taken := make([]extent, 0, len(r.users)+1)
+	var taken []extent
+	end := uint32(0)
 	for first, u := range r.users {
-		taken = append(taken, extent{first, uint32(u.count)})
-	}
-	slices.SortFunc(taken, func(a, b extent) int { return cmp.Compare(a.first, b.first) })
-	for i := 1; i < len(taken); i++ {
-		if taken[i-1].end() > taken[i].first {
-			return fmt.Errorf("targets at %d belong to two runs", taken[i].first)
+		if u.entries == 0 {
+			continue
 		}
+		if uint32(first) < end {
+			return fmt.Errorf("targets at %d belong to two runs", first)
+		}
+		end = uint32(first) + uint32(u.count)
+		taken = append(taken, extent{uint32(first), uint32(u.count)})
 	}
 	r.space = newSpace(uint32(len(r.memory)), taken)
 	return nil

@@ -85,11 +85,13 @@ func (s *sweeper) run(own netns.NsHandle) {
 			return
 		case <-s.awake:
 		}
-		s.say(s.sweep(own))
-		select {
-		case <-s.quit:
-			return
-		case <-time.After(sweepPause):
+		for range 2 { // the first look may miss a socket that is just connecting
+			s.say(s.sweep(own))
+			select {
+			case <-s.quit:
+				return
+			case <-time.After(sweepPause):
+			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -94,42 +93,4 @@ func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) {
 	alive(t, s)
 	open(t, c)
 	waitEnded(t, s)
-}
-
-// forgets notes what it is told.
-type forgets struct{ told []string }
-
-func (f *forgets) Forget(k proxy.Key, targets []netip.AddrPort) error {
-	f.told = append(f.told, fmt.Sprint(describe(k), " ", targets))
-	return nil
-}
-
-func TestTellsOfTargetsThatUDPFrontendsLose(t *testing.T) {
-	c := config(t)
-	flows := &forgets{}
-	c.Flows = flows
-	d := open(t, c)
-	one, two, three := netip.MustParseAddrPort("10.0.0.1:53"), netip.MustParseAddrPort("10.0.0.2:53"), netip.MustParseAddrPort("10.0.0.3:53")
-	udp, tcp := key("10.96.0.1:53", service.UDP), key("10.96.0.1:53", service.TCP)
-	split := proxy.Frontend{Key: udp, Inside: choice(one, two), Outside: choice(two, three)}
-	for _, step := range []struct {
-		set  []proxy.Frontend
-		gone []proxy.Key
-		told []string
-	}{
-		{set: []proxy.Frontend{frontend(tcp, one, two), split}},
-		{set: []proxy.Frontend{frontend(tcp, one), split}},
-		{set: []proxy.Frontend{{Key: udp, Inside: choice(two), Outside: choice(one, two)}}, told: []string{"UDP 10.96.0.1:53 [10.0.0.3:53]"}},
-		{set: []proxy.Frontend{frontend(udp, three)}, told: []string{"UDP 10.96.0.1:53 [10.0.0.1:53 10.0.0.2:53]"}},
-		{set: []proxy.Frontend{frontend(udp, one, three)}},
-		{gone: []proxy.Key{udp, tcp}, told: []string{"UDP 10.96.0.1:53 [10.0.0.1:53 10.0.0.3:53]"}},
-	} {
-		flows.told = nil
-		if err := d.Apply(step.set, step.gone); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(flows.told, step.told) {
-			t.Errorf("told %q, want %q", flows.told, step.told)
-		}
-	}
 }

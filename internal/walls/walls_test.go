@@ -53,7 +53,7 @@ func TestBreachesAreFound(t *testing.T) {
 		{Path: "control", Imports: []string{"cmd/fairlead", "std:net"}},
 	})
 	want := []string{
-		"announce imports github.com/cilium/ebpf, which only dataplane/xdp, dataplane/serverhalf, dataplane/proxy may: ",
+		"announce imports github.com/cilium/ebpf, which only dataplane/xdp, dataplane/serverhalf, dataplane/proxy, ",
 		"announce/bgpish imports github.com/osrg/gobgp/v4/pkg/server, which only announce/bgp may: ",
 		"control imports github.com/fairlead/fairlead/cmd/fairlead, which only itself may: ",
 		"plan is pure, but imports os: ",

@@ -53,8 +53,9 @@ func build(names []string) (string, error) {
 		return "", err
 	}
 	cmd := exec.Command(filepath.Join(repository, "scripts/kube.sh"), names...)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("scripts/kube.sh %s: %w: %s", names, err, said)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr // it may take minutes: tell what it does
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("scripts/kube.sh %s: %w", names, err)
 	}
 	return filepath.Join(repository, "out/kube/bin"), nil
 }

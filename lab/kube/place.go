@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -13,6 +14,10 @@ import (
 // entered, and the kernel kills them when it is gone: with this process at the
 // latest.
 type Place struct {
+	// Cgroup, where not nil, is the folder of the cgroup (version 2) that
+	// programs start in. Set it before the first one.
+	Cgroup *os.File
+
 	work chan func()
 	done chan struct{}
 }
@@ -49,6 +54,9 @@ func (p *Place) Do(f func() error) error {
 // interrupt from a terminal is for us, who stop it.
 func (p *Place) Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	if p.Cgroup != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(p.Cgroup.Fd())
+	}
 	return p.Do(cmd.Start)
 }
 

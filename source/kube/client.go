@@ -2,8 +2,11 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,14 +27,15 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-const protobuf = "application/vnd.kubernetes.protobuf"
+const contentType = "application/vnd.kubernetes.protobuf"
 
 // retry is how long an API server that is away is left in peace: longer each
 // time, so that thousands of agents do not keep it from coming back.
 var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 7, Cap: 10 * time.Second}
 
-// connection is the way to the API server.
-func connection(kubeconfig string) (*rest.Config, error) {
+// Connection is the way to the API server that a file leads to or, where none is
+// named, the service account of the pod that this is.
+func Connection(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
@@ -52,7 +56,7 @@ type client struct{ core, discovery rest.Interface }
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "fairlead"
-	config.ContentType, config.AcceptContentTypes = protobuf, protobuf
+	config.ContentType, config.AcceptContentTypes = contentType, contentType
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
@@ -134,8 +138,7 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 			return list, s.asked(ctx, r, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			w, err := r.get(&o).Watch(ctx)
+			w, err := r.watch(ctx, o)
 			return w, s.asked(ctx, r, err)
 		},
 	}}
@@ -153,9 +156,37 @@ func (r resource) get(o *metav1.ListOptions) *rest.Request {
 	return r.client.Get().Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
 }
 
+// away is the error of a connection, not of a server's answer. A Reflector takes
+// it for a refused connection: it asks for the same watch again and again, where
+// else it would list all anew.
+type away struct{ error }
+
+// As makes it a refused connection, as client-go looks for one.
+func (away) As(target any) bool {
+	errno, ok := target.(*syscall.Errno)
+	if ok {
+		*errno = syscall.ECONNREFUSED
+	}
+	return ok
+}
+
+func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	w, err := r.get(&o).MaxRetries(0).Watch(ctx)
+	// client-go passes a watch that has ended over where a connection has.
+	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		return nil, away{errors.New("the connection ended before the server's answer")}
+	}
+	var answer apierrors.APIStatus
+	if err != nil && !errors.As(err, &answer) {
+		return nil, away{err}
+	}
+	return w, err
+}
+
 // readAll lists a resource; each object is made into what is kept as it comes.
 func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read func(runtime.Object) (*made[V], error)) (runtime.Object, error) {
-	body, err := r.get(&o).SetHeader("Accept", protobuf).Stream(ctx)
+	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

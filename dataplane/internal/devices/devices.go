@@ -19,6 +19,7 @@ type Device struct {
 	Index, Master int
 	Name, Kind    string
 	Ethernet      bool // and not the loopback
+	Bare          bool // packets have no header of the link's: WireGuard, IP tunnels
 }
 
 // View is the node's devices and what its routes make of them.
@@ -42,6 +43,9 @@ func Look(nl *netlink.Handle, uplinks []string) (v *View, err error) {
 	return v, err
 }
 
+// bare are the kinds of links without headers, as netlink has them.
+var bare = []string{"none", "ipip", "tunnel6", "sit"}
+
 func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
 	v := &View{
 		Devices: map[int]Device{}, Defaults: map[int]bool{}, Gateways: map[int]bool{},
@@ -56,6 +60,7 @@ func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
 		v.Devices[a.Index] = Device{
 			Index: a.Index, Master: a.MasterIndex, Name: a.Name, Kind: l.Type(),
 			Ethernet: a.EncapType == "ether" && a.Flags&net.FlagLoopback == 0,
+			Bare:     slices.Contains(bare, a.EncapType),
 		}
 	}
 	addrs, err := nl.AddrList(nil, netlink.FAMILY_ALL)

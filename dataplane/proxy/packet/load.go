@@ -20,7 +20,7 @@ var shared = []string{
 }
 
 // own are the maps of this half that outlive the process.
-var own = []string{packetMapPacketFlows, packetMapPacketFragments, packetMapPacketCounters, packetMapPacketMasks}
+var own = []string{packetMapPacketFlows, packetMapPacketFragments, packetMapPacketCounters, packetMapPacketMasks, packetMapPacketBridges}
 
 // halves of a flow, each an entry.
 const halves = 2
@@ -113,6 +113,9 @@ func (p packetPrograms) hooked() tc.Programs {
 		packetProgFromOutside: {Program: p.FromOutside, Handle: 11, Ingress: true},
 		packetProgFromInside:  {Program: p.FromInside, Handle: 12, Ingress: true},
 		packetProgLeaving:     {Program: p.Leaving, Handle: 13},
+
+		packetProgFromOutsideBare: {Program: p.FromOutsideBare, Handle: 14, Ingress: true},
+		packetProgLeavingBare:     {Program: p.LeavingBare, Handle: 15},
 	}
 }
 

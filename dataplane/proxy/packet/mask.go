@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
 // anyDevice is the mask for devices that have no address.
@@ -28,42 +29,46 @@ func (h *Half) writeMasks(view *devices.View) error {
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
-	wanted := masksOf(view, addrs)
-	if h.masks == nil {
-		if h.masks, err = h.heldMasks(); err != nil {
-			return err
-		}
-	}
-	var errs []error
-	for index, m := range wanted {
-		if h.masks[index] != m {
-			errs = append(errs, h.obj.PacketMasks.Put(index, m))
-		}
-	}
-	for index := range h.masks {
-		if _, keep := wanted[index]; !keep {
-			if err := h.obj.PacketMasks.Delete(index); !errors.Is(err, ebpf.ErrKeyNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		h.masks = nil // to be read anew
+	if err := hold(h.obj.PacketMasks, masksOf(view, addrs)); err != nil {
 		return fmt.Errorf("write the node's addresses: %w", err)
 	}
-	h.masks = wanted
 	return nil
 }
 
-func (h *Half) heldMasks() (map[uint32]packetPacketMask, error) {
-	held := map[uint32]packetPacketMask{}
-	var index uint32
-	var m packetPacketMask
-	it := h.obj.PacketMasks.Iterate()
-	for it.Next(&index, &m) {
-		held[index] = m
+// writeBridges makes the kernel hold which ports are one bridge's, where bridges
+// show the firewall nothing of what goes from port to port.
+func (h *Half) writeBridges(view *devices.View) error {
+	wanted := map[uint32]uint32{}
+	if sysctl.Read("bridge/bridge-nf-call-iptables") != "1" {
+		wanted = bridgesOf(view, h.places)
 	}
-	return held, it.Err()
+	if err := hold(h.obj.PacketBridges, wanted); err != nil {
+		return fmt.Errorf("write the bridges' ports: %w", err)
+	}
+	return nil
+}
+
+// hold makes a small map hold exactly this, by no more writes than differ.
+func hold[V comparable](m *ebpf.Map, wanted map[uint32]V) error {
+	held := map[uint32]V{}
+	var key uint32
+	var value V
+	it := m.Iterate()
+	for it.Next(&key, &value) {
+		held[key] = value
+	}
+	errs := []error{it.Err()}
+	for key, value := range wanted {
+		if there, ok := held[key]; !ok || there != value {
+			errs = append(errs, m.Put(key, value))
+		}
+	}
+	for key := range held {
+		if _, keep := wanted[key]; !keep {
+			errs = append(errs, m.Delete(key))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // masksOf gives for each device its first address of each family that others
@@ -74,7 +79,7 @@ func masksOf(view *devices.View, addrs []netlink.Addr) map[uint32]packetPacketMa
 	var order []int
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !ok || !isUsable(a) || !view.Devices[a.LinkIndex].Ethernet {
+		if !ok || !isUsable(a) || !(view.Devices[a.LinkIndex].Ethernet || view.Devices[a.LinkIndex].Bare) {
 			continue
 		}
 		m := masks[uint32(a.LinkIndex)]

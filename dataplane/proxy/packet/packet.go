@@ -64,7 +64,6 @@ type Half struct {
 	nl     *netlink.Handle
 	hook   tc.Hook
 	places map[int]place
-	masks  map[uint32]packetPacketMask
 	quit   bool
 }
 
@@ -191,7 +190,7 @@ func (h *Half) reconcile() error {
 		return err
 	}
 	h.places = placesOf(view)
-	return errors.Join(h.writeMasks(view), loosen(view, h.places), h.hook.Keep(points(h.places)))
+	return errors.Join(h.writeMasks(view), h.writeBridges(view), loosen(view, h.places), h.hook.Keep(points(h.places)))
 }
 
 // do has the worker run f.

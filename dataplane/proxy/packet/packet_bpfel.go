@@ -72,19 +72,21 @@ type packetPacketFlow struct {
 	Dst        packetAddr
 	Sport      uint16
 	Dport      uint16
-	Seen       uint32
 	Kind       packetPacketFlowKind
-	State      packetPacketFlowState
 	FromInside uint8
-	Zero       [5]uint8
+	State      packetPacketFlowState
+	Zero       uint8
+	Seen       uint32
+	Check      uint32
 }
 
 type packetPacketFlowKind uint8
 
 const (
-	packetPacketFlowKindPACKET_FLOW_ANSWER packetPacketFlowKind = 1
-	packetPacketFlowKindPACKET_FLOW_MASKED packetPacketFlowKind = 2
-	packetPacketFlowKindPACKET_FLOW_OWN    packetPacketFlowKind = 4
+	packetPacketFlowKindPACKET_FLOW_ANSWER  packetPacketFlowKind = 1
+	packetPacketFlowKindPACKET_FLOW_MASKED  packetPacketFlowKind = 2
+	packetPacketFlowKindPACKET_FLOW_OWN     packetPacketFlowKind = 4
+	packetPacketFlowKindPACKET_FLOW_BRIDGED packetPacketFlowKind = 8
 )
 
 type packetPacketFlowState uint8
@@ -138,7 +140,9 @@ type packetScratch struct {
 		Plain    bool
 	}
 	Place    uint32
+	L3       uint32
 	Result   uint32
+	_        [4]byte
 	Embedded struct {
 		_    structs.HostLayout
 		T    packetTuple
@@ -156,6 +160,7 @@ type packetScratch struct {
 	Chosen  packetAffinity
 	Made    packetPacketFlow
 	Back    packetPacketFlow
+	Held    packetPacketFlow
 	Way     struct {
 		_       structs.HostLayout
 		Ifindex uint32
@@ -233,23 +238,26 @@ type packetTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	packetMapAffinities      = "affinities"
-	packetMapConnections     = "connections"
-	packetMapNodeAddresses   = "node_addresses"
-	packetMapPacketCounters  = "packet_counters"
-	packetMapPacketFlows     = "packet_flows"
-	packetMapPacketFragments = "packet_fragments"
-	packetMapPacketMasks     = "packet_masks"
-	packetMapPacketScratch   = "packet_scratch"
-	packetMapServices        = "services"
-	packetMapSourceRanges    = "source_ranges"
-	packetMapTargets         = "targets"
-	packetProgFromInside     = "from_inside"
-	packetProgFromOutside    = "from_outside"
-	packetProgLeaving        = "leaving"
-	packetVarMapLayout       = "map_layout"
-	packetVarMaskCount       = "mask_count"
-	packetVarMaskFirst       = "mask_first"
+	packetMapAffinities       = "affinities"
+	packetMapConnections      = "connections"
+	packetMapNodeAddresses    = "node_addresses"
+	packetMapPacketBridges    = "packet_bridges"
+	packetMapPacketCounters   = "packet_counters"
+	packetMapPacketFlows      = "packet_flows"
+	packetMapPacketFragments  = "packet_fragments"
+	packetMapPacketMasks      = "packet_masks"
+	packetMapPacketScratch    = "packet_scratch"
+	packetMapServices         = "services"
+	packetMapSourceRanges     = "source_ranges"
+	packetMapTargets          = "targets"
+	packetProgFromInside      = "from_inside"
+	packetProgFromOutside     = "from_outside"
+	packetProgFromOutsideBare = "from_outside_bare"
+	packetProgLeaving         = "leaving"
+	packetProgLeavingBare     = "leaving_bare"
+	packetVarMapLayout        = "map_layout"
+	packetVarMaskCount        = "mask_count"
+	packetVarMaskFirst        = "mask_first"
 )
 
 // loadPacket returns the embedded CollectionSpec for packet.
@@ -294,9 +302,11 @@ type packetSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetProgramSpecs struct {
-	FromInside  *ebpf.ProgramSpec `ebpf:"from_inside"`
-	FromOutside *ebpf.ProgramSpec `ebpf:"from_outside"`
-	Leaving     *ebpf.ProgramSpec `ebpf:"leaving"`
+	FromInside      *ebpf.ProgramSpec `ebpf:"from_inside"`
+	FromOutside     *ebpf.ProgramSpec `ebpf:"from_outside"`
+	FromOutsideBare *ebpf.ProgramSpec `ebpf:"from_outside_bare"`
+	Leaving         *ebpf.ProgramSpec `ebpf:"leaving"`
+	LeavingBare     *ebpf.ProgramSpec `ebpf:"leaving_bare"`
 }
 
 // packetMapSpecs contains maps before they are loaded into the kernel.
@@ -306,6 +316,7 @@ type packetMapSpecs struct {
 	Affinities      *ebpf.MapSpec `ebpf:"affinities"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
 	NodeAddresses   *ebpf.MapSpec `ebpf:"node_addresses"`
+	PacketBridges   *ebpf.MapSpec `ebpf:"packet_bridges"`
 	PacketCounters  *ebpf.MapSpec `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.MapSpec `ebpf:"packet_flows"`
 	PacketFragments *ebpf.MapSpec `ebpf:"packet_fragments"`
@@ -348,6 +359,7 @@ type packetMaps struct {
 	Affinities      *ebpf.Map `ebpf:"affinities"`
 	Connections     *ebpf.Map `ebpf:"connections"`
 	NodeAddresses   *ebpf.Map `ebpf:"node_addresses"`
+	PacketBridges   *ebpf.Map `ebpf:"packet_bridges"`
 	PacketCounters  *ebpf.Map `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.Map `ebpf:"packet_flows"`
 	PacketFragments *ebpf.Map `ebpf:"packet_fragments"`
@@ -363,6 +375,7 @@ func (m *packetMaps) Close() error {
 		m.Affinities,
 		m.Connections,
 		m.NodeAddresses,
+		m.PacketBridges,
 		m.PacketCounters,
 		m.PacketFlows,
 		m.PacketFragments,
@@ -387,16 +400,20 @@ type packetVariables struct {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetPrograms struct {
-	FromInside  *ebpf.Program `ebpf:"from_inside"`
-	FromOutside *ebpf.Program `ebpf:"from_outside"`
-	Leaving     *ebpf.Program `ebpf:"leaving"`
+	FromInside      *ebpf.Program `ebpf:"from_inside"`
+	FromOutside     *ebpf.Program `ebpf:"from_outside"`
+	FromOutsideBare *ebpf.Program `ebpf:"from_outside_bare"`
+	Leaving         *ebpf.Program `ebpf:"leaving"`
+	LeavingBare     *ebpf.Program `ebpf:"leaving_bare"`
 }
 
 func (p *packetPrograms) Close() error {
 	return _PacketClose(
 		p.FromInside,
 		p.FromOutside,
+		p.FromOutsideBare,
 		p.Leaving,
+		p.LeavingBare,
 	)
 }
 

@@ -9,12 +9,13 @@ import (
 type place string
 
 const (
-	outside place = "outside"
-	inside  place = "inside"
+	outside     place = "outside"
+	outsideBare place = "outside, without Ethernet"
+	inside      place = "inside"
 )
 
-// placesOf says which devices programs belong to: all Ethernet devices with
-// addresses of their own, but of a bridge for pods its ports, which see what goes
+// placesOf says which devices programs belong to: all with addresses of their
+// own, but of a bridge for pods its ports, which see what goes
 // from one pod to another.
 func placesOf(v *devices.View) map[int]place {
 	at := map[int]place{}
@@ -26,6 +27,8 @@ func placesOf(v *devices.View) map[int]place {
 	}
 	for _, d := range v.Devices {
 		switch master, ok := v.Devices[d.Master]; {
+		case d.Bare:
+			at[d.Index] = outsideBare
 		case !d.Ethernet || bridged[d.Index]:
 		case ok && master.Kind != "vrf" && !bridged[master.Index]:
 			// A member of a bond, or a port of a bridge to the network: that has it.
@@ -49,15 +52,30 @@ func isEntrance(v *devices.View, d devices.Device) bool {
 	return len(v.Uplinks) == 0 && (v.Defaults[d.Index] || v.Gateways[d.Index])
 }
 
+// programs are those of a place: where packets come in, and where they leave.
+var programs = map[place][2]string{
+	outside:     {packetProgFromOutside, packetProgLeaving},
+	outsideBare: {packetProgFromOutsideBare, packetProgLeavingBare},
+	inside:      {packetProgFromInside, packetProgLeaving},
+}
+
 func points(at map[int]place) map[tc.Point]bool {
 	wanted := map[tc.Point]bool{}
 	for index, p := range at {
-		in := packetProgFromOutside
-		if p == inside {
-			in = packetProgFromInside
+		for _, program := range programs[p] {
+			wanted[tc.Point{Device: index, Program: program}] = true
 		}
-		wanted[tc.Point{Device: index, Program: in}] = true
-		wanted[tc.Point{Device: index, Program: packetProgLeaving}] = true
 	}
 	return wanted
+}
+
+// bridgesOf gives the bridge of each port that pods are behind.
+func bridgesOf(v *devices.View, at map[int]place) map[uint32]uint32 {
+	bridges := map[uint32]uint32{}
+	for index := range at {
+		if m := v.Devices[v.Devices[index].Master]; m.Kind == "bridge" {
+			bridges[uint32(index)] = uint32(m.Index)
+		}
+	}
+	return bridges
 }

@@ -2,9 +2,12 @@ package packet
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"unsafe"
@@ -12,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -31,15 +35,28 @@ func TestTrafficPastAFirewall(t *testing.T) {
 // checksums before and behind the programs.
 func TestTrafficWithoutOffloads(t *testing.T) {
 	w := newWorld(t)
-	for ns, devices := range map[*netns.NS][]string{w.nodeA: {"eth0", "pod0", "pod1"}, w.podC: {"eth0"}, w.router: {"a"}, w.podB: {"eth0"}} {
-		for _, d := range devices {
-			w.do(ns, func() error { return plainChecksums(d) })
-		}
-	}
+	w.dropOffloads(true)
 	families(t, func(t *testing.T, v6 family) {
 		w.t = t
 		w.traffic(v6)
 	})
+}
+
+// dropOffloads has the kernel fill in checksums where packets leave node A, and
+// before they come to it where asked.
+func (w *world) dropOffloads(before bool) {
+	w.t.Helper()
+	devices := map[*netns.NS][]string{w.nodeA: {"eth0", "pod0", "pod1"}}
+	if before {
+		maps.Copy(devices, map[*netns.NS][]string{
+			w.router: {"a", "cli"}, w.client: {"eth0"}, w.podA: {"eth0"}, w.podB: {"eth0"}, w.podC: {"eth0"},
+		})
+	}
+	for ns, names := range devices {
+		for _, d := range names {
+			w.do(ns, func() error { return plainChecksums(d) })
+		}
+	}
 }
 
 // plainChecksums has a device be given whole packets with whole checksums
@@ -61,6 +78,151 @@ func plainChecksums(device string) error {
 		return errno
 	}
 	return nil
+}
+
+// bridged has the pods of node A behind one bridge, where they reach each other
+// without their node.
+func bridged(w *world) {
+	w.do(w.nodeA, func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}); err != nil {
+			return err
+		}
+		for _, port := range []string{"pod0", "pod1"} {
+			l, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+			if err != nil {
+				return err
+			}
+			for _, a := range addrs {
+				if err := netlink.AddrDel(l, &a); err != nil {
+					return err
+				}
+			}
+		}
+		return errors.Join(
+			enslave("pod0", "cni0"), enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
+		)
+	})
+	w.direct(w.podA, "eth0", podCAddr, 0)
+	w.direct(w.podC, "eth0", podAAddr, 0)
+}
+
+// TestTrafficBehindABridge has answers go from port to port, with and without
+// the node's firewall seeing them.
+func TestTrafficBehindABridge(t *testing.T) {
+	for _, seen := range []string{"0", "1"} {
+		t.Run("firewall sees it: "+seen, func(t *testing.T) {
+			w := buildWorld(t, tc.Open, bridged, func(w *world) {
+				w.do(w.nodeA, func() error {
+					return errors.Join(netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", seen), netns.WriteSysctl("net.bridge.bridge-nf-call-ip6tables", seen))
+				})
+				testkit.DropInvalid(t, w.nodeA)
+			})
+			families(t, func(t *testing.T, v6 family) {
+				w.t = t
+				gateway := podAAddr.Prev()
+				if v6 {
+					gateway = podCAddr.Prev() // the kernel lists the newest first
+				}
+				w.expose(v6, "A", "A")
+				for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
+					w.want(w.client, at, "A", v6.of(clientAddr), true)
+					w.want(w.podC, at, "A", v6.of(podCAddr), true)
+					w.wantDatagram(w.podC, at, 5000, "A", v6.of(podCAddr))
+					w.want(w.podA, at, "A", v6.of(gateway), true)
+				}
+				w.expose(v6, "B", "B")
+				w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr), true)
+			})
+		})
+	}
+}
+
+// tunnelled has the nodes reach each other's pods by a device that has no
+// Ethernet: a TUN device each, joined here.
+func tunnelled(w *world) {
+	a, b := w.tun(w.nodeA, ip("172.31.0.1")), w.tun(w.nodeB, ip("172.31.0.2"))
+	for _, way := range [][2]*os.File{{a, b}, {b, a}} {
+		go func() {
+			buf := make([]byte, 1<<16)
+			for {
+				n, err := way[0].Read(buf)
+				if err != nil {
+					return
+				}
+				way[1].Write(buf[:n])
+			}
+		}()
+	}
+	for ns, pods := range map[*netns.NS][]netip.Addr{w.nodeA: {podBAddr}, w.nodeB: {podAAddr, podCAddr}} {
+		for _, pod := range pods {
+			w.direct(ns, "tun0", pod, 0)
+		}
+	}
+}
+
+func (w *world) tun(ns *netns.NS, addr netip.Addr) (tun *os.File) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq("tun0")
+		if err != nil {
+			return err
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return err
+		}
+		tun = os.NewFile(uintptr(fd), "tun0")
+		return address("tun0", addr)
+	})
+	w.t.Cleanup(func() { tun.Close() })
+	return tun
+}
+
+// TestTrafficThroughATunnel has pods of another node behind a device without
+// Ethernet, and clients on both sides of it.
+func TestTrafficThroughATunnel(t *testing.T) {
+	w := buildWorld(t, tc.Open, tunnelled)
+	testkit.DropInvalid(t, w.nodeA)
+	mask := ip("172.31.0.1")
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.expose(v6, "B", "B")
+		w.want(w.client, v6.at(nodeAAddr, 30080), "B", v6.of(mask), true)
+		w.wantDatagram(w.client, v6.at(nodeAAddr, 30080), 5000, "B", v6.of(mask))
+		w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr), true)
+		w.want(w.nodeA, v6.at(clusterIP, 80), "B", v6.of(nodeAAddr), true)
+		w.route(w.nodeB, "10.96.0.0/24", nodeAAddr, func(r *netlink.Route) { r.Gw = nil; r.LinkIndex = w.index(w.nodeB, "tun0") })
+		w.expose(v6, "A", "A")
+		w.direct(w.nodeA, "tun0", podBAddr, 1300)
+		w.want(w.podB, v6.at(clusterIP, 80), "A", v6.of(podBAddr), true)
+		w.expose(v6, "B", "B") // to itself, by node A
+		w.want(w.podB, v6.at(clusterIP, 80), "B", v6.of(mask), true)
+		w.expose(v6, "", "")
+		if _, err := w.dial(w.podB, "tcp", v6.at(clusterIP, 80)); !errors.Is(err, unix.ECONNREFUSED) {
+			w.t.Errorf("connecting gave %v, want it refused", err)
+		}
+		w.wantUnreachable(w.podB, v6.at(clusterIP, 80))
+	})
+}
+
+func (w *world) index(ns *netns.NS, device string) (index int) {
+	w.t.Helper()
+	w.do(ns, func() error {
+		l, err := netlink.LinkByName(device)
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	})
+	return index
 }
 
 // TestStrictSources has a node that takes packets only where the way back to

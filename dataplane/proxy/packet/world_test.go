@@ -43,7 +43,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // The router sends what is for cluster, external and load balancer addresses to
 // node A. Every address has its IPv6 twin.
 type world struct {
-	t                *testing.T
+	t, whole         *testing.T // the subtest, and the test that the world ends with
 	client, router   *netns.NS
 	nodeA, nodeB     *netns.NS
 	podA, podB, podC *netns.NS
@@ -99,9 +99,10 @@ func families(t *testing.T, f func(t *testing.T, v6 family)) {
 
 func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
 
-func buildWorld(t *testing.T, hook tc.Opener) *world {
+// buildWorld makes the world; change is done before node A has its proxy.
+func buildWorld(t *testing.T, hook tc.Opener, change ...func(*world)) *world {
 	t.Helper()
-	w := &world{t: t, hook: hook}
+	w := &world{t: t, whole: t, hook: hook}
 	for _, ns := range []**netns.NS{&w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC} {
 		*ns = testkit.NetNS(t)
 		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
@@ -113,6 +114,9 @@ func buildWorld(t *testing.T, hook tc.Opener) *world {
 	}{"A": {w.podA, podAAddr}, "B": {w.podB, podBAddr}, "C": {w.podC, podCAddr}, "host": {w.nodeA, nodeAAddr}} {
 		w.serve(at.ns, netip.AddrPortFrom(at.addr, 8080), name)
 		w.serve(at.ns, netip.AddrPortFrom(twin(at.addr), 8080), name)
+	}
+	for _, c := range change {
+		c(w)
 	}
 	w.open()
 	return w
@@ -147,9 +151,9 @@ func (w *world) openHalf() {
 		return err
 	})
 	half := w.half
-	w.t.Cleanup(func() {
+	w.whole.Cleanup(func() {
 		if err := half.Detach(); err != nil && !errors.Is(err, ErrClosed) {
-			w.t.Error(err)
+			w.whole.Error(err)
 		}
 	})
 }
@@ -382,15 +386,17 @@ func (w *world) ask(c *http.Client, at netip.AddrPort) (name string, seen netip.
 	return name, netip.MustParseAddrPort(from).Addr()
 }
 
-// want asks by a new connection and sends and fetches large bodies.
-func (w *world) want(ns *netns.NS, at netip.AddrPort, name string, seen netip.Addr) {
+// want asks by a new connection, and sends and fetches large bodies where asked.
+func (w *world) want(ns *netns.NS, at netip.AddrPort, name string, seen netip.Addr, big bool) {
 	w.t.Helper()
 	c := w.browser(ns)
 	defer c.CloseIdleConnections()
 	if got, from := w.ask(c, at); got != name || from != seen {
 		w.t.Fatalf("%s answered %s, want %s to answer %s\n%s", got, from, name, seen, w.state())
 	}
-	w.wantBodies(c, at)
+	if big {
+		w.wantBodies(c, at)
+	}
 }
 
 func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {

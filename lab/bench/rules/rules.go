@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 			rows, err := o.measure(ctx, name, w, n)
 			report.Rows = append(report.Rows, rows...)
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				report.Note("%s: %d Services were not written within %s", name, n, o.Limit)
+				report.Note("%s: %d Services, and %d one by one, were not written within %s", name, n, o.Adds, o.Limit)
 				break
 			}
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,33 +27,52 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// proxies are the service proxies that can be judged. Without any the tests
-// fail, as they should.
-var proxies = map[string]func(context.Context, *nodes.Node) error{
-	"none":     nil,
-	"nftables": nodes.KubeProxy("nftables"),
-	"iptables": nodes.KubeProxy("iptables"),
+// proxies are the service proxies that can be judged.
+const proxies = "fairlead, nftables or iptables (kube-proxy's modes), or none, with which the tests fail"
+
+// choose gives a service proxy by its name; fairlead is the program.
+func choose(name, fairlead string) (nodes.Proxy, error) {
+	switch name {
+	case "fairlead":
+		path, err := filepath.Abs(fairlead)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		return nodes.Fairlead(path), err
+	case "nftables", "iptables":
+		return nodes.KubeProxy(name), nil
+	case "none":
+		return nil, nil
+	}
+	return nil, fmt.Errorf("-proxy %s: the service proxy is %s", name, proxies)
 }
 
 func main() {
-	names := strings.Join(slices.Sorted(maps.Keys(proxies)), ", ")
-	proxy := flag.String("proxy", "nftables", "the service proxy: "+names)
-	focus := flag.String("focus", `\[sig-network\] Services.*\[Conformance\]`, "the tests to run, a regular expression")
-	logs := flag.String("logs", "out/kube/log", "the folder for logs")
+	name := flag.String("proxy", "nftables", "the service `proxy`: "+proxies)
+	fairlead := flag.String("fairlead", "bin/fairlead", "the `program`, for -proxy fairlead")
+	focus := flag.String("focus", `\[sig-network\] Services.*\[Conformance\]`, "the tests to run, a regular `expression`")
+	logs := flag.String("logs", "out/kube/log", "the `folder` for logs")
 	limit := flag.Duration("limit", 20*time.Minute, "how long all may take")
 	flag.Parse()
-	start, known := proxies[*proxy]
-	if !known || flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "conformance: -proxy is one of %s, and nothing else is asked for\n", names)
+	proxy, err := choose(*name, *fairlead)
+	if err != nil || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "conformance:", errors.Join(err, unexpected(flag.Args())))
 		os.Exit(2)
 	}
-	if err := run(start, *focus, *logs, *limit); err != nil {
+	if err := run(proxy, *focus, *logs, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
 }
 
-func run(proxy func(context.Context, *nodes.Node) error, focus, logs string, limit time.Duration) (err error) {
+func unexpected(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is not asked for", args)
+}
+
+func run(proxy nodes.Proxy, focus, logs string, limit time.Duration) (err error) {
 	if err := prepare(); err != nil {
 		return err
 	}
@@ -139,7 +157,7 @@ func test(ctx context.Context, c *nodes.Cluster, focus, logs string) ([]spec, er
 	}
 	specs, err := read(result)
 	if err != nil {
-		return nil, fmt.Errorf("the tests ended (%w) without a report: %w; see %s", p.Wait(), err, log.Name())
+		return nil, fmt.Errorf("the tests ended (%v) without a report: %w; see %s", cmd.ProcessState, err, log.Name())
 	}
 	return specs, nil
 }

@@ -83,9 +83,20 @@ func mountCgroups() error {
 	return err
 }
 
+// unified is the folder of version 2's hierarchy, which every machine has that
+// BPF programs can be attached to cgroups on.
+func unified() (string, error) {
+	for _, folder := range []string{cgroupFolder, cgroupFolder + "/unified"} {
+		if _, err := os.Stat(folder + "/cgroup.controllers"); err == nil {
+			return folder, nil
+		}
+	}
+	return "", errors.New("this machine has no cgroups of version 2: mount -t cgroup2 gives them")
+}
+
 // roots are the folders of all hierarchies that are mounted.
 func roots() []string {
-	if _, err := os.Stat(cgroupFolder + "/cgroup.procs"); err == nil {
+	if only, err := unified(); err == nil && only == cgroupFolder {
 		return []string{cgroupFolder}
 	}
 	var found []string
@@ -102,6 +113,9 @@ func roots() []string {
 type cgroup struct {
 	name string
 	held []*os.File // its folders, locked: whoever sweeps leaves it alone
+	// system is the one of version 2, below, where the node's own programs
+	// are: pods have others beside it.
+	system *os.File
 }
 
 func makeCgroup(name string) (*cgroup, error) {
@@ -111,7 +125,23 @@ func makeCgroup(name string) (*cgroup, error) {
 			return nil, errors.Join(fmt.Errorf("make cgroup %s: %w", name, err), c.remove())
 		}
 	}
+	if err := c.makeSystem(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make cgroup %s: %w", name, err), c.remove())
+	}
 	return c, nil
+}
+
+func (c *cgroup) makeSystem() error {
+	folder, err := unified()
+	if err != nil {
+		return err
+	}
+	folder = filepath.Join(folder, c.name, "system")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	c.system, err = os.Open(folder)
+	return err
 }
 
 func (c *cgroup) makeIn(root string) error {
@@ -195,7 +225,7 @@ func (c *cgroup) remove() error {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	for _, folder := range c.held {
+	for _, folder := range append(c.held, c.system) {
 		folder.Close()
 	}
 	return nil

@@ -111,7 +111,11 @@ func (i image) layer() ([]byte, error) {
 		}
 	}
 	for _, p := range i.programs {
-		if err := pack(w, p, filepath.Base(p)); err != nil {
+		real, err := filepath.EvalSymlinks(p) // in a folder of links to what was built elsewhere
+		if err != nil {
+			return nil, err
+		}
+		if err := pack(w, real, filepath.Base(p)); err != nil {
 			return nil, err
 		}
 	}

@@ -53,6 +53,7 @@ func newNode(c *Cluster, number int) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", n.Name, err)
 	}
+	n.Place.Cgroup = n.cgroup.system
 	return n, nil
 }
 
@@ -150,6 +151,10 @@ func (n *Node) Start(ctx context.Context, ready func(context.Context) error, arg
 	n.programs = append(n.programs, p)
 	return p.Start(ctx)
 }
+
+// Cgroup is the folder of the node's cgroup of version 2, as it is seen on the
+// node: its own programs and its pods are below it.
+func (n *Node) Cgroup() string { return filepath.Dir(n.cgroup.system.Name()) }
 
 // Page gives a check of whether a page is served to those on the node.
 func (n *Node) Page(url string) func(context.Context) error {

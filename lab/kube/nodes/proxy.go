@@ -9,9 +9,17 @@ import (
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
-// KubeProxy gives Kubernetes' own service proxy as an Options.Proxy, in one of
-// its modes: "nftables", "iptables".
-func KubeProxy(mode string) func(context.Context, *Node) error {
+// Fairlead gives Fairlead's service proxy from the program at a path.
+func Fairlead(binary string) Proxy {
+	return func(ctx context.Context, n *Node) error {
+		return n.Start(ctx, n.Page("http://127.0.0.1:10256/healthz"), binary,
+			"agent", "--role", "proxy", "--kubernetes", "--kubeconfig", n.Cluster.Kubeconfig, "--node", n.Name,
+			"--cgroup", n.Cgroup(), "--bpffs", "/sys/fs/bpf", "--socket", n.file("fairlead.sock"))
+	}
+}
+
+// KubeProxy gives Kubernetes' own service proxy in one of its modes: "nftables", "iptables".
+func KubeProxy(mode string) Proxy {
 	return func(ctx context.Context, n *Node) error {
 		bin, err := kube.Binaries("kube-proxy")
 		if err != nil {

@@ -1,0 +1,33 @@
+package ipvsbench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/guest"
+)
+
+// guestLimit is how long the guest may take: half an hour at the sizes of the
+// table on a busy machine.
+const guestLimit = time.Hour
+
+// InGuest measures in a guest that has IPVS: this program is run there with args,
+// which have it write the report to its standard output as JSON.
+func InGuest(ctx context.Context, args ...string) (*bench.Report, error) {
+	var out bytes.Buffer
+	status, err := guest.Run(ctx, guest.Options{Memory: 4096, Limit: guestLimit, Stdout: &out}, append([]string{"/proc/1/exe"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	r := &bench.Report{}
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+		return nil, fmt.Errorf("ipvs: the guest ended with %d and no report: %w", status, err)
+	}
+	r.Machine = bench.Machine()
+	r.Note("Measured in a guest: user-mode Linux, in which a system call takes some 20 µs.")
+	return r, nil
+}

@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
+)
+
+// Pauses of FollowNodeAddresses: addresses come in bursts, and what was missed
+// is found by looking again.
+const (
+	settleNodes = 50 * time.Millisecond
+	relookNodes = 30 * time.Second
+)
+
+// NodeAddresses gives the addresses of the calling thread's network namespace
+// on which node ports are served: those in ranges, or where there are no ranges
+// all. Loopback is served without being named, and link-local addresses are not
+// the node's alone.
+func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("the node's addresses: %w", err)
+	}
+	var all []netip.Addr
+	for _, entry := range list {
+		a, ok := netip.AddrFromSlice(entry.IP)
+		if a = a.Unmap(); !ok || !a.IsGlobalUnicast() {
+			continue
+		}
+		if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), nil
+}
+
+// FollowNodeAddresses tells NodeAddresses, at once and whenever they may have
+// changed, until ctx ends. The calling goroutine is to stay in its network
+// namespace.
+func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([]netip.Addr)) error {
+	watch, err := devices.NewWatch()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	again := time.NewTicker(relookNodes)
+	defer again.Stop()
+	for {
+		addresses, err := NodeAddresses(ranges)
+		if err != nil {
+			return err
+		}
+		tell(addresses)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+		case <-watch.Changed:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(settleNodes):
+			}
+		}
+	}
+}

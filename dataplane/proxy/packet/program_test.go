@@ -1,0 +1,369 @@
+package packet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/decode"
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/service"
+)
+
+// The verdicts of programs.
+const (
+	untouched = -1 // TC_ACT_UNSPEC: it goes on, changed or not
+	dropped   = 2  // TC_ACT_SHOT
+	sent      = 7  // TC_ACT_REDIRECT
+)
+
+// at is a program at a device of node A.
+type at struct{ program, device string }
+
+var (
+	fromNetwork = at{packetProgFromOutside, "eth0"}
+	fromPodC    = at{packetProgFromInside, "pod1"}
+	toPodC      = at{packetProgLeaving, "pod1"}
+	toNetwork   = at{packetProgLeaving, "eth0"}
+)
+
+// run gives a frame to a program, as its device would, and what comes of it.
+func (w *world) run(where at, frame []byte) (verdict int, out []byte) {
+	w.t.Helper()
+	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
+	var context [48]uint32
+	opts := ebpf.RunOptions{Data: slices.Clone(frame), DataOut: make([]byte, len(frame)+256), Context: context[:]}
+	var v uint32
+	w.do(w.nodeA, func() error {
+		l, err := netlink.LinkByName(where.device)
+		if err != nil {
+			return err
+		}
+		context[contextIfindex] = uint32(l.Attrs().Index)
+		copy(opts.Data, l.Attrs().HardwareAddr) // it is for us
+		v, err = w.half.obj.hooked()[where.program].Run(&opts)
+		return err
+	})
+	return int(int32(v)), opts.DataOut
+}
+
+func (w *world) frame(p craft.Packet) []byte {
+	w.t.Helper()
+	b, err := p.Frame()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// pass gives a packet to a program and wants another, changed by edits alike.
+func (w *world) pass(name string, where at, in, out craft.Packet, verdict int, edits ...func([]byte) []byte) {
+	w.t.Helper()
+	frame, want := w.frame(in), w.frame(out)
+	for _, edit := range edits {
+		frame, want = edit(frame), edit(want)
+	}
+	got, b := w.run(where, frame)
+	if got != verdict {
+		w.t.Errorf("%s: verdict %d, want %d\n%s", name, got, verdict, w.state())
+	}
+	const macs = 12
+	if !bytes.Equal(b[macs:], want[macs:]) {
+		w.t.Errorf("%s: frame differs (-want +got):\n%s", name, cmp.Diff(dump(want[macs:]), dump(b[macs:])))
+	}
+}
+
+func dump(b []byte) string {
+	frame := append(make([]byte, 12), b...)
+	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump() + decode.Line(frame)
+}
+
+// source reads whom a frame comes from.
+func source(frame []byte) netip.AddrPort {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	addr, _ := netip.AddrFromSlice(p.NetworkLayer().NetworkFlow().Src().Raw())
+	ports := p.NetworkLayer().LayerPayload()
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(ports))
+}
+
+// exposeAll makes a service of all protocols at the cluster address.
+func (w *world) exposeAll(v6 family, names string) {
+	w.t.Helper()
+	var set []proxy.Frontend
+	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		c := proxy.Choice{Targets: targets(v6, names)}
+		set = append(set, proxy.Frontend{
+			Key: proxy.Key{Addr: v6.of(clusterIP), Port: 80, Protocol: p}, Inside: c, Outside: c,
+		})
+	}
+	if err := w.plane.Apply(set, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// noChecksum makes a UDP datagram one without.
+func noChecksum(frame []byte) []byte {
+	at := 14 + 20 + 6
+	if frame[12] == 0x86 {
+		at += 20
+	}
+	return append(append(slices.Clone(frame[:at]), 0, 0), frame[at+2:]...)
+}
+
+// longHeader puts an option or an extension header before the transport's.
+func longHeader(frame []byte) []byte {
+	if frame[12] == 0x86 {
+		b := append(slices.Clone(frame[:54]), frame[20], 0, 1, 4, 0, 0, 0, 0)
+		b[20] = 60 // destination options
+		binary.BigEndian.PutUint16(b[18:], binary.BigEndian.Uint16(b[18:])+8)
+		return append(b, frame[54:]...)
+	}
+	b := append(slices.Clone(frame[:34]), 1, 1, 1, 1) // no operation
+	b[14]++
+	binary.BigEndian.PutUint16(b[16:], binary.BigEndian.Uint16(b[16:])+4)
+	b[24], b[25] = 0, 0
+	sum := uint32(0)
+	for i := 14; i < 38; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	binary.BigEndian.PutUint16(b[24:], ^uint16(sum))
+	return append(b, frame[34:]...)
+}
+
+func same(b []byte) []byte { return b }
+
+// TestProtocols has the packets of each protocol pass, in both directions and by
+// each way, to a port that is not the service's. The kernels of the tests' world
+// know no SCTP.
+func TestProtocols(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		vip := v6.at(clusterIP, 80)
+		for i, tc := range []struct {
+			name, protocol string
+			edit           func([]byte) []byte
+		}{
+			{"TCP", "tcp", same}, {"UDP", "udp", same}, {"SCTP", "sctp", same}, {"no checksum", "udp", noChecksum},
+			{"TCP behind a long header", "tcp", longHeader}, {"UDP behind a long header", "udp", longHeader},
+			{"SCTP behind a long header", "sctp", longHeader},
+		} {
+			w.exposeAll(v6, "A")
+			first := func(from, to netip.AddrPort, ttl int) craft.Packet {
+				p := craft.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 5, Opens: true}
+				if tc.protocol == "tcp" {
+					p.Flags = []string{"SYN"}
+				}
+				return p
+			}
+			next := func(from, to netip.AddrPort, ttl int) craft.Packet {
+				return craft.Packet{From: from, To: to, Protocol: tc.protocol, TTL: ttl, Payload: 1001}
+			}
+			port := uint16(4000 + i)
+			pod, target := v6.at(podCAddr, port), v6.at(podAAddr, 8080)
+			w.pass(tc.name+" from a pod", fromPodC, first(pod, vip, 64), first(pod, target, 64), untouched, tc.edit)
+			w.pass(tc.name+" goes on", fromPodC, next(pod, vip, 64), next(pod, target, 64), untouched, tc.edit)
+			w.pass(tc.name+" back to a pod", toPodC, next(target, pod, 63), next(vip, pod, 63), untouched, tc.edit)
+			client := v6.at(clientAddr, port)
+			w.pass(tc.name+" to a pod here", fromNetwork, first(client, vip, 60), first(client, target, 60), untouched, tc.edit)
+			w.pass(tc.name+" from a pod here", toNetwork, next(target, client, 63), next(vip, client, 63), untouched, tc.edit)
+			w.masked(v6, tc.name, tc.edit, first, next, port+100)
+			w.own(v6, tc.name, tc.edit, first, next, port+200)
+		}
+	})
+}
+
+type crafter func(from, to netip.AddrPort, ttl int) craft.Packet
+
+// masked has a client outside talk to a pod of another node.
+func (w *world) masked(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
+	w.t.Helper()
+	w.exposeAll(v6, "B")
+	vip, client, target := v6.at(clusterIP, 80), v6.at(clientAddr, port), v6.at(podBAddr, 8080)
+	verdict, out := w.run(fromNetwork, w.frame(first(client, vip, 60)))
+	mask := source(out)
+	if verdict != sent || mask.Addr() != v6.of(nodeAAddr) || mask.Port() >= nodePortFirst {
+		w.t.Fatalf("%s: verdict %d, source %s\n%s", name, verdict, mask, w.state())
+	}
+	w.pass(name+" masked", fromNetwork, first(client, vip, 60), first(mask, target, 59), sent, edit)
+	w.pass(name+" masked goes on", fromNetwork, next(client, vip, 60), next(mask, target, 59), sent, edit)
+	w.pass(name+" unmasked", fromNetwork, next(target, mask, 60), next(vip, client, 59), sent, edit)
+}
+
+// own has the node itself be the client.
+func (w *world) own(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
+	w.t.Helper()
+	vip, node, target := v6.at(clusterIP, 80), v6.at(nodeAAddr, port), v6.at(podBAddr, 8080)
+	w.pass(name+" from the node", toNetwork, first(node, vip, 64), first(node, target, 64), sent, edit)
+	w.pass(name+" from the node goes on", toNetwork, next(node, vip, 64), next(node, target, 64), sent, edit)
+	w.pass(name+" back to the node", fromNetwork, next(target, node, 60), next(vip, node, 60), untouched, edit)
+}
+
+func syn(from, to netip.AddrPort) craft.Packet {
+	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN"}}
+}
+
+func ack(from, to netip.AddrPort) craft.Packet {
+	return craft.Packet{From: from, To: to, Protocol: "tcp", Payload: 10}
+}
+
+// TestSameToTheTarget has a client use one port for two services that have the
+// same target: to that they would be one connection.
+func TestSameToTheTarget(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		client, target := v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		w.pass("the first", fromPodC, syn(client, v6.at(clusterIP, 80)), syn(client, target), untouched)
+		_, out := w.run(fromPodC, w.frame(syn(client, v6.at(loadIP, 80))))
+		other := source(out)
+		if other.Addr() != client.Addr() || other == client {
+			w.t.Fatalf("the second comes from %s; want another port than %s", other, client)
+		}
+		w.pass("the first one's answer", toPodC, ack(target, client), ack(v6.at(clusterIP, 80), client), untouched)
+		w.pass("the second one's answer", toPodC, ack(target, other), ack(v6.at(loadIP, 80), client), untouched)
+		w.pass("the second again", fromPodC, ack(client, v6.at(loadIP, 80)), ack(other, target), untouched)
+	})
+}
+
+// TestConnectionPastTheService opens one with the ports of an older one through
+// it.
+func TestConnectionPastTheService(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("past it", fromPodC, syn(client, target), syn(client, target), untouched)
+		w.pass("its answer", toPodC, ack(target, client), ack(target, client), untouched)
+	})
+}
+
+// change edits both halves of all flows.
+func (w *world) changeFlows(edit func(*packetTuple, *packetPacketFlow) (keep bool)) {
+	w.t.Helper()
+	var key packetTuple
+	var f packetPacketFlow
+	it := w.half.obj.PacketFlows.Iterate()
+	held := map[packetTuple]packetPacketFlow{}
+	for it.Next(&key, &f) {
+		held[key] = f
+	}
+	for key, f := range held {
+		err := error(nil)
+		if edit(&key, &f) {
+			err = w.half.obj.PacketFlows.Put(key, f)
+		} else {
+			err = w.half.obj.PacketFlows.Delete(key)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestFlowsEnd has flows be silent for longer than they are kept, and a half of
+// one be lost.
+func TestFlowsEnd(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		older := func(ticks uint32) func(*packetTuple, *packetPacketFlow) bool {
+			return func(_ *packetTuple, f *packetPacketFlow) bool { f.Seen -= ticks; return true }
+		}
+		lose := func(half packetPacketFlowKind) {
+			w.changeFlows(func(_ *packetTuple, f *packetPacketFlow) bool { f.Seen -= 5; return f.Kind&answer != half })
+		}
+		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
+		w.pass("more", fromPodC, ack(client, vip), ack(client, target), untouched)
+		lose(answer)
+		w.pass("more when half is lost", fromPodC, ack(client, vip), ack(client, target), untouched)
+		lose(0)
+		w.pass("an answer when the other half was", toPodC, ack(target, client), ack(vip, client), untouched)
+		w.changeFlows(older(70000))
+		w.pass("more after most of a day", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.changeFlows(older(81000))
+		before := w.counted("reset")
+		if verdict, _ := w.run(fromPodC, w.frame(ack(client, vip))); verdict != sent || w.counted("reset") != before+1 {
+			w.t.Errorf("more after more than a day: verdict %d; want a reset", verdict)
+		}
+		w.pass("it opens again", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.changeFlows(older(100))
+		if verdict, _ := w.run(fromPodC, w.frame(ack(client, vip))); verdict != sent {
+			w.t.Errorf("more without an answer for long: verdict %d; want a reset", verdict)
+		}
+	})
+}
+
+// TestClosedConnection is followed by one with the same ports, to a target that
+// may be another one.
+func TestClosedConnection(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		fin := func(from, to netip.AddrPort) craft.Packet {
+			return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"FIN", "ACK"}}
+		}
+		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
+		w.expose(v6, "B", "B")
+		w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("one side closes", fromPodC, fin(client, vip), fin(client, target), untouched)
+		w.pass("and the other", toPodC, fin(target, client), fin(vip, client), untouched)
+		w.pass("the last word", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("it opens again", fromPodC, syn(client, vip), syn(client, v6.at(podBAddr, 8080)), untouched)
+	})
+}
+
+// TestLastHop has a packet that is sent on by the program spend its hops.
+func TestLastHop(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "B", "B")
+		p := syn(v6.at(clientAddr, 4000), v6.at(clusterIP, 80))
+		p.TTL = 1
+		before := w.counted("expired")
+		verdict, out := w.run(fromNetwork, w.frame(p))
+		if verdict != sent || w.counted("expired") != before+1 {
+			w.t.Errorf("verdict %d, want an answer", verdict)
+		}
+		if d := dump(out[12:]); !strings.Contains(d, "TimeExceeded") || source(out).Addr() != v6.of(clusterIP) {
+			w.t.Errorf("it is not told that its time is exceeded: %s", d)
+		}
+	})
+}
+
+// TestCutFrames gives every program every shorter piece of a good frame.
+func TestCutFrames(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.exposeAll(v6, "A")
+		shortest := 14 + 20 // the kernel gives programs no less to test with
+		if v6 {
+			shortest = 14 + 40
+		}
+		for _, protocol := range []string{"tcp", "udp", "sctp"} {
+			p := craft.Packet{From: v6.at(clientAddr, 4000), To: v6.at(clusterIP, 80), Protocol: protocol, Payload: 30, Opens: true}
+			if protocol == "tcp" {
+				p.Flags = []string{"SYN"}
+			}
+			whole := w.frame(p)
+			for cut := shortest; cut < len(whole); cut++ {
+				for _, where := range []at{fromNetwork, fromPodC, toNetwork} {
+					verdict, out := w.run(where, whole[:cut])
+					if verdict != untouched || !bytes.Equal(out[12:], whole[12:cut]) {
+						w.t.Fatalf("%s cut to %d of %d bytes: verdict %d\n%s", protocol, cut, len(whole), verdict, dump(out[12:]))
+					}
+				}
+			}
+		}
+	})
+}
