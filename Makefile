@@ -16,7 +16,8 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
 ARGS ?=
 
-.PHONY: help build demo test test-ipvs test-kube test-cluster test-kernels race lint generate image bench bench-dataplane bench-live bench-survival bench-ipvs clean
+# No target is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -46,6 +47,10 @@ test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
+test-install: image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
+	scripts/deps.sh cluster
+	go run ./lab/kube/install $(ARGS)
+
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
@@ -59,6 +64,16 @@ lint: ## check form, known mistakes and vulnerabilities, and that BPF objects ar
 generate: ## build the BPF objects and the Go beside them anew
 	scripts/deps.sh lint
 	go generate ./...
+
+helm = $(TOOLS)/helm
+$(helm): tools/helm/go.mod
+	cd tools/helm && GOBIN=$(TOOLS) go install tool
+
+manifests: $(helm) ## render deploy/manifests from the Helm chart; builds helm the first time, which takes minutes
+	scripts/manifests.sh $(helm) deploy/manifests
+
+lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests is what it gives
+	scripts/lint-deploy.sh $(helm)
 
 image: ## make an OCI image of the binary in out/image, without Docker, and its bill of materials beside it
 	@set -- ; for p in $(PLATFORMS); do \
@@ -84,6 +99,9 @@ bench-survival: build ## count what breaks of 10,000 connections when all change
 bench-ipvs: build ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
 	scripts/deps.sh guest
 	bin/fairlead bench ipvs $(ARGS)
+
+bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
+	bin/fairlead bench kube $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

@@ -29,6 +29,16 @@ enum {
  */
 #define SENDER_SECONDS 120
 
+/* Those targets. Not among the affinities: sockets that ask once, as for a name,
+ * are many, and would have those forgotten.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct affinity_key);
+	__type(value, struct affinity);
+} senders SEC(".maps");
+
 /* The network namespace whose loopback serves node ports: the node's. */
 const volatile __u64 node_netns = 0;
 
@@ -63,17 +73,15 @@ static __always_inline bool choose(struct bpf_sock_addr *ctx, const struct servi
 				   bool connecting, struct affinity *chosen)
 {
 	struct affinity_key k = {.id = s->id};
-	__u32 seconds = s->affinity;
 
-	if (seconds) {
+	if (connecting || s->affinity) {
 		k.kind = CLIENT_NETNS;
 		client_from_cookie(&k, bpf_get_netns_cookie(ctx));
-	} else if (!connecting) {
-		seconds = SENDER_SECONDS;
-		k.kind = CLIENT_SOCKET;
-		client_from_cookie(&k, bpf_get_socket_cookie(ctx));
+		return choose_target(&s->inside, s->affinity, &k, chosen);
 	}
-	return choose_target(&s->inside, seconds, &k, chosen);
+	k.kind = CLIENT_SOCKET;
+	client_from_cookie(&k, bpf_get_socket_cookie(ctx));
+	return choose_by(&senders, &s->inside, SENDER_SECONDS, &k, chosen);
 }
 
 enum outcome {

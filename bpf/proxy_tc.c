@@ -56,29 +56,28 @@ static __always_inline enum kind read_frame(struct __sk_buff *skb, struct view *
 static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 {
 	const struct view *v = &s->view;
+	struct packet_flow *copy = &s->made;
 	bool seen_later;
 
-	if (f->kind & PACKET_FLOW_ANSWER) {
-		note_packet(f, v);
+	if (copy->kind & PACKET_FLOW_ANSWER) {
+		note_packet(f, copy, v);
 		return true;
 	}
-	if (v->flags & VIEW_OPENS && (flow_over(f) || !is_served(s, f)))
+	if (v->flags & VIEW_OPENS && (flow_over(copy) || !is_served(s, copy)))
 		return false;
-	seen_later = note_packet(f, v);
-	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, f);
+	seen_later = note_packet(f, copy, v);
+	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);
 }
 
 static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 {
-	struct packet_flow *f = find_flow(&s->view.t);
+	struct packet_flow *f = find_flow(&s->view.t, &s->made);
 
 	if (f) {
-		if (!is_place_of(f->kind, s->place))
+		if (!is_place_of(s->made.kind, s->place))
 			return TC_ACT_UNSPEC;
-		if (goes_on(s, f)) {
-			s->made = *f;
+		if (goes_on(s, f))
 			return leave(skb, s);
-		}
 		forget_flow(&s->view.t);
 		count(PACKET_COUNTER_FLOW_MOVED);
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 )
@@ -179,7 +180,7 @@ func TestOnlyTheDeadHopsFlowsMove(t *testing.T) {
 	l := nodes(t)
 	var restore func() error
 	testkit.Do(t, l.Host("router").Namespace(), func() (err error) {
-		restore, err = Sysctls(RouterSysctls())
+		restore, err = sysctl.Change(RouterSysctls())
 		return err
 	})
 	defer l.Host("router").Do(func() error { return restore() })
@@ -430,16 +431,16 @@ func TestSysctlsAndBack(t *testing.T) {
 			b, _ := os.ReadFile("/proc/sys/net/" + name)
 			return strings.TrimSpace(string(b))
 		}
-		restore, err := Sysctls(RouterSysctls())
+		restore, err := sysctl.Change(RouterSysctls())
 		if err != nil {
 			return err
 		}
 		for _, s := range RouterSysctls() {
-			if got := read(s.Name); got != s.Value {
-				t.Errorf("%s is %s, want %s", s.Name, got, s.Value)
+			if got := read(s.Path); got != s.Value {
+				t.Errorf("%s is %s, want %s", s.Path, got, s.Value)
 			}
-			if s.Reason == "" {
-				t.Errorf("%s has no reason", s.Name)
+			if s.Why == "" {
+				t.Errorf("%s has no reason", s.Path)
 			}
 		}
 		if err := restore(); err != nil {
@@ -448,8 +449,8 @@ func TestSysctlsAndBack(t *testing.T) {
 		if p, f := read("ipv4/fib_multipath_hash_policy"), read("ipv4/ip_forward"); p != "0" || f != "0" {
 			t.Errorf("after restore: hash policy %s, forwarding %s", p, f)
 		}
-		_, err = Sysctls([]Sysctl{{"ipv4/ip_forward", "1", ""}, {"ipv4/no_such_thing", "1", "test"}})
-		if err == nil || !strings.Contains(err.Error(), "net/ipv4/no_such_thing") {
+		_, err = sysctl.Change([]sysctl.Setting{{Path: "ipv4/ip_forward", Value: "1"}, {Path: "ipv4/no_such_thing", Value: "1", Why: "test"}})
+		if err == nil || !strings.Contains(err.Error(), "net.ipv4.no_such_thing") {
 			t.Errorf("unknown sysctl: %v", err)
 		}
 		if f := read("ipv4/ip_forward"); f != "0" {

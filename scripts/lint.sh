@@ -46,6 +46,7 @@ check staticcheck "$tools/staticcheck" ./...
 check govulncheck vulnerabilities
 check clang-format c_formatted
 check "BPF objects" scripts/check-objects.sh
+check resources scripts/check-crds.sh "$tools"
 
 if ((${#failed[@]})); then
 	printf 'lint: failed: %s\n' "${failed[*]}" >&2

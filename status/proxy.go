@@ -21,9 +21,12 @@ type ServiceProxy struct {
 	Frontends int `json:"frontends"`
 	Unwritten int `json:"unwritten"`
 	// Changes counts what the cluster has told, Writes how often something was
-	// written.
-	Changes  uint64    `json:"changes"`
-	Writes   uint64    `json:"writes"`
+	// given to the kernel.
+	Changes uint64 `json:"changes"`
+	Writes  uint64 `json:"writes"`
+	// Entries counts those of the kernel's maps that were written or deleted; one
+	// that is as it should be is left alone.
+	Entries  uint64    `json:"entries"`
 	LastSync time.Time `json:"lastSync"`
 	// DelayP50 and DelayP99 are from when a change was told until it was written,
 	// of the recent ones, in nanoseconds.

@@ -92,20 +92,19 @@ static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 /* Enters the target's half of s->made. -EEXIST: another flow looks the same to
  * the target.
  */
-static __noinline long claim(struct scratch *s)
+static __noinline int claim(struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
-	const struct packet_flow *held;
+	const struct packet_flow *held = &s->held;
 	bool same;
-	long err;
+	int err;
 
 	other_half(&s->key, &s->made, t->proto);
 	turn_round(&s->back, &s->made, t);
-	err = bpf_map_update_elem(&packet_flows, &s->key, &s->back, BPF_NOEXIST);
+	err = enter_flow(&s->key, &s->back, BPF_NOEXIST);
 	if (err != -EEXIST)
 		return err;
-	held = find_flow(&s->key);
-	if (held) {
+	if (find_flow(&s->key, &s->held)) {
 		same = addr_equal(&held->src, &s->back.src) &&
 		       addr_equal(&held->dst, &s->back.dst) && held->sport == s->back.sport &&
 		       held->dport == s->back.dport;
@@ -113,7 +112,7 @@ static __noinline long claim(struct scratch *s)
 			return err;
 	}
 	forget_flow(&s->key);
-	return bpf_map_update_elem(&packet_flows, &s->key, &s->back, BPF_ANY);
+	return enter_flow(&s->key, &s->back, BPF_ANY);
 }
 
 static long claim_any_port(__u32 i __attribute__((unused)), void *context __attribute__((unused)))
@@ -131,7 +130,7 @@ static long claim_any_port(__u32 i __attribute__((unused)), void *context __attr
 /* Gives the flow a port that makes it the only one of its kind to its target:
  * the client's own where that does.
  */
-static __noinline long claim_port(struct scratch *s)
+static __noinline int claim_port(struct scratch *s)
 {
 	s->result = EEXIST;
 	if (!(s->made.kind & PACKET_FLOW_MASKED))
@@ -172,23 +171,22 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 /* Enters the flow in s->made, or finds what another CPU has entered meanwhile. */
 static __noinline int remember_flow(struct scratch *s)
 {
-	const struct packet_flow *held;
-	long err = claim_port(s);
+	const struct packet_flow *held = &s->held;
+	int err = claim_port(s);
 
 	if (err)
 		return drop(err == EEXIST ? PACKET_COUNTER_DROPPED_NO_PORT
 					  : PACKET_COUNTER_DROPPED_FLOWS_FULL);
-	err = bpf_map_update_elem(&packet_flows, &s->view.t, &s->made, BPF_NOEXIST);
+	err = enter_flow(&s->view.t, &s->made, BPF_NOEXIST);
 	if (err == -EEXIST) {
-		held = find_flow(&s->view.t);
-		if (held) {
+		if (find_flow(&s->view.t, &s->held)) {
 			if (held->sport != s->made.sport || held->dport != s->made.dport ||
 			    !addr_equal(&held->dst, &s->made.dst))
 				bpf_map_delete_elem(&packet_flows, &s->key);
 			s->made = *held;
 			return TC_ACT_UNSPEC;
 		}
-		err = bpf_map_update_elem(&packet_flows, &s->view.t, &s->made, BPF_ANY);
+		err = enter_flow(&s->view.t, &s->made, BPF_ANY);
 	}
 	if (err)
 		return drop(PACKET_COUNTER_DROPPED_FLOWS_FULL);

@@ -112,10 +112,11 @@ static __always_inline bool is_in_run(const struct run *r, const struct addr *a,
 }
 
 /* Chooses of a run that has targets, for a client who is asked to come back to
- * the same one for so many seconds; 0: no client is. k says who that is.
+ * the same one for so many seconds; 0: no client is. k says who that is, and
+ * remembered is the map that knows.
  */
-static __always_inline bool choose_target(const struct run *r, __u32 seconds,
-					  const struct affinity_key *k, struct affinity *chosen)
+static __always_inline bool choose_by(void *remembered, const struct run *r, __u32 seconds,
+				      const struct affinity_key *k, struct affinity *chosen)
 {
 	const struct target *t;
 	struct affinity *had;
@@ -123,7 +124,7 @@ static __always_inline bool choose_target(const struct run *r, __u32 seconds,
 	chosen->used = 0;
 	if (seconds) {
 		chosen->used = bpf_ktime_get_coarse_ns();
-		had = bpf_map_lookup_elem(&affinities, k);
+		had = bpf_map_lookup_elem(remembered, k);
 		if (had) {
 			chosen->addr = had->addr;
 			chosen->port = had->port;
@@ -140,8 +141,14 @@ static __always_inline bool choose_target(const struct run *r, __u32 seconds,
 	chosen->addr = t->addr;
 	chosen->port = t->port;
 	if (seconds)
-		bpf_map_update_elem(&affinities, k, chosen, BPF_ANY);
+		bpf_map_update_elem(remembered, k, chosen, BPF_ANY);
 	return true;
+}
+
+static __always_inline bool choose_target(const struct run *r, __u32 seconds,
+					  const struct affinity_key *k, struct affinity *chosen)
+{
+	return choose_by(&affinities, r, seconds, k, chosen);
 }
 
 #endif

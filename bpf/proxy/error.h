@@ -36,7 +36,6 @@ static __noinline long requote(struct __sk_buff *skb, struct scratch *s)
 static __noinline int about_flow(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct embedded *e = &s->embedded;
-	const struct packet_flow *f;
 
 	if (!read_embedded(skb, &s->view, &s->embedded) || !addr_equal(&e->t.src, &s->view.t.dst))
 		return TC_ACT_UNSPEC;
@@ -46,10 +45,8 @@ static __noinline int about_flow(struct __sk_buff *skb, struct scratch *s)
 	s->key.dport = e->t.sport;
 	s->key.proto = e->t.proto;
 	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
-	f = find_flow(&s->key);
-	if (!f || !is_place_of(f->kind, s->place))
+	if (!find_flow(&s->key, &s->made) || !is_place_of(s->made.kind, s->place))
 		return TC_ACT_UNSPEC;
-	s->made = *f;
 	if (requote(skb, s))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	if (!speaker_changes(&s->made, s))

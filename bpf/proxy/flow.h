@@ -10,6 +10,7 @@
 #define FAIRLEAD_PROXY_FLOW_H
 
 #include "common.h"
+#include "hash.h"
 #include "proxy/count.h"
 #include "skb/read.h"
 
@@ -44,17 +45,22 @@ enum packet_flow_state {
 
 #define FLOW_CLOSED (PACKET_FLOW_CLIENT_FIN | PACKET_FLOW_TARGET_FIN)
 
+/* Begins as a tuple does. */
 struct packet_flow {
 	struct addr src; /* what a packet gets */
 	struct addr dst;
 	__be16 sport;
 	__be16 dport;
-	__u32 seen; /* the last packet: CLOCK_MONOTONIC in FLOW_TICKs */
 	enum packet_flow_kind kind;
-	enum packet_flow_state state;
 	__u8 from_inside; /* the client got a target of service.inside */
-	__u8 zero[5];
+	enum packet_flow_state state;
+	__u8 zero;
+	__u32 seen;  /* the last packet: CLOCK_MONOTONIC in FLOW_TICKs */
+	__u32 check; /* flow_check() */
 };
+
+_Static_assert(offsetof(struct packet_flow, kind) == offsetof(struct tuple, proto),
+	       "a flow is hashed as a tuple");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -86,11 +92,34 @@ static __always_inline bool flow_over(const struct packet_flow *f)
 	return f->state & PACKET_FLOW_RESET || (f->state & FLOW_CLOSED) == FLOW_CLOSED;
 }
 
-static __always_inline struct packet_flow *find_flow(const struct tuple *t)
+/* Over the key and what does not change. The kernel gives an entry's memory to
+ * another one at once, so what is read there may turn into another flow's between
+ * two words: it is copied before it is believed.
+ */
+static __always_inline __u32 flow_check(const struct tuple *t, const struct packet_flow *f)
+{
+	barrier(); /* what is read here as another type has been written */
+	return flow_hash(t) + 3 * flow_hash((const struct tuple *)f);
+}
+
+/* 0 or a negative error, of which kernels before 6.4 give the lower half alone. */
+static __always_inline int enter_flow(const struct tuple *t, struct packet_flow *f, __u64 flags)
+{
+	f->check = flow_check(t, f);
+	return (int)bpf_map_update_elem(&packet_flows, t, f, flags);
+}
+
+/* Copies the entry of just this key, and says where it is. */
+static __noinline struct packet_flow *find_flow(const struct tuple *t, struct packet_flow *copy)
 {
 	struct packet_flow *f = bpf_map_lookup_elem(&packet_flows, t);
 
-	return f && flow_clock() - f->seen < flow_keep(f, t->proto) ? f : NULL;
+	if (!f)
+		return NULL;
+	*copy = *f; /* what is checked is the copy, and so is what is used */
+	if (copy->check != flow_check(t, copy))
+		return NULL; /* it has just been evicted */
+	return flow_clock() - copy->seen < flow_keep(copy, t->proto) ? f : NULL;
 }
 
 /* The key of an entry's other half. */
@@ -142,7 +171,7 @@ static __noinline int tell_other_half(const struct packet_flow *f, const struct 
 		return 0;
 	}
 	turn_round(&made, f, t);
-	return bpf_map_update_elem(&packet_flows, &other, &made, BPF_NOEXIST);
+	return enter_flow(&other, &made, BPF_NOEXIST);
 }
 
 static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
@@ -161,20 +190,24 @@ static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
 	return state;
 }
 
-/* Notes a packet. Writes only what is new: a line that is written is taken from
- * other CPUs. True: the flow had not been seen for a while.
+/* Notes a packet, whose entry f has been copied. Writes only what is new: a line
+ * that is written is taken from other CPUs. True: the flow had not been seen for a
+ * while.
  */
-static __always_inline bool note_packet(struct packet_flow *f, const struct view *v)
+static __always_inline bool note_packet(struct packet_flow *f, struct packet_flow *copy,
+					const struct view *v)
 {
-	__u8 state = f->state | state_of(f, v->flags);
+	__u8 state = copy->state | state_of(copy, v->flags);
 	__u32 now = flow_clock();
-	bool later = f->seen != now;
+	bool later = copy->seen != now;
 
-	if (!later && state == f->state)
+	if (!later && state == copy->state)
 		return false;
+	copy->seen = now;
+	copy->state = state;
 	f->seen = now;
 	f->state = state;
-	tell_other_half(f, &v->t);
+	tell_other_half(copy, &v->t);
 	return later;
 }
 

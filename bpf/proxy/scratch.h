@@ -43,6 +43,7 @@ struct scratch {
 	struct affinity chosen __attribute__((aligned(8)));
 	struct packet_flow made __attribute__((aligned(8)));
 	struct packet_flow back __attribute__((aligned(8)));
+	struct packet_flow held __attribute__((aligned(8)));
 	struct way way __attribute__((aligned(8)));
 	__u8 quote[QUOTE_BYTES] __attribute__((aligned(8)));
 	__u8 head[64] __attribute__((aligned(8)));

@@ -27,12 +27,14 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
 		Example: `  fairlead bench dataplane
   fairlead bench live
   fairlead bench survival
-  fairlead bench ipvs`,
+  fairlead bench ipvs
+  fairlead bench kube`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchShowCommand(), newBenchServerCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(),
+		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand())
 	return cmd
 }
 

@@ -39,6 +39,8 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"})
 	root.AddCommand(newAgentCommand())
+	root.AddCommand(newControllerCommand())
+	root.AddCommand(newCleanupCommand())
 	root.AddCommand(newReflectorCommand())
 	root.AddCommand(newRouterCommand())
 	root.AddCommand(newDemoCommand())

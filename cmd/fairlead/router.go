@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/status"
 )
 
@@ -55,7 +56,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
-	restore, err := fib.Sysctls(fib.RouterSysctls())
+	restore, err := sysctl.Change(fib.RouterSysctls())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 package ipvs
 
-import "github.com/fairlead/fairlead/dataplane/internal/sysctl"
+import "github.com/fairlead/fairlead/internal/sysctl"
 
 // sysctls are what a balancer's namespace needs (Documentation/networking/ipvs-sysctl.rst).
 var sysctls = []sysctl.Setting{

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,8 +19,8 @@ import (
 // ownMount is where the hierarchy of cgroups is mounted if it is nowhere.
 const ownMount = "/run/fairlead/cgroup2"
 
-// findCgroup gives the root of the hierarchy of cgroups, version 2, as far as
-// the agent's own cgroup namespace shows it.
+// findCgroup gives the root of the hierarchy of cgroups, version 2, and mounts
+// it where it is not.
 func findCgroup() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -30,8 +31,12 @@ func findCgroup() (string, error) {
 		// proc_pid_mountinfo(5): "... root mountpoint options... - type source ..."
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields := strings.Fields(before)
-		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
-			return unescape.Replace(fields[4]), nil
+		if !strings.HasPrefix(after, "cgroup2 ") || len(fields) < 5 || fields[3] != "/" {
+			continue
+		}
+		path := unescape.Replace(fields[4])
+		if _, err := cgroupID(path); err == nil { // else another mount hides it
+			return path, checkRoot(path)
 		}
 	}
 	if err := os.MkdirAll(ownMount, 0o700); err != nil {
@@ -40,7 +45,16 @@ func findCgroup() (string, error) {
 	if err := unix.Mount("cgroup2", ownMount, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return "", fmt.Errorf("mount cgroup2 on %s: %w: mount one beforehand, or run as root", ownMount, err)
 	}
-	return ownMount, nil
+	return ownMount, checkRoot(ownMount)
+}
+
+// checkRoot tells the root from what a cgroup namespace shows as one: only
+// another cgroup has a type (cgroups(7)).
+func checkRoot(path string) error {
+	if _, err := os.Stat(filepath.Join(path, "cgroup.type")); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is not the root of all cgroups: run in the host's cgroup namespace, or name the cgroup (Cgroup)", path)
+	}
+	return nil
 }
 
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
@@ -96,6 +110,9 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 	}
 	id, err := cgroupID(cgroup)
 	if err != nil {
+		return nil, err
+	}
+	if err := pins.Remove(newLink); err != nil { // of an agent that was killed
 		return nil, err
 	}
 	h := &hooks{pins: pins, cgroup: cgroup}
@@ -156,11 +173,7 @@ func (h *hooks) attach(hook hook) (link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = h.pins.Remove(newLink)
-	if err == nil {
-		err = l.Pin(h.pins.Path(newLink))
-	}
-	if err == nil {
+	if err = l.Pin(h.pins.Path(newLink)); err == nil {
 		err = os.Rename(h.pins.Path(newLink), h.pins.Path(linkPrefix+hook.name))
 	}
 	if err != nil {

@@ -63,6 +63,7 @@ func (d *DataPlane) load() error {
 		proxyMapSourceRanges: d.config.MaxSourceRanges,
 		proxyMapAffinities:   d.config.MaxAffinities,
 		proxyMapSent:         d.config.MaxSenders,
+		proxyMapSenders:      d.config.MaxSenders,
 	} {
 		spec.Maps[name].MaxEntries = n
 	}

@@ -149,6 +149,14 @@ func (d *DataPlane) Keys() []proxy.Key {
 	return keys
 }
 
+// Writes counts the entries of maps that were written or deleted since Open, but
+// for targets.
+func (d *DataPlane) Writes() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writes
+}
+
 // List gives what the kernel holds, in no order.
 func (d *DataPlane) List() iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
@@ -214,6 +222,8 @@ func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
 
 // Describe tells where the programs are.
 func (d *DataPlane) Describe() dataplane.Description {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
 }
 

@@ -236,6 +236,16 @@ func TestEqualTargetsAreOneRun(t *testing.T) {
 	}
 }
 
+// A caller may use the memory of what it has said for what it says next.
+func TestTargetsInTheSameMemory(t *testing.T) {
+	d := open(t, config(t))
+	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
+	apply(t, d, f)
+	f.Inside.Targets[0].Addr = netip.MustParseAddrPort("10.0.0.2:80")
+	apply(t, d, f)
+	model{f.Key: f}.check(t, d)
+}
+
 func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 	c := config(t)
 	c.MaxFrontends, c.MaxTargets = 4, 16
@@ -315,7 +325,7 @@ func TestMends(t *testing.T) {
 func TestDamage(t *testing.T) {
 	d := open(t, config(t))
 	f := frontend(key("10.96.0.1:80", service.TCP), netip.MustParseAddrPort("10.0.0.1:80"))
-	other := frontend(key("10.96.0.2:80", service.TCP), netip.MustParseAddrPort("10.0.0.2:80"))
+	other := frontend(key("10.96.0.2:80", service.TCP), serveTCP(t, "127.1.0.1:0", "other"))
 	apply(t, d, f, other)
 	v := d.held[toKey(f.Key)]
 	v.Inside.First++
@@ -564,7 +574,7 @@ func kernelMemory(t testing.TB, d *DataPlane) (sum uint64) {
 	k := &d.kernel
 	for m, name := range map[interface{ FD() int }]string{
 		k.Services: "services", k.Targets: "targets", k.Connections: "connections", k.SourceRanges: "source_ranges",
-		k.Affinities: "affinities", k.Sent: "sent", k.NodeAddresses: "node_addresses", k.Origins: "origins",
+		k.Affinities: "affinities", k.Sent: "sent", k.Senders: "senders", k.NodeAddresses: "node_addresses", k.Origins: "origins",
 	} {
 		n := memlock(t, m.FD())
 		t.Logf("%s: %d kB", name, n>>10)

@@ -137,6 +137,7 @@ const (
 	proxyMapConnections   = "connections"
 	proxyMapNodeAddresses = "node_addresses"
 	proxyMapOrigins       = "origins"
+	proxyMapSenders       = "senders"
 	proxyMapSent          = "sent"
 	proxyMapServices      = "services"
 	proxyMapSourceRanges  = "source_ranges"
@@ -216,6 +217,7 @@ type proxyMapSpecs struct {
 	Connections   *ebpf.MapSpec `ebpf:"connections"`
 	NodeAddresses *ebpf.MapSpec `ebpf:"node_addresses"`
 	Origins       *ebpf.MapSpec `ebpf:"origins"`
+	Senders       *ebpf.MapSpec `ebpf:"senders"`
 	Sent          *ebpf.MapSpec `ebpf:"sent"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	SourceRanges  *ebpf.MapSpec `ebpf:"source_ranges"`
@@ -255,6 +257,7 @@ type proxyMaps struct {
 	Connections   *ebpf.Map `ebpf:"connections"`
 	NodeAddresses *ebpf.Map `ebpf:"node_addresses"`
 	Origins       *ebpf.Map `ebpf:"origins"`
+	Senders       *ebpf.Map `ebpf:"senders"`
 	Sent          *ebpf.Map `ebpf:"sent"`
 	Services      *ebpf.Map `ebpf:"services"`
 	SourceRanges  *ebpf.Map `ebpf:"source_ranges"`
@@ -267,6 +270,7 @@ func (m *proxyMaps) Close() error {
 		m.Connections,
 		m.NodeAddresses,
 		m.Origins,
+		m.Senders,
 		m.Sent,
 		m.Services,
 		m.SourceRanges,

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"net/netip"
 	"os"
@@ -162,12 +163,12 @@ type Held struct {
 // order; also while none runs, or another process has it.
 func List(pinDir string) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
-		r, closeAll, err := openReader(Folder(pinDir))
+		r, err := OpenReader(pinDir)
 		if err != nil {
-			yield(Held{}, fmt.Errorf("proxy: %w", err))
+			yield(Held{}, err)
 			return
 		}
-		defer closeAll()
+		defer r.Close()
 		r.list(yield)
 	}
 }
@@ -179,21 +180,29 @@ type reader struct {
 	connections      []uint64
 }
 
-func openReader(folder string) (r reader, closeAll func(), err error) {
-	var open []*ebpf.Map
-	closeAll = func() {
-		unmap(r.targets)
-		unmap(r.connections)
-		for _, m := range open {
-			m.Close()
-		}
+// Reader reads what a data plane holds, while that runs or none does.
+type Reader struct {
+	reader
+	maps []*ebpf.Map
+}
+
+// OpenReader opens what is pinned below a PinDir; os.ErrNotExist, wrapped, where
+// nothing is.
+func OpenReader(pinDir string) (*Reader, error) {
+	r := &Reader{}
+	if err := r.open(Folder(pinDir)); err != nil {
+		return nil, errors.Join(fmt.Errorf("proxy: %w", err), r.Close())
 	}
+	return r, nil
+}
+
+func (r *Reader) open(folder string) (err error) {
 	load := func(name string, only ebpf.LoadPinOptions) (m *ebpf.Map) {
 		if err != nil {
 			return nil
 		}
 		if m, err = ebpf.LoadPinnedMap(filepath.Join(folder, name), &only); err == nil {
-			open = append(open, m)
+			r.maps = append(r.maps, m)
 		}
 		return m
 	}
@@ -210,11 +219,47 @@ func openReader(folder string) (r reader, closeAll func(), err error) {
 	if err == nil {
 		r.connections, err = mapped[uint64](connections, readOnly)
 	}
-	if err != nil {
-		closeAll()
-	}
-	return r, closeAll, err
+	return err
 }
+
+// Close lets go.
+func (r *Reader) Close() error {
+	errs := []error{unmap(r.targets), unmap(r.connections)}
+	for _, m := range r.maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// List gives the frontends, in no order.
+func (r *Reader) List() iter.Seq2[Held, error] { return r.list }
+
+// Get gives the frontend of a key, without its source ranges, if it is held.
+func (r *Reader) Get(k proxy.Key) (h Held, found bool, err error) {
+	e := entry{key: toKey(k)}
+	if err = r.services.Lookup(e.key, &e.value); err == nil {
+		h, err = r.held(e, nil)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return h, false, nil
+	}
+	return h, err == nil, err
+}
+
+// Entries gives how many frontends are held, and a sum of all bits of their
+// entries: the same of two calls says that they are the same.
+func (r *Reader) Entries() (n int, sum uint64, err error) {
+	for e, err := range services(r.services) {
+		if err != nil {
+			return 0, 0, fmt.Errorf("proxy: %w", err)
+		}
+		n++
+		sum += maphash.Comparable(sumSeed, e)
+	}
+	return n, sum, nil
+}
+
+var sumSeed = maphash.MakeSeed()
 
 func (r reader) list(yield func(Held, error) bool) {
 	all, err := rangeKeys(r.ranges)

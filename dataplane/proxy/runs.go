@@ -149,7 +149,6 @@ func (r *runs) release(run proxyRun) {
 	if u.entries--; u.entries > 0 {
 		return
 	}
-	u.count = 0
 	if r.recent.first == run.First {
 		r.recent = recent{}
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -401,6 +403,38 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// Sockets that ask once, however many, make no client's affinity forgotten.
+func TestAffinityOutlivesAFloodOfSenders(t *testing.T) {
+	c := config(t)
+	c.MaxAffinities, c.MaxSenders = leastLRU, leastLRU
+	d := open(t, c)
+	at := netip.MustParseAddrPort("127.1.0.1:53")
+	affine, plain := frontend(key("10.96.0.1:53", service.UDP), at), frontend(key("10.96.0.2:53", service.UDP), at)
+	affine.Affinity = time.Hour
+	apply(t, d, affine, plain)
+	connectUDP(t, unix.AF_INET, netip.AddrPortFrom(affine.Addr, affine.Port))
+	for range 4 * leastLRU {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := socket{t, fd, unix.AF_INET}
+		if err := errors.Join(s.sendTo(netip.AddrPortFrom(plain.Addr, plain.Port)), unix.Close(fd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var k proxyAffinityKey
+	var v proxyAffinity
+	ids := []uint32{}
+	all := d.kernel.Affinities.Iterate()
+	for all.Next(&k, &v) {
+		ids = append(ids, k.Id)
+	}
+	if want := []uint32{d.held[toKey(affine.Key)].Id}; all.Err() != nil || !slices.Equal(ids, want) {
+		t.Errorf("affinities of %v, %v; want %v", ids, all.Err(), want)
+	}
+}
+
 func TestAffinityEnds(t *testing.T) {
 	d := open(t, config(t))
 	at := []netip.AddrPort{serveTCP(t, "127.1.0.1:7001", "one"), serveTCP(t, "127.1.0.2:7001", "two")}
@@ -440,6 +474,28 @@ func TestHairpin(t *testing.T) {
 		}
 		return c.Close()
 	})
+}
+
+// A socket that is connected no more hears from others, under their own names.
+func TestConnectedNoMore(t *testing.T) {
+	d := open(t, config(t))
+	k := key("10.96.0.1:80", service.UDP)
+	apply(t, d, frontend(k, serveUDP(t, "127.1.0.1:0", "server")))
+	other := serveUDP(t, "127.1.0.2:0", "other")
+	s := newSocket(t, unix.AF_INET, unix.SOCK_DGRAM)
+	if err := s.connect(netip.AddrPortFrom(k.Addr, k.Port)); err != nil {
+		t.Fatal(err)
+	}
+	nobody := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	if _, _, err := unix.Syscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&nobody)), unsafe.Sizeof(nobody)); err != 0 {
+		t.Fatal(err)
+	}
+	if err := s.sendTo(other); err != nil {
+		t.Fatal(err)
+	}
+	if name, from := s.hear(); name != "other" || from != other {
+		t.Errorf("%q answered from %s", name, from)
+	}
 }
 
 // A socket that connects again, past any service, has no service's name.

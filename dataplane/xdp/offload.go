@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 )
 
 // An offload is what a device does to packets before a program sees them, with
@@ -55,8 +57,8 @@ func (d *DataPlane) turnOff(o offload, nic string) error {
 }
 
 // turnOn turns on again what was turned off on an interface that is left.
-func (d *DataPlane) turnOn(o offload, nic string) error {
-	if _, err := os.Readlink(d.pins.Path(o.note(nic))); err != nil {
+func turnOn(pins *bpffs.Dir, o offload, nic string) error {
+	if _, err := os.Readlink(pins.Path(o.note(nic))); err != nil {
 		return nil // there is no note
 	}
 	value, err := ethtool(nic, o.get, 0)
@@ -66,7 +68,7 @@ func (d *DataPlane) turnOn(o offload, nic string) error {
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("xdp: interface %s: turn %s on again: %w", nic, o.name, err)
 	}
-	return d.pins.Remove(o.note(nic))
+	return pins.Remove(o.note(nic))
 }
 
 // showVLANs sees to it that a program on an interface is shown all VLAN tags, and
@@ -102,7 +104,18 @@ func (d *DataPlane) restoreOffloads(name string) error {
 	}
 	var errs []error
 	for _, n := range names {
-		errs = append(errs, d.turnOn(groOffload, n), d.turnOn(vlanOffload, n))
+		errs = append(errs, turnOn(d.pins, groOffload, n), turnOn(d.pins, vlanOffload, n))
+	}
+	return errors.Join(errs...)
+}
+
+// RestoreOffloads turns on again all that is noted among pins as turned off.
+func RestoreOffloads(pins *bpffs.Dir) error {
+	notes, err := pins.Names(offloadPrefix)
+	errs := []error{err}
+	for _, note := range notes {
+		nic, err := os.Readlink(pins.Path(note))
+		errs = append(errs, err, turnOn(pins, groOffload, nic), turnOn(pins, vlanOffload, nic))
 	}
 	return errors.Join(errs...)
 }

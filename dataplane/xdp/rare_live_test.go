@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -51,7 +51,7 @@ func newRoutedNet(t *testing.T) routedNet {
 			route(t, netlink.Route{LinkIndex: nic.Attrs().Index, Dst: dst, MTU: 1300, MTULock: true})
 		}
 		for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			must(t, sysctl.Setting{Path: path, Value: "1"}.Set(sysctl.Net))
+			must(t, sysctl.Setting{Path: path, Value: "1"}.Set())
 		}
 		return nil
 	})

@@ -3,7 +3,7 @@ package xdp
 import (
 	"path/filepath"
 
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
 // sysctls gives the settings for these interfaces.

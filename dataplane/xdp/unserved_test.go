@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -220,7 +220,7 @@ func newLoopNet(t *testing.T) loopNet {
 		for path, value := range map[string]string{
 			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/net0/rp_filter": "0",
 		} {
-			must(t, sysctl.Setting{Path: path, Value: value}.Set(sysctl.Net))
+			must(t, sysctl.Setting{Path: path, Value: value}.Set())
 		}
 		nic, err := netlink.LinkByName("net0")
 		must(t, err)

@@ -222,13 +222,15 @@ func scalar(value string) *yaml.Node {
 
 // kinds are MetalLB's.
 var kinds = map[string]func(*reader, *resource, field){
-	"IPAddressPool":    func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec) },
-	"AddressPool":      (*reader).oldPool,
-	"BGPAdvertisement": func(r *reader, o *resource, spec field) { r.advert(o.String(), spec, spec.get("ipAddressPools").texts()) },
-	"L2Advertisement":  func(r *reader, o *resource, _ field) { r.layer2(o.at(), o.String()) },
-	"BGPPeer":          func(r *reader, o *resource, spec field) { r.peer(o.String(), spec) },
-	"BFDProfile":       func(r *reader, o *resource, _ field) { r.bfdProfile(o.at(), o.String()) },
-	"Community":        func(r *reader, o *resource, _ field) { r.community(o.at(), o.String()) },
+	"IPAddressPool": func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec) },
+	"AddressPool":   (*reader).oldPool,
+	"BGPAdvertisement": func(r *reader, o *resource, spec field) {
+		r.advert(o.String(), spec, spec.get("ipAddressPools").texts())
+	},
+	"L2Advertisement": func(r *reader, o *resource, _ field) { r.layer2(o.at(), o.String()) },
+	"BGPPeer":         func(r *reader, o *resource, spec field) { r.peer(o.String(), spec) },
+	"BFDProfile":      func(r *reader, o *resource, _ field) { r.bfdProfile(o.at(), o.String()) },
+	"Community":       func(r *reader, o *resource, _ field) { r.community(o.at(), o.String()) },
 }
 
 func (r *reader) lose(at importer.At, what, why, mend string) {

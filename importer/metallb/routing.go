@@ -5,32 +5,30 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/fairlead/fairlead/addresspool"
 	"github.com/fairlead/fairlead/importer"
 )
 
 // pool is where MetalLB takes addresses from.
 type pool struct {
 	name   string
-	ranges [][2]netip.Addr
+	ranges []addresspool.Range
 }
 
 func (p pool) contains(a netip.Addr) bool {
-	return slices.ContainsFunc(p.ranges, func(r [2]netip.Addr) bool {
-		return a.BitLen() == r[0].BitLen() && !a.Less(r[0]) && !r[1].Less(a)
-	})
+	return slices.ContainsFunc(p.ranges, func(r addresspool.Range) bool { return r.Contains(a) })
 }
 
 func (r *reader) pool(what, name string, f field) {
 	p := pool{name: name}
 	for _, a := range f.get("addresses").items() {
-		first, last, err := addressRange(a.text())
+		found, err := addressRange(a.text())
 		if err != nil {
-			r.lose(a.at(), what+": "+a.text(), err.Error(), "")
+			r.lose(a.at(), what+": addresses", err.Error(), "")
 			continue
 		}
-		p.ranges = append(p.ranges, [2]netip.Addr{first, last})
+		p.ranges = append(p.ranges, found)
 	}
 	r.pools = append(r.pools, p)
 	r.lose(f.at(), what, "Fairlead hands out no addresses: Services keep those that they have in their status or ask for by number",
@@ -38,25 +36,11 @@ func (r *reader) pool(what, name string, f field) {
 }
 
 // addressRange reads "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
-func addressRange(text string) (first, last netip.Addr, err error) {
+func addressRange(text string) (addresspool.Range, error) {
 	if p, err := netip.ParsePrefix(text); err == nil {
-		p = p.Masked()
-		b := p.Addr().AsSlice()
-		for i := p.Bits(); i < p.Addr().BitLen(); i++ {
-			b[i/8] |= 0x80 >> (i % 8)
-		}
-		last, _ = netip.AddrFromSlice(b)
-		return p.Addr(), last, nil
+		return addresspool.RangeOf(p), nil // MetalLB looks over bits behind the length
 	}
-	low, high, _ := strings.Cut(text, "-")
-	first, err = netip.ParseAddr(strings.TrimSpace(low))
-	if err == nil {
-		last, err = netip.ParseAddr(strings.TrimSpace(high))
-	}
-	if err != nil || last.Less(first) {
-		return first, last, fmt.Errorf("that is neither a prefix nor a range of addresses")
-	}
-	return first, last, nil
+	return addresspool.ParseRange(text)
 }
 
 // advert is how pools are announced by BGP.

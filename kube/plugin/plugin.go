@@ -37,7 +37,7 @@ type Config struct {
 
 // Defaults of Config: what the manifests and the chart make.
 const (
-	DefaultNamespace = "fairlead-system"
+	DefaultNamespace = "fairlead"
 	DefaultSelector  = "app.kubernetes.io/name=fairlead,app.kubernetes.io/component=agent"
 )
 

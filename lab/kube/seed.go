@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Seed says which Services to write straight into etcd, as kube-apiserver would
@@ -138,12 +139,22 @@ type seeder struct {
 	err     error
 }
 
+// stored knows the kinds that are seeded, and no more: all of Kubernetes' would
+// be megabytes of every program that this is part of.
+var stored = sync.OnceValue(func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme} {
+		utilruntime.Must(add(scheme))
+	}
+	return scheme
+})
+
 func newSeeder(ctx context.Context, e etcd) *seeder {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	return &seeder{
 		ctx: ctx, group: group, etcd: e,
-		encode:  protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
+		encode:  protobuf.NewSerializer(stored(), stored()),
 		created: metav1.NewTime(time.Now().Truncate(time.Second)),
 	}
 }
@@ -182,7 +193,7 @@ func (w *seeder) put(key string, o object) {
 	}
 	o.SetUID(types.UID(uuid.NewUUID()))
 	o.SetCreationTimestamp(w.created)
-	kinds, _, err := scheme.Scheme.ObjectKinds(o)
+	kinds, _, err := stored().ObjectKinds(o)
 	if err != nil {
 		w.err = err
 		return

@@ -33,8 +33,9 @@ const contentType = "application/vnd.kubernetes.protobuf"
 // time, so that thousands of agents do not keep it from coming back.
 var retry = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 7, Cap: 10 * time.Second}
 
-// connection is the way to the API server.
-func connection(kubeconfig string) (*rest.Config, error) {
+// Connection is the way to the API server that a file leads to or, where none is
+// named, the service account of the pod that this is.
+func Connection(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {

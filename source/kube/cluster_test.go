@@ -263,7 +263,11 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/method": "magic"} })
 	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/method]: unknown method")
 	f.awaitBalanced(both)
+	w.editService("web", give("192.0.2.5")) // the former address may be another's by now
+	f.awaitBalanced("")
+	w.editService("web", give("192.0.2.1"))
 	w.editService("web", func(s *corev1.Service) { s.Annotations = nil })
+	f.awaitBalanced(both)
 	f.awaitProblem(false, "Service default/web")
 	w.editSlice("web-1", func(s *discoveryv1.EndpointSlice) {
 		s.Annotations = map[string]string{"fairlead.io/weights": "10.200.0.2=3"}

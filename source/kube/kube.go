@@ -63,7 +63,7 @@ var _ source.Source = (*Source)(nil)
 // New makes a Source. It says no where the API server's address, or the way to
 // prove who asks, cannot be had; that it does not answer is no error.
 func New(c Config) (*Source, error) {
-	config, err := connection(c.Kubeconfig)
+	config, err := Connection(c.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

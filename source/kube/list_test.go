@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -24,7 +25,7 @@ func encoded(t testing.TB, n int) (*discoveryv1.EndpointSliceList, []byte) {
 	}
 	for i := range n {
 		s := sliceOf(fmt.Sprintf("web-%d", i), "web", "10.200.0.1", "10.200.0.2")
-		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte("x"), 300*i)}}}
+		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 300*i))}}
 		full.Items = append(full.Items, *s)
 	}
 	scheme := runtime.NewScheme()

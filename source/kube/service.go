@@ -23,7 +23,9 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 type serviceEntry struct {
 	proxy  *proxy.Service
 	object *object.Object
-	// refused says that the balancer keeps what the Service was before.
+	// refused says that the object has faults: the balancer keeps what the
+	// Service was before, unless its addresses, which may be another's by now,
+	// are no longer the same. What is held is never refused.
 	refused bool
 }
 
@@ -51,7 +53,7 @@ func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 	o, faults := object.ReadService(in, object.Origin{Assigned: true})
 	switch {
 	case len(faults) > 0:
-		m.value.refused = true
+		m.value.object, m.value.refused = o, true
 		m.refused = append(m.refused, faults...)
 	case o.Waiting():
 		m.refused = append(m.refused, waiting())
@@ -65,7 +67,11 @@ func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry
 		now.proxy = settle(was.proxy, now.proxy, sink.SetService, func() { sink.DeleteService(id) })
 	}
 	if now.refused {
-		now.object, now.refused = was.object, false
+		keep := was.object != nil && now.object.SameAddresses(was.object)
+		now.object, now.refused = nil, false
+		if keep {
+			now.object = was.object
+		}
 	}
 	now.object = s.balancer.tellService(id, was.object, now.object)
 	return now, now.proxy != nil || now.object != nil

@@ -70,6 +70,13 @@ const (
 	// AnnotationAddresses are the VIPs, a comma list, where
 	// status.loadBalancer.ingress has none.
 	AnnotationAddresses = AnnotationPrefix + "addresses"
+	// AnnotationAddressPool names the pools, a comma list, of which alone the
+	// controller may give the Service addresses. Like the sharing key it has no
+	// meaning where no controller gives any.
+	AnnotationAddressPool = AnnotationPrefix + "address-pool"
+	// AnnotationAddressSharingKey lets Services with the same key share an
+	// address, where their ports do not overlap.
+	AnnotationAddressSharingKey = AnnotationPrefix + "address-sharing-key"
 	// AnnotationPrefixes are announced in place of the /32 or /128 of the
 	// VIPs that they contain, a comma list.
 	AnnotationPrefixes = AnnotationPrefix + "prefixes"
@@ -116,6 +123,8 @@ type settings struct {
 	dedicated     bool
 	health        service.HealthCheck
 	addresses     []netip.Addr
+	pools         []string
+	sharingKey    string
 	prefixes      []netip.Prefix
 	weights       map[netip.Addr]uint32
 	maxConns      maxConns
@@ -147,6 +156,8 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationHealthCheckFall:     func(s *settings, v string) error { return setInt(&s.health.Fall, v) },
 	AnnotationHealthCheckDrain:    func(s *settings, v string) error { return setDuration(&s.health.Drain, v) },
 	AnnotationAddresses:           func(s *settings, v string) error { return setList(&s.addresses, v, parseAddr) },
+	AnnotationAddressPool:         func(s *settings, v string) error { return setList(&s.pools, v, parsePool) },
+	AnnotationAddressSharingKey:   func(s *settings, v string) error { s.sharingKey = v; return nil },
 	AnnotationPrefixes:            func(s *settings, v string) error { return setList(&s.prefixes, v, parsePrefix) },
 	AnnotationWeights:             func(s *settings, v string) (err error) { s.weights, err = parseWeights(v); return err },
 	AnnotationMaxConnections:      func(s *settings, v string) (err error) { s.maxConns, err = parseMaxConns(v); return err },

@@ -65,7 +65,8 @@ func (at Origin) line(field string) int {
 	return at.Line(field)
 }
 
-// Object is one object as it was read. It is never changed.
+// Object is one object as it was read. It is never changed. Of one with faults
+// no more than the key is to be relied on.
 type Object struct {
 	Key     Key
 	File    string
@@ -104,6 +105,12 @@ func (o *Object) Ours() bool { return o.service != nil && o.service.ours }
 // Waiting says that a Service would be ours, but nobody has given it an
 // address yet.
 func (o *Object) Waiting() bool { return o.service != nil && o.service.waiting }
+
+// SameAddresses says that two readings of a Service, either of which may have
+// been refused, give it the same addresses.
+func (o *Object) SameAddresses(was *Object) bool {
+	return slices.Equal(o.service.vips, was.service.vips)
+}
 
 // Service is the Service that an EndpointSlice belongs to; zero for a Service.
 func (o *Object) Service() service.ID {

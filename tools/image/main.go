@@ -32,7 +32,7 @@ import (
 func main() {
 	out := flag.String("o", "out/image", "`folder` for the layout, made anew")
 	version := flag.String("version", "devel", "`version` that the image is labelled with")
-	name := flag.String("name", "fairlead", "`name` by which the image is known where the layout is imported")
+	name := flag.String("name", "localhost/fairlead", "`name` by which the image is known where the layout is imported")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "usage: image [-o FOLDER] [-version VERSION] OS/ARCH=FOLDER...")

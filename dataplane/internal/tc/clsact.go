@@ -138,7 +138,7 @@ func (p Program) parent() uint32 {
 	return netlink.HANDLE_MIN_EGRESS
 }
 
-// detach takes a filter away, and the qdisc where nobody has a filter left.
+// detach takes a filter away.
 func (c *clsact) detach(p Point) error {
 	delete(c.points, p)
 	err := c.nl.FilterDel(c.filter(p))
@@ -148,15 +148,61 @@ func (c *clsact) detach(p Point) error {
 	if err != nil {
 		return fmt.Errorf("detach %s from %s: %w", p.Program, DeviceName(p.Device), err)
 	}
-	in, err := c.all(p.Device, netlink.HANDLE_MIN_INGRESS)
+	return c.tidy(p.Device)
+}
+
+// tidy takes the qdisc away where nobody has a filter left.
+func (c *clsact) tidy(ifindex int) error {
+	in, err := c.all(ifindex, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
 	}
-	out, err := c.all(p.Device, netlink.HANDLE_MIN_EGRESS)
+	out, err := c.all(ifindex, netlink.HANDLE_MIN_EGRESS)
 	if err != nil || len(in)+len(out) > 0 {
 		return err
 	}
-	return c.nl.QdiscDel(p.qdisc())
+	return c.nl.QdiscDel(Point{Device: ifindex}.qdisc())
+}
+
+// RemoveFilters takes away the clsact filters of all of Fairlead's parts at all
+// devices of the calling thread's network namespace. tcx links end with their
+// pins.
+func RemoveFilters() error {
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	c := &clsact{nl: nl}
+	defer c.Close()
+	links, err := nl.LinkList()
+	errs := []error{err}
+	for _, l := range links {
+		if err := c.clear(l.Attrs().Index); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("filters of %s: %w", l.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clear takes all our filters from a device.
+func (c *clsact) clear(ifindex int) error {
+	found := false
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := c.filters(ifindex, parent)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			found = true
+			if err := c.nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return c.tidy(ifindex)
 }
 
 func (p Point) qdisc() netlink.Qdisc {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
 // anyDevice is the mask for devices that have no address.
@@ -38,7 +39,7 @@ func (h *Half) writeMasks(view *devices.View) error {
 // show the firewall nothing of what goes from port to port.
 func (h *Half) writeBridges(view *devices.View) error {
 	wanted := map[uint32]uint32{}
-	if read("bridge/bridge-nf-call-iptables") != "1" {
+	if sysctl.Read("bridge/bridge-nf-call-iptables") != "1" {
 		wanted = bridgesOf(view, h.places)
 	}
 	if err := hold(h.obj.PacketBridges, wanted); err != nil {

@@ -72,11 +72,12 @@ type packetPacketFlow struct {
 	Dst        packetAddr
 	Sport      uint16
 	Dport      uint16
-	Seen       uint32
 	Kind       packetPacketFlowKind
-	State      packetPacketFlowState
 	FromInside uint8
-	Zero       [5]uint8
+	State      packetPacketFlowState
+	Zero       uint8
+	Seen       uint32
+	Check      uint32
 }
 
 type packetPacketFlowKind uint8
@@ -159,6 +160,7 @@ type packetScratch struct {
 	Chosen  packetAffinity
 	Made    packetPacketFlow
 	Back    packetPacketFlow
+	Held    packetPacketFlow
 	Way     struct {
 		_       structs.HostLayout
 		Ifindex uint32

@@ -30,7 +30,7 @@ func TestHairpin(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
 		for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080)} {
-			w.want(w.podA, at, "A", v6.of(podAAddr.Prev()))
+			w.want(w.podA, at, "A", v6.of(podAAddr.Prev()), false)
 			w.wantDatagram(w.podA, at, 10, "A", v6.of(podAAddr.Prev()))
 		}
 	})
@@ -40,9 +40,9 @@ func TestHairpin(t *testing.T) {
 func TestOtherPortsAreTheNodes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
-		w.want(w.client, v6.at(nodeAAddr, 8080), "host", v6.of(clientAddr))
-		w.want(w.podA, v6.at(nodeAAddr, 8080), "host", v6.of(podAAddr))
-		w.want(w.client, v6.at(nodeAAddr, 30080), "A", v6.of(clientAddr))
+		w.want(w.client, v6.at(nodeAAddr, 8080), "host", v6.of(clientAddr), false)
+		w.want(w.podA, v6.at(nodeAAddr, 8080), "host", v6.of(podAAddr), false)
+		w.want(w.client, v6.at(nodeAAddr, 30080), "A", v6.of(clientAddr), false)
 	})
 }
 
@@ -51,11 +51,11 @@ func TestPoliciesLocal(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "B", "A")
 		node := v6.at(nodeAAddr, 30080)
-		w.want(w.client, node, "A", v6.of(clientAddr))
-		w.want(w.podC, node, "B", v6.of(podCAddr))
+		w.want(w.client, node, "A", v6.of(clientAddr), false)
+		w.want(w.podC, node, "B", v6.of(podCAddr), false)
 		w.expose(v6, "B", "", func(f *proxy.Frontend) { f.Outside.Empty = proxy.Dropped })
 		w.wantDropped(w.client, node, "dropped-no-local")
-		w.want(w.podC, node, "B", v6.of(podCAddr))
+		w.want(w.podC, node, "B", v6.of(podCAddr), false)
 	})
 }
 
@@ -86,18 +86,20 @@ func (w *world) wantDropped(ns *netns.NS, at netip.AddrPort, why string) {
 	}
 }
 
-// inWorlds does the same once where checksums are left to devices, and once where
-// they are whole when programs see them.
+// inWorlds does the same where checksums are left to devices, where they are
+// filled in behind the programs, and where they are whole before.
 func inWorlds(t *testing.T, f func(w *world, v6 family)) {
 	t.Run("offloads", func(t *testing.T) { inWorld(t, f) })
-	t.Run("none", func(t *testing.T) {
-		w := newWorld(t)
-		w.dropOffloads()
-		families(t, func(t *testing.T, v6 family) {
-			w.t = t
-			f(w, v6)
+	for name, before := range map[string]bool{"filled in behind": false, "filled in before": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.dropOffloads(before)
+			families(t, func(t *testing.T, v6 family) {
+				w.t = t
+				f(w, v6)
+			})
 		})
-	})
+	}
 }
 
 // TestNoEndpoints has clients learn it at once.
@@ -175,11 +177,11 @@ func TestSourceRanges(t *testing.T) {
 		}
 		at := v6.at(loadIP, 80)
 		w.expose(v6, "A", "B", only(clientAddr))
-		w.want(w.client, at, "B", v6.of(nodeAAddr))
+		w.want(w.client, at, "B", v6.of(nodeAAddr), false)
 		w.wantDropped(w.podC, at, "dropped-source-range")
 		w.wantDropped(w.nodeA, at, "dropped-source-range")
 		w.expose(v6, "A", "A", only(podCAddr))
-		w.want(w.podC, at, "A", v6.of(podCAddr))
+		w.want(w.podC, at, "A", v6.of(podCAddr), false)
 		w.wantDropped(w.client, at, "dropped-source-range")
 		w.expose(v6, "A", "A", func(f *proxy.Frontend) { f.Closed = true })
 		w.wantDropped(w.podC, at, "dropped-source-range")

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/sysctl"
 )
 
 const forward = "packets to a service are forwarded to its targets, and the kernel tells programs routes only where it forwards"
@@ -16,14 +15,14 @@ const forward = "packets to a service are forwarded to its targets, and the kern
 // router advertisements would forget it by that (accept_ra 1): it goes on.
 func (h *Half) prepare() error {
 	all := []sysctl.Setting{{Path: "ipv4/ip_forward", Value: "1", Why: forward}}
-	if read("ipv6/conf/all/forwarding") == "0" {
+	if sysctl.Read("ipv6/conf/all/forwarding") == "0" {
 		view, err := devices.Look(h.nl, h.cfg.Uplinks)
 		if err != nil {
 			return err
 		}
 		for _, d := range view.Devices {
 			path := filepath.Join("ipv6/conf", d.Name, "accept_ra")
-			if read(path) == "1" {
+			if sysctl.Read(path) == "1" {
 				all = append(all, sysctl.Setting{Path: path, Value: "2", Why: "routers' advertisements are ignored by who forwards"})
 			}
 		}
@@ -37,25 +36,18 @@ func (h *Half) prepare() error {
 // itself comes in as the service's, whose route leads to the network. The
 // larger of the two settings holds.
 func loosen(view *devices.View, at map[int]place) error {
-	all := read("ipv4/conf/all/rp_filter")
+	all := sysctl.Read("ipv4/conf/all/rp_filter")
 	var errs []error
 	for index := range at {
 		path := filepath.Join("ipv4/conf", view.Devices[index].Name, "rp_filter")
-		own := read(path)
+		own := sysctl.Read(path)
 		if max(own, all) != "1" || own == "" { // own: the device is gone
 			continue
 		}
-		err := sysctl.Setting{Path: path, Value: "2", Why: "answers of pods to this node come in as those of services"}.Set(sysctl.Net)
+		err := sysctl.Setting{Path: path, Value: "2", Why: "answers of pods to this node come in as those of services"}.Set()
 		if !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// read gives a setting of the calling thread's namespace; "" where there is
-// none.
-func read(path string) string {
-	text, _ := os.ReadFile(filepath.Join(sysctl.Net, path))
-	return strings.TrimSpace(string(text))
 }

@@ -42,14 +42,15 @@ func (w *world) traffic(v6 family) {
 					w := w
 					w.t = t
 					to := []netip.AddrPort{cluster, load, node}[at.addr]
-					w.want(w.client, to, tc.name, outside)
+					big := at.addr == 2 // the others go the same way
+					w.want(w.client, to, tc.name, outside, big)
 					w.wantDatagram(w.client, to, 10, tc.name, outside)
 					w.wantDatagram(w.client, to, 5000, tc.name, outside)
-					w.want(w.podC, to, tc.name, v6.of(podCAddr))
+					w.want(w.podC, to, tc.name, v6.of(podCAddr), big)
 					w.wantDatagram(w.podC, to, 10, tc.name, v6.of(podCAddr))
 					w.wantDatagram(w.podC, to, 5000, tc.name, v6.of(podCAddr))
 					if at.addr < 2 && tc.name != "host" {
-						w.want(w.nodeA, to, tc.name, v6.of(nodeAAddr))
+						w.want(w.nodeA, to, tc.name, v6.of(nodeAAddr), at.addr == 0)
 						w.wantDatagram(w.nodeA, to, 10, tc.name, v6.of(nodeAAddr))
 					}
 				})

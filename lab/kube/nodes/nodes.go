@@ -39,6 +39,11 @@ type Options struct {
 	Nodes int
 	// Logs is the folder for the logs of all programs.
 	Logs string
+	// Images are files with images, beside those that nodes have anyway, as ctr
+	// images import takes them.
+	Images []string
+	// Around, where not nil, adds to the network what is not the cluster's.
+	Around func(*lab.Topology)
 	// Proxy, where not nil, is called for each node as soon as all are ready.
 	Proxy Proxy
 }
@@ -99,7 +104,11 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if c.Binaries, err = kube.Binaries(Programs...); err != nil {
 		return err
 	}
-	c.lab, err = lab.Build(ctx, topology(c.opts.Nodes))
+	t := topology(c.opts.Nodes)
+	if c.opts.Around != nil {
+		c.opts.Around(&t)
+	}
+	c.lab, err = lab.Build(ctx, t)
 	return err
 }
 
@@ -139,6 +148,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	images = append(images, c.opts.Images...)
 	for n := 1; n <= c.opts.Nodes; n++ {
 		node, err := newNode(c, n)
 		if err != nil {
@@ -218,6 +228,9 @@ func (c *Cluster) startProxies(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Host is a host of the network by its name; nil where there is none.
+func (c *Cluster) Host(name string) *lab.Host { return c.lab.Host(name) }
 
 // Close ends everything: programs, containers, cgroups, namespaces.
 func (c *Cluster) Close() error {

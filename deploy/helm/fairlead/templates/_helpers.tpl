@@ -13,3 +13,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "fairlead.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
+
+{{/* What both containers of the cleanup have. */}}
+{{- define "fairlead.cleanup" -}}
+image: {{ include "fairlead.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - name: FAIRLEAD_PROC_SYS_NET
+    value: /host/proc/sys/net
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsUser: 0
+  capabilities:
+    drop: [ALL]
+    add: [NET_ADMIN, BPF, SYS_ADMIN]
+volumeMounts:
+  - {name: bpffs, mountPath: /sys/fs/bpf}
+  - {name: sysctl, mountPath: /host/proc/sys/net}
+{{- end }}

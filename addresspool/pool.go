@@ -1,0 +1,107 @@
+package addresspool
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// Pool is addresses that may be handed out.
+type Pool struct {
+	Name string
+	// Addresses may overlap each other, but not those of another pool.
+	Addresses []Range
+	// Reserved are never handed out, also not to who asks for them.
+	Reserved []Range
+	// Manual pools serve only who names them, or one of their addresses.
+	Manual bool
+	// Priority orders pools: the highest is asked first, and among equals the
+	// first by name.
+	Priority int32
+	// AvoidBuggy leaves out IPv4 addresses that end in .0 or .255.
+	AvoidBuggy bool
+}
+
+// maxBuggy is how long an IPv4 range may be that buggy addresses are to be left
+// out of: it falls into pieces of 254.
+const maxBuggy = 1 << 24
+
+// Usage is how much of a family of a pool is taken. Numbers end at 2^63-1,
+// which also means more.
+type Usage struct{ Total, Used, Free int64 }
+
+// pool is a Pool with what is left of it.
+type pool struct {
+	Pool
+	// all are its addresses, usable those without the reserved and the buggy,
+	// free those of them that nobody has.
+	all, usable, free [2]set
+	used              [2]int64
+}
+
+// newPool makes sets of a pool's ranges.
+func newPool(p Pool) (*pool, error) {
+	made := &pool{Pool: p}
+	for _, r := range p.Addresses {
+		f := FamilyOf(r.First)
+		made.all[f].add(r)
+		if !p.AvoidBuggy || f == IPv6 {
+			made.usable[f].add(r)
+		} else if r.size() > maxBuggy {
+			return nil, fmt.Errorf("%s has more than %d addresses, too many to leave some out of", r, maxBuggy)
+		}
+	}
+	if p.AvoidBuggy {
+		for _, r := range made.all[IPv4] {
+			made.usable[IPv4] = append(made.usable[IPv4], r.withoutBuggy()...)
+		}
+	}
+	for _, r := range p.Reserved {
+		made.usable[FamilyOf(r.First)].remove(r)
+	}
+	for f := range made.free {
+		made.free[f] = slices.Clone(made.usable[f])
+	}
+	return made, nil
+}
+
+// apartFrom says with which of some pools a pool has addresses in common.
+func (p *pool) apartFrom(others []*pool) error {
+	for _, o := range others {
+		for f := range p.all {
+			for _, r := range p.all[f] {
+				if common, ok := o.all[f].common(r); ok {
+					return fmt.Errorf("%s is of pool %s, too, which was there first; take it out of one of them", common, o.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pool) take(a netip.Addr) {
+	f := FamilyOf(a)
+	p.free[f].remove(Range{a, a})
+	p.used[f]++
+}
+
+func (p *pool) give(a netip.Addr) {
+	f := FamilyOf(a)
+	p.free[f].add(Range{a, a})
+	p.used[f]--
+}
+
+func (p *pool) usage(f Family) Usage {
+	total := int64(min(p.usable[f].size(), math.MaxInt64))
+	if total == math.MaxInt64 {
+		return Usage{Total: total, Used: p.used[f], Free: total}
+	}
+	return Usage{Total: total, Used: p.used[f], Free: total - p.used[f]}
+}
+
+// byPreference sorts pools as they are asked.
+func byPreference(a, b *pool) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+func newBenchKubeCommand() *cobra.Command {
+	o := kubeproxy.DefaultOptions()
+	var out benchOutput
+	cmd := &cobra.Command{
+		Use:   "kube",
+		Short: "Measure the service proxy among very many Services, beside kube-proxy",
+		Long: `Kube runs etcd and kube-apiserver with very many Services, and measures the service
+proxy there: how long it takes to start, what a change costs one by one and many a
+second, what memory it takes, whether packets are lost when it is killed, and what
+a rolling update costs. Beside it, Kubernetes' own kube-proxy (nftables) is measured
+in the same run, among fewer Services: among 50,000 it needs ten minutes to start.
+
+What counts is what the kernel holds. It needs root. The programs of Kubernetes are
+those in the folder that FAIRLEAD_KUBE_BIN names, or built from the checkout that
+this runs in. Everything happens in namespaces that end with it.`,
+		Example: `  fairlead bench kube
+  fairlead bench kube --services 1000 --duration 5s --starts 1
+  fairlead bench kube --peer-services 0 --only start,change -o json`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchKube(cmd, o, &out) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Services, "services", o.Services, "how many Services there are")
+	f.IntVar(&o.Endpoints, "endpoints", o.Endpoints, "how many endpoints each has")
+	f.IntVar(&o.PeerServices, "peer-services", o.PeerServices, "how many there are for kube-proxy; 0 leaves it out")
+	f.IntVar(&o.BigServices, "big-services", o.BigServices, "how many Services of many endpoints there are, in a cluster of their own")
+	f.IntVar(&o.BigEndpoints, "big-endpoints", o.BigEndpoints, "how many endpoints each of these has")
+	f.IntVar(&o.Starts, "starts", o.Starts, "how often the proxy is started from nothing")
+	f.IntVar(&o.Changes, "changes", o.Changes, "how many changes are measured one by one")
+	f.IntVar(&o.Connects, "connects", o.Connects, "how many connections are opened to the first and to the last Service")
+	f.IntVar(&o.Rate, "rate", o.Rate, "changes a second, where they go on")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "how long they go on")
+	f.IntVar(&o.RollingPods, "rolling-pods", o.RollingPods, "pods that are replaced, one after the other")
+	f.IntVar(&o.RollingServices, "rolling-services", o.RollingServices, "in how many Services each of them is")
+	f.StringSliceVar(&o.Only, "only", o.Only, "what is measured")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	out.flags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(kubeproxy.Parts, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runBenchKube(cmd *cobra.Command, o kubeproxy.Options, out *benchOutput) error {
+	// Before the sandbox, in which there is no network to build them by.
+	folder, err := kube.Binaries("etcd", "kube-apiserver", "kube-proxy")
+	if err != nil {
+		return err
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return err
+	}
+	if err := os.Setenv(kube.BinariesEnv, folder); err != nil {
+		return err
+	}
+	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+		return err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	o.Progress = cmd.ErrOrStderr()
+	report, err := kubeproxy.Run(cmd.Context(), o)
+	if report == nil || len(report.Rows) == 0 {
+		return err
+	}
+	return errors.Join(err, out.finish(cmd, report))
+}
+
+// newBenchKubeFloorCommand is what bench kube compares a start with.
+func newBenchKubeFloorCommand() *cobra.Command {
+	var kubeconfig string
+	var entries int
+	cmd := &cobra.Command{
+		Use:     "kube-floor",
+		Short:   "List Services, write entries, and no more",
+		Hidden:  true,
+		Example: `  fairlead bench kube-floor --kubeconfig admin.kubeconfig --entries 200000`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error {
+			if kubeconfig == "" || entries < 0 {
+				return fmt.Errorf("--kubeconfig, --entries: want a file, and a number that is not negative")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return kubeproxy.Floor(cmd.Context(), kubeconfig, entries, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	cmd.Flags().IntVar(&entries, "entries", 0, "how many entries are written")
+	return cmd
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/dataplane/remove"
+)
+
+func newCleanupCommand() *cobra.Command {
+	bpffs := config.DefaultAgent().BPFFS
+	var wait time.Duration
+	var stay bool
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Take out of the kernel what agents left on this node",
+		Long: `Cleanup ends what goes on when an agent has ended: programs at interfaces and
+cgroups, their maps, filters, services of IPVS. Connections through this node
+that are not between its clients and servers directly end with them. Sysctls
+stay as the agents set them. It refuses while an agent runs.`,
+		Example: `  fairlead cleanup
+  fairlead cleanup --wait 2m --stay`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cleanUp(cmd.Context(), filepath.Join(bpffs, "fairlead"), wait); err != nil {
+				return err
+			}
+			slog.Info("nothing is left", "bpffs", bpffs)
+			if stay {
+				<-cmd.Context().Done()
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&bpffs, "bpffs", bpffs, "BPF file system `folder` that the agents pinned in")
+	f.DurationVar(&wait, "wait", 0, "how long to wait for an agent to end")
+	f.BoolVar(&stay, "stay", false, "do not end when done, but when told to: for the pods of a DaemonSet")
+	return cmd
+}
+
+// cleanUp removes all as soon as no agent runs.
+func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
+	for end := time.Now().Add(wait); ; {
+		err := remove.Node(folder)
+		if !errors.Is(err, remove.ErrInUse) {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: end it, and clean up then", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/kube"
+	source "github.com/fairlead/fairlead/source/kube"
+)
+
+func newControllerCommand() *cobra.Command {
+	c := kube.Config{Log: slog.Default()}
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Give addresses to a cluster's Services",
+		Long: `Controller gives Services of type LoadBalancer addresses of AddressPools, and
+writes them to their status. Run two or three of them: one leads, by a Lease,
+and what it has assigned is in the Services, so that the next goes on from
+there. Why a Service has no address is told in its conditions and Events.`,
+		Example: `  fairlead controller
+  fairlead controller --kubeconfig admin.conf --require-class`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if c.Client, err = source.Connection(kubeconfig); err != nil {
+				return err
+			}
+			k, err := kube.New(c)
+			if err != nil {
+				return err
+			}
+			return k.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
+	f.StringVar(&c.Namespace, "lease-namespace", kube.DefaultNamespace, "`namespace` of the Lease")
+	f.StringVar(&c.Lease, "lease", kube.DefaultLease, "`name` of the Lease")
+	f.StringVar(&c.Identity, "identity", "", "our `name` in the Lease (default: the host's, with something random)")
+	f.DurationVar(&c.LeaseDuration, "lease-duration", kube.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
+	f.DurationVar(&c.StatusInterval, "status-interval", kube.DefaultStatusInterval, "how often a pool's status is written at most")
+	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others")
+	return cmd
+}

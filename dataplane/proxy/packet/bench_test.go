@@ -1,0 +1,54 @@
+package packet
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/internal/craft"
+)
+
+// BenchmarkPassing measures what packets pay that are for no service, beside a
+// program that looks at nothing.
+func BenchmarkPassing(b *testing.B) {
+	objects := loadAlone(b)
+	p := craft.Packet{From: family(false).at(clientAddr, 4000), To: family(false).at(podAAddr, 22), Protocol: "tcp", Payload: 100}
+	frame, err := p.Frame()
+	if err != nil {
+		b.Fatal(err)
+	}
+	arp := append(append([]byte{}, frame[:12]...), 8, 6)
+	arp = append(arp, make([]byte, 46)...)
+	for _, bench := range []struct {
+		name    string
+		program *ebpf.Program
+		frame   []byte
+	}{
+		{"floor", objects.FromInside, arp}, {"coming in", objects.FromInside, frame}, {"leaving", objects.Leaving, frame},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			verdict, each, err := bench.program.Benchmark(bench.frame, b.N, b.ResetTimer)
+			if err != nil || int(int32(verdict)) != untouched {
+				b.Fatalf("verdict %d, %v", int32(verdict), err)
+			}
+			b.ReportMetric(float64(each.Nanoseconds()), "ns/packet")
+		})
+	}
+}
+
+// loadAlone loads the programs on maps of their own.
+func loadAlone(b *testing.B) *packetObjects {
+	spec, err := loadPacket()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range append(shared, packetMapPacketFlows) {
+		spec.Maps[name].MaxEntries = max(spec.Maps[name].MaxEntries, 1<<17)
+	}
+	var objects packetObjects
+	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { objects.Close() })
+	return &objects
+}

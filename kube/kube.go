@@ -1,0 +1,124 @@
+// Package kube is the controller: it gives Services of type LoadBalancer
+// addresses of AddressPools and writes them to their status. One of several
+// leads, by a Lease. What is assigned is what the Services' status says: whoever
+// begins to lead reads all of it before it assigns anything. Which address a
+// Service gets is decided by package addresspool.
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+)
+
+// What a Config leaves open.
+const (
+	DefaultNamespace      = "fairlead"
+	DefaultLease          = "fairlead-controller"
+	DefaultLeaseDuration  = 15 * time.Second
+	DefaultStatusInterval = 5 * time.Second
+)
+
+// Config is what a controller is told.
+type Config struct {
+	// Client is the way to the API server. Its limit of requests is not used:
+	// the server's own fairness is.
+	Client *rest.Config
+	// Namespace and Lease say where the Lease of who leads is.
+	Namespace, Lease string
+	// Identity is this controller's name in the Lease; by default the host's name
+	// with something random behind it.
+	Identity string
+	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	RequireClass bool
+	// LeaseDuration is how long the Lease of a dead leader holds the others off;
+	// a leader that cannot renew it for two thirds of it gives up. By default
+	// 15s.
+	LeaseDuration time.Duration
+	// StatusInterval is how often an AddressPool's status is written at most; by
+	// default 5s.
+	StatusInterval time.Duration
+	Log            *slog.Logger
+}
+
+// Controller is one of the controllers of a cluster.
+type Controller struct {
+	Config
+	core   kubernetes.Interface
+	own    rest.Interface // Fairlead's resources
+	scheme *runtime.Scheme
+	events *teller
+}
+
+// New makes a controller. The error is about the Config.
+func New(c Config) (*Controller, error) {
+	c.Namespace = cmp.Or(c.Namespace, DefaultNamespace)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
+	c.StatusInterval = cmp.Or(c.StatusInterval, DefaultStatusInterval)
+	c.Log = cmp.Or(c.Log, slog.Default())
+	if c.Client == nil {
+		return nil, errors.New("kube: Client is missing; give it the way to the API server")
+	}
+	if c.LeaseDuration < time.Second || c.LeaseDuration%time.Second != 0 {
+		return nil, fmt.Errorf("kube: LeaseDuration %s is not whole seconds, 1s at least", c.LeaseDuration)
+	}
+	if c.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("kube: Identity is not given, and the host has no name: %w", err)
+		}
+		c.Identity = host + "-" + string(uuid.NewUUID())
+	}
+	k := &Controller{Config: c, scheme: runtime.NewScheme()}
+	if err := errors.Join(scheme.AddToScheme(k.scheme), v1alpha1.AddToScheme(k.scheme)); err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	if err := k.dial(); err != nil {
+		return nil, fmt.Errorf("kube: Client: %w", err)
+	}
+	return k, nil
+}
+
+// dial makes the clients; it does not connect.
+func (k *Controller) dial() (err error) {
+	core := rest.CopyConfig(k.Client)
+	core.QPS = -1
+	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	core.ContentType = runtime.ContentTypeProtobuf
+	if k.core, err = kubernetes.NewForConfig(core); err != nil {
+		return err
+	}
+	own := rest.CopyConfig(core)
+	own.AcceptContentTypes, own.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	own.APIPath, own.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	own.NegotiatedSerializer = serializer.NewCodecFactory(k.scheme).WithoutConversion()
+	k.own, err = rest.RESTClientFor(own)
+	return err
+}
+
+// Run leads whenever it holds the Lease, until the context ends. Faults of the
+// API server, rights or resources that are missing are logged and tried again.
+func (k *Controller) Run(ctx context.Context) error {
+	k.events = newTeller(ctx, k)
+	defer k.events.close()
+	for ctx.Err() == nil {
+		if err := k.stand(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

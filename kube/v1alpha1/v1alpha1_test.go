@@ -1,0 +1,187 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// fields is what is looked at of a manifest's schema.
+type fields struct {
+	Description string            `json:"description"`
+	Properties  map[string]fields `json:"properties"`
+	Items       *fields           `json:"items"`
+	Required    []string          `json:"required"`
+}
+
+// The manifests have the fields of the types, each with a description for
+// kubectl explain.
+func TestManifestsAreOfTheTypes(t *testing.T) {
+	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{}} {
+		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd struct {
+			Spec struct {
+				Versions []struct {
+					Schema struct {
+						OpenAPIV3Schema fields `json:"openAPIV3Schema"`
+					} `json:"schema"`
+				} `json:"versions"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &crd); err != nil || len(crd.Spec.Versions) != 1 {
+			t.Fatalf("%s: %v, %d versions", name, err, len(crd.Spec.Versions))
+		}
+		compare(t, name, reflect.TypeOf(of), crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	}
+}
+
+func compare(t *testing.T, path string, of reflect.Type, s fields) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		if of.Kind() == reflect.Slice {
+			s = *s.Items
+		}
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct || !strings.HasSuffix(of.PkgPath(), "kube/v1alpha1") {
+		return // Kubernetes' own
+	}
+	var names, required []string
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" { // of TypeMeta
+			names = append(names, "apiVersion", "kind")
+			continue
+		}
+		names = append(names, name)
+		if !strings.Contains(options, "omitempty") {
+			required = append(required, name)
+		}
+		if s.Properties[name].Description == "" && name != "metadata" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		compare(t, path+"."+name, f.Type, s.Properties[name])
+	}
+	var there []string
+	for name := range s.Properties {
+		there = append(there, name)
+	}
+	for _, both := range [][2][]string{{names, there}, {required, s.Required}} {
+		slices.Sort(both[0])
+		slices.Sort(both[1])
+		if !slices.Equal(both[0], both[1]) {
+			t.Errorf("%s: the type has %v, the manifest %v; run go generate ./kube/...", path, both[0], both[1])
+		}
+	}
+}
+
+func selecting(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func TestParseNamesAllThatIsWrong(t *testing.T) {
+	p := AddressPool{}
+	p.Spec.Addresses = []AddressRange{"10.1.1.0/24", "10.1.2.9-10.1.2.1"}
+	p.Spec.Reserved = []AddressRange{"x"}
+	p.Spec.ServiceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	_, err := p.Parse()
+	for _, want := range []string{"spec.addresses[1]: \"10.1.2.9-10.1.2.1\" ends before it begins", "spec.reserved[0]: ", "spec.serviceSelector: "} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+}
+
+func TestBarred(t *testing.T) {
+	of := func(change func(*AddressPoolSpec)) Pool {
+		p := AddressPool{}
+		change(&p.Spec)
+		made, err := p.Parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	team := map[string]string{"team": "a"}
+	for _, c := range []struct {
+		pool Pool
+		want string
+	}{
+		{of(func(*AddressPoolSpec) {}), ""},
+		{of(func(s *AddressPoolSpec) { s.Namespaces = []string{"shop"} }), ""},
+		{of(func(s *AddressPoolSpec) { s.Namespaces = []string{"other"} }), "is not for namespace shop"},
+		{of(func(s *AddressPoolSpec) { s.NamespaceSelector = selecting("team", "a") }), ""},
+		{of(func(s *AddressPoolSpec) { s.NamespaceSelector = selecting("team", "b") }), "is not for namespace shop"},
+		{of(func(s *AddressPoolSpec) {
+			s.Namespaces, s.NamespaceSelector = []string{"shop"}, selecting("team", "b")
+		}), ""},
+		{of(func(s *AddressPoolSpec) { s.ServiceSelector = selecting("tier", "gold") }), "is for Services with labels tier=gold"},
+	} {
+		if got := c.pool.Barred("shop", team, map[string]string{"tier": "tin"}); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.pool, got, c.want)
+		}
+	}
+}
+
+func TestPeersOf(t *testing.T) {
+	no := false
+	peers := []BGPPeer{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: BGPPeerSpec{Address: "10.0.0.109", Port: 179, HoldTimeSeconds: 9}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: BGPPeerSpec{
+			Address: "2001:db8::1", Port: 1179, AS: 65000, PasswordSecret: "bgp", BFD: &no, NodeSelector: selecting("rack", "1"),
+		}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: BGPPeerSpec{Address: "10.0.0.110", NodeSelector: selecting("rack", "2")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: BGPPeerSpec{Address: "router"}},
+	}
+	got, err := PeersOf(peers, map[string]string{"rack": "1"})
+	if fmt.Sprint(err) != `BGPPeer d: spec.address: "router" is not an IP address` {
+		t.Error(err)
+	}
+	want := "map[a:{10.0.0.109:179 0  9s true} b:{[2001:db8::1]:1179 65000 bgp 0s false}]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestPrefixes(t *testing.T) {
+	all := []Announcement{
+		{Spec: AnnouncementSpec{Pools: []string{"web"}, AggregationLength: 24, AggregationLengthV6: 64}},
+		{Spec: AnnouncementSpec{Pools: []string{"web"}, ServiceSelector: selecting("tier", "gold"), AggregationLength: 32}},
+		{Spec: AnnouncementSpec{NodeSelector: selecting("rack", "1"), AggregationLength: 16}},
+	}
+	rack, gold := map[string]string{"rack": "1"}, map[string]string{"tier": "gold"}
+	for _, c := range []struct {
+		all             []Announcement
+		vip, pool       string
+		node, ofService map[string]string
+		want            string
+	}{
+		{nil, "10.1.1.7", "", nil, nil, "[10.1.1.7/32]"},
+		{all, "10.1.1.7", "mail", nil, nil, "[]"},
+		{all, "10.1.1.7", "web", nil, nil, "[10.1.1.0/24]"},
+		{all, "2001:db8::7", "web", nil, nil, "[2001:db8::/64]"},
+		{all, "10.1.1.7", "web", nil, gold, "[10.1.1.0/24 10.1.1.7/32]"},
+		{all, "10.1.1.7", "mail", rack, nil, "[10.1.0.0/16]"},
+		{all[:1], "10.1.1.7", "web", rack, gold, "[10.1.1.0/24]"},
+		{[]Announcement{{}}, "10.1.1.7", "", nil, nil, "[10.1.1.7/32]"},
+		{[]Announcement{{Spec: AnnouncementSpec{AggregationLength: 40}}}, "10.1.1.7", "", nil, nil, "[]"},
+	} {
+		got, err := Prefixes(c.all, c.node, netip.MustParseAddr(c.vip), c.pool, c.ofService)
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%s of %s: %v %v, want %s", c.vip, c.pool, got, err, c.want)
+		}
+		if (err != nil) != (len(c.all) == 1 && c.all[0].Spec.AggregationLength == 40) {
+			t.Errorf("%s of %s: %v", c.vip, c.pool, err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package kubeproxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// nodeName is the node that the proxies are for, as it is seeded.
+const nodeName = "node-0"
+
+// size is how many Services there are, of how many endpoints each.
+type size struct{ services, endpoints int }
+
+// cluster is an API server with Services.
+type cluster struct {
+	*kube.Cluster
+	size
+	dir             string
+	core, discovery *rest.RESTClient
+
+	mu sync.Mutex
+	// added counts Services, fresh endpoints that are made beside the seeded ones.
+	added, fresh int
+	// first are the first endpoints of the Services that have another.
+	first map[int]netip.Addr
+}
+
+func newCluster(ctx context.Context, o Options, name string, s size) (*cluster, error) {
+	c := &cluster{size: s, first: map[int]netip.Addr{}, dir: filepath.Join(sandbox.WorkDir, "cluster-"+name)}
+	logs := filepath.Join(o.Logs, name)
+	for _, folder := range []string{c.dir, logs} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	c.Cluster, err = kube.New(ctx, c.dir, kube.Options{
+		Flags: []string{"--disable-admission-plugins=ServiceAccount"}, Logs: logs,
+		Seed: &kube.Seed{Services: s.services, Endpoints: s.endpoints, Namespaces: namespaces},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.core, err = restClient(c.Config, "/api", corev1.SchemeGroupVersion); err == nil {
+		c.discovery, err = restClient(c.Config, "/apis", discoveryv1.SchemeGroupVersion)
+	}
+	if err == nil {
+		err = c.createNode(ctx)
+	}
+	if err != nil {
+		_ = c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// close ends it, and takes its data away, which are in memory.
+func (c *cluster) close() error {
+	if err := c.Close(); err != nil {
+		return err
+	}
+	return os.RemoveAll(c.dir)
+}
+
+// restClient asks for resources of the two groups that are of interest.
+func restClient(config *rest.Config, path string, version schema.GroupVersion) (*rest.RESTClient, error) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(known); err != nil {
+			return nil, err
+		}
+	}
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = path, &version
+	config.NegotiatedSerializer = serializer.NewCodecFactory(known).WithoutConversion()
+	return rest.RESTClientFor(config)
+}
+
+func (c *cluster) createNode(ctx context.Context) error {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddr.String()}}},
+	}
+	return c.core.Post().Resource("nodes").Body(node).Do(ctx).Error()
+}
+
+// namespaces is over how many the Services are spread.
+const namespaces = 50
+
+func namespaceOf(i int) string { return fmt.Sprintf("ns-%d", i%namespaces) }
+
+// pair is what the kernel is to hold: clients of a Service are sent to an endpoint.
+type pair struct{ service, endpoint netip.Addr }
+
+// freshEndpoint gives an address that no endpoint ever had.
+func (c *cluster) freshEndpoint() netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh++
+	return kube.EndpointAddr(mostEndpoints + c.fresh)
+}
+
+// addService makes one more Service, after its slice, and returns when the
+// server has answered.
+func (c *cluster) addService(ctx context.Context) (pair, error) {
+	i := c.services + c.added
+	c.added++
+	made := pair{kube.ServiceAddr(i), c.freshEndpoint()}
+	meta := metav1.ObjectMeta{Namespace: namespaceOf(i), Name: fmt.Sprintf("svc-%d", i)}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name + "-0", Labels: map[string]string{discoveryv1.LabelServiceName: meta.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(serverPort))}},
+		Endpoints:   sliceEndpoints([]netip.Addr{made.endpoint}),
+	}
+	if err := c.discovery.Post().Namespace(meta.Namespace).Resource("endpointslices").Body(slice).Do(ctx).Error(); err != nil {
+		return made, err
+	}
+	// With an address asked for, the server does not look for one, which takes
+	// it long among many.
+	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		ClusterIP: made.service.String(),
+		Ports:     []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(serverPort)}},
+	}}
+	return made, c.core.Post().Namespace(meta.Namespace).Resource("services").Body(service).Do(ctx).Error()
+}
+
+// endpointsOf gives the endpoints that a seeded Service has now.
+func (c *cluster) endpointsOf(i int) []netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]netip.Addr, c.endpoints)
+	for e := range all {
+		all[e] = kube.EndpointAddr(i*c.endpoints + e)
+	}
+	if first, changed := c.first[i]; changed {
+		all[0] = first
+	}
+	return all
+}
+
+// changeEndpoint gives a seeded Service another first endpoint, and returns when
+// the server has answered.
+func (c *cluster) changeEndpoint(ctx context.Context, i int) (pair, error) {
+	to := c.freshEndpoint()
+	c.mu.Lock()
+	c.first[i] = to
+	c.mu.Unlock()
+	return pair{kube.ServiceAddr(i), to}, c.setEndpoints(ctx, i, c.endpointsOf(i))
+}
+
+// setEndpoints gives the first slice of a seeded Service these endpoints.
+func (c *cluster) setEndpoints(ctx context.Context, i int, all []netip.Addr) error {
+	patch, err := json.Marshal(map[string]any{"endpoints": sliceEndpoints(all)})
+	if err != nil {
+		return err
+	}
+	return c.discovery.Patch(types.MergePatchType).Namespace(namespaceOf(i)).Resource("endpointslices").
+		Name(fmt.Sprintf("svc-%d-0", i)).Body(patch).Do(ctx).Error()
+}
+
+func sliceEndpoints(all []netip.Addr) (out []discoveryv1.Endpoint) {
+	for _, a := range all {
+		out = append(out, discoveryv1.Endpoint{
+			Addresses:  []string{a.String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new("node-1"),
+		})
+	}
+	return out
+}
+
+// pods gives addresses for so many.
+func (c *cluster) pods(n int) (all []netip.Addr) {
+	for range n {
+		all = append(all, c.freshEndpoint())
+	}
+	return all
+}

@@ -1,0 +1,100 @@
+package kubeproxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/dataplane/proxy/proxybench"
+)
+
+// Bottom is what the floor took, in seconds.
+type Bottom struct{ List, Write float64 }
+
+// Floor does the least that a service proxy can do: a plain informer lists and
+// decodes all Services and slices, and as many entries are written to a map. It
+// prints what that took as JSON, and is a process of its own, to be compared
+// with one.
+func Floor(ctx context.Context, kubeconfig string, entries int, out io.Writer) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.ContentType, config.AcceptContentTypes, config.QPS = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf, -1
+	core, err := restClient(config, "/api", corev1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	discovery, err := restClient(config, "/apis", discoveryv1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	services, slices := informer(core, "services", &corev1.Service{}), informer(discovery, "endpointslices", &discoveryv1.EndpointSlice{})
+	go services.RunWithContext(ctx)
+	go slices.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), services.HasSynced, slices.HasSynced) {
+		return ctx.Err()
+	}
+	var b Bottom
+	b.List = time.Since(began).Seconds()
+	took, err := proxybench.WriteRaw(entries)
+	if err != nil {
+		return err
+	}
+	b.Write = took.Seconds()
+	return json.NewEncoder(out).Encode(b)
+}
+
+// listed makes an informer ask for lists, which an API server gives sooner than
+// streams.
+type listed struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is the name that client-go looks for.
+func (listed) IsWatchListSemanticsUnSupported() bool { return true }
+
+func informer(client rest.Interface, resource string, kind runtime.Object) cache.Controller {
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: listed{cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())},
+		ObjectType:    kind, Handler: cache.ResourceEventHandlerFuncs{},
+	})
+	return controller
+}
+
+// floorTime runs the floor, and gives how long it took from its start to its word.
+func (e *experiment) floorTime(ctx context.Context, c *cluster) (took float64, b Bottom, err error) {
+	entries := c.services * (1 + c.endpoints)
+	cmd := exec.CommandContext(ctx, e.Binary, "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))
+	cmd.Stderr = e.Progress
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, b, err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, b, err
+	}
+	line, failed := bufio.NewReader(pipe).ReadBytes('\n')
+	took = time.Since(began).Seconds()
+	if err := cmd.Wait(); err != nil {
+		return 0, b, fmt.Errorf("the floor: %w", err)
+	}
+	if failed == nil {
+		failed = json.Unmarshal(line, &b)
+	}
+	return took, b, failed
+}

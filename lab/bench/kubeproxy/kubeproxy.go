@@ -1,0 +1,210 @@
+// Package kubeproxy measures the service proxy on Kubernetes as it is: a real
+// API server with very many Services, the agent as a process of its own, and
+// beside it, in the same run and the same namespaces, Kubernetes' own
+// kube-proxy (nftables). What counts is what the kernel holds, read from
+// outside; only where that cannot tell, the agent is asked.
+//
+// ground.go is where it happens, cluster.go the API server, fairlead.go and
+// peer.go the two that are measured, parts.go and the files it names how, and
+// report.go the goals.
+package kubeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// The parts of the experiment, in their order.
+const (
+	Start   = "start"
+	Add     = "add"
+	Change  = "change"
+	Churn   = "churn"
+	Memory  = "memory"
+	Packet  = "first-packet"
+	Restart = "restart"
+	Rolling = "rolling"
+	Big     = "big-services"
+)
+
+// Parts are all of them.
+var Parts = []string{Start, Add, Change, Churn, Memory, Packet, Restart, Rolling, Big}
+
+// Options say what is measured.
+type Options struct {
+	// Services, with so many Endpoints each, are what the proxy is measured among.
+	Services, Endpoints int
+	// PeerServices is kube-proxy's number, and that of Fairlead's figures to
+	// compare with; 0 leaves both out.
+	PeerServices int
+	// BigServices, with BigEndpoints each, are a cluster of its own.
+	BigServices, BigEndpoints int
+	// Starts is how often the proxy is started from nothing, Changes how many
+	// changes are measured one by one, Connects how many connections.
+	Starts, Changes, Connects int
+	// Rate is of the changes a second of a part that goes on for Duration.
+	Rate     int
+	Duration time.Duration
+	// RollingPods are replaced, one after the other, in RollingServices.
+	RollingPods, RollingServices int
+	// Only are the parts that are measured.
+	Only []string
+	// Binary is fairlead's; Logs is a folder for the logs of all programs.
+	Binary, Logs string
+	// Progress is told what goes on.
+	Progress io.Writer
+}
+
+// DefaultOptions are those of the goals.
+func DefaultOptions() Options {
+	return Options{
+		Services: 50_000, Endpoints: 3, PeerServices: 1000, BigServices: 5000, BigEndpoints: 50,
+		Starts: 3, Changes: 50, Connects: 2000, Rate: 50, Duration: time.Minute,
+		RollingPods: 10, RollingServices: 200, Only: Parts,
+	}
+}
+
+// mostEndpoints is for how many there are addresses.
+const mostEndpoints = 1 << 20
+
+// Validate tells what makes no sense.
+func (o Options) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, part := range o.Only {
+		if !slices.Contains(Parts, part) {
+			refuse("--only: %q is none of %s", part, strings.Join(Parts, ", "))
+		}
+	}
+	if o.Services < 10 || o.Endpoints < 1 || o.Endpoints > 100 || o.Services*o.Endpoints > mostEndpoints {
+		refuse("--services, --endpoints: want at least 10 Services of 1 to 100 endpoints, and at most %d endpoints", mostEndpoints)
+	}
+	if o.PeerServices != 0 && (o.PeerServices < 10 || o.PeerServices > o.Services) {
+		refuse("--peer-services: %d is not 0, nor from 10 to --services", o.PeerServices)
+	}
+	if o.BigServices < 1 || o.BigEndpoints < 1 || o.BigServices*o.BigEndpoints > mostEndpoints {
+		refuse("--big-services, --big-endpoints: want at least 1 of each and at most %d endpoints", mostEndpoints)
+	}
+	if o.Starts < 1 || o.Changes < 1 || o.Changes > 1000 || o.Connects < 100 || o.Rate < 1 || o.Rate > 1000 {
+		refuse("--starts, --changes, --connects, --rate: want at least 1; 1 to 1000; at least 100; 1 to 1000")
+	}
+	if o.Duration < time.Second || o.Duration > 10*time.Minute {
+		refuse("--duration: %s is not from 1s to 10m", o.Duration)
+	}
+	if o.RollingPods < 1 || o.RollingPods > 100 || o.RollingServices < 1 || o.RollingServices > o.Services {
+		refuse("--rolling-pods, --rolling-services: want 1 to 100 pods, and 1 to --services")
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) wants(part string) bool { return slices.Contains(o.Only, part) }
+
+func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+
+// Run measures. It needs the sandbox, with a network of its own, and the
+// programs of Kubernetes. Where it ends with an error, what was measured before
+// is in the report.
+func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
+	}
+	if o.Logs == "" {
+		o.Logs = sandbox.WorkDir
+	}
+	g, err := newGround()
+	if err != nil {
+		return nil, err
+	}
+	e := &experiment{Options: o, ground: g}
+	err = e.run(ctx)
+	err = errors.Join(err, g.close())
+	if left := sandbox.Leftovers(); err == nil && len(left) > 0 {
+		err = fmt.Errorf("left behind: %v", left)
+	}
+	return e.report(), err
+}
+
+// experiment is one run, with what it has found.
+type experiment struct {
+	Options
+	ground *ground
+	// ours are Fairlead's figures among Services, few those among PeerServices
+	// and peer kube-proxy's; big are those of BigServices.
+	ours, few, peer, big figures
+	notes                []string
+}
+
+func (e *experiment) note(format string, args ...any) {
+	e.notes = append(e.notes, fmt.Sprintf(format, args...))
+}
+
+func (e *experiment) run(ctx context.Context) error {
+	e.ours, e.few, e.peer, e.big = figures{}, figures{}, figures{}, figures{}
+	stages := []struct {
+		name string
+		size size
+		run  func(context.Context, *cluster) error
+		want bool
+	}{
+		{"few", size{e.PeerServices, e.Endpoints}, e.amongFew, e.PeerServices > 0 && !slices.Equal(e.Only, []string{Big})},
+		{"all", size{e.Services, e.Endpoints}, e.amongAll, !slices.Equal(e.Only, []string{Big})},
+		{"big", size{e.BigServices, e.BigEndpoints}, e.amongBig, e.wants(Big)},
+	}
+	for _, s := range stages {
+		if !s.want {
+			continue
+		}
+		if err := e.stage(ctx, s.name, s.size, s.run); err != nil {
+			return fmt.Errorf("%d Services of %d endpoints: %w", s.size.services, s.size.endpoints, err)
+		}
+	}
+	return nil
+}
+
+// stage makes a cluster for a part of the experiment.
+func (e *experiment) stage(ctx context.Context, name string, s size, run func(context.Context, *cluster) error) (err error) {
+	e.say("%d Services of %d endpoints: starting etcd and kube-apiserver ...", s.services, s.endpoints)
+	began := time.Now()
+	c, err := newCluster(ctx, e.Options, name, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	e.say("they serve after %.1f s", time.Since(began).Seconds())
+	return run(ctx, c)
+}
+
+// amongFew measures kube-proxy, and Fairlead for comparison.
+func (e *experiment) amongFew(ctx context.Context, c *cluster) error {
+	ours := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.few}
+	if err := ours.measure(ctx, Start, Add, Change); err != nil {
+		return err
+	}
+	other, err := newKubeProxy(c)
+	if err != nil {
+		return err
+	}
+	peer := &meter{experiment: e, cluster: c, subject: other, into: e.peer}
+	return peer.measure(ctx, Start, Add, Change, Churn, Memory, Packet, Restart)
+}
+
+// amongAll measures Fairlead.
+func (e *experiment) amongAll(ctx context.Context, c *cluster) error {
+	m := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.ours, floor: true}
+	return m.measure(ctx, Start, Add, Change, Churn, Memory, Packet, Restart, Rolling)
+}
+
+// amongBig measures Fairlead's start among Services of many endpoints.
+func (e *experiment) amongBig(ctx context.Context, c *cluster) error {
+	m := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.big, floor: true}
+	return errors.Join(m.part(ctx, Start), m.end())
+}

@@ -1,0 +1,177 @@
+package kubeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane/proxy/proxybench"
+)
+
+// figures are what was measured, by what: a key of report.go.
+type figures map[string][]float64
+
+func (f figures) add(what string, values ...float64) { f[what] = append(f[what], values...) }
+
+// meter measures one proxy in one cluster.
+type meter struct {
+	*experiment
+	cluster *cluster
+	subject subject
+	into    figures
+	// floor says that the floor is measured beside the start.
+	floor bool
+}
+
+// startLimit is for the start of a proxy, changeLimit for one change.
+const (
+	startLimit  = 15 * time.Minute
+	changeLimit = 2 * time.Minute
+)
+
+func (m *meter) say(format string, args ...any) {
+	m.experiment.say("  %s among %d: "+format, append([]any{m.subject.name(), m.cluster.services}, args...)...)
+}
+
+// measure makes the parts that are wanted, and ends the proxy.
+func (m *meter) measure(ctx context.Context, parts ...string) error {
+	for _, part := range parts {
+		if !m.wants(part) {
+			continue
+		}
+		if err := m.part(ctx, part); err != nil {
+			return errors.Join(fmt.Errorf("%s: %s: %w", m.subject.name(), part, err), m.end())
+		}
+	}
+	return m.end()
+}
+
+// part makes one, on a proxy that has begun.
+func (m *meter) part(ctx context.Context, part string) error {
+	if part == Start {
+		return m.starts(ctx)
+	}
+	if _, err := m.subject.program().PID(); err != nil {
+		if _, err := m.start(ctx); err != nil {
+			return err
+		}
+	}
+	switch part {
+	case Add:
+		return m.changes(ctx, "add", func(int) (pair, error) { return m.cluster.addService(ctx) })
+	case Change:
+		return m.changes(ctx, "change", func(i int) (pair, error) { return m.cluster.changeEndpoint(ctx, m.cluster.scattered(i)) })
+	case Churn:
+		return m.churn(ctx)
+	case Memory:
+		return m.memory()
+	case Packet:
+		return m.firstPackets(ctx)
+	case Restart:
+		return m.restart(ctx)
+	}
+	return m.rolling(ctx)
+}
+
+// end kills the proxy and takes what it has left out of the kernel.
+func (m *meter) end() error {
+	return errors.Join(m.subject.program().Stop(), m.subject.clear())
+}
+
+// start starts the proxy and gives how long it took until the kernel had all.
+func (m *meter) start(ctx context.Context) (took float64, err error) {
+	began := time.Now()
+	if err := startUnready(ctx, m.subject.program()); err != nil {
+		return 0, err
+	}
+	if err := await(ctx, m.subject.program(), "everything in the kernel", startLimit, 5*time.Millisecond, m.subject.complete); err != nil {
+		return 0, err
+	}
+	took = time.Since(began).Seconds()
+	return took, m.subject.verify()
+}
+
+// starts are from nothing, in turns with the floor.
+func (m *meter) starts(ctx context.Context) error {
+	n := 1
+	if m.floor {
+		n = m.Starts
+		if _, _, err := m.floorTime(ctx, m.cluster); err != nil { // which warms the server
+			return err
+		}
+	}
+	for range n {
+		if err := m.end(); err != nil {
+			return err
+		}
+		if m.floor {
+			took, b, err := m.floorTime(ctx, m.cluster)
+			if err != nil {
+				return err
+			}
+			m.into.add("floor", took)
+			m.say("floor %.2f s (listed and decoded %.2f s, written %.3f s)", took, b.List, b.Write)
+		}
+		took, err := m.start(ctx)
+		if err != nil {
+			return err
+		}
+		m.into.add("start", took)
+		m.say("all in the kernel after %.2f s", took)
+	}
+	return nil
+}
+
+// scattered gives the i-th of Services that lie far apart, each once before any
+// twice.
+func (c *cluster) scattered(i int) int {
+	const step = 7919 // a prime
+	if c.services%step == 0 {
+		return i % c.services
+	}
+	return i * step % c.services
+}
+
+// changes makes changes one by one, and measures from the server's answer until the
+// kernel has each.
+func (m *meter) changes(ctx context.Context, what string, change func(i int) (pair, error)) error {
+	for i := range m.Changes {
+		time.Sleep(150 * time.Millisecond) // so that none is gathered with the one before
+		made, err := change(i)
+		if err != nil {
+			return err
+		}
+		answered := time.Now()
+		err = await(ctx, m.subject.program(), what, changeLimit, m.subject.pause(), func() (bool, error) {
+			held, err := m.subject.held([]pair{made})
+			return err == nil && held[0], err
+		})
+		if err != nil {
+			return err
+		}
+		m.into.add(what, milliseconds(time.Since(answered)))
+	}
+	m.say("%s: p50 %.1f ms, p99 %.1f ms", what, percentile(m.into[what], 50), percentile(m.into[what], 99))
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// memory is the most that the process ever had, what it has now, and the kernel's.
+func (m *meter) memory() error {
+	most, now, err := residentOf(m.subject.program())
+	if err != nil {
+		return err
+	}
+	m.into.add("rss most", most)
+	m.into.add("rss now", now)
+	m.say("%.0f MB of memory at most, %.0f MB now", most, now)
+	if _, ours := m.subject.(*fairlead); !ours {
+		return nil
+	}
+	maps, err := proxybench.Memory(pins)
+	m.into.add("maps", float64(maps)/1e6)
+	m.say("%.0f MB of maps", float64(maps)/1e6)
+	return err
+}

@@ -1,0 +1,173 @@
+package kubeproxy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// Goals (2 processors, a real API server, 50,000 Services of 3 endpoints).
+const (
+	goalStart, goalStartBig = 4.0, 6.0 // seconds
+	goalFloor               = 2.0      // times the floor of the same run
+	goalP50, goalAddP99     = 5.0, 25.0
+	goalChurnP99            = 50.0 // milliseconds
+	goalChurnCPU            = 5.0  // percent of a processor
+	goalRSS, goalMaps       = 300.0, 100.0
+	// goalSame is how much longer what should take equally long may: noise.
+	goalSame = 1.2
+)
+
+// line is a row of the report: what is taken of the figures by one key.
+type line struct {
+	text, key, unit string
+	// percent says which percentile; 0 for the median.
+	percent int
+	goal    float64 // less than 0: none
+}
+
+const none = -1
+
+// lines are those that have a peer.
+var lines = []line{
+	{"process start to all in the kernel", "start", "s", 0, goalStart},
+	{"one Service more, p50", "add", "ms", 50, goalP50},
+	{"one Service more, p99", "add", "ms", 99, goalAddP99},
+	{"one endpoint changed, p50", "change", "ms", 50, goalP50},
+	{"one endpoint changed, p99", "change", "ms", 99, none},
+	{"changes all the time: processor", "churn cpu", "% of one", 0, goalChurnCPU},
+	{"changes all the time: delay, p50", "churn", "ms", 50, none},
+	{"changes all the time: delay, p99", "churn", "ms", 99, goalChurnP99},
+	{"memory at most (RSS)", "rss most", "MB", 0, goalRSS},
+	{"memory in the end (RSS)", "rss now", "MB", 0, none},
+	{"memory of the kernel's maps", "maps", "MB", 0, goalMaps},
+	{"connect to the first Service", "packet first", "µs", 0, none},
+	{"connect to the last Service", "packet last", "µs", 0, none},
+	{"killed and started again: in sync after", "restart", "s", 0, goalStart},
+	{"killed and started again: entries rewritten", "rewritten", "entries", 0, 0},
+	{"killed and started again: requests with a packet lost", "lost", "requests", 100, 0},
+}
+
+// row gives a line of some figures; false where there are none.
+func (l line) row(f figures, among int) (bench.Row, bool) {
+	values := f[l.key]
+	if len(values) == 0 {
+		return bench.Row{}, false
+	}
+	r := bench.Row{
+		Case: fmt.Sprintf("%d Services: %s", among, l.text), Measured: l.of(values), Unit: l.unit,
+		Min: slices.Min(values), Max: slices.Max(values), Runs: len(values),
+	}
+	if l.goal >= 0 {
+		r = r.AtMost(l.goal)
+	}
+	return r, true
+}
+
+func (l line) of(values []float64) float64 {
+	if l.percent == 0 {
+		return percentile(values, 50)
+	}
+	return percentile(values, l.percent)
+}
+
+// report puts the figures into the benchmarks' common form.
+func (e *experiment) report() *bench.Report {
+	r := bench.New("kube")
+	peer := fmt.Sprintf("kube-proxy among %d:", e.PeerServices)
+	for _, l := range lines {
+		row, ok := l.row(e.ours, e.Services)
+		if ok && len(e.peer[l.key]) > 0 {
+			row = row.Beside(peer, l.of(e.peer[l.key]))
+		}
+		if ok {
+			r.Rows = append(r.Rows, row)
+		}
+		r.Rows = append(r.Rows, e.after(l)...)
+	}
+	r.Rows = append(r.Rows, e.compared(peer)...)
+	r.Rows = append(r.Rows, e.rolled()...)
+	big := line{fmt.Sprintf("process start to all %d endpoints in the kernel", e.BigServices*e.BigEndpoints), "start", "s", 0, goalStartBig}
+	if row, ok := big.row(e.big, e.BigServices); ok {
+		r.Rows = append(r.Rows, row)
+		r.Rows = append(r.Rows, overFloor(e.big, e.BigServices, none)...)
+	}
+	r.Notes = e.notes
+	r.Note("%d endpoints a Service; Services are seeded into etcd, changes are made through the API server; delays count from its answer: a change that the kernel had before takes the time of a look", e.Endpoints)
+	r.Note("the floor is a process that lists and decodes everything by a plain informer and writes as many entries to one map")
+	return r
+}
+
+// after gives what belongs to a line and has no peer's figure.
+func (e *experiment) after(l line) []bench.Row {
+	switch l.key {
+	case "start":
+		return overFloor(e.ours, e.Services, goalFloor)
+	case "change":
+		if l.percent != 50 || len(e.ours["change"]) == 0 || len(e.few["change"]) == 0 {
+			return nil
+		}
+		many, few := percentile(e.ours["change"], 50), percentile(e.few["change"], 50)
+		return []bench.Row{single(fmt.Sprintf("one endpoint changed, p50, over that among %d", e.PeerServices), "times", many/few).AtMost(goalSame)}
+	case "packet last":
+		return ratio("connect to the last Service over the first", e.ours["packet last"], e.ours["packet first"], goalSame)
+	}
+	return nil
+}
+
+// compared gives Fairlead's figures among as many Services as kube-proxy's.
+func (e *experiment) compared(peer string) (rows []bench.Row) {
+	for _, l := range lines {
+		l.goal = none
+		if row, ok := l.row(e.few, e.PeerServices); ok {
+			if theirs := e.peer[l.key]; len(theirs) > 0 {
+				row = row.Beside(peer, l.of(theirs))
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func overFloor(f figures, among int, goal float64) []bench.Row {
+	if len(f["floor"]) == 0 {
+		return nil
+	}
+	floor, _ := line{"the floor of that", "floor", "s", 0, none}.row(f, among)
+	return append([]bench.Row{floor}, ratio(fmt.Sprintf("%d Services: start over the floor", among), f["start"], f["floor"], goal)...)
+}
+
+// ratio compares what was measured in turns.
+func ratio(text string, of, to []float64, goal float64) []bench.Row {
+	if len(of) == 0 || len(of) != len(to) {
+		return nil
+	}
+	s := bench.RatioTo("", of, to).Times
+	row := bench.Row{Case: text, Measured: s.Median, Unit: "times", Min: s.Min, Max: s.Max, Runs: len(of)}
+	if goal >= 0 {
+		row = row.AtMost(goal)
+	}
+	return []bench.Row{row}
+}
+
+func single(text, unit string, value float64) bench.Row {
+	return bench.Row{Case: text, Measured: value, Unit: unit, Min: value, Max: value, Runs: 1}
+}
+
+// rolled gives the rolling update with changes gathered, beside the same without.
+func (e *experiment) rolled() (rows []bench.Row) {
+	update := fmt.Sprintf("rolling update of %d pods in %d Services: ", e.RollingPods, e.RollingServices)
+	for _, l := range []struct{ key, text, unit string }{
+		{"rolling calls, ", "times written", "times"},
+		{"rolling entries, ", "entries written", "entries"},
+		{"rolling cpu, ", "processor time", "ms"},
+		{"rolling delay, ", "last change to all in the kernel", "ms"},
+	} {
+		gathered, once := e.ours[l.key+"gathered"], e.ours[l.key+"at once"]
+		if len(gathered) > 0 && len(once) > 0 {
+			rows = append(rows, single(update+l.text, l.unit, gathered[0]).Beside("not gathered:", once[0]))
+		}
+	}
+	return rows
+}

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Make the manifests and the copies' code of Fairlead's own resources from their
+# types, and compare with those that are committed. The argument is the folder of
+# the tools.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+
+"$1/controller-gen" object crd paths=./kube/v1alpha1 output:object:dir="$made/go" output:crd:dir="$made/crds"
+diff -r "$made/crds" deploy/crds && diff "$made/go/zz_generated.deepcopy.go" kube/v1alpha1/ || {
+	echo "not what the types give; run: go generate ./kube/..." >&2
+	exit 1
+}

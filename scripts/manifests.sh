@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Render the plain manifests from the Helm chart into a folder. The first argument
+# is helm, the second the folder.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+helm=$1 to=$2
+mkdir -p "$to"/{cleanup,proxy}
+
+# render FILE TEMPLATE VALUE...: writes one, without what only Helm wants to know.
+render() {
+	local file=$1 template=$2
+	shift 2
+	{
+		echo "# Made from deploy/helm/fairlead by make manifests: change it there."
+		"$helm" template fairlead deploy/helm/fairlead --namespace fairlead --kube-version 1.30 --show-only "templates/$template.yaml" "$@" |
+			grep -v -e '^# Source: ' -e 'app.kubernetes.io/managed-by'
+	} >"$to/$file.yaml"
+}
+
+render namespace namespace --set createNamespace=true
+for name in rbac admission agent controller; do
+	render $name $name
+done
+render proxy/agent agent --set 'agent.roles={balancer,server,proxy}'
+render cleanup/cleanup cleanup --set cleanup.enabled=true

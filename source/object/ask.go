@@ -1,0 +1,61 @@
+package object
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// Ask is what a Service asks for where addresses are handed out.
+type Ask struct {
+	// Addresses are the very ones that it asks for; none for any.
+	Addresses []netip.Addr
+	// Pools are the only ones of which it may have any; none for all.
+	Pools      []string
+	SharingKey string
+	// Ports are what it serves on its addresses, as keys without address.
+	Ports []service.Key
+}
+
+// ReadAsk reads what a Service asks for, and nothing else of it. The error
+// names the field that is wrong.
+func ReadAsk(s *corev1.Service) (Ask, error) {
+	var set settings
+	var errs []error
+	for _, name := range []string{AnnotationAddresses, AnnotationAddressPool, AnnotationAddressSharingKey, AnnotationPortRanges} {
+		if value, ok := s.Annotations[name]; ok {
+			if err := setters[name](&set, value); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", annotation(name), err))
+			}
+		}
+	}
+	if _, ok := s.Annotations[AnnotationAddresses]; !ok && s.Spec.LoadBalancerIP != "" {
+		a, err := parseAddr(s.Spec.LoadBalancerIP)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.loadBalancerIP: %w", err))
+		}
+		set.addresses = []netip.Addr{a}
+	}
+	ports, faults := readPorts(s.Spec.Ports)
+	ports, more := set.ranges.apply(ports)
+	for _, f := range append(faults, more...) {
+		errs = append(errs, fmt.Errorf("%s: %s", f.Field, f.Message))
+	}
+	ask := Ask{Addresses: set.addresses, Pools: set.pools, SharingKey: set.sharingKey}
+	for _, p := range ports {
+		ask.Ports = append(ask.Ports, service.Key{Port: p.number, Last: cmp.Or(p.last, p.number), Protocol: p.protocol})
+	}
+	return ask, errors.Join(errs...)
+}
+
+func parsePool(v string) (string, error) {
+	if v == "" {
+		return "", errors.New("an empty name is no pool's; want one like \"web\"")
+	}
+	return v, nil
+}
