@@ -62,19 +62,23 @@ func (w *world) story(ctx context.Context) error {
 	if err := w.startRouter(); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain, w.remove} {
+	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	for _, n := range w.Nodes {
-		after, err := w.traces(n)
-		if err != nil {
-			return err
-		}
-		if left := added(before[n.Name], after); len(left) > 0 {
-			return fmt.Errorf("left on node %s:\n%s", n.Name, strings.Join(left, "\n"))
-		}
+	left, err := w.added(before)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(left, "/sys/fs/bpf/fairlead/proxy/"); n < len(w.Nodes) || !strings.Contains(left, "eth0 xdp") {
+		return fmt.Errorf("what is on the nodes cannot be seen: %q", left)
+	}
+	if err := w.remove(ctx); err != nil {
+		return err
+	}
+	if left, err = w.added(before); left != "" || err != nil {
+		return errors.Join(err, fmt.Errorf("left on the nodes:\n%s", left))
 	}
 	w.say("nothing is left on the nodes: no program, filter, route, address, rule or pin")
 	return nil
@@ -263,16 +267,23 @@ nft list ruleset 2>/dev/null; true`
 	return said, nil
 }
 
-// added are the lines that were not there before.
-func added(before, after string) (lines []string) {
-	was := map[string]bool{}
-	for line := range strings.Lines(before) {
-		was[line] = true
-	}
-	for line := range strings.Lines(after) {
-		if !was[line] {
-			lines = append(lines, strings.TrimSpace(line))
+// added is what was not there before, by nodes' names.
+func (w *world) added(before map[string]string) (string, error) {
+	var all strings.Builder
+	for _, n := range w.Nodes {
+		after, err := w.traces(n)
+		if err != nil {
+			return "", err
+		}
+		was := map[string]bool{}
+		for line := range strings.Lines(before[n.Name]) {
+			was[line] = true
+		}
+		for line := range strings.Lines(after) {
+			if !was[line] {
+				fmt.Fprintf(&all, "%s: %s", n.Name, line)
+			}
 		}
 	}
-	return lines
+	return all.String(), nil
 }
