@@ -77,6 +77,10 @@ func (n *Node) enter() error {
 			return err
 		}
 	}
+	// As systemd has all mounts: pods' namespaces come to containers that see it.
+	if err := mount("", "/run/netns", "", unix.MS_SHARED, ""); err != nil {
+		return err
+	}
 	// sysfs shows the network devices of where it is mounted.
 	if err := mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return err
