@@ -47,7 +47,7 @@ test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
-test-install: image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
+test-install: build image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
