@@ -90,7 +90,7 @@ func DefaultAgent() Agent {
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
-		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond},
+		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
 	}
 }
 

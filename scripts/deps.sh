@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 guest=(gcc libc6-dev iptables) # a compiler for what the guest's kernel has preloaded
 case "${1-}" in
-test) packages=(frr bird2 "${guest[@]}") ;; # the routers that interoperation is tested with
+test) packages=(frr bird2 nftables "${guest[@]}") ;; # the routers that interoperation is tested with
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
@@ -60,8 +60,9 @@ pods() {
 	(
 		trap 'rm -rf "$work"' EXIT
 		mkdir -p "$work/partial" "$root"/{dev,etc,proc,root,sys,tmp}
-		# With no status, nothing counts as installed: all that they need comes along.
-		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install curl netcat-openbsd busybox-static
+		# With no status nothing counts as installed, and all that they need comes
+		# along. dash is /bin/sh: that of busybox would take its own nc.
+		set -- -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work" --no-install-recommends -y -d install dash curl netcat-openbsd busybox-static
 		"${apt[@]}" "$@" >/dev/null || { "${apt[@]}" update && "${apt[@]}" "$@" >/dev/null; }
 		for deb in "$work"/*.deb; do dpkg -x "$deb" "$root"; done
 		ln -s nc.openbsd "$root/bin/nc"

@@ -33,7 +33,7 @@ build() {
 		return
 		;;
 	coredns) package=. command=(-C coredns build) ;;
-	e2e.test) package=k8s.io/kubernetes/test/e2e command=(test -c) ;;
+	e2e.test) package=k8s.io/kubernetes/test/e2e command=(test -c -vet=off) ;;
 	kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy | kubelet | kubectl) package=k8s.io/kubernetes/cmd/$1 ;;
 	*)
 		echo "kube: no program is named $1; see build in scripts/kube.sh" >&2

@@ -92,12 +92,12 @@ static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 /* Enters the target's half of s->made. -EEXIST: another flow looks the same to
  * the target.
  */
-static __noinline long claim(struct scratch *s)
+static __noinline int claim(struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
 	const struct packet_flow *held = &s->held;
 	bool same;
-	long err;
+	int err;
 
 	other_half(&s->key, &s->made, t->proto);
 	turn_round(&s->back, &s->made, t);
@@ -130,7 +130,7 @@ static long claim_any_port(__u32 i __attribute__((unused)), void *context __attr
 /* Gives the flow a port that makes it the only one of its kind to its target:
  * the client's own where that does.
  */
-static __noinline long claim_port(struct scratch *s)
+static __noinline int claim_port(struct scratch *s)
 {
 	s->result = EEXIST;
 	if (!(s->made.kind & PACKET_FLOW_MASKED))
@@ -172,7 +172,7 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 static __noinline int remember_flow(struct scratch *s)
 {
 	const struct packet_flow *held = &s->held;
-	long err = claim_port(s);
+	int err = claim_port(s);
 
 	if (err)
 		return drop(err == EEXIST ? PACKET_COUNTER_DROPPED_NO_PORT

@@ -102,10 +102,11 @@ static __always_inline __u32 flow_check(const struct tuple *t, const struct pack
 	return flow_hash(t) + 3 * flow_hash((const struct tuple *)f);
 }
 
-static __always_inline long enter_flow(const struct tuple *t, struct packet_flow *f, __u64 flags)
+/* 0 or a negative error, of which kernels before 6.4 give the lower half alone. */
+static __always_inline int enter_flow(const struct tuple *t, struct packet_flow *f, __u64 flags)
 {
 	f->check = flow_check(t, f);
-	return bpf_map_update_elem(&packet_flows, t, f, flags);
+	return (int)bpf_map_update_elem(&packet_flows, t, f, flags);
 }
 
 /* Copies the entry of just this key, and says where it is. */

@@ -116,7 +116,10 @@ func (s *teller) part(name string, tell func(*teller)) {
 }
 
 // reopen opens the fixture anew, for the stories that follow, too.
-func (s *teller) reopen() { s.Reopen(s.suite) }
+func (s *teller) reopen() {
+	s.Reopen(s.suite)
+	s.twin.Restart()
+}
 
 // empty deletes every frontend.
 func (s *teller) empty() {

@@ -31,6 +31,7 @@ type frontend struct {
 	dataplane.Frontend
 	members  []ring.Member
 	slots    []ring.Slot
+	lived    bool // written since Restart
 	ids      map[ring.ID]service.Backend
 	counters dataplane.FrontendCounters
 
@@ -79,9 +80,14 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	next.Backends = slices.Clone(want.Backends)
 	d.number(before, next)
 	var err error
-	if next.slots, err = d.rings.For(want.Scheduler, before.slots, want.RingSize, next.members); err != nil {
+	var members []ring.Member
+	if before.lived && shapeOf(before.Frontend) == shapeOf(want) {
+		members = before.members
+	}
+	if next.slots, err = d.rings.For(want.Scheduler, before.slots, want.RingSize, next.members, members); err != nil {
 		return err
 	}
+	next.lived = true
 	if !want.SecondChance() {
 		for i := range next.slots {
 			next.slots[i].Older = [ring.Depth]ring.ID{} // of no use, and so not kept
@@ -90,6 +96,35 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	next.keep(before)
 	d.frontends[want.Key] = next
 	return nil
+}
+
+// shape is what must stay for a ring to follow from the one before.
+type shape struct {
+	method        service.Method
+	encapsulation service.Encapsulation
+	scheduler     service.Scheduler
+	survival      service.Survival
+	ringSize      int
+	affinity      time.Duration
+	guarded       bool
+	keepsPort     bool
+}
+
+func shapeOf(f dataplane.Frontend) shape {
+	return shape{
+		f.Method, f.Encapsulation, f.Scheduler, f.Survival, f.RingSize, f.Affinity, f.Guarded(),
+		len(f.Backends) > 0 && f.Backends[0].Addr.Port() == 0,
+	}
+}
+
+// Restart forgets what a process that starts anew finds nowhere: what the rings
+// that it finds were made from.
+func (d *DataPlane) Restart() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.frontends {
+		f.lived = false
+	}
 }
 
 // keep takes over what is remembered of servers that stay; nothing where flows

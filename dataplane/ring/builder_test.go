@@ -139,7 +139,7 @@ func TestSlotsAreWellFormed(t *testing.T) {
 				ms[i].Drained = since(rng.IntN(8))
 			}
 		}
-		slots, err := b.Maglev(prev, size, ms)
+		slots, err := b.Maglev(prev, size, ms, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +351,7 @@ func TestBuilderRemembers(t *testing.T) {
 			ms[i].ID += ID(rng.IntN(2)) * 100 // whose number has changed since
 			ms[i].Weight, ms[i].Since = rng.Uint32N(2), since(rng.IntN(3))
 		}
-		got, err := b.Maglev(nil, size, ms)
+		got, err := b.Maglev(nil, size, ms, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -404,7 +404,7 @@ func BenchmarkChange(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				ms[i/2%100].Weight = uint32(i % 2)
 				var err error
-				if prev, err = builder.Maglev(prev, 65537, ms); err != nil {
+				if prev, err = builder.Maglev(prev, 65537, ms, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

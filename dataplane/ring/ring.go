@@ -59,19 +59,19 @@ type Member struct {
 
 // For gives the slots of a scheduler, as Builder.For does, without a memory.
 func For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
-	return NewBuilder(0).For(s, prev, size, members)
+	return NewBuilder(0).For(s, prev, size, members, nil)
 }
 
 // Maglev gives the ring that follows prev, as Builder.Maglev does, without a
 // memory.
 func Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
-	return NewBuilder(0).Maglev(prev, size, members)
+	return NewBuilder(0).Maglev(prev, size, members, nil)
 }
 
 // For gives the slots of a scheduler: a ring that follows prev and has size
 // slots where the flow's hash says the slot, and else those of RoundRobin,
 // WeightedRoundRobin or Members.
-func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Member) ([]Slot, error) {
+func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members, before []Member) ([]Slot, error) {
 	switch s {
 	case service.RoundRobin:
 		return RoundRobin(members), nil
@@ -80,7 +80,7 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 	case service.LeastConn, service.WeightedLeastConn:
 		return Members(members), nil
 	}
-	return b.Maglev(prev, size, members)
+	return b.Maglev(prev, size, members, before)
 }
 
 // Maglev gives the ring that follows prev (nil for the first one), for the
@@ -92,10 +92,11 @@ func (b *Builder) For(s service.Scheduler, prev []Slot, size int, members []Memb
 // known since when; who owned it before each of the times at which members began
 // or drained, the latest first. All but prev's every balancer knows alike, also
 // one that has just started. A ring that
-// follows one of the same members is the same.
-func (b *Builder) Maglev(prev []Slot, size int, members []Member) ([]Slot, error) {
+// follows one of the same members is the same. before, where it is not nil, is what
+// prev was made from: see Next.
+func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slot, error) {
 	lived := len(prev) == size
-	next, err := b.Next(size, members, nil, lived)
+	next, err := b.Next(size, members, before, lived)
 	if err != nil {
 		return nil, err
 	}

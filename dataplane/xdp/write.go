@@ -147,7 +147,7 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 		c.changed = d.follow(c.after, allStay(c.before.members, c.after.members), next)
 		return c, nil
 	}
-	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring())
+	slots, err := d.builder.For(f.Scheduler, d.previous(c, past), f.RingSize, c.after.members.ring(), nil)
 	if err != nil {
 		return c, err
 	}

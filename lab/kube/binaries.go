@@ -17,10 +17,11 @@ const BinariesEnv = "FAIRLEAD_KUBE_BIN"
 
 // Main is testkit.Main for a package whose tests need the programs: they are
 // built first where they are not there yet, since inside the sandbox there is no
-// network. Without them the tests fail.
-func Main(m *testing.M) {
+// network. Without them the tests fail. more are programs beside the control
+// plane's.
+func Main(m *testing.M, more ...string) {
 	if os.Getenv(BinariesEnv) == "" {
-		folder, err := Binaries("etcd", "kube-apiserver")
+		folder, err := Binaries(append(more, "etcd", "kube-apiserver")...)
 		if err == nil {
 			err = os.Setenv(BinariesEnv, folder)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,18 +41,23 @@ func (p *pending) look(s subject) (left int, err error) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// What came meanwhile stands behind those that were looked for.
-	var restPairs []pair
-	var restSince []time.Time
-	for i := range p.pairs {
-		if i < len(held) && held[i] {
-			p.delays = append(p.delays, milliseconds(now.Sub(p.since[i])))
+	// What came meanwhile stands behind those that were looked for. A Service that
+	// has a later change is past those before.
+	past := map[netip.Addr]bool{}
+	var rest pending
+	for i := len(p.pairs) - 1; i >= 0; i-- {
+		made, since := p.pairs[i], p.since[i]
+		if past[made.service] || i < len(held) && held[i] {
+			past[made.service] = true
+			p.delays = append(p.delays, milliseconds(now.Sub(since)))
 			continue
 		}
-		restPairs, restSince = append(restPairs, p.pairs[i]), append(restSince, p.since[i])
+		rest.pairs, rest.since = append(rest.pairs, made), append(rest.since, since)
 	}
-	p.pairs, p.since = restPairs, restSince
-	return len(restPairs), nil
+	slices.Reverse(rest.pairs)
+	slices.Reverse(rest.since)
+	p.pairs, p.since = rest.pairs, rest.since
+	return len(p.pairs), nil
 }
 
 // watch looks until ctx ends and nothing is left.
@@ -103,7 +110,7 @@ func (m *meter) churn(ctx context.Context) error {
 	if rate := float64(len(p.delays)) / took.Seconds(); rate < 0.95*float64(m.Rate) {
 		m.note("%s among %d: the API server took %.0f changes a second, not %d", m.subject.name(), m.cluster.services, rate, m.Rate)
 	}
-	return nil
+	return m.told(ctx, Churn)
 }
 
 // makeChanges makes them at the rate until a time.

@@ -1,17 +1,20 @@
 package kubeproxy
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -19,6 +22,8 @@ import (
 type kubeProxy struct {
 	cluster *cluster
 	proxy   *kube.Program
+	// chains are the Services' as they were when one was missed.
+	chains map[netip.Addr]string
 }
 
 func newKubeProxy(c *cluster) (*kubeProxy, error) {
@@ -34,7 +39,7 @@ clientConnection: {kubeconfig: %s}
 clusterCIDR: %s
 hostnameOverride: %s
 conntrack: {maxPerCore: 0}
-`, c.Kubeconfig, endpointRange, nodeName)
+`, c.Kubeconfig, ground.Endpoints, nodeName)
 	if err := os.WriteFile(path, config, 0o644); err != nil {
 		return nil, err
 	}
@@ -44,88 +49,115 @@ conntrack: {maxPerCore: 0}
 func (k *kubeProxy) name() string           { return "kube-proxy" }
 func (k *kubeProxy) program() *kube.Program { return k.proxy }
 
-// pause is long, since all rules are listed to find one.
-func (k *kubeProxy) pause() time.Duration { return 20 * time.Millisecond }
+func (k *kubeProxy) pause() time.Duration { return 5 * time.Millisecond }
 
-const tableName = "kube-proxy"
+// table is that of kube-proxy's rules. Its map service-ips leads from a Service's
+// address to a chain, and a map in that chain's only rule to an endpoint.
+var table = &nftables.Table{Name: "kube-proxy", Family: nftables.TableFamilyIPv4}
 
-// again is what the kernel answers where rules change while they are listed.
-func again(err error) bool {
-	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist)
+const chainPrefix = "service-"
+
+// gone is what the kernel answers of what is not there, or not any more. The
+// library keeps of its answer only the text.
+func gone(err error) bool {
+	return strings.HasSuffix(err.Error(), unix.ENOENT.Error()) || strings.HasSuffix(err.Error(), unix.EINTR.Error())
 }
 
-// listed gives the endpoints for which there are rules. Their chains are named
-// after them: "endpoint-HASH-NAMESPACE/NAME/tcp/PORT__ADDRESS/PORT". All of one
-// change come in one step.
-func (k *kubeProxy) listed() (map[netip.Addr]bool, error) {
+// readChains reads which chain each Service has.
+func (k *kubeProxy) readChains() error {
 	conn, err := nftables.New()
-	if err != nil {
-		return nil, err
-	}
-	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
-	if err != nil && !again(err) {
-		return nil, fmt.Errorf("list the chains: %w", err)
-	}
-	all := map[netip.Addr]bool{}
-	for _, c := range chains {
-		_, at, found := strings.Cut(c.Name, "__")
-		text, _, _ := strings.Cut(at, "/")
-		if a, err := netip.ParseAddr(text); found && err == nil {
-			all[a] = true
-		}
-	}
-	return all, nil
-}
-
-// services gives how many addresses of Services lead to rules.
-func (k *kubeProxy) services() (int, error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return 0, err
-	}
-	set, err := conn.GetSetByName(&nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}, "service-ips")
-	if err != nil {
-		return 0, err
-	}
-	elements, err := conn.GetSetElements(set)
-	return len(elements), err
-}
-
-func (k *kubeProxy) complete() (bool, error) {
-	all, err := k.listed()
-	if err != nil || len(all) < k.cluster.services*k.cluster.endpoints {
-		return false, err
-	}
-	n, err := k.services()
-	if again(err) {
-		return false, nil
-	}
-	return n >= k.cluster.services, err
-}
-
-func (k *kubeProxy) verify() error {
-	all, err := k.listed()
 	if err != nil {
 		return err
 	}
-	for i := range k.cluster.services {
-		for _, a := range k.cluster.endpointsOf(i) {
-			if !all[a] {
-				return fmt.Errorf("endpoint %s of Service %d has no rules in the kernel", a, i)
-			}
+	elements, err := conn.GetSetElements(&nftables.Set{Name: "service-ips", Table: table})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("list the Services: %w", err)
+	}
+	k.chains = make(map[netip.Addr]string, len(elements))
+	for _, e := range elements {
+		if at := bytes.Index(e.Val, []byte(chainPrefix)); at >= 0 && len(e.Key) >= 4 {
+			name, _, _ := bytes.Cut(e.Val[at:], []byte{0})
+			k.chains[netip.AddrFrom4([4]byte(e.Key[:4]))] = string(name)
 		}
 	}
 	return nil
 }
 
+// endpoints gives those to which a Service's clients are sent.
+func (k *kubeProxy) endpoints(conn *nftables.Conn, service netip.Addr) (all []netip.Addr, err error) {
+	name, known := k.chains[service]
+	if !known {
+		return nil, nil
+	}
+	rules, err := conn.GetRules(table, &nftables.Chain{Name: name, Table: table})
+	for _, r := range rules {
+		for _, x := range r.Exprs {
+			lookup, is := x.(*expr.Lookup)
+			if !is || !lookup.IsDestRegSet {
+				continue
+			}
+			elements, err := conn.GetSetElements(&nftables.Set{Name: lookup.SetName, Table: table})
+			if err != nil && !gone(err) {
+				return nil, fmt.Errorf("list the endpoints of %s: %w", service, err)
+			}
+			for _, e := range elements {
+				if len(e.Val) >= 4 {
+					all = append(all, netip.AddrFrom4([4]byte(e.Val[:4])))
+				}
+			}
+		}
+	}
+	if err != nil && !gone(err) {
+		return nil, fmt.Errorf("list the rules of %s: %w", service, err)
+	}
+	return all, nil
+}
+
+func (k *kubeProxy) complete() (bool, error) {
+	err := k.readChains()
+	return len(k.chains) >= k.cluster.services, err
+}
+
+func (k *kubeProxy) verify() error {
+	var all []pair
+	for i := range k.cluster.services {
+		for _, a := range k.cluster.endpointsOf(i) {
+			all = append(all, pair{kube.ServiceAddr(i), a})
+		}
+	}
+	held, err := k.held(all)
+	for i, one := range held {
+		if !one {
+			return fmt.Errorf("endpoint %s of Service %s is not in the kernel", all[i].endpoint, all[i].service)
+		}
+	}
+	return err
+}
+
 func (k *kubeProxy) held(pairs []pair) ([]bool, error) {
-	all, err := k.listed()
+	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return nil, err
 	}
+	defer conn.CloseLasting()
 	out := make([]bool, len(pairs))
+	read := false
+	var of netip.Addr
+	var all []netip.Addr
 	for i, p := range pairs {
-		out[i] = all[p.endpoint]
+		if _, known := k.chains[p.service]; !known && !read {
+			read = true
+			if err := k.readChains(); err != nil {
+				return nil, err
+			}
+		}
+		if p.service != of {
+			of = p.service
+			if all, err = k.endpoints(conn, of); err != nil {
+				return nil, err
+			}
+		}
+		out[i] = slices.Contains(all, p.endpoint)
 	}
 	return out, nil
 }
@@ -140,7 +172,7 @@ func (k *kubeProxy) clear() error {
 		return err
 	}
 	for _, t := range tables {
-		if t.Name == tableName {
+		if t.Name == table.Name {
 			conn.DelTable(t)
 		}
 	}

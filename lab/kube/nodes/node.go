@@ -180,7 +180,11 @@ func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
 // ctr asks containerd.
 func (n *Node) ctr(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{"--address", n.containerd, "--namespace", "k8s.io"}, args...)...)
-	if said, err := n.Place.Run(cmd); err != nil {
+	said, err := n.Place.Run(cmd)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("ctr %s: %w: %s", args, err, said)
 	}
 	return nil

@@ -1,0 +1,109 @@
+package kubeproxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
+	"github.com/fairlead/fairlead/lab/kube"
+)
+
+func TestMain(m *testing.M) { kube.Main(m, "kube-proxy") }
+
+// ground is a folder that the experiment's sandbox, which has another /run, sees
+// too.
+func ground(t *testing.T) string {
+	const dir = "/mnt"
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// TestSmall runs the whole experiment small and short. What takes how long is
+// not judged, what is lost or written is.
+func TestSmall(t *testing.T) {
+	dir := ground(t)
+	binary := filepath.Join(dir, "fairlead")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../../cmd/fairlead").CombinedOutput(); err != nil {
+		t.Fatalf("build fairlead (the sandbox has no network: go mod download first): %v\n%s", err, out)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(binary, "bench", "kube", "--services", "100", "--peer-services", "50", "--big-services", "20", "--starts", "1", "--changes", "5",
+		"--connects", "100", "--duration", "2s", "--rolling-services", "20", "--rolling-pods", "3", "--out", dir, "-o", "json")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+	testkit.NoLeftovers(t)
+	var report bench.Report
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("stdout is no report: %v: %q", err, stdout.String())
+	}
+	rows := map[string]bench.Row{}
+	for _, r := range report.Rows {
+		if _, twice := rows[r.Case]; twice {
+			t.Errorf("%q twice", r.Case)
+		}
+		rows[r.Case] = r
+	}
+	for name, peer := range map[string]bool{
+		"process start to all in the kernel": true, "the floor of that": false, "one Service more, p99": true, "one endpoint changed, p50": true,
+		"changes all the time: processor": true, "changes all the time: delay, p99": true, "memory at most (RSS)": true,
+		"memory of the kernel's maps": false, "connect to the last Service": true, "killed and started again: in sync after": true,
+		"killed and started again: entries rewritten": false, "killed and started again: requests with a packet lost": true,
+	} {
+		if r, ok := rows["100 Services: "+name]; !ok || peer != (r.PeerMeasured != nil) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	for _, name := range []string{
+		"20 Services: process start to all 1000 endpoints in the kernel", "50 Services: one endpoint changed, p50",
+		"rolling update of 3 pods in 20 Services: entries written",
+	} {
+		if r := rows[name]; r.Measured <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	for _, name := range []string{"entries rewritten", "requests with a packet lost"} {
+		if r := rows["100 Services: killed and started again: "+name]; r.Measured != 0 || r.Met == nil || !*r.Met {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	good := kubeproxy.DefaultOptions()
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for flag, spoil := range map[string]func(*kubeproxy.Options){
+		"--only":             func(o *kubeproxy.Options) { o.Only = []string{"starts"} },
+		"--services":         func(o *kubeproxy.Options) { o.Services = 1 },
+		"--endpoints":        func(o *kubeproxy.Options) { o.Endpoints = 101 },
+		"--peer-services":    func(o *kubeproxy.Options) { o.PeerServices = o.Services + 1 },
+		"--big-services":     func(o *kubeproxy.Options) { o.BigEndpoints = 1 << 20 },
+		"--starts":           func(o *kubeproxy.Options) { o.Starts = 0 },
+		"--duration":         func(o *kubeproxy.Options) { o.Duration = 0 },
+		"--rolling-services": func(o *kubeproxy.Options) { o.RollingServices = o.Services + 1 },
+	} {
+		o := kubeproxy.DefaultOptions()
+		spoil(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
