@@ -241,6 +241,20 @@ func (w *world) want(t *testing.T, name, want string) {
 	})
 }
 
+// wantEither waits until a Service stands in one of two ways, and says whether it
+// is the second.
+func (w *world) wantEither(t *testing.T, name, one, other string) (second bool) {
+	t.Helper()
+	eventually(t, name, func() string {
+		got := w.stands(name)
+		if second = strings.HasPrefix(got, other); !second && !strings.HasPrefix(got, one) {
+			return fmt.Sprintf("stands %q, want %q or %q", got, one, other)
+		}
+		return ""
+	})
+	return second
+}
+
 // wantEvent waits for an Event about an object.
 func (w *world) wantEvent(t *testing.T, name, reason, words string) {
 	t.Helper()
