@@ -47,7 +47,7 @@ test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 
-test-install: image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
+test-install: build image ## install Fairlead on two real nodes as its users do, use it, and remove it (root; ARGS="-by chart")
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
@@ -102,6 +102,9 @@ bench-ipvs: build ## measure how long one service more takes to write among 50,0
 
 bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
 	bin/fairlead bench kube $(ARGS)
+
+bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
+	bin/fairlead bench rules $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

@@ -27,7 +27,7 @@ func TestWaits(t *testing.T) {
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
 	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
 	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
-	w.deployOnly(t, "manifests/rbac.yaml", "kind: ClusterRole\n")
+	w.deployOnly(t, "manifests/rbac.yaml", "\nkind: ClusterRole\n")
 	log.wants(t, "the resource addresspools does not exist: kubectl apply -f deploy/crds")
 	w.serve(t, "web")
 	w.install(t)

@@ -72,6 +72,7 @@ func (w *world) must(t *testing.T, err error) {
 // resources are those of the kinds that tests make.
 var resources = map[string]schema.GroupVersionResource{
 	"Namespace":                        {Version: "v1", Resource: "namespaces"},
+	"ServiceAccount":                   {Version: "v1", Resource: "serviceaccounts"},
 	"CustomResourceDefinition":         {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	"ClusterRole":                      {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	"ClusterRoleBinding":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 guest=(gcc libc6-dev iptables) # a compiler for what the guest's kernel has preloaded
 case "${1-}" in
-test) packages=(frr bird2 "${guest[@]}") ;; # the routers that interoperation is tested with
+test) packages=(frr bird2 nftables "${guest[@]}") ;; # the routers that interoperation is tested with
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;

@@ -28,12 +28,13 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
   fairlead bench live
   fairlead bench survival
   fairlead bench ipvs
-  fairlead bench kube`,
+  fairlead bench kube
+  fairlead bench rules`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(),
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand())
 	return cmd
 }

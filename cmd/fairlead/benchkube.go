@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
+	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -103,5 +105,40 @@ func newBenchKubeFloorCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
 	cmd.Flags().IntVar(&entries, "entries", 0, "how many entries are written")
+	return cmd
+}
+
+func newBenchRulesCommand() *cobra.Command {
+	o := rules.DefaultOptions()
+	var out benchOutput
+	cmd := &cobra.Command{
+		Use:   "rules",
+		Short: "Compare ways to hold Services: iptables, a search tree of it, nftables, eBPF",
+		Long: `Rules writes more and more Services to the kernel in several ways: rules of iptables
+one after the other, as kube-proxy's, the same as a search tree over networks of 16
+and 24 bits, maps of nftables, and Fairlead's maps of eBPF. For each it measures what
+one Service more costs, and connecting to the first, the middle and the last one.
+
+It needs root, iptables (with its legacy variant) and nft. Everything happens in
+namespaces that end with it.`,
+		Example: `  fairlead bench rules
+  fairlead bench rules --services 1,5000 --only iptables,ebpf`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
+				o.Progress = cmd.ErrOrStderr()
+				return rules.Run(cmd.Context(), o)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.IntSliceVar(&o.Services, "services", o.Services, "`number`s of Services, growing")
+	f.StringSliceVar(&o.Ways, "only", o.Ways, "the ways that are compared")
+	f.IntVar(&o.Adds, "adds", o.Adds, "how often one Service more is measured")
+	f.IntVar(&o.Connects, "connects", o.Connects, "how many connections each figure is of")
+	f.DurationVar(&o.Limit, "limit", o.Limit, "how long one way may take for one number of Services; it is not tried with more")
+	out.flags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(rules.Ways, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

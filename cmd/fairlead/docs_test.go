@@ -118,7 +118,7 @@ func TestExamplesInTheHelpAreRight(t *testing.T) {
 func TestWrongCommandsAreFound(t *testing.T) {
 	for _, line := range []string{
 		"make tset", "fairlead satus", "fairlead status --nosuch", "fairlead status extra", "fairlead services -o xml",
-		"fairlead completion tcsh", "fairlead", "ip route", "fairlead agent --nosuch", "fairlead router extra", "fairlead status --watch 1s", `make demo ARGS="--method`,
+		"fairlead completion tcsh", "fairlead", "ip route", "kubectl apply -f deploy/nosuch.yaml", "kubectl aply -f deploy", "kubectl fairlead satus", "fairlead agent --nosuch", "fairlead router extra", "fairlead status --watch 1s", `make demo ARGS="--method`,
 	} {
 		if checkLine(line) == nil {
 			t.Errorf("%s passes", line)
@@ -170,8 +170,34 @@ func checkLine(line string) error {
 		return checkMake(words[1:])
 	case "fairlead", "bin/fairlead":
 		return checkFairlead(words[1:])
+	case "kubectl", "helm":
+		return checkCluster(words[1:])
 	}
 	return fmt.Errorf("%s: neither make nor fairlead: nothing checks it", words[0])
+}
+
+// checkCluster checks what is Fairlead's of a line for kubectl or helm: the
+// plug-in's command, and that files are there.
+func checkCluster(words []string) error {
+	if len(words) > 0 && words[0] == "fairlead" {
+		words = words[1:]
+		for len(words) > 1 && strings.HasPrefix(words[0], "-") { // the plug-in's own, which all have a value
+			words = words[2:]
+		}
+		return checkFairlead(words)
+	}
+	verbs := []string{"apply", "create", "delete", "describe", "explain", "get", "install", "rollout", "scale", "uninstall", "upgrade"}
+	if !slices.ContainsFunc(words, func(w string) bool { return slices.Contains(verbs, w) }) {
+		return fmt.Errorf("none of %s", verbs)
+	}
+	for _, w := range words {
+		if strings.HasPrefix(w, "deploy/") {
+			if _, err := os.Stat(filepath.Join(root, w)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // split gives a line's words as a shell would, for the little that pages use.
@@ -231,7 +257,9 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 	checked := 0
 	for page, text := range pages(t) {
 		for _, s := range snippets(text) {
-			if s.language != "yaml" {
+			// What is for a cluster, where Kubernetes writes the slices, is
+			// checked with its types: in kube.
+			if s.language != "yaml" || !strings.Contains(s.text, "kind: EndpointSlice") {
 				continue
 			}
 			checked++

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -97,7 +98,7 @@ func restClient(config *rest.Config, path string, version schema.GroupVersion) (
 func (c *cluster) createNode(ctx context.Context) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddr.String()}}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ground.Node.String()}}},
 	}
 	return c.core.Post().Resource("nodes").Body(node).Do(ctx).Error()
 }
@@ -128,7 +129,7 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name + "-0", Labels: map[string]string{discoveryv1.LabelServiceName: meta.Name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(serverPort))}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(ground.Port))}},
 		Endpoints:   sliceEndpoints([]netip.Addr{made.endpoint}),
 	}
 	if err := c.discovery.Post().Namespace(meta.Namespace).Resource("endpointslices").Body(slice).Do(ctx).Error(); err != nil {
@@ -138,7 +139,7 @@ func (c *cluster) addService(ctx context.Context) (pair, error) {
 	// it long among many.
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		ClusterIP: made.service.String(),
-		Ports:     []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(serverPort)}},
+		Ports:     []corev1.ServicePort{{Name: "http", Port: ground.ServicePort, TargetPort: intstr.FromInt32(ground.Port)}},
 	}}
 	return made, c.core.Post().Namespace(meta.Namespace).Resource("services").Body(service).Do(ctx).Error()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 	"github.com/fairlead/fairlead/proxy"
@@ -37,7 +38,7 @@ func newFairlead(e *experiment, c *cluster, flags ...string) *fairlead {
 	folder, name := filepath.Split(e.Binary)
 	return &fairlead{cluster: c, agent: c.Program(folder, name, nil, append([]string{
 		"agent", "--kubernetes", "--kubeconfig", c.Kubeconfig, "--role", "proxy", "--node", nodeName,
-		"--cgroup", e.ground.cgroup, "--bpffs", bpffs, "--socket", socket, "--health-address", "",
+		"--cgroup", e.ground.Cgroup, "--bpffs", bpffs, "--socket", socket, "--health-address", "",
 	}, flags...)...)}
 }
 
@@ -49,7 +50,9 @@ func (f *fairlead) pause() time.Duration   { return 200 * time.Microsecond }
 const own = 1
 
 // keyOf is how clients address a Service.
-func keyOf(a netip.Addr) proxy.Key { return proxy.Key{Addr: a, Port: 80, Protocol: service.TCP} }
+func keyOf(a netip.Addr) proxy.Key {
+	return proxy.Key{Addr: a, Port: ground.ServicePort, Protocol: service.TCP}
+}
 
 // open opens what the agent has pinned; false where that is not there yet.
 func (f *fairlead) open() (bool, error) {
@@ -96,7 +99,7 @@ func (f *fairlead) verify() error {
 		want := f.cluster.endpointsOf(i)
 		slices.SortFunc(want, netip.Addr.Compare)
 		if !slices.EqualFunc(h.Inside.Targets, want, func(t proxy.Target, a netip.Addr) bool {
-			return t.Addr == netip.AddrPortFrom(a, serverPort)
+			return t.Addr == netip.AddrPortFrom(a, ground.Port)
 		}) {
 			return fmt.Errorf("%s has %v in the kernel, want %v", h.Key, h.Inside.Targets, want)
 		}
@@ -130,17 +133,21 @@ func (f *fairlead) clear() error {
 	return errors.Join(err, os.RemoveAll(pins))
 }
 
-// state is what the agent says; nil where it does not answer.
-func (f *fairlead) state(ctx context.Context) *status.ServiceProxy {
+// state is what the agent says of its service proxy.
+func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 	s, err := status.Fetch(ctx, socket)
-	if err != nil {
-		return nil
+	if err == nil && s.ServiceProxy == nil {
+		err = errors.New("the agent says nothing of a service proxy")
 	}
-	return s.ServiceProxy
+	if err != nil {
+		return status.ServiceProxy{}, err
+	}
+	return *s.ServiceProxy, nil
 }
 
-// synced says whether the agent knows all Services and has nothing to write.
+// synced says whether the agent answers, knows all Services and has nothing to
+// write.
 func (f *fairlead) synced(ctx context.Context) bool {
-	s := f.state(ctx)
-	return s != nil && s.Synced && s.Services >= f.cluster.services
+	s, err := f.state(ctx)
+	return err == nil && s.Synced && s.Services >= f.cluster.services
 }

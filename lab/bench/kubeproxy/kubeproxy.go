@@ -4,7 +4,7 @@
 // kube-proxy (nftables). What counts is what the kernel holds, read from
 // outside; only where that cannot tell, the agent is asked.
 //
-// ground.go is where it happens, cluster.go the API server, fairlead.go and
+// Package ground is where it happens, cluster.go the API server, fairlead.go and
 // peer.go the two that are measured, parts.go and the files it names how, and
 // report.go the goals.
 package kubeproxy
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -120,13 +121,13 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
 	}
-	g, err := newGround()
+	g, err := ground.New()
 	if err != nil {
 		return nil, err
 	}
 	e := &experiment{Options: o, ground: g}
 	err = e.run(ctx)
-	err = errors.Join(err, g.close())
+	err = errors.Join(err, g.Close())
 	if left := sandbox.Leftovers(); err == nil && len(left) > 0 {
 		err = fmt.Errorf("left behind: %v", left)
 	}
@@ -136,7 +137,7 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 // experiment is one run, with what it has found.
 type experiment struct {
 	Options
-	ground *ground
+	ground *ground.Ground
 	// ours are Fairlead's figures among Services, few those among PeerServices
 	// and peer kube-proxy's; big are those of BigServices.
 	ours, few, peer, big figures

@@ -3,57 +3,15 @@ package kubeproxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 )
-
-// request opens a connection to a Service, takes the byte that the server gives,
-// and says how long connecting took and how many packets had to be sent again.
-func request(to netip.Addr, limit time.Duration) (took time.Duration, lost uint32, err error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer unix.Close(fd)
-	for _, option := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
-		t := unix.NsecToTimeval(limit.Nanoseconds())
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &t); err != nil {
-			return 0, 0, err
-		}
-	}
-	// The port is free again as soon as the connection is closed.
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-		return 0, 0, err
-	}
-	began := time.Now()
-	for err = unix.EINTR; err == unix.EINTR; {
-		err = unix.Connect(fd, &unix.SockaddrInet4{Addr: to.As4(), Port: 80})
-	}
-	took = time.Since(began)
-	if err != nil && err != unix.EISCONN && err != unix.EALREADY {
-		return took, 0, fmt.Errorf("connect to %s: %w", to, err)
-	}
-	var b [1]byte
-	for err = unix.EINTR; err == unix.EINTR; {
-		_, err = unix.Read(fd, b[:])
-	}
-	if err != nil {
-		return took, 0, fmt.Errorf("an answer of %s: %w", to, err)
-	}
-	info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
-	if err != nil {
-		return took, 0, err
-	}
-	return took, info.Total_retrans, nil
-}
 
 // requestLimit is how long an answer may take.
 const requestLimit = 10 * time.Second
@@ -65,7 +23,7 @@ const roundSize = 50
 func (m *meter) firstPackets(ctx context.Context) error {
 	first, last := kube.ServiceAddr(0), kube.ServiceAddr(m.cluster.services-1)
 	for range roundSize { // routes and the like are cached afterwards
-		if _, _, err := request(first, requestLimit); err != nil {
+		if _, _, err := ground.Request(first, requestLimit); err != nil {
 			return err
 		}
 	}
@@ -73,7 +31,7 @@ func (m *meter) firstPackets(ctx context.Context) error {
 		var both [2][]float64
 		for i := range roundSize {
 			for _, which := range []int{i % 2, 1 - i%2} {
-				took, _, err := request([]netip.Addr{first, last}[which], requestLimit)
+				took, _, err := ground.Request([]netip.Addr{first, last}[which], requestLimit)
 				if err := errors.Join(err, ctx.Err()); err != nil {
 					return err
 				}
@@ -111,7 +69,7 @@ func newStream(to netip.Addr) *stream {
 					return
 				case <-time.After(2 * time.Millisecond):
 				}
-				_, lost, err := request(to, requestLimit)
+				_, lost, err := ground.Request(to, requestLimit)
 				s.sent.Add(1)
 				if err == nil && lost == 0 {
 					continue

@@ -153,6 +153,23 @@ func (m *meter) changes(ctx context.Context, what string, change func(i int) (pa
 		m.into.add(what, milliseconds(time.Since(answered)))
 	}
 	m.say("%s: p50 %.1f ms, p99 %.1f ms", what, percentile(m.into[what], 50), percentile(m.into[what], 99))
+	return m.told(ctx, what)
+}
+
+// told notes what the agent says of its own part of the delay: from when it is
+// told of a change until that is written.
+func (m *meter) told(ctx context.Context, what string) error {
+	f, ours := m.subject.(*fairlead)
+	if !ours {
+		return nil
+	}
+	s, err := f.state(ctx)
+	if err != nil {
+		return err
+	}
+	m.into.add("told p50 "+what, milliseconds(s.DelayP50))
+	m.into.add("told p99 "+what, milliseconds(s.DelayP99))
+	m.say("of that the agent: p50 %.2f ms, p99 %.2f ms", milliseconds(s.DelayP50), milliseconds(s.DelayP99))
 	return nil
 }
 

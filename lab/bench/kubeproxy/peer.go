@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
@@ -38,7 +39,7 @@ clientConnection: {kubeconfig: %s}
 clusterCIDR: %s
 hostnameOverride: %s
 conntrack: {maxPerCore: 0}
-`, c.Kubeconfig, endpointRange, nodeName)
+`, c.Kubeconfig, ground.Endpoints, nodeName)
 	if err := os.WriteFile(path, config, 0o644); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,11 @@ func (m *meter) restartIdle(ctx context.Context, f *fairlead) error {
 	if err != nil {
 		return err
 	}
-	written := float64(f.state(ctx).Entries)
+	s, err := f.state(ctx)
+	if err != nil {
+		return err
+	}
+	written := float64(s.Entries)
 	if written == 0 && after != before {
 		return fmt.Errorf("the agent says that it wrote nothing, but the %d entries are others than before", n)
 	}

@@ -2,6 +2,7 @@ package kubeproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,9 +49,9 @@ func (m *meter) roll(ctx context.Context, f *fairlead, name string) error {
 	if err := m.awaitPairs(ctx, f, last); err != nil {
 		return err
 	}
-	before := f.state(ctx)
+	before, failed := f.state(ctx)
 	cpu, err := cpuOf(f.program())
-	if err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -64,9 +65,10 @@ func (m *meter) roll(ctx context.Context, f *fairlead, name string) error {
 	if err := m.awaitPairs(ctx, f, last); err != nil {
 		return err
 	}
-	took, after := time.Since(began), f.state(ctx)
+	took := time.Since(began)
+	after, failed := f.state(ctx)
 	cpuAfter, err := cpuOf(f.program())
-	if err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
 	m.into.add("rolling calls, "+name, float64(after.Writes-before.Writes))

@@ -77,6 +77,10 @@ func (n *Node) enter() error {
 			return err
 		}
 	}
+	// As systemd has all mounts: pods' namespaces come to containers that see it.
+	if err := mount("", "/run/netns", "", unix.MS_SHARED, ""); err != nil {
+		return err
+	}
 	// sysfs shows the network devices of where it is mounted.
 	if err := mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return err
@@ -176,7 +180,11 @@ func (n *Node) file(name string) string { return filepath.Join(n.dir, name) }
 // ctr asks containerd.
 func (n *Node) ctr(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "ctr", append([]string{"--address", n.containerd, "--namespace", "k8s.io"}, args...)...)
-	if said, err := n.Place.Run(cmd); err != nil {
+	said, err := n.Place.Run(cmd)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("ctr %s: %w: %s", args, err, said)
 	}
 	return nil

@@ -1,4 +1,7 @@
-package kubeproxy
+// Package ground is the node on which service proxies are compared: addresses of
+// very many endpoints, a way to the addresses of Services, a cgroup, and one
+// server that is every endpoint. Who leads there is the experiments' business.
+package ground
 
 import (
 	"errors"
@@ -17,34 +20,42 @@ import (
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// nodeAddr is the node's address; endpointRange has all endpoints, seeded and
-// later ones, serverPort is where they serve.
+// Node is the node's address, and in Endpoints are those of all endpoints, which
+// serve on Port. Services are in kube.ServiceCIDR.
 var (
-	nodeAddr      = netip.MustParseAddr("10.0.0.1")
-	endpointRange = netip.MustParsePrefix("10.128.0.0/9")
+	Node      = netip.MustParseAddr("10.0.0.1")
+	Endpoints = netip.MustParsePrefix("10.128.0.0/9")
 )
 
-const serverPort = 8080
+// Port is where every endpoint serves, ServicePort where Services do.
+const (
+	Port        = 8080
+	ServicePort = 80
+)
 
 // cgroupPrefix begins the name of the cgroup of a run; the kernel keeps those of
 // runs that were killed.
 const cgroupPrefix = "fairlead-bench-"
 
-// ground is the node: its addresses, a cgroup with this process and all that it
-// starts, and one server that is every endpoint.
-type ground struct {
-	mount, cgroup string
-	server        net.Listener
+// Ground is the node's addresses, a cgroup with this process and all that it
+// starts, and the server.
+type Ground struct {
+	// Cgroup is the folder of the cgroup.
+	Cgroup string
+
+	mount  string
+	server net.Listener
 }
 
-func newGround() (*ground, error) {
-	g := &ground{mount: filepath.Join(sandbox.WorkDir, "cgroup")}
-	if err := errors.Join(g.addresses(), g.enterCgroup()); err != nil {
-		return nil, errors.Join(err, g.close())
+// New makes it in this network namespace, which is the sandbox's own.
+func New() (*Ground, error) {
+	g := &Ground{mount: filepath.Join(sandbox.WorkDir, "cgroup")}
+	if err := errors.Join(addresses(), g.enterCgroup()); err != nil {
+		return nil, errors.Join(err, g.Close())
 	}
 	var err error
-	if g.server, err = net.Listen("tcp4", fmt.Sprintf(":%d", serverPort)); err != nil {
-		return nil, errors.Join(err, g.close())
+	if g.server, err = net.Listen("tcp4", fmt.Sprintf(":%d", Port)); err != nil {
+		return nil, errors.Join(err, g.Close())
 	}
 	go serve(g.server)
 	return g, nil
@@ -52,17 +63,17 @@ func newGround() (*ground, error) {
 
 // addresses makes the endpoints' addresses the node's own, and gives packets to
 // Services a way, which kube-proxy's rules need.
-func (g *ground) addresses() error {
+func addresses() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
-	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(nodeAddr, 32))}); err != nil {
+	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(Node, 32))}); err != nil {
 		return fmt.Errorf("address of the node: %w", err)
 	}
 	for _, r := range []*netlink.Route{
-		{LinkIndex: lo.Attrs().Index, Dst: ipNet(endpointRange), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
-		{LinkIndex: lo.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(kube.ServiceCIDR)), Src: nodeAddr.AsSlice()},
+		{LinkIndex: lo.Attrs().Index, Dst: ipNet(Endpoints), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
+		{LinkIndex: lo.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(kube.ServiceCIDR)), Src: Node.AsSlice()},
 	} {
 		if err := netlink.RouteReplace(r); err != nil {
 			return fmt.Errorf("route to %s: %w", r.Dst, err)
@@ -77,7 +88,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 // enterCgroup puts this process into a cgroup of its own, so that what is
 // attached there touches nobody else's sockets.
-func (g *ground) enterCgroup() error {
+func (g *Ground) enterCgroup() error {
 	if err := os.Mkdir(g.mount, 0o700); err != nil {
 		return err
 	}
@@ -92,7 +103,7 @@ func (g *ground) enterCgroup() error {
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	g.cgroup = own
+	g.Cgroup = own
 	return moveTo(own)
 }
 
@@ -101,13 +112,14 @@ func moveTo(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-func (g *ground) close() error {
+// Close takes it all away but for the addresses.
+func (g *Ground) Close() error {
 	var errs []error
 	if g.server != nil {
 		errs = append(errs, g.server.Close())
 	}
-	if g.cgroup != "" {
-		errs = append(errs, moveTo(g.mount), os.Remove(g.cgroup))
+	if g.Cgroup != "" {
+		errs = append(errs, moveTo(g.mount), os.Remove(g.Cgroup))
 	}
 	if _, err := os.Stat(g.mount); err == nil {
 		errs = append(errs, unix.Unmount(g.mount, unix.MNT_DETACH), os.Remove(g.mount))

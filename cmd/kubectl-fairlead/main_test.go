@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCommandsInThePagesAreRight: the plug-in takes what pages tell people to
+// type. What follows its own flags is checked by cmd/fairlead.
+func TestCommandsInThePagesAreRight(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(newCommand().Example, "\n")
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, strings.Split(string(text), "\n")...)
+	}
+	checked := 0
+	for _, line := range lines {
+		if args, found := strings.CutPrefix(strings.TrimSpace(line), "kubectl fairlead "); found {
+			checked++
+			if err := parse(args); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	if checked < 4 {
+		t.Errorf("%d commands found", checked)
+	}
+	for _, wrong := range []string{"", "--nod n1 status", "--node n1"} {
+		if parse(wrong) == nil {
+			t.Errorf("kubectl fairlead %s passes", wrong)
+		}
+	}
+}
+
+func parse(args string) error {
+	cmd := newCommand()
+	if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+		return err
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}

@@ -1,0 +1,167 @@
+package kube_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+)
+
+// kinds are the types of what pages and manifests for a cluster show.
+var kinds = map[string]func() any{
+	"AddressPool":        func() any { return &v1alpha1.AddressPool{} },
+	"BGPPeer":            func() any { return &v1alpha1.BGPPeer{} },
+	"Announcement":       func() any { return &v1alpha1.Announcement{} },
+	"Service":            func() any { return &corev1.Service{} },
+	"Namespace":          func() any { return &corev1.Namespace{} },
+	"ServiceAccount":     func() any { return &corev1.ServiceAccount{} },
+	"Deployment":         func() any { return &appsv1.Deployment{} },
+	"DaemonSet":          func() any { return &appsv1.DaemonSet{} },
+	"ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
+	"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+	"Role":               func() any { return &rbacv1.Role{} },
+	"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+	"Kustomization":      func() any { return &kustomization{} },
+}
+
+// kustomization has the fields of one that are used here.
+type kustomization struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Resources  []string `json:"resources"`
+	Images     []struct {
+		Name    string `json:"name"`
+		NewName string `json:"newName"`
+		NewTag  string `json:"newTag"`
+	} `json:"images"`
+	Patches []struct {
+		Target struct {
+			Kind string `json:"kind"`
+			Name string `json:"name"`
+		} `json:"target"`
+		Patch string `json:"patch"`
+	} `json:"patches"`
+}
+
+// checkObjects reads objects strictly: no field but those of their types. What has
+// no kind is values of the chart.
+func checkObjects(text string, values map[string]any) error {
+	var errs []error
+	for object := range strings.SplitSeq(text, "\n---\n") {
+		var kind struct{ Kind string }
+		if err := yaml.Unmarshal([]byte(object), &kind); err != nil {
+			return err
+		}
+		made := kinds[kind.Kind]
+		switch {
+		case kind.Kind == "" && regexp.MustCompile(`(?m)^[^#\n]`).MatchString(object):
+			var set map[string]any
+			errs = append(errs, yaml.UnmarshalStrict([]byte(object), &set), known("", set, values))
+		case kind.Kind == "": // comments alone
+		case made == nil:
+			errs = append(errs, fmt.Errorf("kind %q: nothing checks it", kind.Kind))
+		default:
+			errs = append(errs, yaml.UnmarshalStrict([]byte(object), made()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// known finds values that the chart has not. Where its own is empty anything goes.
+func known(path string, set, values map[string]any) error {
+	var errs []error
+	for name, value := range set {
+		has, found := values[name]
+		if !found {
+			errs = append(errs, fmt.Errorf("%s%s: no value of the chart", path, name))
+			continue
+		}
+		below, isMap := value.(map[string]any)
+		if of, ok := has.(map[string]any); ok && isMap && len(of) > 0 {
+			errs = append(errs, known(path+name+".", below, of))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func chartValues(t *testing.T) (values map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/helm/fairlead/values.yaml")
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &values)
+	}
+	if err != nil || len(values) == 0 {
+		t.Fatalf("the chart's values %v: %v", maps.Keys(values), err)
+	}
+	return values
+}
+
+// TestClusterSnippetsInThePagesAreRight: what pages show for a cluster is read
+// strictly. Services with their servers are checked as agents read them, by
+// cmd/fairlead.
+func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
+	values, checked := chartValues(t), 0
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)\n```").FindAllSubmatchIndex(text, -1) {
+			snippet := string(text[m[2]:m[3]])
+			if strings.Contains(snippet, "kind: EndpointSlice") {
+				continue
+			}
+			checked++
+			if err := checkObjects(snippet, values); err != nil {
+				t.Errorf("%s:%d: %v", page, 1+bytes.Count(text[:m[2]], []byte("\n")), err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no page shows anything for a cluster")
+	}
+	for _, wrong := range []string{"kind: Depolyment\n", "kind: Service\nspec: {port: 1}\n", "bgp: {peer: 1}\n", "kind: AddressPool\nspec: {address: []}\n"} {
+		if checkObjects(wrong, values) == nil {
+			t.Errorf("%q passes", wrong)
+		}
+	}
+}
+
+// TestPlainManifestsAreRight: the objects have no field that Kubernetes' types
+// have not. Those of admission are made in an API server by TestController.
+func TestPlainManifestsAreRight(t *testing.T) {
+	for _, pattern := range []string{"kustomization.yaml", "manifests/*.yaml", "manifests/*/*.yaml"} {
+		files, err := filepath.Glob("../deploy/" + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files %s: %v", pattern, err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.Base(f) == "admission.yaml" {
+				continue
+			}
+			if err := checkObjects(string(text), nil); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,194 @@
+// Package rules compares ways to hold Services in one kernel: rules of iptables
+// one after the other, as kube-proxy's, the same as a search tree, maps of
+// nftables, and Fairlead's maps of eBPF. No API server takes part: what is
+// measured is what it costs to write one Service more, and to connect to the
+// first, the middle and the last one ("Scale Kubernetes to support 50,000
+// services", its slides on iptables and IPVS).
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+// The ways.
+const (
+	Linear   = "iptables"
+	Tree     = "iptables-tree"
+	NFTables = "nftables"
+	EBPF     = "ebpf"
+)
+
+// Ways are all of them.
+var Ways = []string{Linear, Tree, NFTables, EBPF}
+
+// Options say what is compared.
+type Options struct {
+	// Services are the numbers of them that are compared, growing.
+	Services []int
+	Ways     []string
+	// Adds is how often a Service more is measured, Connects how many connections.
+	Adds, Connects int
+	// Limit is how long one way may take to write one number of Services; more
+	// are then not tried with it.
+	Limit    time.Duration
+	Progress io.Writer
+}
+
+// DefaultOptions are the slides' numbers.
+func DefaultOptions() Options {
+	return Options{Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute}
+}
+
+// Validate tells what makes no sense.
+func (o Options) Validate() error {
+	var errs []error
+	if len(o.Services) == 0 || slices.Min(o.Services) < 1 || slices.Max(o.Services) > mostServices || !slices.IsSorted(o.Services) {
+		errs = append(errs, fmt.Errorf("--services: want growing numbers from 1 to %d", mostServices))
+	}
+	for _, w := range o.Ways {
+		if !slices.Contains(Ways, w) {
+			errs = append(errs, fmt.Errorf("--only: %q is none of %s", w, strings.Join(Ways, ", ")))
+		}
+	}
+	if o.Adds < 1 || o.Connects < 1 || o.Limit < time.Second {
+		errs = append(errs, errors.New("--adds, --connects, --limit: want at least 1; 1; 1s"))
+	}
+	return errors.Join(errs...)
+}
+
+// mostServices is for how many there are addresses.
+const mostServices = 200_000
+
+// endpoints is how many each Service has.
+const endpoints = 3
+
+// way is one of the ways to hold Services 0, 1, 2 ...
+type way interface {
+	// fill holds n Services where there were none.
+	fill(ctx context.Context, n int) error
+	// add holds one more.
+	add(ctx context.Context, i int) error
+	// clear takes all away.
+	clear(ctx context.Context) error
+}
+
+// Run compares. It needs the sandbox, with a network of its own.
+func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return nil, err
+	}
+	g, err := ground.New()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	report = bench.New("rules")
+	report.Note("%d endpoints a Service; figures of the slides are of other machines, of 2017, with 8 rules a Service", endpoints)
+	for _, name := range o.Ways {
+		w, err := open(name, g)
+		if err != nil {
+			return report, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, n := range o.Services {
+			rows, err := o.measure(ctx, name, w, n)
+			report.Rows = append(report.Rows, rows...)
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				report.Note("%s: %d Services, and %d one by one, were not written within %s", name, n, o.Adds, o.Limit)
+				break
+			}
+			if err != nil {
+				return report, errors.Join(fmt.Errorf("%s, %d Services: %w", name, n, err), w.clear(ctx))
+			}
+		}
+		if err := w.clear(ctx); err != nil {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+func open(name string, g *ground.Ground) (way, error) {
+	switch name {
+	case Linear:
+		return &tables{}, nil
+	case Tree:
+		return &tables{tree: true}, nil
+	case NFTables:
+		return maps{}, nil
+	}
+	return newPlane(g)
+}
+
+// measure gives the rows of one way among n Services.
+func (o Options) measure(ctx context.Context, name string, w way, n int) (rows []bench.Row, err error) {
+	row := func(text, unit string, values ...float64) bench.Row {
+		r := bench.Plain(fmt.Sprintf("%s, %d Services: %s", name, n, text), unit, values...)
+		r.Raw = nil
+		return r
+	}
+	if err := w.clear(ctx); err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, o.Limit)
+	defer cancel()
+	began := time.Now()
+	if err := w.fill(limited, n); err != nil {
+		return nil, errors.Join(err, limited.Err())
+	}
+	rows = append(rows, row("all written", "s", time.Since(began).Seconds()))
+	var adds []float64
+	for i := range o.Adds {
+		began := time.Now()
+		if err := w.add(limited, n+i); err != nil {
+			return rows, errors.Join(err, limited.Err())
+		}
+		adds = append(adds, float64(time.Since(began))/float64(time.Millisecond))
+	}
+	add := row("one more", "ms", adds...)
+	if theirs, known := slides[name][n]; known {
+		add = add.Beside("slides:", theirs)
+	}
+	rows = append(rows, add)
+	o.Progress.Write(fmt.Appendf(nil, "%s, %d Services: all written in %.2f s, one more in %.1f ms\n", name, n, rows[0].Measured, add.Measured))
+	for _, at := range []struct {
+		name string
+		i    int
+	}{{"first", 0}, {"middle", n / 2}, {"last", n - 1}} {
+		took, err := o.connects(kube.ServiceAddr(at.i))
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, row("connect to the "+at.name, "µs", took...))
+	}
+	return rows, nil
+}
+
+// slides are the milliseconds to add a rule, by the number of Services.
+var slides = map[string]map[int]float64{
+	Linear: {1: 2, 5000: 11 * 60 * 1000, 20_000: 5 * 3600 * 1000},
+}
+
+// connects gives how long connecting to a Service takes, in microseconds.
+func (o Options) connects(to netip.Addr) (all []float64, err error) {
+	for range o.Connects {
+		took, _, err := ground.Request(to, 10*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, float64(took)/float64(time.Microsecond))
+	}
+	return all, nil
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// agnhost is the image of the pods that answer, which nodes have.
+func (w *world) agnhost() (string, error) {
+	said, err := exec.Command(filepath.Join(w.Binaries, "agnhost"), "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(said))
+	return "registry.k8s.io/e2e-test-images/agnhost:" + fields[len(fields)-1], nil
+}
+
+// vip waits for the Service's address.
+func (w *world) vip(ctx context.Context) (vip netip.Addr, err error) {
+	err = w.await(ctx, "an address", func() error {
+		said, err := w.kubectl(ctx, "get", "service", "web", "--output", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+		if err != nil {
+			return err
+		}
+		vip, err = netip.ParseAddr(said)
+		return err
+	})
+	return vip, err
+}
+
+// get asks the Service as the client, by a connection of its own.
+func (w *world) get(ctx context.Context, vip netip.Addr, page string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return w.Host("client").Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(address))
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+netip.AddrPortFrom(vip, 80).String()+page, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return string(text), err
+}
+
+func (w *world) onRouter(argv ...string) (string, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	p, err := w.Host("router").Start(cmd)
+	if err != nil {
+		return "", err
+	}
+	err = p.Wait()
+	return b.String(), err
+}
+
+// await asks again and again, for two minutes.
+func (w *world) await(ctx context.Context, what string, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// tellState writes what helps to find out why something failed.
+func (w *world) tellState() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var all strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods,services,endpointslices", "--all-namespaces", "--output", "wide"},
+		{"get", "events", "--all-namespaces"},
+		{"--namespace", "fairlead", "describe", "pods"},
+		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
+		{"fairlead", "status"}, {"fairlead", "services"}, {"fairlead", "drops"},
+	} {
+		said, err := w.kubectl(ctx, args...)
+		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	return w.write(w.logs, "state.txt", all.String())
+}

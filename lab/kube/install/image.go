@@ -1,0 +1,37 @@
+package main
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// packLayout packs an OCI layout as ctr images import takes it, and gives the name
+// by which the image is known then.
+func packLayout(folder, to string) (name string, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, "index.json"))
+	if err != nil {
+		return "", err
+	}
+	var index struct {
+		Manifests []struct{ Annotations map[string]string }
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return "", err
+	}
+	for _, m := range index.Manifests {
+		name = m.Annotations["io.containerd.image.name"]
+	}
+	if name == "" {
+		return "", fmt.Errorf("%s/index.json names none", folder)
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return "", err
+	}
+	w := tar.NewWriter(out)
+	return name, errors.Join(w.AddFS(os.DirFS(folder)), w.Close(), out.Close())
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/kube/nodes"
+	"github.com/fairlead/fairlead/lab/load"
+)
+
+// web is what a new user exposes. Its pods tell who asks them; before they end
+// they go on for as long as the news of that may take.
+const web = `apiVersion: fairlead.io/v1alpha1
+kind: AddressPool
+metadata: {name: web}
+spec: {addresses: [10.1.1.0/24]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 20
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
+      containers:
+        - name: web
+          image: %s
+          args: [netexec, --http-port=8080, --delay-shutdown=8]
+          readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: LoadBalancer
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
+// story is what users do, one step after the other.
+func (w *world) story(ctx context.Context) error {
+	before := map[string]string{}
+	for _, n := range w.Nodes {
+		text, err := w.traces(n)
+		if err != nil {
+			return err
+		}
+		before[n.Name] = text
+	}
+	if err := w.startRouter(); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	left, err := w.added(before)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(left, "/sys/fs/bpf/fairlead/proxy/"); n < len(w.Nodes) || !strings.Contains(left, "eth0 xdp") {
+		return fmt.Errorf("what is on the nodes cannot be seen: %q", left)
+	}
+	if err := w.remove(ctx); err != nil {
+		return err
+	}
+	if left, err = w.added(before); left != "" || err != nil {
+		return errors.Join(err, fmt.Errorf("left on the nodes:\n%s", left))
+	}
+	w.say("nothing is left on the nodes: no program, filter, route, address, rule or pin")
+	return nil
+}
+
+// startRouter takes the balancers' sessions.
+func (w *world) startRouter() error {
+	log, err := os.Create(filepath.Join(w.logs, "router.log"))
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--router-id", routerAddr,
+		"--balancers", "172.30.0.0/24", "--socket", filepath.Join(w.work, "router.sock"))
+	cmd.Stdout, cmd.Stderr = log, log
+	_, err = w.Host("router").Start(cmd)
+	return err
+}
+
+func (w *world) install(ctx context.Context) error {
+	folder := filepath.Join(w.work, "deploy")
+	if err := render[w.by](w, ctx, folder); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "apply", "-k", folder); err != nil {
+		return err
+	}
+	for _, what := range []string{"daemonset/fairlead-agent", "deployment/fairlead-controller"} {
+		if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=3m"); err != nil {
+			return err
+		}
+	}
+	w.say("installed by the %s: agents and controllers are ready", w.by)
+	return nil
+}
+
+// expose waits for the address, and for answers of all pods by way of both nodes.
+func (w *world) expose(ctx context.Context) error {
+	image, err := w.agnhost()
+	if err != nil {
+		return err
+	}
+	if err := w.apply(ctx, "web.yaml", fmt.Sprintf(web, image)); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "rollout", "status", "deployment/web", "--timeout=2m"); err != nil {
+		return err
+	}
+	vip, err := w.vip(ctx)
+	if err != nil {
+		return err
+	}
+	w.say("the Deployment web runs; its Service has the address %s", vip)
+	if err := w.await(ctx, "routes by both nodes", func() error {
+		said, err := w.onRouter("ip", "route", "show", vip.String())
+		for _, n := range w.Nodes {
+			if err == nil && !strings.Contains(said, n.Addr.String()) {
+				err = fmt.Errorf("no way by %s: %q", n.Name, said)
+			}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	hosts := map[string]bool{}
+	if err := w.await(ctx, "answers of all pods", func() error {
+		host, err := w.get(ctx, vip, "/hostname")
+		if err == nil {
+			hosts[host] = true
+		}
+		if len(hosts) < 4 {
+			err = errors.Join(err, fmt.Errorf("%d of 4 pods have answered", len(hosts)))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	from, err := w.get(ctx, vip, "/clientip")
+	if err == nil && !strings.HasPrefix(from, clientAddr+":") {
+		err = fmt.Errorf("a pod saw the client as %s: it is %s", from, clientAddr)
+	}
+	w.say("the client beyond the router got answers of all 4 pods, announced by both nodes; they saw it as %s", from)
+	return err
+}
+
+// look asks as an operator does.
+func (w *world) look(ctx context.Context) error {
+	for _, command := range []string{"status", "services"} {
+		said, err := w.kubectl(ctx, "fairlead", command)
+		if err != nil {
+			return err
+		}
+		for _, n := range w.Nodes {
+			if !strings.Contains(said, n.Name+":\n") {
+				return fmt.Errorf("kubectl fairlead %s says nothing of %s:\n%s", command, n.Name, said)
+			}
+		}
+		if err := w.write(w.logs, command+".txt", said); err != nil {
+			return err
+		}
+	}
+	w.say("kubectl fairlead status and services answer for both nodes")
+	return nil
+}
+
+// drain takes all pods off a node while clients ask, one request a connection.
+func (w *world) drain(ctx context.Context) error {
+	vip, err := w.vip(ctx)
+	if err != nil {
+		return err
+	}
+	clients, err := load.Start(ctx, load.Config{
+		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, Path: "/hostname",
+	})
+	if err != nil {
+		return err
+	}
+	defer clients.Stop()
+	node := w.Nodes[1].Name
+	if _, err := w.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
+		return err
+	}
+	drained := time.Since(w.began)
+	// The balancer on it goes, too, and comes again.
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "pods", "--field-selector", "spec.nodeName="+node,
+		"--selector", "app.kubernetes.io/component=agent", "--timeout=2m"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=2m"); err != nil {
+		return err
+	}
+	clients.Stop()
+	counts := clients.Total()
+	w.say("%s was drained by %.1f s and its balancer started anew: %d requests, %d failed %v",
+		node, drained.Seconds(), counts.Requests, counts.Failed, counts.Reasons)
+	if counts.Requests == 0 || counts.Failed > 0 {
+		return fmt.Errorf("%d of %d requests failed while node %s was drained", counts.Failed, counts.Requests, node)
+	}
+	_, err = w.kubectl(ctx, "uncordon", node)
+	return err
+}
+
+// remove deletes all, in the order of docs/kubernetes.md.
+func (w *world) remove(ctx context.Context) error {
+	folder := filepath.Join(w.work, "deploy")
+	cleanup, err := os.ReadFile(filepath.Join(w.root, "deploy/manifests/cleanup/cleanup.yaml"))
+	if err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "web.yaml"), "--timeout=2m"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "daemonset", "fairlead-agent", "--timeout=2m"); err != nil {
+		return err
+	}
+	if err := w.apply(ctx, "cleanup.yaml", strings.ReplaceAll(string(cleanup), "localhost/fairlead:devel", w.image)); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "cleanup.yaml"), "--timeout=1m"); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "delete", "-k", folder, "--ignore-not-found", "--timeout=2m"); err != nil {
+		return err
+	}
+	w.say("all is deleted")
+	return nil
+}
+
+// traces is what could be left on a node, line by line, without what its pods
+// come and go with.
+func (w *world) traces(n *nodes.Node) (string, error) {
+	const script = `ip -o link | cut -d' ' -f2,3,4,5 | grep -v -e veth -e cni0
+for dev in $(ls /sys/class/net); do case $dev in veth*|cni0) ;; *)
+	ip -o link show $dev | grep -o 'xdp[^ ]*' | sed "s/^/$dev /"
+	tc qdisc show dev $dev; tc filter show dev $dev ingress; tc filter show dev $dev egress ;; esac; done
+ip -o address | grep -v -e veth -e cni0 | sed 's/ *valid_lft.*//'
+ip route show table all | grep -v -e veth -e cni0; ip -6 route show table all | grep -v -e veth -e cni0; ip rule; ip -6 rule
+find /sys/fs/bpf -mindepth 1
+nft list ruleset 2>/dev/null; true`
+	said, err := n.Place.Run(exec.Command("sh", "-c", script))
+	if err != nil {
+		return "", fmt.Errorf("look at node %s: %w: %s", n.Name, err, said)
+	}
+	return said, nil
+}
+
+// added is what was not there before, by nodes' names.
+func (w *world) added(before map[string]string) (string, error) {
+	var all strings.Builder
+	for _, n := range w.Nodes {
+		after, err := w.traces(n)
+		if err != nil {
+			return "", err
+		}
+		was := map[string]bool{}
+		for line := range strings.Lines(before[n.Name]) {
+			was[line] = true
+		}
+		for line := range strings.Lines(after) {
+			if !was[line] {
+				fmt.Fprintf(&all, "%s: %s", n.Name, line)
+			}
+		}
+	}
+	return all.String(), nil
+}
