@@ -142,3 +142,33 @@ func TestSetPeersRefuses(t *testing.T) {
 		t.Error("a closed speaker takes peers")
 	}
 }
+
+// TestSetPeersMovesRoutes has a balancer go from one reflector to another, all in
+// namespaces of their own: the router has its route as long as there is any.
+func TestSetPeersMovesRoutes(t *testing.T) {
+	l := paper(t)
+	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
+	enact(t, l.Host("second"), reflectorPart("10.0.0.108"))
+	enact(t, l.Host("router"), routerPart("10.0.0.109", "10.0.0.108")).untilUp()
+	kernel := watch(t, l)
+	balancer := enact(t, l.Host("pod-105"), speakerPart(5, "10.0.0.109"))
+	kernel.until(one, time.Now())
+	balancer.untilUp()
+	peered := func(want ...string) {
+		t.Helper()
+		r := balancer.tell(order{Peers: peers("overlay", want...)})
+		if r.Error != "" || len(r.Peers) != len(want) {
+			t.Fatalf("with peers %v: %s, %+v", want, r.Error, r.Peers)
+		}
+		balancer.untilUp()
+		kernel.until(one, time.Now())
+	}
+	peered("10.0.0.109", "10.0.0.108")
+	peered("10.0.0.108")
+	peered("10.0.0.108", "10.0.0.109")
+	if r := balancer.tell(order{Peers: []PeerConfig{}}); r.Error != "" || len(r.Peers) != 0 {
+		t.Fatalf("without peers: %+v", r)
+	}
+	kernel.until("", time.Now())
+	peered("10.0.0.109")
+}
