@@ -1,8 +1,9 @@
 // Package kube is the controller: it gives Services of type LoadBalancer
-// addresses of AddressPools and writes them to their status. One of several
-// leads, by a Lease. What is assigned is what the Services' status says: whoever
-// begins to lead reads all of it before it assigns anything. Which address a
-// Service gets is decided by package addresspool.
+// addresses of AddressPools and writes them to their status, and writes to their
+// EndpointSlices since when each server takes flows. One of several leads, by a
+// Lease. What is assigned is what the Services' status says: whoever begins to
+// lead reads all of it before it assigns anything. Which address a Service gets
+// is decided by package addresspool, since when a server serves by object.Ages.
 package kube
 
 import (

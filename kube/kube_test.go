@@ -27,7 +27,7 @@ func TestWaits(t *testing.T) {
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
 	w.deployOnly(t, "manifests/rbac.yaml", "namespace: fairlead\n") // all but the ClusterRole
 	log.wants(t, "no right to list services: bind the ClusterRole fairlead-controller")
-	w.deployOnly(t, "manifests/rbac.yaml", "\nkind: ClusterRole\n")
+	w.deployOnly(t, "manifests/rbac.yaml", "kind: ClusterRole\n")
 	log.wants(t, "the resource addresspools does not exist: kubectl apply -f deploy/crds")
 	w.serve(t, "web")
 	w.install(t)
@@ -85,7 +85,7 @@ func TestController(t *testing.T) {
 	}{
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
-		{"two controllers", twoControllers}, {"a leader that is late", lateLeader}, {"admission", admission},
+		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader}, {"admission", admission},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

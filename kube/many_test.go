@@ -23,7 +23,7 @@ var services = flag.Int("services", 2000, "how many Services TestVeryMany has, a
 // addresses, writes none of them.
 func TestVeryMany(t *testing.T) {
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: assigned}})
-	w.deploy(t, "rbac.yaml")
+	w.deploy(t, "manifests/rbac.yaml")
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.200.0.0/16]}")
 	before := w.versions(t)
@@ -52,7 +52,7 @@ func TestVeryManyNew(t *testing.T) {
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: func(_ int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	}}})
-	w.deploy(t, "rbac.yaml")
+	w.deploy(t, "manifests/rbac.yaml")
 	w.install(t)
 	w.pool(t, "p", "{addresses: [10.200.0.0/16]}")
 	began := time.Now()

@@ -54,7 +54,7 @@ type term struct {
 func (k *Controller) lead(ctx context.Context, leading func() error) {
 	t := &term{
 		Controller: k, leading: leading,
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[service.ID](20*time.Millisecond, 30*time.Second)),
+		queue: newQueue(),
 
 		poolsChanged: make(chan struct{}, 1), used: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		complaints: flowcontrol.NewTokenBucketRateLimiter(0.2, 5),
@@ -73,10 +73,11 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	t.setPools()
 	t.listen()
 	for range workers {
-		running.Go(func() { t.work(ctx) })
+		running.Go(func() { drainQueue(ctx, t.queue, t.reconcile) })
 	}
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
+	running.Go(func() { t.keepAges(ctx) })
 	<-ctx.Done()
 	t.queue.ShutDown()
 }
@@ -238,19 +239,24 @@ func (t *term) retryWaiting() {
 	}
 }
 
-// work takes Services from the queue until it is shut down.
-func (t *term) work(ctx context.Context) {
+func newQueue() workqueue.TypedRateLimitingInterface[service.ID] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[service.ID](20*time.Millisecond, 30*time.Second))
+}
+
+// drainQueue does what is to be done about the Services of a queue until it is
+// shut down, and again, later, where do says that it is not done.
+func drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[service.ID], do func(context.Context, service.ID) bool) {
 	for {
-		id, done := t.queue.Get()
-		if done {
+		id, over := queue.Get()
+		if over {
 			return
 		}
-		if ctx.Err() == nil && !t.reconcile(ctx, id) {
-			t.queue.AddRateLimited(id)
+		if ctx.Err() == nil && !do(ctx, id) {
+			queue.AddRateLimited(id)
 		} else {
-			t.queue.Forget(id)
+			queue.Forget(id)
 		}
-		t.queue.Done(id)
+		queue.Done(id)
 	}
 }
 

@@ -15,8 +15,12 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// byNamespace is the index of Services by their namespace.
-const byNamespace = "namespace"
+// byNamespace is the index of Services by their namespace, byService that of
+// EndpointSlices by their Service.
+const (
+	byNamespace = "namespace"
+	byService   = "service"
+)
 
 // kind is a resource that is watched.
 type kind struct {

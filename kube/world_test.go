@@ -28,7 +28,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-func TestMain(m *testing.M) { labkube.Main(m) }
+func TestMain(m *testing.M) { labkube.Main(m, "kube-controller-manager") }
 
 // long is how long a test waits for what should come at once, on a machine
 // that is busy.

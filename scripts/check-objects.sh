@@ -8,7 +8,7 @@ trap 'rm -rf "$copy"' EXIT
 
 git ls-files -z --cached --others --exclude-standard |
 	while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done |
-	xargs -0 cp --parents -t "$copy"
+	xargs -0 cp --no-dereference --parents -t "$copy"
 
 # objects DIR: what generating makes there, but for what is not committed.
 objects() {

@@ -16,9 +16,10 @@ func newControllerCommand() *cobra.Command {
 		Use:   "controller",
 		Short: "Give addresses to a cluster's Services",
 		Long: `Controller gives Services of type LoadBalancer addresses of AddressPools, and
-writes them to their status. Run two or three of them: one leads, by a Lease,
-and what it has assigned is in the Services, so that the next goes on from
-there. Why a Service has no address is told in its conditions and Events.`,
+writes them to their status, and to their EndpointSlices since when each server
+takes flows. Run two or three of them: one leads, by a Lease, and what it has
+written is there for the next. Why a Service has no address is told in its
+conditions and Events.`,
 		Example: `  fairlead controller
   fairlead controller --kubeconfig admin.conf --require-class`,
 		Args:    cobra.NoArgs,

@@ -104,8 +104,10 @@ const (
 	AnnotationLimits = AnnotationPrefix + "limits"
 
 	// AnnotationSince stands on an EndpointSlice and says when its endpoints
-	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z"; of one that is
-	// not named the slice's creationTimestamp is taken.
+	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one
+	// drains, "172.16.1.2=2026-01-02T15:04:05Z/2026-01-03T15:04:05Z"; of one that
+	// is not named the slice's creationTimestamp is taken. On a cluster the
+	// controller writes it, by Ages.
 	AnnotationSince = AnnotationPrefix + "since"
 )
 

@@ -231,7 +231,9 @@ func (j *Joined) tellSaid(used map[*Object]bool) {
 			own[e.addr], all[e.addr] = true, true
 		}
 		tellStrangers(j, o, o.slice.weightsLine, AnnotationWeights, o.slice.weights, own)
-		tellStrangers(j, o, o.slice.sinceLine, AnnotationSince, o.slice.since, own)
+		if o.File != "" { // on a cluster it is written a little later than the rest
+			tellStrangers(j, o, o.slice.sinceLine, AnnotationSince, o.slice.since, own)
+		}
 	}
 	if len(used) > 0 {
 		l := j.object.service

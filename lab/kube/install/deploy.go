@@ -71,6 +71,7 @@ agent:
   extraArgs: ["%s"]
 bgp: {peers: [%s]}
 proxy: {cgroup: %s}
+balancers: [{name: own, service: default/own}]
 `, name, tag, apiServer, w.apiPort(), cgroup, routerAddr, cgroups)); err != nil {
 		return err
 	}

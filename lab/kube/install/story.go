@@ -91,7 +91,7 @@ func (w *world) startRouter() error {
 		return err
 	}
 	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--router-id", routerAddr,
-		"--balancers", "172.30.0.0/24", "--socket", filepath.Join(w.work, "router.sock"))
+		"--balancers", "172.30.0.0/24,"+nodes.PodCIDR, "--socket", filepath.Join(w.work, "router.sock"))
 	cmd.Stdout, cmd.Stderr = log, log
 	_, err = w.Host("router").Start(cmd)
 	return err
@@ -105,12 +105,16 @@ func (w *world) install(ctx context.Context) error {
 	if _, err := w.kubectl(ctx, "apply", "-k", folder); err != nil {
 		return err
 	}
-	for _, what := range []string{"daemonset/fairlead-agent", "deployment/fairlead-controller"} {
+	parts := []string{"daemonset/fairlead-agent", "deployment/fairlead-controller"}
+	if w.by == "chart" {
+		parts = append(parts, "deployment/fairlead-balancer-own")
+	}
+	for _, what := range parts {
 		if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=3m"); err != nil {
 			return err
 		}
 	}
-	w.say("installed by the %s: agents and controllers are ready", w.by)
+	w.say("installed by the %s: ready are %s", w.by, strings.Join(parts, ", "))
 	return nil
 }
 

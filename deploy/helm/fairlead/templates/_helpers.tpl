@@ -27,7 +27,7 @@ securityContext:
   runAsUser: 0
   capabilities:
     drop: [ALL]
-    add: [NET_ADMIN, BPF, SYS_ADMIN]
+    add: [NET_ADMIN, SYS_ADMIN]
 volumeMounts:
   - {name: bpffs, mountPath: /sys/fs/bpf}
   - {name: sysctl, mountPath: /host/proc/sys/net}
