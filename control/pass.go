@@ -24,7 +24,11 @@ func (l *Loop) pass() time.Duration {
 			failures["data plane"] = err
 		}
 	}
-	p := plan.Build(plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: l.Node})
+	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: l.Node}
+	if a := snapshot.Announcements; a != nil {
+		in.Announce = a.Prefixes
+	}
+	p := plan.Build(in)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}

@@ -47,7 +47,11 @@ type Input struct {
 	// gets no new flows, Unknown where it does not. One whose first probe has not
 	// ended stays what it was, so that an agent that starts disturbs nothing.
 	Held func(service.Key, netip.AddrPort) health.State
-	Node Node
+	// Announce gives the prefixes by which this node announces a VIP of a Service;
+	// where there are none, why. nil announces all, by the prefixes that Services
+	// name themselves.
+	Announce func(*service.Service, netip.Addr) ([]netip.Prefix, string)
+	Node     Node
 }
 
 // State is what becomes of a frontend.
@@ -94,7 +98,8 @@ type Route struct {
 	Frontends []service.Key
 }
 
-// Refusal is a route that is not announced though its frontends are held.
+// Refusal is a route that is not announced though its frontends are held: for
+// want of a next hop, or as nothing says that this node is to announce it.
 type Refusal struct {
 	Prefix netip.Prefix
 	Reason string
@@ -131,7 +136,7 @@ func Build(in Input) *Plan {
 	})
 	p.refuseConflicts()
 	p.collectTargets()
-	p.collectRoutes(in.Node)
+	p.collectRoutes(in)
 	return p
 }
 

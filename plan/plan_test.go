@@ -186,6 +186,42 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// TestAnnounceDecides: one address is announced by several prefixes, one for one
+// of two Services that share it, one not at all.
+func TestAnnounceDecides(t *testing.T) {
+	other := func(s *service.Service) { s.Frontends[0].Key.Port = 81 }
+	services := []*service.Service{
+		web("both", "10.1.1.1", 1), web("shared", "10.1.2.1", 1, other), web("sharing", "10.1.2.1", 1), web("not", "10.1.3.1", 1),
+		web("none", "10.1.4.1", 0),
+	}
+	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
+	p := Build(Input{
+		Services: services, Node: node,
+		Health: func(health.Target) health.State { return health.Up },
+		Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
+		Announce: func(s *service.Service, vip netip.Addr) ([]netip.Prefix, string) {
+			switch s.ID.Name {
+			case "both":
+				return []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.1.1.1/32")}, ""
+			case "sharing":
+				return []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, ""
+			}
+			return nil, "not " + s.ID.Name + " " + vip.String()
+		},
+	})
+	var got []string
+	for _, r := range p.Routes {
+		got = append(got, fmt.Sprint(r.Prefix, " ", r.Frontends))
+	}
+	for _, r := range p.Refusals {
+		got = append(got, fmt.Sprint(r.Prefix, " ", r.Reason))
+	}
+	want := []string{"10.1.0.0/16 [TCP 10.1.1.1:80 TCP 10.1.2.1:80]", "10.1.1.1/32 [TCP 10.1.1.1:80]", "10.1.3.1/32 not not 10.1.3.1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestRouteWaitsForAllItLeadsTo: one prefix for many, of which some are not
 // known yet.
 func TestRouteWaitsForAllItLeadsTo(t *testing.T) {

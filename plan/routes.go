@@ -11,12 +11,30 @@ import (
 
 // collectRoutes gives every prefix that leads to a frontend which is to be
 // held, or says why it cannot be announced.
-func (p *Plan) collectRoutes(node Node) {
+func (p *Plan) collectRoutes(in Input) {
+	node, decide := in.Node, in.Announce
+	if decide == nil {
+		decide = byItself
+	}
 	leadsTo := map[netip.Prefix][]service.Key{}
+	refused, announced := map[netip.Addr]string{}, map[netip.Addr]bool{}
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Want != nil || f.State == AwaitingHealth {
-			prefix := announced(f.Service, f.Key.VIP)
+		f := &p.Frontends[i]
+		if f.Want == nil && f.State != AwaitingHealth {
+			continue
+		}
+		prefixes, why := decide(f.Service, f.Key.VIP)
+		for _, prefix := range prefixes {
 			leadsTo[prefix] = append(leadsTo[prefix], f.Key)
+			announced[f.Key.VIP] = true
+		}
+		if len(prefixes) == 0 {
+			refused[f.Key.VIP] = why
+		}
+	}
+	for vip, why := range refused {
+		if !announced[vip] { // for another Service that shares it
+			p.Refusals = append(p.Refusals, Refusal{netip.PrefixFrom(vip, vip.BitLen()), why})
 		}
 	}
 	for prefix, keys := range leadsTo {
@@ -35,14 +53,15 @@ func (p *Plan) collectRoutes(node Node) {
 	slices.SortFunc(p.Refusals, func(a, b Refusal) int { return a.Prefix.Compare(b.Prefix) })
 }
 
-// announced gives the prefix under which a VIP is announced: the widest of its
-// Service's prefixes that contains it, or the address alone.
-func announced(s *service.Service, vip netip.Addr) netip.Prefix {
+// byItself gives the prefix under which a VIP is announced where nobody else
+// decides: the widest of its Service's prefixes that contains it, or the address
+// alone.
+func byItself(s *service.Service, vip netip.Addr) ([]netip.Prefix, string) {
 	widest := netip.PrefixFrom(vip, vip.BitLen())
 	for _, prefix := range s.Prefixes {
 		if prefix.Contains(vip) && prefix.Bits() < widest.Bits() {
 			widest = prefix.Masked()
 		}
 	}
-	return widest
+	return []netip.Prefix{widest}, ""
 }

@@ -305,6 +305,9 @@ type Service struct {
 	// Prefixes are announced in place of each VIP's own /32 or /128 that they
 	// contain.
 	Prefixes []netip.Prefix
+	// Labels say which Announcements of a cluster are for the Service; nil where
+	// it is of none.
+	Labels map[string]string
 	// Frontends are sorted by Key, with no Key twice.
 	Frontends []Frontend
 	// Origin says where this Service was read: "web.yaml:12".

@@ -44,14 +44,26 @@ type Snapshot struct {
 	// Draining are the addresses of balancers that are on their way out,
 	// sorted, where the source was told who the balancers are.
 	Draining []netip.Addr
+	// Announcements say what of the Services is announced by this node; nil: all.
+	// One that did not change between two snapshots is the same pointer in both.
+	Announcements Announcements
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
 	Problems []Problem
 }
 
+// Announcements decide what a node announces. It is a pointer, and what it
+// points to is never changed.
+type Announcements interface {
+	// Prefixes gives the prefixes by which the node announces a VIP of a Service;
+	// where there are none, why.
+	Prefixes(s *service.Service, vip netip.Addr) ([]netip.Prefix, string)
+}
+
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
-	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining)
+	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
+		s.Announcements == o.Announcements
 }
 
 // Source yields snapshots.

@@ -18,7 +18,8 @@ import (
 )
 
 // Agent is where the Status of an agent is gathered from. DataPlane, ServerHalf,
-// Announcer and Probed are nil where the agent has none.
+// Announcer and Probed are nil where the agent has none; an Announcer also where
+// it has no peer.
 type Agent struct {
 	Version, Kernel, Node, Role string
 
@@ -187,6 +188,7 @@ func (g *gatherer) routes() []Route {
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
+		announced = announced && g.Announcer != nil
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
@@ -209,7 +211,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers in its configuration"
+		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -186,9 +186,6 @@ func (brokenCounters) Counters() ([]dataplane.FrontendCounters, error) {
 func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 	a := scene(t)
 	a.Announcer = nil
-	view := *a.View()
-	view.Announced = nil
-	a.View = func() *control.View { return &view }
 	s := a.Gather(eleven)
 	if r := s.Routes[0]; r.Announced || !strings.Contains(r.Reason, "announces nothing") || len(s.Peers) != 0 {
 		t.Errorf("route %+v, peers %v", r, s.Peers)

@@ -98,10 +98,10 @@ type RouterConfig struct {
 }
 
 // Validate names the field that is wrong and the mend.
+func (p PeerConfig) Validate() error { return validatePeer("peer", p, netip.Addr{}) }
+
+// Validate names the field that is wrong and the mend.
 func (c SpeakerConfig) Validate() error {
-	if len(c.Peers) == 0 {
-		return errors.New("peers: none given; name at least one reflector or router")
-	}
 	_, err := speakerEngine(c)
 	return err
 }
@@ -150,8 +150,7 @@ func validateSession(field string, password string, hold time.Duration, t bfd.Ti
 	return nil
 }
 
-func validatePeer(i int, p PeerConfig, local netip.Addr) error {
-	field := fmt.Sprintf("peers[%d]", i)
+func validatePeer(field string, p PeerConfig, local netip.Addr) error {
 	if !p.Address.IsValid() || p.Address.IsUnspecified() || p.Address.IsMulticast() {
 		return fmt.Errorf("%s.address: %v is no neighbour's address", field, p.Address)
 	}

@@ -41,14 +41,18 @@ type setup struct {
 	local     netip.Addr
 	listen    []netip.AddrPort
 	groups    []*group
-	dials     []dialTarget
+	dials     []*dialTarget
 	deaf      bool // no route is taken in
 	log       *slog.Logger
 }
 
 type dialTarget struct {
-	to    netip.AddrPort
-	group *group
+	to     netip.AddrPort
+	group  *group
+	config PeerConfig
+	// stop ends the loop that keeps the session, which then closes ended.
+	stop  context.CancelFunc
+	ended chan struct{}
 }
 
 // engine is an embedded gobgp with the connections that we bring to it.
@@ -102,9 +106,7 @@ func startEngine(s setup) (*engine, error) {
 		go e.watchSignatures()
 	}
 	for _, d := range s.dials {
-		e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
-		e.wg.Add(1)
-		go e.dialLoop(d)
+		e.dial(d)
 	}
 	return e, nil
 }

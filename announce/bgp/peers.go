@@ -77,7 +77,7 @@ func (e *engine) enter(a netip.Addr, g *group, state string) {
 	}
 }
 
-func (e *engine) failed(d dialTarget, reason string) {
+func (e *engine) failed(d *dialTarget, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.state(d.to.Addr(), d.group)

@@ -46,6 +46,7 @@ type part struct {
 // order is a line to a process, report one from it.
 type order struct {
 	Set   []announce.Route
+	Peers []PeerConfig
 	Close bool
 }
 
@@ -102,6 +103,11 @@ func playSpeaker(p part) error {
 	return obey(func(o order) (r report) {
 		if o.Set != nil {
 			if err := s.Set(o.Set); err != nil {
+				r.Error = err.Error()
+			}
+		}
+		if o.Peers != nil {
+			if err := s.SetPeers(o.Peers); err != nil {
 				r.Error = err.Error()
 			}
 		}

@@ -46,7 +46,7 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		}
 		if err != nil {
 			e.log.Warn("taking a BGP connection failed", "at", l.Addr(), "error", err)
-			if !e.sleep(firstRetry) {
+			if !sleep(e.ctx, firstRetry) {
 				return
 			}
 			continue
@@ -104,14 +104,25 @@ func (e *engine) groupOf(a netip.Addr) *group {
 	return best
 }
 
-func (e *engine) dialLoop(d dialTarget) {
+// dial begins to keep a session with a peer.
+func (e *engine) dial(d *dialTarget) {
+	e.enter(d.to.Addr(), d.group, stateConnect) // so that it is listed from the start
+	ctx, stop := context.WithCancel(e.ctx)
+	d.stop, d.ended = stop, make(chan struct{})
+	e.wg.Add(1)
+	go e.dialLoop(ctx, d)
+}
+
+func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 	defer e.wg.Done()
+	defer close(d.ended)
+	defer d.stop()
 	wait := firstRetry
 	for {
 		e.enter(d.to.Addr(), d.group, stateConnect)
 		start := time.Now()
-		c, err := dialTCP(e.ctx, e.local, d.to, d.group.password)
-		if e.ctx.Err() != nil {
+		c, err := dialTCP(ctx, e.local, d.to, d.group.password)
+		if ctx.Err() != nil {
 			if c != nil {
 				c.Close()
 			}
@@ -119,7 +130,7 @@ func (e *engine) dialLoop(d dialTarget) {
 		}
 		if err != nil {
 			e.failed(d, dialWords(d.to, e.local, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
-			if !e.sleep(wait) {
+			if !sleep(ctx, wait) {
 				return
 			}
 			wait = min(2*wait, lastRetry)
@@ -129,7 +140,7 @@ func (e *engine) dialLoop(d dialTarget) {
 		e.hand(t)
 		<-t.done
 		wait = e.afterSession(t, wait)
-		if !e.sleep(wait) {
+		if !sleep(ctx, wait) {
 			return
 		}
 	}
@@ -151,14 +162,14 @@ func (e *engine) afterSession(t *tap, wait time.Duration) time.Duration {
 }
 
 // sleep waits, give or take a quarter so that many speakers do not knock in
-// step; false means that the engine closes.
-func (e *engine) sleep(d time.Duration) bool {
+// step; false means that ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(time.Duration(float64(d) * (0.75 + rand.Float64()/2)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-e.ctx.Done():
+	case <-ctx.Done():
 		return false
 	}
 }

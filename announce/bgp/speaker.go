@@ -30,6 +30,7 @@ const sendLimit = time.Second
 type Speaker struct {
 	e *engine
 
+	peering   sync.Mutex // one SetPeers at a time; taken before mu
 	mu        sync.Mutex // one Set at a time
 	closed    bool
 	announced map[netip.Prefix]netip.Addr
@@ -37,7 +38,8 @@ type Speaker struct {
 
 var _ announce.Announcer = (*Speaker)(nil)
 
-// NewSpeaker starts dialling the peers; it does not wait for them.
+// NewSpeaker starts dialling the peers; it does not wait for them. There may be
+// none yet: SetPeers brings them.
 func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
@@ -66,7 +68,7 @@ func speakerEngine(c SpeakerConfig) (setup, error) {
 func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
 	seen := map[netip.Addr]int{}
 	for i, p := range peers {
-		if err := validatePeer(i, p, s.local); err != nil {
+		if err := validatePeer(fmt.Sprintf("peers[%d]", i), p, s.local); err != nil {
 			return err
 		}
 		if j, twice := seen[p.Address]; twice {
@@ -82,7 +84,7 @@ func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
 			port = DefaultPort
 		}
 		s.groups = append(s.groups, g)
-		s.dials = append(s.dials, dialTarget{to: netip.AddrPortFrom(p.Address, port), group: g})
+		s.dials = append(s.dials, &dialTarget{to: netip.AddrPortFrom(p.Address, port), group: g, config: p})
 	}
 	return nil
 }
@@ -184,6 +186,8 @@ func (s *Speaker) Peers() []announce.Peer { return s.e.list() }
 // Close withdraws everything, then ends the sessions, telling the peers.
 func (s *Speaker) Close() error {
 	err := s.Set(nil)
+	s.peering.Lock()
+	defer s.peering.Unlock()
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true

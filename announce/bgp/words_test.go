@@ -111,7 +111,6 @@ func TestValidate(t *testing.T) {
 		"as: 0 is reserved":                          func(c *SpeakerConfig) { c.AS = 0 },
 		"as: 23456 is reserved":                      func(c *SpeakerConfig) { c.AS = 23456 },
 		"routerID: none given":                       func(c *SpeakerConfig) { c.LocalAddress = netip.MustParseAddr("fd00::1"); c.Peers = nil },
-		"peers: none given":                          func(c *SpeakerConfig) { c.Peers = nil },
 		"peers[0].address":                           func(c *SpeakerConfig) { c.Peers[0].Address = netip.Addr{} },
 		"peers[0].address: 172.16.5.2 is our own":    func(c *SpeakerConfig) { c.Peers[0].Address = c.LocalAddress },
 		"are of different families":                  func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1") },

@@ -79,7 +79,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
 	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
-	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; none announces nothing")
+	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; with --kubernetes beside its BGPPeers. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
@@ -173,7 +173,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
-		if len(r.Peers) > 0 {
+		if len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid() { // a cluster's peers come later
 			if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 				return err
 			}
@@ -206,6 +206,9 @@ func (a *agent) openSource() (source.Source, error) {
 		return folder, nil
 	}
 	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, Log: log}
+	if r.Balancer {
+		c.OnPeers = a.setPeers
+	}
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
@@ -288,7 +291,7 @@ func (a *agent) status() status.Status {
 	if a.half != nil {
 		s.ServerHalf = a.half.State
 	}
-	if a.speaker != nil {
+	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
 	return s.Gather(time.Now())

@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -93,9 +92,17 @@ type Peer struct {
 	BFD            bool
 }
 
-// PeersOf gives the peers of a node with these labels, by name; and what is
-// wrong with those that are left out.
-func PeersOf(all []BGPPeer, node map[string]string) (peers map[string]Peer, err error) {
+// Wrong is an object that is left out, and why.
+//
+// +kubebuilder:object:generate=false
+type Wrong struct {
+	Object string // as "BGPPeer rack-1"
+	Err    error
+}
+
+// PeersOf gives the peers of a node with these labels, by name; and those that
+// are left out.
+func PeersOf(all []*BGPPeer, node map[string]string) (peers map[string]Peer, out []Wrong) {
 	peers = map[string]Peer{}
 	for _, p := range all {
 		s := p.Spec
@@ -105,7 +112,7 @@ func PeersOf(all []BGPPeer, node map[string]string) (peers map[string]Peer, err 
 			wrong = errors.Join(wrong, fmt.Errorf("spec.address: %q is not an IP address", s.Address))
 		}
 		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("BGPPeer %s: %w", p.Name, wrong))
+			out = append(out, Wrong{"BGPPeer " + p.Name, wrong})
 			continue
 		}
 		if matches(of, node) {
@@ -115,42 +122,5 @@ func PeersOf(all []BGPPeer, node map[string]string) (peers map[string]Peer, err 
 			}
 		}
 	}
-	return peers, err
-}
-
-// Prefixes gives the prefixes by which a node with these labels announces an
-// address of a Service with those, of a pool (empty for none), sorted: none
-// where no Announcement is for it, the address itself where there is no
-// Announcement at all. The error says what is wrong with those left out.
-func Prefixes(all []Announcement, node map[string]string, vip netip.Addr, pool string, ofService map[string]string) ([]netip.Prefix, error) {
-	if len(all) == 0 {
-		return []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, nil
-	}
-	var found []netip.Prefix
-	var err error
-	for _, a := range all {
-		s := a.Spec
-		nodes, wrong := selector("spec.nodeSelector", s.NodeSelector)
-		services, wrongToo := selector("spec.serviceSelector", s.ServiceSelector)
-		prefix, unmade := vip.Prefix(s.length(vip))
-		if wrong = errors.Join(wrong, wrongToo, unmade); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("Announcement %s: %w", a.Name, wrong))
-			continue
-		}
-		ofPool := len(s.Pools) == 0 || slices.Contains(s.Pools, pool)
-		if ofPool && matches(nodes, node) && matches(services, ofService) && !slices.Contains(found, prefix) {
-			found = append(found, prefix)
-		}
-	}
-	slices.SortFunc(found, netip.Prefix.Compare)
-	return found, err
-}
-
-// length is how long the prefix is that stands for an address.
-func (s AnnouncementSpec) length(vip netip.Addr) int {
-	given := s.AggregationLength
-	if vip.Is6() {
-		given = s.AggregationLengthV6
-	}
-	return cmp.Or(int(given), vip.BitLen())
+	return peers, out
 }

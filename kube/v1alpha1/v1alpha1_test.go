@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/service"
 	"sigs.k8s.io/yaml"
 )
 
@@ -135,7 +137,7 @@ func TestBarred(t *testing.T) {
 
 func TestPeersOf(t *testing.T) {
 	no := false
-	peers := []BGPPeer{
+	peers := []*BGPPeer{
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: BGPPeerSpec{Address: "10.0.0.109", Port: 179, HoldTimeSeconds: 9}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: BGPPeerSpec{
 			Address: "2001:db8::1", Port: 1179, AS: 65000, PasswordSecret: "bgp", BFD: &no, NodeSelector: selecting("rack", "1"),
@@ -144,7 +146,7 @@ func TestPeersOf(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: BGPPeerSpec{Address: "router"}},
 	}
 	got, err := PeersOf(peers, map[string]string{"rack": "1"})
-	if fmt.Sprint(err) != `BGPPeer d: spec.address: "router" is not an IP address` {
+	if fmt.Sprint(err) != `[{BGPPeer d spec.address: "router" is not an IP address}]` {
 		t.Error(err)
 	}
 	want := "map[a:{10.0.0.109:179 0  9s true} b:{[2001:db8::1]:1179 65000 bgp 0s false}]"
@@ -153,35 +155,58 @@ func TestPeersOf(t *testing.T) {
 	}
 }
 
-func TestPrefixes(t *testing.T) {
-	all := []Announcement{
-		{Spec: AnnouncementSpec{Pools: []string{"web"}, AggregationLength: 24, AggregationLengthV6: 64}},
-		{Spec: AnnouncementSpec{Pools: []string{"web"}, ServiceSelector: selecting("tier", "gold"), AggregationLength: 32}},
-		{Spec: AnnouncementSpec{NodeSelector: selecting("rack", "1"), AggregationLength: 16}},
+func TestAnnounced(t *testing.T) {
+	named := func(name string, s AnnouncementSpec) *Announcement {
+		return &Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}
+	}
+	all := []*Announcement{
+		named("c", AnnouncementSpec{NodeSelector: selecting("rack", "1"), AggregationLength: 16}),
+		named("a", AnnouncementSpec{Pools: []string{"web"}, AggregationLength: 24, AggregationLengthV6: 64}),
+		named("b", AnnouncementSpec{Pools: []string{"web"}, ServiceSelector: selecting("tier", "gold"), AggregationLength: 32}),
+	}
+	pool := func(name string, age int, ranges ...AddressRange) *AddressPool {
+		p := &AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
+		p.Spec.Addresses = ranges
+		return p
+	}
+	pools := []*AddressPool{
+		pool("all", 1, "10.0.0.0/8"), pool("web", 3, "10.1.1.0/24", "x", "2001:db8::/64"), pool("mail", 2, "10.1.2.5-10.1.2.9"),
 	}
 	rack, gold := map[string]string{"rack": "1"}, map[string]string{"tier": "gold"}
+	bad := named("bad", AnnouncementSpec{AggregationLength: 40, ServiceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}})
 	for _, c := range []struct {
-		all             []Announcement
-		vip, pool       string
+		all             []*Announcement
+		vip             string
 		node, ofService map[string]string
 		want            string
 	}{
-		{nil, "10.1.1.7", "", nil, nil, "[10.1.1.7/32]"},
-		{all, "10.1.1.7", "mail", nil, nil, "[]"},
-		{all, "10.1.1.7", "web", nil, nil, "[10.1.1.0/24]"},
-		{all, "2001:db8::7", "web", nil, nil, "[2001:db8::/64]"},
-		{all, "10.1.1.7", "web", nil, gold, "[10.1.1.0/24 10.1.1.7/32]"},
-		{all, "10.1.1.7", "mail", rack, nil, "[10.1.0.0/16]"},
-		{all[:1], "10.1.1.7", "web", rack, gold, "[10.1.1.0/24]"},
-		{[]Announcement{{}}, "10.1.1.7", "", nil, nil, "[10.1.1.7/32]"},
-		{[]Announcement{{Spec: AnnouncementSpec{AggregationLength: 40}}}, "10.1.1.7", "", nil, nil, "[]"},
+		{all, "10.1.1.7", nil, nil, "[10.1.1.0/24]"},
+		{all, "2001:db8::7", nil, nil, "[2001:db8::/64]"},
+		{all, "10.1.1.7", nil, gold, "[10.1.1.0/24 10.1.1.7/32]"},
+		{all, "10.1.2.7", rack, nil, "[10.1.0.0/16]"},
+		{all, "10.1.1.7", rack, gold, "[10.1.0.0/16 10.1.1.0/24 10.1.1.7/32]"},
+		{all, "10.1.2.7", nil, nil, "[]no Announcement is for it on this node: c is for nodes with labels rack=1; " +
+			"a is for addresses of pools web, and this one is of mail; b is for addresses of pools web, and this one is of mail"},
+		{all[1:2], "192.0.2.1", nil, nil, "[]no Announcement is for it on this node: a is for addresses of pools web, and this one is of none"},
+		{[]*Announcement{named("d", AnnouncementSpec{ServiceSelector: selecting("tier", "gold")})}, "10.1.1.7", nil, nil,
+			"[]no Announcement is for it on this node: d is for Services with labels tier=gold"},
+		{[]*Announcement{named("e", AnnouncementSpec{})}, "192.0.2.1", nil, nil, "[192.0.2.1/32]"},
+		{[]*Announcement{bad}, "10.1.1.7", nil, nil, "[]no Announcement is for it on this node: bad is refused"},
 	} {
-		got, err := Prefixes(c.all, c.node, netip.MustParseAddr(c.vip), c.pool, c.ofService)
-		if fmt.Sprint(got) != c.want {
-			t.Errorf("%s of %s: %v %v, want %s", c.vip, c.pool, got, err, c.want)
+		a, wrong := AnnouncedBy(c.all, pools, c.node)
+		got, why := a.Prefixes(&service.Service{Labels: c.ofService}, netip.MustParseAddr(c.vip))
+		if fmt.Sprint(got)+why != c.want {
+			t.Errorf("%s: %v %s, want %s", c.vip, got, why, c.want)
 		}
-		if (err != nil) != (len(c.all) == 1 && c.all[0].Spec.AggregationLength == 40) {
-			t.Errorf("%s of %s: %v", c.vip, c.pool, err)
+		if isBad := c.all[0] == bad; isBad != (len(wrong) == 1) {
+			t.Errorf("%s: %v is left out", c.vip, wrong)
+		} else if isBad && (!strings.Contains(fmt.Sprint(wrong), "spec.serviceSelector: ") ||
+			!strings.Contains(fmt.Sprint(wrong), "spec.aggregationLength: 40 is not between 1 and 32")) {
+			t.Errorf("%v lacks a field", wrong)
 		}
+	}
+	if a, wrong := AnnouncedBy(nil, pools, nil); a != nil || wrong != nil {
+		t.Errorf("no Announcements are %v, %v; want nil", a, wrong)
 	}
 }

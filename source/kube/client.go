@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -51,7 +53,7 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 }
 
 // client asks the API server. It knows no more kinds than are read here.
-type client struct{ core, discovery rest.Interface }
+type client struct{ core, discovery, own rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
@@ -60,7 +62,7 @@ func newClient(config *rest.Config) (*client, error) {
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -76,7 +78,13 @@ func newClient(config *rest.Config) (*client, error) {
 		return nil, err
 	}
 	config.APIPath, config.GroupVersion = "/apis", &discoveryv1.SchemeGroupVersion
-	c.discovery, err = rest.RESTClientForConfigAndClient(config, http)
+	if c.discovery, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	// Of resources that a cluster has by definitions there is no protobuf.
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.GroupVersion = &v1alpha1.GroupVersion
+	c.own, err = rest.RESTClientForConfigAndClient(config, http)
 	return c, err
 }
 
@@ -86,6 +94,9 @@ type resource struct {
 	name           string
 	fields, labels string
 	blank          func() message
+	// own, where it is set, makes a list of one of our own resources, which need
+	// not be there; blank does not count then.
+	own func() runtime.Object
 }
 
 // message is an object as protobuf has it.
@@ -119,6 +130,9 @@ func (s *Source) reflectors() []func(context.Context) {
 		}
 		all = append(all, follow(s, node, s.nodes))
 	}
+	if s.config.OnPeers != nil {
+		all = append(all, s.followRouting()...)
+	}
 	return all
 }
 
@@ -145,6 +159,9 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 	// What a Reflector would log is told as a Problem.
 	silent := logr.FromSlogHandler(slog.DiscardHandler)
 	backoff := retry
+	if r.own != nil {
+		backoff = ownRetry
+	}
 	reflector := cache.NewReflectorWithOptions(lw, nil, into, cache.ReflectorOptions{
 		Name: "fairlead", TypeDescription: r.name, Backoff: &backoff, Logger: &silent,
 	})
@@ -186,20 +203,31 @@ func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 // readAll lists a resource; each object is made into what is kept as it comes.
 func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read func(runtime.Object) (*made[V], error)) (runtime.Object, error) {
+	list := &metainternal.List{}
+	add := func(o runtime.Object) error {
+		m, err := read(o)
+		list.Items = append(list.Items, m)
+		return err
+	}
+	if r.own != nil {
+		all := r.own()
+		if err := r.get(&o).Do(ctx).Into(all); err != nil {
+			return nil, err
+		}
+		list.ResourceVersion = all.(metav1.ListInterface).GetResourceVersion()
+		return list, meta.EachListItem(all, add)
+	}
 	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	list := &metainternal.List{}
 	list.ListMeta, err = readList(body, func(text []byte) error {
 		object := r.blank()
 		if err := object.Unmarshal(text); err != nil {
 			return err
 		}
-		m, err := read(object)
-		list.Items = append(list.Items, m)
-		return err
+		return add(object)
 	})
 	return list, err
 }
@@ -210,7 +238,9 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 		return err // ends anyway; is listed anew at once
 	}
 	var now []source.Problem
+	missing := r.own != nil && apierrors.IsNotFound(err)
 	switch {
+	case missing:
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
 			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); it is tried again", err, r.name)}}
@@ -221,6 +251,9 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.put(s.problems.kinds, object.Key{Kind: r.name}, now)
+	if r.own != nil && (missing || apierrors.IsForbidden(err)) {
+		s.notRead(r.name, !missing)
+	}
 	s.wakeUp()
 	return err
 }

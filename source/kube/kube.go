@@ -8,6 +8,7 @@
 // An object's way: client.go (requests), list.go (a list, as it arrives),
 // service.go, slice.go and node.go (what they mean to the proxy; to the
 // balancer: package object), store.go (what differs), balance.go (snapshots).
+// routing.go and peers.go do so for BGP, of which kube/v1alpha1 says the meaning.
 package kube
 
 import (
@@ -39,6 +40,13 @@ type Config struct {
 	// Balancers is the Service that the balancers themselves are behind, so
 	// that those that terminate are known; zero for none.
 	Balancers service.ID
+	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
+	// name, when they may be others and every few minutes, and gives what is wrong
+	// with them. Announcements are then followed, too.
+	OnPeers func([]Peer) []source.Problem
+	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;
+	// where it is empty, this pod's, or DefaultNamespace.
+	Namespace string
 	Log       *slog.Logger
 }
 
@@ -53,7 +61,9 @@ type Source struct {
 	slices   *store[sliceEntry]
 	nodes    *store[Node]
 	balancer balancer
+	routing  routing
 	problems problems
+	told     bool // the Sink, that all has loaded
 	// wake has one element where there may be a new snapshot to publish.
 	wake chan struct{}
 }
@@ -83,6 +93,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	s.services = newStore(s, object.KindService, s.readService, s.tellService)
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
 	s.nodes = newStore(s, kindNode, readNode, s.tellNode)
+	s.routing = newRouting(s)
 	return s, nil
 }
 
@@ -133,12 +144,14 @@ func (s *Source) Node() (Node, bool) {
 
 // loaded is called with the lock held when a kind has been listed.
 func (s *Source) loaded() {
-	if !s.services.loaded || !s.slices.loaded || !s.nodes.loaded && s.config.Node != "" {
+	s.wakePeers()
+	if s.told || !s.services.loaded || !s.slices.loaded || !s.nodes.loaded && s.config.Node != "" {
 		return
 	}
 	if _, known := s.nodes.held[service.ID{Name: s.config.Node}]; !known && s.config.Node != "" {
 		s.noNode()
 	}
+	s.told = true
 	if s.config.Sink != nil {
 		s.config.Sink.Loaded()
 	}

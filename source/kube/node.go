@@ -30,6 +30,7 @@ type Node struct {
 	// Leaving that it is deleted, or about to be: either way external traffic
 	// is better served elsewhere.
 	Excluded, Leaving bool
+	labels            map[string]string // on their way to routing; not held
 }
 
 func readNode(o runtime.Object) (*made[Node], error) {
@@ -41,7 +42,7 @@ func readNode(o runtime.Object) (*made[Node], error) {
 	tainted := slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintDeleted })
 	m := &made[Node]{id: service.ID{Name: in.Name}, value: Node{
 		Name: in.Name, Zone: in.Labels[corev1.LabelTopologyZone], Excluded: excluded,
-		Leaving: tainted || in.DeletionTimestamp != nil,
+		Leaving: tainted || in.DeletionTimestamp != nil, labels: in.Labels,
 	}}
 	for i, a := range in.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
@@ -66,6 +67,8 @@ func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 		s.nodeProblem("is gone from the cluster; what was known of it is taken for true")
 	} else {
 		s.nodeProblem("")
+		s.setLabels(now.labels)
+		now.labels = nil
 	}
 	settle(&was, &now, func(n *Node) {
 		if was.Name != n.Name || was.Zone != n.Zone {

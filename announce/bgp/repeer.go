@@ -1,0 +1,153 @@
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+)
+
+// endLimit is how long the end of a session is waited for, each step of it.
+const endLimit = time.Second
+
+// SetPeers has the speaker talk to exactly these peers. Sessions with others are
+// ended, telling them (cease, peer deconfigured); one whose peer is configured
+// otherwise than before is ended and begun anew; all others are left alone. New
+// peers are dialled, not waited for. Where one peer is wrong nothing changes.
+func (s *Speaker) SetPeers(peers []PeerConfig) error {
+	s.peering.Lock()
+	defer s.peering.Unlock()
+	want := setup{as: s.e.as, local: s.e.local}
+	if err := want.addDials(peers, func(*group) {}); err != nil {
+		return fmt.Errorf("BGP speaker: %w", err)
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return errors.New("BGP speaker: it is closed")
+	}
+	stays := map[netip.Addr]bool{}
+	var errs []error
+	for _, d := range s.e.dialled() {
+		a := d.to.Addr()
+		stays[a] = slices.ContainsFunc(peers, func(p PeerConfig) bool { return p == d.config })
+		if stays[a] {
+			continue
+		}
+		if err := s.e.drop(d); err != nil {
+			stays[a] = true // until it is gone no other can have its address
+			errs = append(errs, fmt.Errorf("BGP peer %s: cannot be let go: %w", a, err))
+		}
+	}
+	for _, d := range want.dials {
+		if stays[d.to.Addr()] {
+			continue
+		}
+		if err := s.e.take(d); err != nil {
+			errs = append(errs, fmt.Errorf("BGP peer %s: %w", d.to.Addr(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dialled gives those that are dialled now.
+func (e *engine) dialled() []*dialTarget {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.dials)
+}
+
+// take begins to dial one more peer.
+func (e *engine) take(d *dialTarget) error {
+	if err := e.addGroup(d.group); err != nil {
+		e.removeGroup(d.group)
+		return err
+	}
+	e.mu.Lock()
+	e.dials = append(e.dials, d)
+	e.mu.Unlock()
+	e.dial(d)
+	return nil
+}
+
+// drop ends the session with a peer and forgets it. It may be called again where
+// it fails.
+func (e *engine) drop(d *dialTarget) error {
+	a := d.to.Addr()
+	d.stop()
+	deadline := time.Now().Add(3 * endLimit)
+	for over := false; !over; {
+		e.endSession(a) // also one that was about to come up
+		select {
+		case <-d.ended:
+			over = true
+		case <-time.After(10 * time.Millisecond):
+			if time.Now().After(deadline) {
+				return errors.New("its session does not end")
+			}
+		}
+	}
+	for !e.bury(a, nil) {
+		if time.Now().After(deadline) {
+			return errors.New("gobgp still has it")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := e.removeGroup(d.group); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.peers[a]; p != nil && p.watch != nil {
+		go p.watch.Close() // under the lock that a failing session of BFD has when it wants ours
+	}
+	delete(e.peers, a)
+	e.dials = slices.DeleteFunc(e.dials, func(o *dialTarget) bool { return o == d })
+	e.wake()
+	return nil
+}
+
+// endSession tells a peer that its session ends, if there is one, and ends it.
+func (e *engine) endSession(a netip.Addr) {
+	e.mu.Lock()
+	var t *tap
+	if p := e.peers[a]; p != nil {
+		t = p.tap
+	}
+	e.mu.Unlock()
+	if t == nil {
+		return
+	}
+	limit := time.After(endLimit)
+	select { // before its OPEN is out gobgp may not know the neighbour yet
+	case <-t.greeted:
+	case <-t.done:
+	case <-limit:
+	}
+	t.end("ended by us: the peer was taken away")
+	_ = e.server.DeletePeer(e.ctx, &api.DeletePeerRequest{Address: a.String()})
+	select {
+	case <-t.done:
+	case <-limit:
+		t.Close()
+	}
+}
+
+// removeGroup makes gobgp forget a group of one address.
+func (e *engine) removeGroup(g *group) error {
+	known := false
+	err := e.server.ListPeerGroup(e.ctx, &api.ListPeerGroupRequest{PeerGroupName: g.name}, func(*api.PeerGroup) { known = true })
+	if err != nil || !known {
+		return err
+	}
+	for _, p := range g.prefixes {
+		if err := e.server.DeleteDynamicNeighbor(e.ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.String(), PeerGroup: g.name}); err != nil {
+			return err
+		}
+	}
+	return e.server.DeletePeerGroup(e.ctx, &api.DeletePeerGroupRequest{Name: g.name})
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/kube"
+)
+
+// setPeers makes the speaker talk to the peers named by flag and to those of the
+// cluster, and gives what is wrong with these.
+func (a *agent) setPeers(of []kube.Peer) []source.Problem {
+	if a.speaker == nil {
+		return noSpeaker(of)
+	}
+	peers, problems := mergePeers(speakerConfig(a.config).Peers, of)
+	if err := a.speaker.SetPeers(peers); err != nil {
+		problems = append(problems, source.Problem{Object: "BGP speaker", Message: err.Error() + "; it is tried again"})
+	}
+	return problems
+}
+
+// noSpeaker refuses peers where this node cannot speak BGP.
+func noSpeaker(of []kube.Peer) (problems []source.Problem) {
+	for _, p := range of {
+		problems = append(problems, source.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
+			"IPv4 address: give the agent one by --router-id, unique among the speakers"})
+	}
+	return problems
+}
+
+// mergePeers gives the peers named by flag, and those of the cluster that are of
+// other addresses; and what is wrong with the rest, which is left out.
+func mergePeers(flags []bgp.PeerConfig, of []kube.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
+	owner := map[netip.Addr]string{}
+	for _, p := range flags {
+		owner[p.Address] = "--peer"
+	}
+	peers = append(peers, flags...)
+	for _, p := range of {
+		c := bgp.PeerConfig{
+			Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password, HoldTime: p.HoldTime, BFD: p.BFD,
+		}
+		refuse := func(field, message string) {
+			problems = append(problems, source.Problem{Object: p.Object(), Field: field, Message: message})
+		}
+		if first := owner[c.Address]; first != "" {
+			refuse("spec.address", fmt.Sprintf("%s has %s already, and counts; this one is left out", first, c.Address))
+			continue
+		}
+		if err := c.Validate(); err != nil {
+			refuse("", err.Error()+"; it is left out")
+			continue
+		}
+		owner[c.Address] = p.Object()
+		peers = append(peers, c)
+	}
+	return peers, problems
+}

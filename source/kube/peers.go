@@ -1,0 +1,128 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// DefaultNamespace is where the agents are taken to be where no pod says so.
+const DefaultNamespace = "fairlead"
+
+// passwordKey is the key of a Secret under which a password stands.
+const passwordKey = "password"
+
+// Pauses between looks at the peers where nothing is told of a change: Secrets are
+// not watched, as an agent may get only those that it is told of by name.
+const (
+	lookAgain  = 2 * time.Minute
+	lookBroken = 10 * time.Second // where anything is wrong
+)
+
+// Peer is a BGPPeer of this node.
+type Peer struct {
+	Name string
+	v1alpha1.Peer
+	Password string // empty for none
+}
+
+// Object names a peer, for a Problem.
+func (p Peer) Object() string { return kindPeer + " " + p.Name }
+
+// followPeers tells of the peers until ctx ends.
+func (s *Source) followPeers(ctx context.Context) {
+	again := time.NewTimer(lookAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.routing.wake:
+		case <-again.C:
+		}
+		again.Reset(s.tellPeers(ctx))
+	}
+}
+
+// tellPeers tells of the peers as they are now, and says when to look again.
+func (s *Source) tellPeers(ctx context.Context) time.Duration {
+	s.mu.Lock()
+	known := s.nodeRead() && (s.routing.peers.loaded || s.routing.unread[bgpPeers])
+	all, labels := slices.Collect(maps.Values(s.routing.peers.held)), s.routing.labels
+	s.mu.Unlock()
+	if !known {
+		return lookAgain
+	}
+	peers, wrong := v1alpha1.PeersOf(all, labels)
+	wrongs := problemsOf(wrong)
+	var told []Peer
+	for _, name := range slices.Sorted(maps.Keys(peers)) {
+		p := Peer{Name: name, Peer: peers[name]}
+		var err error
+		if p.PasswordSecret != "" {
+			p.Password, err = s.password(ctx, p.PasswordSecret)
+		}
+		if ctx.Err() != nil {
+			return lookAgain
+		}
+		if err != nil {
+			wrongs = append(wrongs, source.Problem{Object: p.Object(), Field: "spec.passwordSecret", Message: err.Error()})
+		}
+		if err == nil || p.Password != "" {
+			told = append(told, p)
+		}
+	}
+	wrongs = append(wrongs, s.config.OnPeers(told)...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problems.put(s.problems.kinds, object.Key{Kind: kindPeer}, wrongs)
+	s.wakeUp()
+	if len(wrongs) > 0 {
+		return lookBroken
+	}
+	return lookAgain
+}
+
+// password reads that of a Secret. Where that fails it is the one read last, and
+// the error says so.
+func (s *Source) password(ctx context.Context, name string) (string, error) {
+	namespace := s.namespace()
+	secret := &corev1.Secret{}
+	err := s.client.core.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
+	password := string(secret.Data[passwordKey])
+	if err == nil && password == "" {
+		err = fmt.Errorf("the Secret %s/%s has no key %q, or an empty one", namespace, name, passwordKey)
+	}
+	if err == nil {
+		s.routing.passwords[name] = password
+		return password, nil
+	}
+	last, ok := s.routing.passwords[name]
+	if ok {
+		return last, fmt.Errorf("%w; the password that was read last is used on", err)
+	}
+	return "", fmt.Errorf("%w; the peer is left out until Secret %s/%s has the password (the agents may get it by a Role there)",
+		err, namespace, name)
+}
+
+// namespace is the agents'.
+func (s *Source) namespace() string {
+	if s.config.Namespace != "" {
+		return s.config.Namespace
+	}
+	text, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name
+	}
+	return DefaultNamespace
+}

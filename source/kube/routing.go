@@ -1,0 +1,161 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// Names of our own resources and kinds.
+const (
+	bgpPeers, announcements, addressPools = "bgppeers", "announcements", "addresspools"
+	kindPeer, kindAnnouncement, kindPool  = "BGPPeer", "Announcement", "AddressPool"
+)
+
+// ownRetry is for resources that a cluster need not have: who awaits them asks
+// seldom.
+var ownRetry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 15 * time.Second}
+
+// routing is what a cluster's own resources say of BGP to this node.
+type routing struct {
+	peers         *store[*v1alpha1.BGPPeer]
+	announcements *store[*v1alpha1.Announcement]
+	pools         *store[*v1alpha1.AddressPool]
+	labels        map[string]string // this node's
+	// unread are the resources that are not there, or that we may not read: they
+	// are not waited for.
+	unread map[string]bool
+	// announced is what Announcements say, as of the last look; stale says that
+	// it must be made anew.
+	announced *v1alpha1.Announced
+	stale     bool
+	// wake has one element where the peers may be others.
+	wake      chan struct{}
+	passwords map[string]string // of Secrets, as they were last read
+}
+
+func newRouting(s *Source) routing {
+	r := routing{unread: map[string]bool{}, wake: make(chan struct{}, 1), passwords: map[string]string{}}
+	r.peers = own(s, kindPeer, func(in *v1alpha1.BGPPeer) *v1alpha1.BGPPeer {
+		return &v1alpha1.BGPPeer{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
+	})
+	r.announcements = own(s, kindAnnouncement, func(in *v1alpha1.Announcement) *v1alpha1.Announcement {
+		return &v1alpha1.Announcement{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
+	})
+	r.pools = own(s, kindPool, func(in *v1alpha1.AddressPool) *v1alpha1.AddressPool {
+		return &v1alpha1.AddressPool{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
+	})
+	return r
+}
+
+func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: m.Name, CreationTimestamp: m.CreationTimestamp}
+}
+
+// own makes the store of one of our own kinds, of which keep gives what matters.
+func own[T any](s *Source, kind string, keep func(*T) *T) *store[*T] {
+	read := func(o runtime.Object) (*made[*T], error) {
+		in, ok := any(o).(*T)
+		if !ok {
+			return nil, fmt.Errorf("%T came where one of kind %s was awaited", o, kind)
+		}
+		name := any(in).(metav1.Object).GetName()
+		return &made[*T]{id: service.ID{Name: name}, value: keep(in)}, nil
+	}
+	tell := func(_ service.ID, was, now *T) (*T, bool) {
+		now = settle(was, now, func(*T) { s.rerouted() }, s.rerouted)
+		return now, now != nil
+	}
+	return newStore(s, kind, read, tell)
+}
+
+// followRouting gives those that fill these stores.
+func (s *Source) followRouting() []func(context.Context) {
+	r := &s.routing
+	peers := resource{client: s.client.own, name: bgpPeers, own: func() runtime.Object { return &v1alpha1.BGPPeerList{} }}
+	announced := resource{client: s.client.own, name: announcements, own: func() runtime.Object { return &v1alpha1.AnnouncementList{} }}
+	pools := resource{client: s.client.own, name: addressPools, own: func() runtime.Object { return &v1alpha1.AddressPoolList{} }}
+	return []func(context.Context){
+		follow(s, peers, r.peers), follow(s, announced, r.announcements), follow(s, pools, r.pools), s.followPeers,
+	}
+}
+
+// rerouted notes, with the lock held, that peers or Announcements may be others.
+func (s *Source) rerouted() {
+	s.routing.stale = true
+	s.wakeUp()
+	s.wakePeers()
+}
+
+func (s *Source) wakePeers() {
+	select {
+	case s.routing.wake <- struct{}{}:
+	default: // it is about to be looked at anyway
+	}
+}
+
+// setLabels takes, with the lock held, this node's labels.
+func (s *Source) setLabels(now map[string]string) {
+	if !maps.Equal(s.routing.labels, now) {
+		s.routing.labels = now
+		s.rerouted()
+	}
+}
+
+// routingRead says, with the lock held, whether it is known what is announced: no
+// address is announced before that, as it might be one that is not to be.
+func (s *Source) routingRead() bool {
+	r := &s.routing
+	return s.config.OnPeers == nil || s.nodeRead() &&
+		(r.announcements.loaded || r.unread[announcements]) && (r.pools.loaded || r.unread[addressPools])
+}
+
+// nodeRead says, with the lock held, that this node is known, or known to be none.
+func (s *Source) nodeRead() bool { return s.nodes.loaded || s.config.Node == "" }
+
+// notRead notes, with the lock held, that one of our own resources is not there or
+// may not be read. That is told once, and is no reason to wait.
+func (s *Source) notRead(resource string, exists bool) {
+	if s.routing.unread[resource] {
+		return
+	}
+	s.routing.unread[resource] = true
+	if !exists {
+		s.config.Log.Info("there is no such resource; it is awaited: kubectl apply -f deploy/crds", "resource", resource)
+	}
+	s.rerouted()
+}
+
+// announcedNow gives, with the lock held, what Announcements say to this node.
+func (s *Source) announcedNow() source.Announcements {
+	r := &s.routing
+	if r.stale {
+		var wrong []v1alpha1.Wrong
+		r.announced, wrong = v1alpha1.AnnouncedBy(
+			slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
+		s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
+		r.stale = false
+	}
+	if r.announced == nil {
+		return nil
+	}
+	return r.announced
+}
+
+func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
+	for _, w := range wrong {
+		all = append(all, source.Problem{Object: w.Object, Message: w.Err.Error() + "; it is left out"})
+	}
+	return all
+}

@@ -1,0 +1,279 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/source"
+)
+
+// agentUser has the rights of deploy/manifests/rbac.yaml.
+const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
+
+// kinds are those of the objects that these tests make.
+var kinds = map[string]schema.GroupVersionResource{
+	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	"ClusterRole":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	"ClusterRoleBinding":       {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	"Role":                     {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+	"RoleBinding":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	"ServiceAccount":           {Version: "v1", Resource: "serviceaccounts"},
+	"Namespace":                {Version: "v1", Resource: "namespaces"},
+	kindPool:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: addressPools},
+	kindPeer:                   {Group: "fairlead.io", Version: "v1alpha1", Resource: bgpPeers},
+	kindAnnouncement:           {Group: "fairlead.io", Version: "v1alpha1", Resource: announcements},
+}
+
+// routed is a cluster with our own resources, and a follower of it.
+type routed struct {
+	world
+	any      dynamic.Interface
+	follower *follower
+
+	mu    sync.Mutex
+	peers []Peer // told last
+}
+
+func newRouted(t *testing.T) (*routed, *labkube.Cluster) {
+	c := labkube.Start(t, labkube.Options{})
+	plain := rest.CopyConfig(c.Config)
+	plain.ContentType, plain.AcceptContentTypes = "", ""
+	client, err := dynamic.NewForConfig(plain)
+	must(t, err)
+	return &routed{world: world{t, clientFor(t, c.Config)}, any: client}, c
+}
+
+// apply makes the objects of a text.
+func (r *routed) apply(text string) {
+	r.t.Helper()
+	dec := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		var o unstructured.Unstructured
+		err := dec.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		must(r.t, err)
+		if len(o.Object) == 0 {
+			continue
+		}
+		to := dynamic.ResourceInterface(r.any.Resource(kinds[o.GetKind()]))
+		if o.GetNamespace() != "" {
+			to = r.any.Resource(kinds[o.GetKind()]).Namespace(o.GetNamespace())
+		}
+		_, err = to.Create(context.Background(), &o, metav1.CreateOptions{})
+		must(r.t, err)
+	}
+}
+
+func (r *routed) deploy(pattern string) {
+	r.t.Helper()
+	files, err := filepath.Glob("../../deploy/" + pattern)
+	must(r.t, err)
+	if len(files) == 0 {
+		r.t.Fatalf("no files %s", pattern)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		must(r.t, err)
+		r.apply(string(text))
+	}
+}
+
+func (r *routed) own(kind, name, spec string) {
+	r.t.Helper()
+	r.apply(fmt.Sprintf("apiVersion: fairlead.io/v1alpha1\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", kind, name, spec))
+}
+
+func (r *routed) patch(kind, name, patch string) {
+	r.t.Helper()
+	_, err := r.any.Resource(kinds[kind]).Patch(context.Background(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	must(r.t, err)
+}
+
+func (r *routed) drop(kind, name string) {
+	r.t.Helper()
+	must(r.t, r.any.Resource(kinds[kind]).Delete(context.Background(), name, metav1.DeleteOptions{}))
+}
+
+func (r *routed) secret(password string) {
+	r.t.Helper()
+	all := r.api.CoreV1().Secrets("fairlead")
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bgp"}, StringData: map[string]string{"password": password}}
+	_, err := all.Update(context.Background(), s, metav1.UpdateOptions{})
+	if err != nil {
+		_, err = all.Create(context.Background(), s, metav1.CreateOptions{})
+	}
+	must(r.t, err)
+}
+
+func (r *routed) onPeers(all []Peer) []source.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers = all
+	return nil
+}
+
+// awaitPeers waits until these have been told last, as "name address AS hold BFD
+// password".
+func (r *routed) awaitPeers(want ...string) {
+	r.t.Helper()
+	r.follower.await(func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		var got []string
+		for _, p := range r.peers {
+			got = append(got, fmt.Sprint(p.Name, " ", p.Address, " ", p.AS, " ", p.HoldTime, " ", p.BFD, " ", p.Password))
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("peers %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// awaitPrefixes waits until this is how the one address is announced: prefixes, or
+// words of why not, or "itself" where nothing says so.
+func (r *routed) awaitPrefixes(want string) {
+	r.t.Helper()
+	r.follower.await(func() error {
+		if r.follower.snapshot == nil || len(r.follower.snapshot.Services) != 1 {
+			return errors.New("there is no snapshot with the Service")
+		}
+		got := "itself"
+		if a := r.follower.snapshot.Announcements; a != nil {
+			prefixes, why := a.Prefixes(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			got = fmt.Sprint(prefixes, why)
+		}
+		if !strings.Contains(got, want) {
+			return fmt.Errorf("announced as %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// TestRouting has a balancer that may not yet read Fairlead's resources, then may,
+// then sees them come, change and go, with no more rights than it is deployed
+// with.
+func TestRouting(t *testing.T) {
+	r, c := newRouted(t)
+	r.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: fairlead}")
+	r.apply(`apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: older}
+rules:
+  - {apiGroups: ["", discovery.k8s.io], resources: [services, nodes, endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: older}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: older}
+subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
+`)
+	rack := func(name string) {
+		t.Helper()
+		r.node("node-a", func(n *corev1.Node) { n.Labels["rack"] = name })
+	}
+	tier := func(name string) {
+		t.Helper()
+		r.editService("web", func(s *corev1.Service) { s.Labels = map[string]string{"tier": name} })
+	}
+	rack("1")
+	r.service("web", "10.96.0.50", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
+	})
+	tier("gold")
+	r.editService("web", func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.1.1"}}
+	})
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate.UserName = agentUser
+	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
+
+	// What may not be read, or is not there, keeps nobody from being served.
+	r.awaitPrefixes("itself")
+	r.follower.awaitProblem(true, "announcements: cannot be read")
+	r.deploy("manifests/rbac.yaml")
+	r.follower.awaitProblem(false, "cannot be read")
+	r.awaitPrefixes("itself")
+	r.awaitPeers()
+	r.deploy("crds/*.yaml")
+	r.awaitAnnouncements(rack, tier)
+	r.awaitSessions(rack)
+}
+
+// awaitAnnouncements has Announcements come, change and go.
+func (r *routed) awaitAnnouncements(rack, tier func(string)) {
+	r.follower.await(func() error { // the definitions are served
+		_, err := r.any.Resource(kinds[kindAnnouncement]).List(context.Background(), metav1.ListOptions{})
+		_, err2 := r.any.Resource(kinds[kindPool]).List(context.Background(), metav1.ListOptions{})
+		_, err3 := r.any.Resource(kinds[kindPeer]).List(context.Background(), metav1.ListOptions{})
+		return errors.Join(err, err2, err3)
+	})
+	r.own(kindAnnouncement, "a", "{pools: [web], serviceSelector: {matchLabels: {tier: gold}}, "+
+		"nodeSelector: {matchLabels: {rack: \"1\"}}, aggregationLength: 24}")
+	r.awaitPrefixes("a is for addresses of pools web, and this one is of none")
+	r.own(kindPool, "web", "{addresses: [10.1.1.0/24]}")
+	r.awaitPrefixes("[10.1.1.0/24]")
+	rack("2")
+	r.awaitPrefixes("a is for nodes with labels rack=1")
+	rack("1")
+	r.awaitPrefixes("[10.1.1.0/24]")
+	tier("tin")
+	r.awaitPrefixes("a is for Services with labels tier=gold")
+	r.patch(kindAnnouncement, "a", `{"spec": {"serviceSelector": null, "aggregationLength": 28}}`)
+	r.awaitPrefixes("[10.1.1.0/28]")
+	r.patch(kindAnnouncement, "a", `{"spec": {"serviceSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}`)
+	r.follower.awaitProblem(true, "Announcement a: spec.serviceSelector: ")
+	r.awaitPrefixes("a is refused")
+	r.drop(kindAnnouncement, "a")
+	r.awaitPrefixes("itself")
+	r.follower.awaitProblem(false, "Announcement a")
+}
+
+// awaitSessions has BGPPeers and a password come, change and go.
+func (r *routed) awaitSessions(rack func(string)) {
+	r.own(kindPeer, "plain", "{address: 10.0.0.108, port: 1179, bfd: false, as: 65000}")
+	r.own(kindPeer, "signed", "{address: 10.0.0.109, passwordSecret: bgp, nodeSelector: {matchLabels: {rack: \"1\"}}}")
+	plain := "plain 10.0.0.108:1179 65000 9s false "
+	r.awaitPeers(plain)
+	r.follower.awaitProblem(true, "BGPPeer signed: spec.passwordSecret: ")
+	r.secret("sesame")
+	r.awaitPeers(plain, "signed 10.0.0.109:179 0 9s true sesame")
+	r.follower.awaitProblem(false, "BGPPeer")
+	r.secret("open")
+	r.patch(kindPeer, "signed", `{"spec": {"holdTimeSeconds": 30}}`)
+	r.awaitPeers(plain, "signed 10.0.0.109:179 0 30s true open")
+	rack("2")
+	r.awaitPeers(plain)
+	rack("1")
+	r.awaitPeers(plain, "signed 10.0.0.109:179 0 30s true open")
+
+	// Without its Secret a session goes on.
+	must(r.t, r.api.CoreV1().Secrets("fairlead").Delete(context.Background(), "bgp", metav1.DeleteOptions{}))
+	r.drop(kindPeer, "plain")
+	r.awaitPeers("signed 10.0.0.109:179 0 30s true open")
+	r.follower.awaitProblem(true, "the password that was read last is used on")
+	r.drop(kindPeer, "signed")
+	r.awaitPeers()
+	r.follower.awaitProblem(false, "BGPPeer")
+}
