@@ -31,8 +31,8 @@ func (r *reader) pool(what, name string, f field) {
 		p.ranges = append(p.ranges, found)
 	}
 	r.pools = append(r.pools, p)
-	r.lose(f.at(), what, "Fairlead hands out no addresses: Services keep those that they have in their status or ask for by number",
-		"give a new Service its address by annotation fairlead.io/addresses")
+	r.lose(f.at(), what, "a folder of manifests hands out no addresses: Services keep those that they have in their status or ask for by number",
+		"on a cluster make an AddressPool of it, in a folder give a new Service its address by annotation fairlead.io/addresses")
 }
 
 // addressRange reads "10.1.1.0/24" or "10.1.1.5-10.1.1.9".

@@ -21,7 +21,7 @@ var annotations = map[string][2]string{
 	"loadBalancerIPs":        {},
 	"allow-shared-ip":        {}, // Services share an address without a word
 	"ip-allocated-from-pool": {}, // MetalLB's own note
-	"address-pool":           {"Fairlead hands out no addresses", "the Service keeps those that it has"},
+	"address-pool":           {"a folder of manifests hands out no addresses", "the Service keeps those that it has"},
 }
 
 // service makes a manifest of a Service that MetalLB announces.
