@@ -128,7 +128,8 @@ static __always_inline bool choose_by(void *remembered, const struct run *r, __u
 		if (had) {
 			chosen->addr = had->addr;
 			chosen->port = had->port;
-			if (chosen->used - had->used < seconds * SECOND &&
+			/* Another CPU may have used it since the clock was read. */
+			if ((__s64)(chosen->used - had->used) < (__s64)(seconds * SECOND) &&
 			    is_in_run(r, &chosen->addr, chosen->port)) {
 				had->used = chosen->used;
 				return true;

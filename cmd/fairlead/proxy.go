@@ -52,7 +52,8 @@ func openProxy(r *config.Resolved) (*serviceProxy, error) {
 		return nil, err
 	}
 	p.packets, err = packet.Open(packet.Config{
-		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks, Log: slog.Default(),
+		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks,
+		MaxFlows: uint32(r.MaxFlows), Log: slog.Default(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.close())

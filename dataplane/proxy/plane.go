@@ -214,7 +214,7 @@ func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed || d.stale {
 		return true // for all that is known
 	}
 	return d.runs.has(d.held[k].Inside, target)
