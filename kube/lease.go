@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,10 +34,15 @@ func (k *Controller) stand(ctx context.Context) error {
 				defer cancel()
 				defer context.AfterFunc(ctx, cancel)()
 				k.Log.Info("leading", "lease", l.Describe(), "identity", k.Identity)
-				k.lead(term, func() error { return elector.Check(0) })
-				if ctx.Err() != nil {
-					end()
-				}
+				k.lead(term, func() error {
+					// Check has nothing against who leads no more.
+					if !elector.IsLeader() {
+						cancel()
+						return errors.New("another leads")
+					}
+					return elector.Check(0)
+				})
+				end() // a term that is over is not resumed: what it knows may be old
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {

@@ -214,7 +214,8 @@ func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read 
 		if err := r.get(&o).Do(ctx).Into(all); err != nil {
 			return nil, err
 		}
-		list.ResourceVersion = all.(metav1.ListInterface).GetResourceVersion()
+		of := all.(metav1.ListInterface)
+		list.ResourceVersion, list.Continue = of.GetResourceVersion(), of.GetContinue()
 		return list, meta.EachListItem(all, add)
 	}
 	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)

@@ -99,7 +99,7 @@ func (s *Source) password(ctx context.Context, name string) (string, error) {
 	namespace := s.namespace()
 	secret := &corev1.Secret{}
 	err := s.client.core.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
-	password := string(secret.Data[passwordKey])
+	password, _, _ := strings.Cut(string(secret.Data[passwordKey]), "\n") // as of a file: the first line
 	if err == nil && password == "" {
 		err = fmt.Errorf("the Secret %s/%s has no key %q, or an empty one", namespace, name, passwordKey)
 	}
