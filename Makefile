@@ -43,7 +43,7 @@ test-kube: ## run the tests that need a real kube-apiserver, which is built at t
 	scripts/kube.sh etcd kube-apiserver
 	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube))
 
-test-cluster: ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy iptables")
+test-cluster: build ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy nftables" for kube-proxy)
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
 

@@ -3,7 +3,7 @@
 // each, and leaves nothing behind but logs. Its exit code is 0 where all have
 // passed.
 //
-//	go run ./lab/kube/conformance -proxy nftables
+//	go run ./lab/kube/conformance -proxy fairlead
 package main
 
 import (
@@ -48,7 +48,7 @@ func choose(name, fairlead string) (nodes.Proxy, error) {
 }
 
 func main() {
-	name := flag.String("proxy", "nftables", "the service `proxy`: "+proxies)
+	name := flag.String("proxy", "fairlead", "the service `proxy`: "+proxies)
 	fairlead := flag.String("fairlead", "bin/fairlead", "the `program`, for -proxy fairlead")
 	focus := flag.String("focus", `\[sig-network\] Services.*\[Conformance\]`, "the tests to run, a regular `expression`")
 	logs := flag.String("logs", "out/kube/log", "the `folder` for logs")
