@@ -10,7 +10,8 @@ TOOLS   := $(CURDIR)/bin/tools
 # Tests of namespaces and BGP are about time: one package after the other keeps
 # them from starving each other on a small machine.
 TESTFLAGS ?= -p 1 -timeout 9m
-PACKAGES  ?= ./...
+# The experiment beside kube-proxy, which it builds, runs in make test-kube.
+PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy)
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
@@ -41,7 +42,7 @@ test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver
-	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube))
+	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube ./lab/bench/kubeproxy))
 
 test-cluster: build ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy nftables" for kube-proxy)
 	scripts/deps.sh cluster
