@@ -17,7 +17,7 @@ import (
 // Flows gives the flows that are remembered, in no order. Flows that come and
 // go meanwhile may be missing.
 func (h *Half) Flows() (flows []dataplane.Flow, err error) {
-	err = h.do(func() error {
+	err = h.worker.Do(func() error {
 		flows, err = h.flows()
 		return err
 	})
@@ -40,7 +40,7 @@ func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] 
 	return func(yield func(dataplane.Flow, error) bool) {
 		var cursor flowCursor
 		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
-			err = h.do(func() error {
+			err = h.worker.Do(func() error {
 				return h.scanSome(&cursor, func(f dataplane.Flow) {
 					if q.Takes(f) {
 						found = append(found, f)

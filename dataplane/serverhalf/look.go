@@ -23,7 +23,7 @@ type State struct {
 
 // State looks at everything at once.
 func (h *Half) State() (s State, err error) {
-	err = h.do(func() error {
+	err = h.worker.Do(func() error {
 		rows, err := h.rows()
 		flows, err2 := h.flows()
 		counters, err3 := h.counters()
@@ -39,7 +39,7 @@ func (h *Half) State() (s State, err error) {
 // the names of bpf/server/maps.h ("tunnel-delivered", "passed-fragment",
 // "dropped-rewrite").
 func (h *Half) Counters() (counters map[string]uint64, err error) {
-	err = h.do(func() error {
+	err = h.worker.Do(func() error {
 		counters, err = h.counters()
 		return err
 	})

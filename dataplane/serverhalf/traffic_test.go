@@ -281,7 +281,7 @@ func TestRemovedServerKeepsItsFlows(t *testing.T) {
 		c.CloseIdleConnections()
 		testkit.Eventually(w.t, patience, func() error {
 			var rows rows
-			err := w.halfA.do(func() (err error) {
+			err := w.halfA.worker.Do(func() (err error) {
 				rows, err = w.halfA.rows()
 				return err
 			})

@@ -24,7 +24,7 @@ func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] 
 	return func(yield func(dataplane.Flow, error) bool) {
 		it := h.obj.PacketFlows.Iterate()
 		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
-			err = h.do(func() error {
+			err = h.worker.Do(func() error {
 				var key packetTuple
 				var f packetPacketFlow
 				now := monotonic()

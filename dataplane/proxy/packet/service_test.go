@@ -295,7 +295,7 @@ func TestForgottenConnection(t *testing.T) {
 // forgetAll empties the table of flows.
 func (w *world) forgetAll() {
 	w.t.Helper()
-	err := w.half.do(func() error {
+	err := w.half.worker.Do(func() error {
 		var key packetTuple
 		var f packetPacketFlow
 		var keys []packetTuple

@@ -230,7 +230,7 @@ func (w *world) index(ns *netns.NS, device string) (index int) {
 func TestStrictSources(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
-	if err := w.half.do(w.half.reconcile); err != nil {
+	if err := w.half.worker.Do(w.half.reconcile); err != nil {
 		t.Fatal(err)
 	}
 	w.traffic(false)
