@@ -167,7 +167,7 @@ static __noinline int tell_other_half(const struct packet_flow *f, const struct 
 	held = bpf_map_lookup_elem(&packet_flows, &other);
 	if (held) {
 		held->seen = f->seen;
-		held->state |= f->state;
+		held->state = f->state | (held->state & ~PACKET_FLOW_RESET);
 		return 0;
 	}
 	turn_round(&made, f, t);
@@ -193,11 +193,14 @@ static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
 /* Notes a packet, whose entry f has been copied. Writes only what is new: a line
  * that is written is taken from other CPUs. True: the flow had not been seen for a
  * while.
+ *
+ * A reset may be forged, for nobody here follows sequence numbers. It holds until
+ * something else is sent, which an end that did believe it answers with another.
  */
 static __always_inline bool note_packet(struct packet_flow *f, struct packet_flow *copy,
 					const struct view *v)
 {
-	__u8 state = copy->state | state_of(copy, v->flags);
+	__u8 state = (copy->state & ~PACKET_FLOW_RESET) | state_of(copy, v->flags);
 	__u32 now = flow_clock();
 	bool later = copy->seen != now;
 
