@@ -6,13 +6,12 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/internal/load"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
@@ -139,7 +138,7 @@ func (h *Half) change(held, wanted rows) error {
 	}
 	for key, row := range held {
 		if _, keep := wanted[key]; !keep && row.Left == 0 {
-			row.Left = uint64(monotonic())
+			row.Left = uint64(clock.Now())
 			errs = append(errs, h.upsert(key, row))
 		}
 	}
@@ -154,7 +153,7 @@ func (h *Half) forgetRows() error {
 
 // sweep deletes what left so long ago that no flow of it was seen since.
 func (h *Half) sweep(held rows) error {
-	before := uint64(max(0, monotonic()-h.cfg.Linger))
+	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(held)
 	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
 		return row.Left == 0 || row.Left > before
@@ -180,13 +179,4 @@ func (h *Half) sweep(held rows) error {
 		}
 	}
 	return errors.Join(append(errs, h.forgetRows())...)
-}
-
-// monotonic is CLOCK_MONOTONIC, the programs' clock.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // the kernel always has this clock
-	}
-	return time.Duration(ts.Nano())
 }
