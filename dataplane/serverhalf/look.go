@@ -47,9 +47,5 @@ func (h *Half) Counters() (counters map[string]uint64, err error) {
 }
 
 func (h *Half) counters() (map[string]uint64, error) {
-	spec, err := loadServer()
-	if err != nil {
-		return nil, err
-	}
-	return counter.Read(spec, "server_counter", h.obj.ServerCounters)
+	return counter.Read(loadServer, "server_counter", h.obj.ServerCounters)
 }

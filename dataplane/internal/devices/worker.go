@@ -123,6 +123,9 @@ func (w *Worker) Do(f func() error) error {
 	}
 }
 
+// Done is closed when the work has ended.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
 // End ends the work: the last thing done is last, nil for nothing, and Release.
 func (w *Worker) End(last func() error) error {
 	err := w.Do(func() error {

@@ -37,3 +37,6 @@ func (c *Cursor[K, V]) Next(m *ebpf.Map) (keys []K, values []V, err error) {
 
 // Done says whether all has been given.
 func (c *Cursor[K, V]) Done() bool { return c.done }
+
+// Rewind goes back to the beginning.
+func (c *Cursor[K, V]) Rewind() { c.at, c.done = ebpf.MapBatchCursor{}, false }

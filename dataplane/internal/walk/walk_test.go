@@ -24,7 +24,8 @@ func TestNext(t *testing.T) {
 				}
 			}
 			seen := map[uint32]bool{}
-			for c := walk.New[uint32, uint64](100); !c.Done(); {
+			c := walk.New[uint32, uint64](100)
+			for !c.Done() {
 				keys, values, err := c.Next(m)
 				if err != nil || len(keys) != len(values) {
 					t.Fatal(len(keys), len(values), err)
@@ -46,6 +47,13 @@ func TestNext(t *testing.T) {
 			}
 			if len(seen) != int(n) {
 				t.Errorf("%s: %d elements of %d", kind, len(seen), n)
+			}
+			if err := m.Put(uint32(7), uint64(8)); err != nil {
+				t.Fatal(err)
+			}
+			c.Rewind()
+			if keys, values, err := c.Next(m); len(keys) != 1 || keys[0] != 7 || values[0] != 8 || err != nil || !c.Done() {
+				t.Errorf("%s: from the beginning: %v, %v, %v", kind, keys, values, err)
 			}
 		}
 	}

@@ -1,10 +1,12 @@
 package packet
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/load"
@@ -47,7 +49,7 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	if err := setPorts(spec); err != nil {
+	if err := errors.Join(setPorts(spec), spec.Variables[packetVarFlowKeeps].Get(&h.keep)); err != nil {
 		return err
 	}
 	return load.Explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
@@ -77,16 +79,28 @@ func closeAll(maps map[string]*ebpf.Map) {
 
 // fit sets the own maps to be pinned, and to the sizes they are to have.
 func (h *Half) fit(spec *ebpf.CollectionSpec) error {
-	flows := spec.Maps[packetMapPacketFlows]
-	flows.MaxEntries = halves * h.cfg.MaxFlows
+	flows, asked := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
+	if asked == 0 {
+		var machine unix.Sysinfo_t
+		if err := unix.Sysinfo(&machine); err != nil {
+			return fmt.Errorf("the machine's memory: %w", err)
+		}
+		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
+	}
+	flows.MaxEntries = halves * asked
 	if err := load.Pin(spec, h.dir.Path(""), own); err != nil {
 		return err
 	}
-	if flows.MaxEntries != halves*h.cfg.MaxFlows {
+	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
 		h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
-			"flows", flows.MaxEntries/halves, "asked", h.cfg.MaxFlows)
+			"flows", flows.MaxEntries/halves, "asked", asked)
 	}
 	return nil
+}
+
+// flowsFor is how many flows a machine remembers that has so many bytes of memory.
+func flowsFor(memory uint64) uint32 {
+	return uint32(min(max(memory>>16, leastFlows), mostFlows))
 }
 
 // hooked are the programs that are held at devices. Their numbers are apart

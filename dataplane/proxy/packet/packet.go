@@ -21,8 +21,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 )
 
-// DefaultMaxFlows takes 20 MB of kernel memory.
-const DefaultMaxFlows = 1 << 16
+// Bounds of how many flows are remembered where Config does not say: 20 MB and
+// 80 MB of kernel memory. The kernel's own connection tracking has as many.
+const (
+	leastFlows = 1 << 16
+	mostFlows  = 1 << 18
+)
 
 // Config says how the half for packets is set up.
 type Config struct {
@@ -34,8 +38,9 @@ type Config struct {
 	// process and is found again.
 	PinDir string
 	// MaxFlows is how many flows are remembered: the least recently used one
-	// gives way. 0 for DefaultMaxFlows. A table that is pinned already keeps its
-	// size, for the sake of its flows.
+	// gives way. 0 for one in 64 KiB of the machine's memory, from 65,536 to
+	// 262,144. A table that is pinned already keeps its size, for the sake of
+	// its flows.
 	MaxFlows uint32
 	// Uplinks names the devices by which the node meets the network: clients
 	// there are outside. Empty: all that carry a route with a gateway, and all
@@ -43,6 +48,8 @@ type Config struct {
 	Uplinks []string
 	// Log is told what changes; nil for slog's default.
 	Log *slog.Logger
+
+	sweepEvery time.Duration // 0 for the constant of that name
 }
 
 // ErrClosed is what a Half answers after Close or Detach.
@@ -61,6 +68,8 @@ type Half struct {
 	nl     *netlink.Handle
 	hook   tc.Hook
 	places map[int]place
+	keep   packetPacketFlowKeep
+	swept  uint64 // entries, since Open
 }
 
 // Open loads the programs, takes over what a predecessor left pinned in PinDir
@@ -71,8 +80,8 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if cfg.PinDir == "" || cfg.Maps == "" {
 		return nil, errors.New("packets: PinDir or Maps is empty: name folders on a BPF file system")
 	}
-	if cfg.MaxFlows == 0 {
-		cfg.MaxFlows = DefaultMaxFlows
+	if cfg.sweepEvery == 0 {
+		cfg.sweepEvery = sweepEvery
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -86,6 +95,7 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if err != nil {
 		return nil, err
 	}
+	go h.keepSwept()
 	return h, nil
 }
 
@@ -135,7 +145,8 @@ func (h *Half) reconcile() error {
 }
 
 // Counters gives what became of packets since the half was first opened, by
-// the names of bpf/proxy/count.h ("forwarded", "dropped-no-way").
+// the names of bpf/proxy/count.h ("forwarded", "dropped-no-way"); and
+// "half-swept": halves of flows that were over and are swept, since Open.
 func (h *Half) Counters() (counters map[string]uint64, err error) {
 	err = h.worker.Do(func() error {
 		counters, err = h.counters()
@@ -145,11 +156,11 @@ func (h *Half) Counters() (counters map[string]uint64, err error) {
 }
 
 func (h *Half) counters() (map[string]uint64, error) {
-	spec, err := loadPacket()
-	if err != nil {
-		return nil, err
+	counters, err := counter.Read(loadPacket, "packet_counter", h.obj.PacketCounters)
+	if err == nil {
+		counters["half-swept"] = h.swept
 	}
-	return counter.Read(spec, "packet_counter", h.obj.PacketCounters)
+	return counters, err
 }
 
 // Describe tells where the programs are attached and what they dropped.

@@ -140,7 +140,7 @@ func (w *world) open() {
 	if err := w.plane.SetNodeAddresses([]netip.Addr{nodeAAddr, twin(nodeAAddr)}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", MaxFlows: 1 << 14, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
 	w.openHalf()
 }
 
