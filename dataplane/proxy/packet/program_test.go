@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/decode"
 	"github.com/fairlead/fairlead/proxy"
@@ -40,21 +40,14 @@ var (
 // run gives a frame to a program, as its device would, and what comes of it.
 func (w *world) run(where at, frame []byte) (verdict int, out []byte) {
 	w.t.Helper()
-	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
-	var context [48]uint32
-	opts := ebpf.RunOptions{Data: slices.Clone(frame), DataOut: make([]byte, len(frame)+256), Context: context[:]}
-	var v uint32
-	w.do(w.nodeA, func() error {
-		l, err := netlink.LinkByName(where.device)
-		if err != nil {
-			return err
-		}
-		context[contextIfindex] = uint32(l.Attrs().Index)
-		copy(opts.Data, l.Attrs().HardwareAddr) // it is for us
-		v, err = w.half.obj.hooked()[where.program].Run(&opts)
+	var device netlink.Link
+	w.do(w.nodeA, func() (err error) {
+		device, err = netlink.LinkByName(where.device)
 		return err
 	})
-	return int(int32(v)), opts.DataOut
+	frame = slices.Clone(frame)
+	copy(frame, device.Attrs().HardwareAddr) // it is for us
+	return testnet.Run(w.t, w.nodeA, w.half.obj.hooked()[where.program].Program, device.Attrs().Index, frame)
 }
 
 func (w *world) frame(p craft.Packet) []byte {

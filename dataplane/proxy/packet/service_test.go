@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/proxy"
@@ -129,7 +130,7 @@ func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	}
 	defer conn.Close()
 	testkit.Eventually(w.t, patience, func() error {
-		if _, err := conn.Write(body(1400)); errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := conn.Write(testnet.Body(1400)); errors.Is(err, unix.ECONNREFUSED) {
 			return nil
 		}
 		conn.SetReadDeadline(time.Now().Add(time.Second))
