@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// entriesAtOnce are read by one call to the kernel: 450 KB.
+// entriesAtOnce are read by one call to the kernel: 360 KB.
 const entriesAtOnce = 4096
 
 type flowCursor = walk.Cursor[packetTuple, packetPacketFlow]

@@ -173,13 +173,17 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 		} {
 			w.pass("a flow", fromPodC, syn(client, vip), syn(client, target), untouched)
 			w.age(func(*packetTuple, *packetPacketFlow) int { return 5 })
-			over, err := w.half.nextOver(newCursor())
+			var over []packetTuple
+			err := w.half.worker.Do(func() (err error) {
+				over, err = w.half.nextOver(newCursor())
+				return err
+			})
 			if err != nil || len(over) != 2 {
 				w.t.Fatalf("%d halves are over, %v; want 2", len(over), err)
 			}
 			w.pass("the next one "+c.name, fromPodC, syn(client, vip), syn(client, target), untouched)
 			held := w.entries()
-			if err := c.remove(over); err != nil {
+			if err := w.half.worker.Do(func() error { return c.remove(over) }); err != nil {
 				w.t.Fatal(err)
 			}
 			if left := w.entries(); len(left) != 2 || left[over[0]] != held[over[0]] || left[over[1]] != held[over[1]] {
@@ -188,7 +192,7 @@ func TestSweepSparesTheNextFlow(t *testing.T) {
 			w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
 			w.pass("and is answered", toPodC, ack(target, client), ack(vip, client), untouched)
 			w.forgetAll()
-			if err := w.half.removeOver(over); err != nil {
+			if err := w.half.worker.Do(func() error { return w.half.removeOver(over) }); err != nil {
 				w.t.Errorf("what is gone already: %v", err)
 			}
 		}
