@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/internal/walk"
 	"github.com/fairlead/fairlead/service"
@@ -15,13 +16,7 @@ import (
 
 // Flows gives the flows that are remembered, in no order. Flows that come and
 // go meanwhile may be missing.
-func (h *Half) Flows() (flows []dataplane.Flow, err error) {
-	err = h.worker.Do(func() error {
-		flows, err = h.flows()
-		return err
-	})
-	return flows, err
-}
+func (h *Half) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
 
 func (h *Half) flows() (flows []dataplane.Flow, err error) {
 	err = h.scanFlows(func(f dataplane.Flow) bool {

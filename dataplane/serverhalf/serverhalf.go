@@ -141,38 +141,30 @@ func (h *Half) Set(entries []Entry) error {
 
 // List gives the entries that the kernel holds, sorted, also by a predecessor;
 // without those that only linger.
-func (h *Half) List() (entries []Entry, err error) {
-	err = h.worker.Do(func() error {
+func (h *Half) List() ([]Entry, error) {
+	return devices.Ask(h.worker, func() ([]Entry, error) {
 		rows, err := h.rows()
-		entries = entriesOf(rows)
-		return err
+		return entriesOf(rows), err
 	})
-	return entries, err
 }
 
 // Local tells whether a server is on this node: behind a veth, bridge or tap
 // of it, or the node itself.
-func (h *Half) Local(server netip.Addr) (local bool, err error) {
-	err = h.worker.Do(func() error {
+func (h *Half) Local(server netip.Addr) (bool, error) {
+	return devices.Ask(h.worker, func() (bool, error) {
 		view, err := h.routes.look(h.cfg.Uplinks)
 		if err != nil {
-			return err
+			return false, err
 		}
 		w, err := h.routes.locate(view, server)
-		local = w.place != elsewhere
-		return err
+		return w.place != elsewhere, err
 	})
-	return local, err
 }
 
 // Pins gives the folder of the maps' pins, for who loads other programs onto
 // them, as benchmarks do.
 func (h *Half) Pins() (folder string, err error) {
-	err = h.worker.Do(func() error {
-		folder = h.dir.Path(layout)
-		return nil
-	})
-	return folder, err
+	return devices.Ask(h.worker, func() (string, error) { return h.dir.Path(layout), nil })
 }
 
 // Describe tells where the half is attached and what it dropped.

@@ -123,6 +123,15 @@ func (w *Worker) Do(f func() error) error {
 	}
 }
 
+// Ask is Do for what has an answer.
+func Ask[T any](w *Worker, f func() (T, error)) (answer T, err error) {
+	err = w.Do(func() (err error) {
+		answer, err = f()
+		return err
+	})
+	return answer, err
+}
+
 // Done is closed when the work has ended.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 

@@ -94,8 +94,8 @@ func (l *looker) wantDevices(t *testing.T, w *devices.Worker, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	testkit.Eventually(t, patience, func() error {
-		var got []string
-		if err := w.Do(func() error { got = slices.Sorted(slices.Values(l.names)); return nil }); err != nil {
+		got, err := devices.Ask(w, func() ([]string, error) { return slices.Sorted(slices.Values(l.names)), nil })
+		if err != nil {
 			return err
 		}
 		if !slices.Equal(got, want) {

@@ -3,7 +3,6 @@ package load_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,10 +26,11 @@ func spec(sizes map[string]uint32) *ebpf.CollectionSpec {
 
 // TestPin gives maps that are pinned another size.
 func TestPin(t *testing.T) {
-	folder := filepath.Join("/sys/fs/bpf", t.Name())
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	folder, err := os.MkdirTemp("/sys/fs/bpf", "pin")
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
 	fits := map[string]load.Fit{"kept": load.Keep, "renewed": load.Renew, "same": load.Refuse, "refused": load.Refuse}
 	open := func(s *ebpf.CollectionSpec) (*ebpf.Collection, error) {
 		if err := load.Pin(s, folder, fits); err != nil {

@@ -147,13 +147,7 @@ func (h *Half) reconcile() error {
 // Counters gives what became of packets since the half was first opened, by
 // the names of bpf/proxy/count.h ("forwarded", "dropped-no-way"); and
 // "half-swept": halves of flows that were over and are swept, since Open.
-func (h *Half) Counters() (counters map[string]uint64, err error) {
-	err = h.worker.Do(func() error {
-		counters, err = h.counters()
-		return err
-	})
-	return counters, err
-}
+func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Half) counters() (map[string]uint64, error) {
 	counters, err := counter.Read(loadPacket, "packet_counter", h.obj.PacketCounters)
