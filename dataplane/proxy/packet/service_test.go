@@ -268,3 +268,50 @@ func TestTargetGoes(t *testing.T) {
 		}
 	})
 }
+
+// TestForgottenConnection has a client learn at once that nobody knows its
+// connection any more.
+func TestForgottenConnection(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "B")
+		for _, ns := range []*netns.NS{w.client, w.podC} {
+			for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
+				conn, err := w.dial(ns, "tcp", at)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				defer conn.Close()
+				w.forgetAll()
+				if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+					w.t.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+					w.t.Errorf("%s: read gave %v, want a reset\n%s", at, err, w.state())
+				}
+			}
+		}
+	})
+}
+
+// forgetAll empties the table of flows.
+func (w *world) forgetAll() {
+	w.t.Helper()
+	err := w.half.worker.Do(func() error {
+		var key packetTuple
+		var f packetPacketFlow
+		var keys []packetTuple
+		it := w.half.obj.PacketFlows.Iterate()
+		for it.Next(&key, &f) {
+			keys = append(keys, key)
+		}
+		for _, k := range keys {
+			if err := w.half.obj.PacketFlows.Delete(k); err != nil {
+				return err
+			}
+		}
+		return it.Err()
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
