@@ -110,7 +110,7 @@ func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 func (p *serviceProxy) state() status.ServiceProxy {
 	v := p.loop.View()
 	s := status.ServiceProxy{
-		Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten,
+		Loaded: v.Loaded, Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten, Refused: v.Refused,
 		LastSync: v.LastSync, Changes: v.Changes, Writes: v.Passes, Entries: p.plane.Writes(), Healthy: p.healthz.Healthy(),
 		DelayP50: v.Latency.P50, DelayP99: v.Latency.P99,
 		Attached: append(p.plane.Describe().Attached, p.packets.Describe().Attached...), Drops: p.packets.Describe().Drops,
