@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -39,6 +40,9 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 		"`prefix`es: node ports are served on the node's addresses in them (default: those that the Node has in Kubernetes)")
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`name`s of the interfaces by which clients from outside come (default: those with a route that leads out)")
 	f.StringVar(&c.Health, "health-address", c.Health, "`address:port` to answer /healthz on, as kube-proxy; empty for none")
+	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("how many addresses with a port and protocol of a cluster's Services the role proxy has room for "+
+		"(default %d); another number needs an empty folder of pins", dpproxy.DefaultMaxFrontends))
+	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("how many endpoints of these, twice while they change (default %d); likewise", dpproxy.DefaultMaxTargets))
 	f.DurationVar(&c.Window, "sync-window", c.Window, "how long changes of a cluster are gathered while one follows the other")
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
 }
@@ -47,7 +51,9 @@ func openProxy(r *config.Resolved) (*serviceProxy, error) {
 	p := &serviceProxy{config: r}
 	pins := filepath.Join(r.BPFFS, "fairlead", "proxy")
 	var err error
-	p.plane, err = dpproxy.Open(dpproxy.Config{PinDir: pins, Cgroup: r.Cgroup, Log: slog.Default()})
+	p.plane, err = dpproxy.Open(dpproxy.Config{
+		PinDir: pins, Cgroup: r.Cgroup, MaxFrontends: uint32(r.MaxServiceFrontends), MaxTargets: uint32(r.MaxServiceTargets), Log: slog.Default(),
+	})
 	if err != nil {
 		return nil, err
 	}

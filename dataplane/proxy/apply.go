@@ -139,7 +139,7 @@ func (d *DataPlane) takeID() (uint32, error) {
 			return 0, err
 		}
 		if id, ok = d.ids.take(1); !ok {
-			return 0, fmt.Errorf("all %d frontends are in use: raise MaxFrontends", len(d.connections))
+			return 0, fmt.Errorf("all %d frontends are in use: raise MaxFrontends (--proxy-max-frontends)", len(d.connections))
 		}
 	}
 	d.connections[id] = 0
