@@ -94,6 +94,8 @@ type Loop struct {
 	// told are the draining balancers that the data plane knows; nil for none
 	// told yet.
 	told *[]netip.Addr
+	// settled says that a pass has been whole.
+	settled bool
 	// leaving says that nothing is announced any more.
 	leaving bool
 }
@@ -110,7 +112,7 @@ func New(c Config) *Loop {
 		lingering: map[service.Key]time.Time{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]int{},
 	}
-	l.view.Store(&View{Plan: &plan.Plan{}})
+	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
 }
 

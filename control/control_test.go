@@ -299,6 +299,37 @@ func TestPrefixWaitsForAllBehindIt(t *testing.T) {
 	})
 }
 
+// TestTheFirstWholePass waits for all that can be held, and is remembered.
+func TestTheFirstWholePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known, waits, bad := web(1, 1), web(2, 1), web(3, 1)
+		w := newWorld(t, memory.New(), func(_ *world, c *Config) { c.DataPlane = full{c.DataPlane, bad.Frontends[0].Key.VIP} })
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.loop.View().Waits; got != want {
+				t.Errorf("waits for %q, want %q", got, want)
+			}
+		}
+		expect("the Services have not been read yet")
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known, waits)
+		expect("TCP 10.1.2.1:80 waits for the first probes of its servers")
+		w.fail = func() bool { return true }
+		w.setHealth(waits, 0, health.Up)
+		expect("announcer: no")
+		w.serve(known, waits, bad)
+		expect("TCP 10.1.3.1:80 is not held yet")
+		w.fail = func() bool { return false }
+		time.Sleep(time.Minute)
+		expect("")
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known, waits, bad, web(4, 1))
+		expect("")
+		w.stop()
+	})
+}
+
 // full is a data plane that has no room for one address.
 type full struct {
 	dataplane.DataPlane

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,8 +143,10 @@ type agent struct {
 	half    *serverhalf.Half
 	proxy   *serviceProxy // nil without that role
 	cluster *kube.Source  // where the Services are a cluster's
-	prober  *probe.Prober
-	loop    *control.Loop
+	// peersTold says that the cluster's BGPPeers are known.
+	peersTold atomic.Bool
+	prober    *probe.Prober
+	loop      *control.Loop
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
@@ -269,10 +272,15 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-func (a *agent) status() status.Status {
+func (a *agent) status() status.Status { return a.teller().Gather(time.Now()) }
+
+func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
+
+// teller is what tells of the agent.
+func (a *agent) teller() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started,
+		Started: a.started, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
@@ -280,7 +288,7 @@ func (a *agent) status() status.Status {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
-		s.ServiceProxy = a.proxy.state
+		s.ServiceProxy, s.ProxySync = a.proxy.state, a.proxy.loop.Sync
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
@@ -295,5 +303,5 @@ func (a *agent) status() status.Status {
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
-	return s.Gather(time.Now())
+	return s
 }
