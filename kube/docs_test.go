@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
@@ -139,6 +140,41 @@ func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 	for _, wrong := range []string{"kind: Depolyment\n", "kind: Service\nspec: {port: 1}\n", "bgp: {peer: 1}\n", "kind: AddressPool\nspec: {address: []}\n"} {
 		if checkObjects(wrong, values) == nil {
 			t.Errorf("%q passes", wrong)
+		}
+	}
+}
+
+// TestBalancersKnowEachOther: the Service that the agents are told to be behind is
+// there, without a cluster IP, and has those very pods, also unready ones.
+func TestBalancersKnowEachOther(t *testing.T) {
+	for _, file := range []string{"../deploy/manifests/agent.yaml", "../deploy/manifests/proxy/agent.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set appsv1.DaemonSet
+		services := map[string]*corev1.Service{}
+		for object := range strings.SplitSeq(string(text), "\n---\n") {
+			var s corev1.Service
+			into := any(&set)
+			if strings.Contains(object, "\nkind: Service\n") {
+				into = &s
+			}
+			if err := yaml.Unmarshal([]byte(object), into); err != nil {
+				t.Fatal(err)
+			}
+			services[s.Namespace+"/"+s.Name] = &s
+		}
+		told := ""
+		for _, arg := range set.Spec.Template.Spec.Containers[0].Args {
+			if name, is := strings.CutPrefix(arg, "--balancers="); is {
+				told = name
+			}
+		}
+		s := services[told]
+		if s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || len(s.Spec.Selector) == 0 ||
+			!labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(set.Spec.Template.Labels)) {
+			t.Errorf("%s: --balancers=%s is %+v; the pods have %v", file, told, s, set.Spec.Template.Labels)
 		}
 	}
 }

@@ -220,8 +220,33 @@ func (w *world) drain(ctx context.Context) error {
 	if counts.Requests == 0 || counts.Failed > 0 {
 		return fmt.Errorf("%d of %d requests failed while node %s was drained", counts.Failed, counts.Requests, node)
 	}
+	if err := w.knowEachOther(ctx); err != nil {
+		return err
+	}
 	_, err = w.kubectl(ctx, "uncordon", node)
 	return err
+}
+
+// knowEachOther looks whether the balancer that stayed was told that the other one
+// ended.
+func (w *world) knowEachOther(ctx context.Context) error {
+	stayed, went := w.Nodes[0], w.Nodes[1]
+	pod, err := w.kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--field-selector", "spec.nodeName="+stayed.Name,
+		"--selector", "app.kubernetes.io/component=agent", "--output", "name")
+	if err != nil {
+		return err
+	}
+	log, err := w.kubectl(ctx, "--namespace", "fairlead", "logs", strings.TrimSpace(pod))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "other balancers draining") && strings.Contains(line, went.Addr.String()) {
+			w.say("the balancer on %s knew that the one on %s was ending", stayed.Name, went.Name)
+			return nil
+		}
+	}
+	return fmt.Errorf("the balancer on %s was never told that %s, on %s, was ending", stayed.Name, went.Addr, went.Name)
 }
 
 // remove deletes all, in the order of docs/kubernetes.md.
