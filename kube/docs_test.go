@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,6 +108,56 @@ func chartValues(t *testing.T) (values map[string]any) {
 		t.Fatalf("the chart's values %v: %v", maps.Keys(values), err)
 	}
 	return values
+}
+
+// valuesSchema is what is looked at of a JSON schema.
+type valuesSchema struct {
+	Properties           map[string]*valuesSchema `json:"properties"`
+	AdditionalProperties any                      `json:"additionalProperties"`
+}
+
+// missing gives what only one of a schema and the chart's values has.
+func (s *valuesSchema) missing(path string, values map[string]any) (wrong []string) {
+	if closed, is := s.AdditionalProperties.(bool); !is || closed {
+		return []string{path + ": takes any name"}
+	}
+	for name := range values {
+		if s.Properties[name] == nil {
+			wrong = append(wrong, path+name+": not in the schema")
+		}
+	}
+	for name, of := range s.Properties {
+		value, has := values[name]
+		below, isMap := value.(map[string]any)
+		switch {
+		case !has && path+name != "global": // which Helm has
+			wrong = append(wrong, path+name+": not among the values")
+		case isMap && len(of.Properties) > 0 && name != "resources":
+			wrong = append(wrong, of.missing(path+name+".", below)...)
+		}
+	}
+	return wrong
+}
+
+// TestTheChartsSchemaIsWhole: it knows every value there is, and no other.
+func TestTheChartsSchemaIsWhole(t *testing.T) {
+	text, err := os.ReadFile("../deploy/helm/fairlead/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s valuesSchema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	values := chartValues(t)
+	for _, wrong := range s.missing("", values) {
+		t.Error(wrong)
+	}
+	delete(s.Properties, "bgp")
+	values["agent"].(map[string]any)["king"] = 1
+	if wrong := s.missing("", values); len(wrong) != 2 {
+		t.Errorf("a value and a property too many are %q", wrong)
+	}
 }
 
 // TestClusterSnippetsInThePagesAreRight: what pages show for a cluster is read
