@@ -142,7 +142,9 @@ type agent struct {
 	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
 	proxy   *serviceProxy // nil without that role
-	cluster *kube.Source  // where the Services are a cluster's
+	source  source.Source
+	cluster *kube.Source // where the Services are a cluster's
+	begun   *ahead       // then it is the source
 	// peersTold says that the cluster's BGPPeers are known.
 	peersTold atomic.Bool
 	prober    *probe.Prober
@@ -150,37 +152,41 @@ type agent struct {
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
-// one is left alone. The speaker is next: its sessions come up while the data
-// plane loads.
+// one is left alone. Then come those that need the network: sessions come up and a
+// cluster is listed while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
 	if a.socket, err = status.Listen(r.Socket); err != nil {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Proxy {
-		if a.proxy, err = openProxy(r); err != nil {
+	if r.Balancer && (len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid()) { // a cluster's peers come later
+		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}
 	}
-	from, err := a.openSource()
-	if err != nil {
+	if r.Proxy {
+		a.proxy = newProxy(r)
+	}
+	if err := a.openSource(); err != nil {
 		return err
+	}
+	if r.Proxy {
+		if err := a.proxy.open(); err != nil {
+			return err
+		}
 	}
 	if !r.Balancer && !r.Server {
 		return nil
 	}
 	loop := control.Config{
-		Source: from, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
+		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
 		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
-		if len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid() { // a cluster's peers come later
-			if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
-				return err
-			}
+		if a.speaker != nil {
 			loop.Announcer = a.speaker
 		}
 		if err := a.openPlane(); err != nil {
@@ -201,13 +207,14 @@ func (a *agent) open() (err error) {
 	return nil
 }
 
-// openSource says where Services come from.
-func (a *agent) openSource() (source.Source, error) {
+// openSource says where Services come from, and begins to read a cluster's.
+func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
-		return folder, nil
+		a.source = folder
+		return nil
 	}
 	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}
 	if r.Balancer {
@@ -216,16 +223,19 @@ func (a *agent) openSource() (source.Source, error) {
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
-	var err error
-	a.cluster, err = kube.New(c)
-	return a.cluster, err
+	if a.cluster, err = kube.New(c); err != nil {
+		return err
+	}
+	a.begun = begin(a.cluster, r.Balancer || r.Server)
+	a.source = a.begun
+	return nil
 }
 
 // follow does what the source says until ctx ends and, where there is a
 // balancer, it has drained.
 func (a *agent) follow(ctx context.Context) error {
 	if a.loop == nil {
-		return a.cluster.Run(ctx, nil)
+		return a.source.Run(ctx, nil)
 	}
 	return a.loop.Run(ctx)
 }
@@ -256,6 +266,9 @@ func (a *agent) close() error {
 		if err := a.socket.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
 			errs = append(errs, err)
 		}
+	}
+	if a.begun != nil {
+		_ = a.begun.close() // what it ended with, Run has told
 	}
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())

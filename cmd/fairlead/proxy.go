@@ -47,30 +47,33 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
 }
 
-func openProxy(r *config.Resolved) (*serviceProxy, error) {
+// newProxy makes one that can be told of a cluster; what is in the kernel it has
+// by open.
+func newProxy(r *config.Resolved) *serviceProxy {
 	p := &serviceProxy{config: r}
+	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
+	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
+	p.loop = loop.New(loop.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default()})
+	p.healthz.Sync = p.loop.Sync
+	return p
+}
+
+// open takes over what a predecessor left in the kernel.
+func (p *serviceProxy) open() (err error) {
+	r := p.config
 	pins := filepath.Join(r.BPFFS, "fairlead", "proxy")
-	var err error
 	p.plane, err = dpproxy.Open(dpproxy.Config{
 		PinDir: pins, Cgroup: r.Cgroup, MaxFrontends: uint32(r.MaxServiceFrontends), MaxTargets: uint32(r.MaxServiceTargets), Log: slog.Default(),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.packets, err = packet.Open(packet.Config{
 		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks,
 		MaxFlows: uint32(r.MaxFlows), Log: slog.Default(),
 	})
-	if err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
-	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
-	p.loop = loop.New(loop.Config{
-		Plane: p.plane, Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default(),
-	})
-	p.healthz.Sync = p.loop.Sync
-	return p, nil
+	p.loop.Plane = p.plane // which Run alone asks for
+	return err
 }
 
 // onNode takes what Kubernetes says of this node.
