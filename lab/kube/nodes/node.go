@@ -73,10 +73,6 @@ func (n *Node) enter() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		// Of two mounts at one place containerd may look at the lower one.
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", dir, err)
-		}
 		if err := mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 			return err
 		}
