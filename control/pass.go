@@ -213,6 +213,10 @@ func leadsTo(routes []announce.Route, vip netip.Addr) bool {
 	return slices.ContainsFunc(routes, func(r announce.Route) bool { return r.Prefix.Contains(vip) })
 }
 
+// tellFailures is how many failures of one pass are logged: where there is no room
+// for very many frontends each of them fails.
+const tellFailures = 10
+
 // nextPass logs what failed and gives the time until the next pass.
 func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
 	if len(failures) == 0 {
@@ -224,8 +228,12 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	}
 	l.retry = min(max(2*l.retry, retryFirst), retryLast)
 	l.held = nil // what a failed call has left is not known
-	for what, err := range failures {
-		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", err, "in", l.retry)
+	for i, what := range slices.Sorted(maps.Keys(failures)) {
+		if i == tellFailures {
+			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(failures)-i)
+			break
+		}
+		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", l.retry)
 	}
 	if due == 0 {
 		return l.retry

@@ -87,7 +87,8 @@ func around(t *lab.Topology) {
 	}
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "router", Is: "upstream router", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,
-		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24"), B: lab.Port("lan")},
+		// The balancer of one Service's own speaks BGP from its pod.
+		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24").Via("172.30.0.11", "10.244.1.0/24").Via("172.30.0.12", "10.244.2.0/24"), B: lab.Port("lan")},
 		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default"), B: lab.At("router", "eth1", "192.0.2.1/24")})
 }
 

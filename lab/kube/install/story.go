@@ -62,7 +62,7 @@ func (w *world) story(ctx context.Context) error {
 	if err := w.startRouter(); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain} {
+	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain, w.update} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -187,15 +187,65 @@ func (w *world) look(ctx context.Context) error {
 	return nil
 }
 
-// drain takes all pods off a node while clients ask, one request a connection.
-func (w *world) drain(ctx context.Context) error {
+// ask lets clients ask a VIP, one request a connection.
+func (w *world) ask(ctx context.Context) (*load.Client, netip.Addr, error) {
 	vip, err := w.vip(ctx)
 	if err != nil {
-		return err
+		return nil, vip, err
 	}
 	clients, err := load.Start(ctx, load.Config{
 		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, Path: "/hostname",
 	})
+	return clients, vip, err
+}
+
+// update replaces all agents while clients ask: one balancer is always there.
+func (w *world) update(ctx context.Context) error {
+	clients, vip, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
+	defer clients.Stop()
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "restart", "daemonset/fairlead-agent"); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=3m")
+		ended <- err
+	}()
+	least := len(w.Nodes)
+	for again := true; again; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			again = false
+		case <-time.After(100 * time.Millisecond):
+			table, err := w.onRouter("ip", "route", "show", vip.String())
+			if err != nil {
+				return err
+			}
+			ways := 0
+			for _, n := range w.Nodes {
+				ways += min(1, strings.Count(table, n.Addr.String()))
+			}
+			least = min(least, ways)
+		}
+	}
+	clients.Stop()
+	counts := clients.Total()
+	w.say("all agents were replaced, with %d balancers at least: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
+	if least == 0 || counts.Requests == 0 || counts.Failed > 0 {
+		return fmt.Errorf("while all agents were replaced the router had %d ways at least, and %d of %d requests failed", least, counts.Failed, counts.Requests)
+	}
+	return nil
+}
+
+// drain takes all pods off a node while clients ask.
+func (w *world) drain(ctx context.Context) error {
+	clients, _, err := w.ask(ctx)
 	if err != nil {
 		return err
 	}
