@@ -84,13 +84,14 @@ func (w *world) story(ctx context.Context) error {
 	return nil
 }
 
-// startRouter takes the balancers' sessions.
+// startRouter takes the balancers' sessions. Nobody uses BFD, which a machine that
+// is two nodes and their clients is too slow for.
 func (w *world) startRouter() error {
 	log, err := os.Create(filepath.Join(w.logs, "router.log"))
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--router-id", routerAddr,
+	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--bfd=false", "--router-id", routerAddr,
 		"--balancers", "172.30.0.0/24,"+nodes.PodCIDR, "--socket", filepath.Join(w.work, "router.sock"))
 	cmd.Stdout, cmd.Stderr = log, log
 	_, err = w.Host("router").Start(cmd)
