@@ -16,7 +16,8 @@ import (
 )
 
 // web is what a new user exposes. Its pods tell who asks them; before they end
-// they go on for as long as the news of that may take.
+// they go on for as long as the news of that may take. They have their share of a
+// machine on which agents load their programs, too.
 const web = `apiVersion: fairlead.io/v1alpha1
 kind: AddressPool
 metadata: {name: web}
@@ -38,7 +39,8 @@ spec:
         - name: web
           image: %s
           args: [netexec, --http-port=8080, --delay-shutdown=8]
-          readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2}
+          resources: {requests: {cpu: 300m}}
+          readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 5}
 ---
 apiVersion: v1
 kind: Service
