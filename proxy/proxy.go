@@ -95,6 +95,11 @@ const (
 	NodePort
 )
 
+// Beats says whether a frontend of this kind has its key though one of kind o, of
+// another and older Service, claims it, too: a cluster IP is allocated, the
+// other addresses are only asked for.
+func (k Kind) Beats(o Kind) bool { return k == ClusterIP && o != ClusterIP }
+
 // Key is what a client addresses. The address of a node port is 0.0.0.0 or ::,
 // which stands for all addresses on which the node serves them.
 type Key struct {
