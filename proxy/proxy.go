@@ -133,7 +133,11 @@ type Choice struct {
 	// Targets are sorted by address, with no address twice. Frontends of a port
 	// share the same slice where they have the same targets.
 	Targets []Target
-	Empty   Empty
+	// Keeps are endpoints that get no new flow and keep those that they have, of
+	// UDP alone: TCP knows by itself what is a connection. Sorted as Targets are,
+	// and none of them.
+	Keeps []Target
+	Empty Empty
 }
 
 // Frontend is one address, port and protocol of a Service.

@@ -81,12 +81,7 @@ static __always_inline struct run *run_of(struct scratch *s, bool inside)
 /* Whether a flow's target still is one of its service. */
 static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 {
-	struct run *r;
-
-	if (!find_asked(s))
-		return false;
-	r = run_of(s, f->from_inside);
-	return r->count && is_in_run(r, &f->dst, f->dport);
+	return find_asked(s) && keeps(run_of(s, f->from_inside), &f->dst, f->dport);
 }
 
 /* Enters the target's half of s->made. -EEXIST: another flow looks the same to
@@ -276,6 +271,8 @@ static __always_inline int refuse(struct scratch *s)
 /* Serves the first packet of a flow; what is for no service goes on. */
 static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 {
+	bool inside = s->place != PLACE_OUTSIDE;
+	enum service_empty empty;
 	const struct run *r;
 	int verdict;
 
@@ -285,10 +282,10 @@ static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 		return drop(PACKET_COUNTER_DROPPED_SOURCE_RANGE);
 	if (s->view.t.proto == IPPROTO_TCP && !(s->view.flags & VIEW_OPENS))
 		return stray(s);
-	r = run_of(s, s->place != PLACE_OUTSIDE);
+	r = run_of(s, inside);
+	empty = inside ? s->service.inside_empty : s->service.outside_empty;
 	if (!r->count)
-		return r->empty == EMPTY_DROPPED ? drop(PACKET_COUNTER_DROPPED_NO_LOCAL)
-						 : refuse(s);
+		return empty == EMPTY_DROPPED ? drop(PACKET_COUNTER_DROPPED_NO_LOCAL) : refuse(s);
 	verdict = choose_for(skb, s, r);
 	if (verdict == TC_ACT_UNSPEC)
 		verdict = remember_flow(s);

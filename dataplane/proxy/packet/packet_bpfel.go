@@ -118,7 +118,7 @@ type packetPacketMask struct {
 type packetProxyLayout uint32
 
 const (
-	packetProxyLayoutPROXY_LAYOUT packetProxyLayout = 1
+	packetProxyLayoutPROXY_LAYOUT packetProxyLayout = 2
 )
 
 type packetScratch struct {
@@ -183,22 +183,21 @@ type packetService struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint16
-		Empty uint8
-		Zero  uint8
+		Keeps uint16
 	}
 	Outside struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint16
-		Empty uint8
-		Zero  uint8
+		Keeps uint16
 	}
-	Id       uint32
-	Affinity uint32
-	Kind     uint8
-	Flags    uint8
-	Zero     [2]uint8
-	Check    uint32
+	Id           uint32
+	Affinity     uint32
+	Kind         uint8
+	Flags        uint8
+	InsideEmpty  uint8
+	OutsideEmpty uint8
+	Check        uint32
 }
 
 type packetServiceKey struct {

@@ -227,7 +227,8 @@ func TestTargetsShareClients(t *testing.T) {
 	})
 }
 
-// TestTargetGoes has TCP stay with a target that is gone, and UDP move.
+// TestTargetGoes has TCP stay with a target that is gone, and UDP move; but not
+// from one that only takes no new flows.
 func TestTargetGoes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		for _, ns := range []*netns.NS{w.client, w.podC} {
@@ -241,6 +242,13 @@ func TestTargetGoes(t *testing.T) {
 			}
 			defer conn.Close()
 			w.datagram(conn, 10)
+			made := w.counted("flow-made")
+			w.expose(v6, "B", "B", func(f *proxy.Frontend) { f.Inside.Keeps, f.Outside.Keeps = targets(v6, "A"), targets(v6, "A") })
+			w.wantStays(conn, "A")
+			if made != w.counted("flow-made") {
+				w.t.Error("a datagram made a flow anew")
+			}
+			w.wantDatagram(ns, at, 10, "B", v6.of(map[*netns.NS]netip.Addr{w.client: nodeAAddr, w.podC: podCAddr}[ns]))
 			w.expose(v6, "B", "B")
 			if name, _ := w.ask(browser, at); name != "A" {
 				w.t.Errorf("%s answered on a connection to A", name)
@@ -266,6 +274,18 @@ func TestTargetGoes(t *testing.T) {
 			})
 		}
 	})
+}
+
+// wantStays sends datagrams for longer than the programs believe what they saw of
+// a flow's target.
+func (w *world) wantStays(conn net.Conn, name string) {
+	w.t.Helper()
+	for range 5 {
+		time.Sleep(500 * time.Millisecond)
+		if got, _ := w.datagram(conn, 10); got != name {
+			w.t.Fatalf("%s answered, want %s to stay\n%s", got, name, w.state())
+		}
+	}
 }
 
 // TestForgottenConnection has a client learn at once that nobody knows its
