@@ -8,6 +8,7 @@
 #include "proxy/choose.h"
 #include "proxy/find.h"
 #include "proxy/flow.h"
+#include "proxy/foreign.h"
 #include "proxy/leave.h"
 #include "proxy/scratch.h"
 
@@ -191,14 +192,15 @@ static __noinline int remember_flow(struct scratch *s)
 }
 
 /* A segment that opens nothing. To the node's own addresses the kernel answers;
- * elsewhere nobody would.
+ * elsewhere nobody would, but for a connection that is not ours. What leaves has
+ * been translated before by who else does that.
  */
-static __always_inline int stray(struct scratch *s)
+static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct view *v = &s->view;
 
 	if (v->flags & VIEW_RESET || s->service.kind == SERVICE_NODE_PORT ||
-	    is_node_address(&v->t.dst))
+	    is_node_address(&v->t.dst) || (s->place != PLACE_LEAVING && is_foreign(skb, s)))
 		return pass(PACKET_COUNTER_PASSED_STRAY);
 	count(PACKET_COUNTER_RESET);
 	return ANSWER_RESET;
@@ -281,7 +283,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 	if (!is_allowed(&s->service, &s->view.t.src))
 		return drop(PACKET_COUNTER_DROPPED_SOURCE_RANGE);
 	if (s->view.t.proto == IPPROTO_TCP && !(s->view.flags & VIEW_OPENS))
-		return stray(s);
+		return stray(skb, s);
 	r = run_of(s, inside);
 	empty = inside ? s->service.inside_empty : s->service.outside_empty;
 	if (!r->count)

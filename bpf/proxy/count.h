@@ -24,7 +24,7 @@ enum packet_counter {
 	PACKET_COUNTER_TOO_BIG,		/* answered with an ICMP error */
 	PACKET_COUNTER_EXPIRED,		/* its hops are spent: likewise */
 	PACKET_COUNTER_PASSED_FRAGMENT, /* a later one, of no packet that is known */
-	PACKET_COUNTER_PASSED_STRAY,	/* as RESET, but to the node, which answers itself */
+	PACKET_COUNTER_PASSED_STRAY,	/* as RESET, but to the node, or somebody else's */
 	PACKET_COUNTER_PASSED_MALFORMED,
 	PACKET_COUNTER_DROPPED_SOURCE_RANGE,  /* no client of this service */
 	PACKET_COUNTER_DROPPED_NO_LOCAL,      /* a policy Local, and no target here */
