@@ -145,12 +145,12 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	const struct packet_mask *m;
 	const struct addr *a;
 	__u32 any = 0;
-	long err = find_way(skb, v, &v->t.src, &s->made.dst, longest(skb, v), &s->way);
+	long err = find_way(skb, v, &v->t.src, &s->made.dst, ANY_LENGTH, &s->way);
 
 	if (err == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_UNSPEC;
 	if (err)
-		return no_way(skb, s, err);
+		return drop(PACKET_COUNTER_DROPPED_NO_WAY);
 	m = bpf_map_lookup_elem(&packet_masks, &s->way.ifindex);
 	a = m ? (v->v6 ? &m->v6 : &m->v4) : NULL;
 	if (!a || addr_is_zero(a)) {
@@ -221,7 +221,25 @@ static __noinline int not_ours(struct scratch *s)
 	s->key.dport = t->sport;
 	s->key.proto = t->proto;
 	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
-	forget_flow(&s->key);
+	if (!find_flow(&s->key, &s->held) || !(s->held.kind & PACKET_FLOW_LOOPED))
+		forget_flow(&s->key); /* but for a looped one, whose packet this is */
+	return TC_ACT_UNSPEC;
+}
+
+/* Of this node's own clients. A target in the node's own network would see the
+ * client's address, which is its own, and answer past every device: it sees the
+ * service instead.
+ */
+static __always_inline int own(struct __sk_buff *skb, struct scratch *s, bool local)
+{
+	struct packet_flow *f = &s->made;
+
+	f->kind = PACKET_FLOW_OWN;
+	if (local && find_way(skb, &s->view, &f->src, &f->dst, ANY_LENGTH, &s->way) ==
+			     BPF_FIB_LKUP_RET_NOT_FWDED) {
+		f->kind |= PACKET_FLOW_LOOPED;
+		f->src = s->view.t.dst;
+	}
 	return TC_ACT_UNSPEC;
 }
 
@@ -248,14 +266,12 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 	f->dport = s->chosen.port;
 	f->seen = flow_clock();
 	f->from_inside = s->place != PLACE_OUTSIDE;
-	if (s->place == PLACE_LEAVING) {
-		f->kind = PACKET_FLOW_OWN;
-		return TC_ACT_UNSPEC;
-	}
-	if (s->place == PLACE_OUTSIDE) {
+	if (s->place != PLACE_INSIDE) {
 		target = find_in_run(r, &f->dst, f->dport);
 		local = target && target->local;
 	}
+	if (s->place == PLACE_LEAVING)
+		return own(skb, s, local);
 	if (!local || addr_equal(&f->dst, &f->src))
 		return mask(skb, s);
 	if (s->place == PLACE_INSIDE && is_on_one_bridge(skb, s))

@@ -33,7 +33,6 @@ enum packet_counter {
 	PACKET_COUNTER_DROPPED_NO_PORT,	      /* all ports toward this target are in use */
 	PACKET_COUNTER_DROPPED_FLOWS_FULL,    /* the kernel took no further flow */
 	PACKET_COUNTER_DROPPED_WRONG_FAMILY,  /* the target is of the other one */
-	PACKET_COUNTER_DROPPED_TOO_BIG,	      /* may be fragmented, but not here */
 	PACKET_COUNTER_DROPPED_SCTP_FRAGMENT, /* its checksum covers what is elsewhere */
 	PACKET_COUNTER_DROPPED_NO_ANSWER,     /* to be refused, but nobody may be told */
 	PACKET_COUNTER_DROPPED_REWRITE,	      /* the kernel refused a change */

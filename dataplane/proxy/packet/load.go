@@ -20,7 +20,10 @@ var shared = []string{
 }
 
 // own are the maps of this half that outlive the process.
-var own = []string{packetMapPacketFlows, packetMapPacketFragments, packetMapPacketCounters, packetMapPacketMasks, packetMapPacketBridges}
+var own = []string{
+	packetMapPacketFlows, packetMapPacketFragments, packetMapPacketCounters,
+	packetMapPacketMasks, packetMapPacketBridges, packetMapPacketMacs,
+}
 
 // halves of a flow, each an entry.
 const halves = 2

@@ -190,7 +190,7 @@ func (h *Half) reconcile() error {
 		return err
 	}
 	h.places = placesOf(view)
-	return errors.Join(h.writeMasks(view), h.writeBridges(view), loosen(view, h.places), h.hook.Keep(points(h.places)))
+	return errors.Join(h.writeMasks(view), h.writeBridges(view), h.writeMACs(view), h.hook.Keep(points(h.places)))
 }
 
 // do has the worker run f.

@@ -59,11 +59,10 @@ const (
 	packetPacketCounterPACKET_COUNTER_DROPPED_NO_PORT       packetPacketCounter = 19
 	packetPacketCounterPACKET_COUNTER_DROPPED_FLOWS_FULL    packetPacketCounter = 20
 	packetPacketCounterPACKET_COUNTER_DROPPED_WRONG_FAMILY  packetPacketCounter = 21
-	packetPacketCounterPACKET_COUNTER_DROPPED_TOO_BIG       packetPacketCounter = 22
-	packetPacketCounterPACKET_COUNTER_DROPPED_SCTP_FRAGMENT packetPacketCounter = 23
-	packetPacketCounterPACKET_COUNTER_DROPPED_NO_ANSWER     packetPacketCounter = 24
-	packetPacketCounterPACKET_COUNTER_DROPPED_REWRITE       packetPacketCounter = 25
-	packetPacketCounterPACKET_COUNTERS                      packetPacketCounter = 26
+	packetPacketCounterPACKET_COUNTER_DROPPED_SCTP_FRAGMENT packetPacketCounter = 22
+	packetPacketCounterPACKET_COUNTER_DROPPED_NO_ANSWER     packetPacketCounter = 23
+	packetPacketCounterPACKET_COUNTER_DROPPED_REWRITE       packetPacketCounter = 24
+	packetPacketCounterPACKET_COUNTERS                      packetPacketCounter = 25
 )
 
 type packetPacketFlow struct {
@@ -87,6 +86,8 @@ const (
 	packetPacketFlowKindPACKET_FLOW_MASKED  packetPacketFlowKind = 2
 	packetPacketFlowKindPACKET_FLOW_OWN     packetPacketFlowKind = 4
 	packetPacketFlowKindPACKET_FLOW_BRIDGED packetPacketFlowKind = 8
+	packetPacketFlowKindPACKET_FLOW_LOOPED  packetPacketFlowKind = 16
+	packetPacketFlowKindPACKET_FLOW_CUT     packetPacketFlowKind = 32
 )
 
 type packetPacketFlowState uint8
@@ -107,6 +108,12 @@ type packetPacketFragmentKey struct {
 	Proto   uint8
 	Leaving uint8
 	Zero    [2]uint8
+}
+
+type packetPacketMac struct {
+	_    structs.HostLayout
+	Mac  [6]uint8
+	Zero [2]uint8
 }
 
 type packetPacketMask struct {
@@ -244,6 +251,7 @@ const (
 	packetMapPacketCounters   = "packet_counters"
 	packetMapPacketFlows      = "packet_flows"
 	packetMapPacketFragments  = "packet_fragments"
+	packetMapPacketMacs       = "packet_macs"
 	packetMapPacketMasks      = "packet_masks"
 	packetMapPacketScratch    = "packet_scratch"
 	packetMapServices         = "services"
@@ -319,6 +327,7 @@ type packetMapSpecs struct {
 	PacketCounters  *ebpf.MapSpec `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.MapSpec `ebpf:"packet_flows"`
 	PacketFragments *ebpf.MapSpec `ebpf:"packet_fragments"`
+	PacketMacs      *ebpf.MapSpec `ebpf:"packet_macs"`
 	PacketMasks     *ebpf.MapSpec `ebpf:"packet_masks"`
 	PacketScratch   *ebpf.MapSpec `ebpf:"packet_scratch"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
@@ -362,6 +371,7 @@ type packetMaps struct {
 	PacketCounters  *ebpf.Map `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.Map `ebpf:"packet_flows"`
 	PacketFragments *ebpf.Map `ebpf:"packet_fragments"`
+	PacketMacs      *ebpf.Map `ebpf:"packet_macs"`
 	PacketMasks     *ebpf.Map `ebpf:"packet_masks"`
 	PacketScratch   *ebpf.Map `ebpf:"packet_scratch"`
 	Services        *ebpf.Map `ebpf:"services"`
@@ -378,6 +388,7 @@ func (m *packetMaps) Close() error {
 		m.PacketCounters,
 		m.PacketFlows,
 		m.PacketFragments,
+		m.PacketMacs,
 		m.PacketMasks,
 		m.PacketScratch,
 		m.Services,

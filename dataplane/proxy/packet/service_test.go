@@ -155,7 +155,7 @@ func TestTargetsOwnErrors(t *testing.T) {
 			w.expose(v6, pod, pod, closed)
 			for _, ns := range []*netns.NS{w.client, w.podC, w.podA, w.nodeA} {
 				for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
-					if ns == w.nodeA && (at.Port() == 30080 || pod == "H") {
+					if ns == w.nodeA && at.Port() == 30080 {
 						continue
 					}
 					if _, err := w.dial(ns, "tcp", at); !errors.Is(err, unix.ECONNREFUSED) {
@@ -180,6 +180,18 @@ func TestSourceRanges(t *testing.T) {
 		w.want(w.client, at, "B", v6.of(nodeAAddr), false)
 		w.wantDropped(w.podC, at, "dropped-source-range")
 		w.wantDropped(w.nodeA, at, "dropped-source-range")
+		for _, pods := range []string{"A", "B"} {
+			w.expose(v6, pods, pods, only(nodeAAddr))
+			w.want(w.nodeA, at, pods, v6.of(nodeAAddr), false)
+		}
+		w.expose(v6, "H", "H", only(nodeAAddr)) // to itself: it sees the service
+		for range 3 {
+			w.want(w.nodeA, at, "host", at.Addr(), true)
+		}
+		for _, size := range []int{10, 5000} {
+			w.wantDatagram(w.nodeA, at, size, "host", at.Addr())
+		}
+		w.wantDropped(w.client, at, "dropped-source-range")
 		w.expose(v6, "A", "A", only(podCAddr))
 		w.want(w.podC, at, "A", v6.of(podCAddr), false)
 		w.wantDropped(w.client, at, "dropped-source-range")
