@@ -23,9 +23,12 @@ struct nf_conn {
 	long unread;
 };
 
-/* Where there is no connection tracking when the program is loaded, there is no
- * connection of before, either.
+/* Whether the kernel has it: where there is no connection tracking when the
+ * program is loaded, there is no connection of before, either. Linux 6.1 does not
+ * let a program see by itself what modules have.
  */
+volatile const bool has_conntrack = false;
+
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple,
 					 __u32 tuple__sz, struct bpf_ct_opts *opts,
 					 __u32 opts__sz) __ksym __weak;
@@ -39,7 +42,7 @@ static __noinline bool is_foreign(struct __sk_buff *skb, const struct scratch *s
 	__u32 bytes = sizeof(tuple.ipv6);
 	struct nf_conn *ct;
 
-	if (!bpf_skb_ct_lookup)
+	if (!has_conntrack)
 		return false;
 	if (s->view.v6) {
 		__builtin_memcpy(tuple.ipv6.saddr, &t->src, sizeof(tuple.ipv6.saddr));

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
@@ -49,12 +50,22 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	if err := setPorts(spec); err != nil {
+	if err := errors.Join(setPorts(spec), spec.Variables[packetVarHasConntrack].Set(hasConntrack())); err != nil {
 		return err
 	}
 	return explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: h.dir.Path("")}, MapReplacements: foreign,
 	}))
+}
+
+// hasConntrack says whether programs may ask connection tracking, be it built in
+// or a module.
+func hasConntrack() bool {
+	has := func(types *btf.Spec, err error) bool {
+		var f *btf.Func
+		return err == nil && types.TypeByName("bpf_skb_ct_lookup", &f) == nil
+	}
+	return has(btf.LoadKernelSpec()) || has(btf.LoadKernelModuleSpec("nf_conntrack"))
 }
 
 // openShared opens what dataplane/proxy has pinned, and takes its sizes.

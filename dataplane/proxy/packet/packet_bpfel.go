@@ -262,6 +262,7 @@ const (
 	packetProgFromOutsideBare = "from_outside_bare"
 	packetProgLeaving         = "leaving"
 	packetProgLeavingBare     = "leaving_bare"
+	packetVarHasConntrack     = "has_conntrack"
 	packetVarMapLayout        = "map_layout"
 	packetVarMaskCount        = "mask_count"
 	packetVarMaskFirst        = "mask_first"
@@ -339,9 +340,10 @@ type packetMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetVariableSpecs struct {
-	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
-	MaskCount *ebpf.VariableSpec `ebpf:"mask_count"`
-	MaskFirst *ebpf.VariableSpec `ebpf:"mask_first"`
+	HasConntrack *ebpf.VariableSpec `ebpf:"has_conntrack"`
+	MapLayout    *ebpf.VariableSpec `ebpf:"map_layout"`
+	MaskCount    *ebpf.VariableSpec `ebpf:"mask_count"`
+	MaskFirst    *ebpf.VariableSpec `ebpf:"mask_first"`
 }
 
 // packetObjects contains all objects after they have been loaded into the kernel.
@@ -401,9 +403,10 @@ func (m *packetMaps) Close() error {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetVariables struct {
-	MapLayout *ebpf.Variable `ebpf:"map_layout"`
-	MaskCount *ebpf.Variable `ebpf:"mask_count"`
-	MaskFirst *ebpf.Variable `ebpf:"mask_first"`
+	HasConntrack *ebpf.Variable `ebpf:"has_conntrack"`
+	MapLayout    *ebpf.Variable `ebpf:"map_layout"`
+	MaskCount    *ebpf.Variable `ebpf:"mask_count"`
+	MaskFirst    *ebpf.Variable `ebpf:"mask_first"`
 }
 
 // packetPrograms contains all programs after they have been loaded into the kernel.
