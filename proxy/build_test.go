@@ -301,6 +301,31 @@ func TestBuildOfTwoFamilies(t *testing.T) {
 	compare(t, "the slow twin", print(twin(s, slices, here)), print(got))
 }
 
+// TestBuildOfTwoFamiliesAndEndpointsOfOne refuses clients of the other, whatever the
+// policies: it has no endpoint anywhere.
+func TestBuildOfTwoFamiliesAndEndpointsOfOne(t *testing.T) {
+	s := web(func(s *proxy.Service) {
+		s.ClusterIPs = addrs("fd00:96::1 10.96.0.1")
+		s.Ports[0].NodePort, s.InternalLocal, s.ExternalLocal = 30080, true, true
+	})
+	got, problems := proxy.Build(s, []*proxy.Slice{slice("web-4", "10.1.0.2 n2 rs"), {Service: "web", IPv6: true}}, here)
+	compare(t, "frontends", print(got), `
+		node-port 0.0.0.0:30080/TCP: 10.1.0.2:8080 | dropped
+		cluster-ip 10.96.0.1:80/TCP: dropped
+		node-port [::]:30080/TCP: refused
+		cluster-ip [fd00:96::1]:80/TCP: refused`)
+	compare(t, "problems", printProblems(problems), "")
+}
+
+// TestBuildOfANamedTargetPort has pods of two generations name different ports,
+// and one pod both.
+func TestBuildOfANamedTargetPort(t *testing.T) {
+	before, after := slice("web-1", "10.1.0.1 n1 rs\n10.1.0.2 n2 rs"), slice("web-2", "10.1.0.3 n1 rs\n10.1.0.2 n2 rs")
+	after.Ports[0].Port = 9090
+	got, _ := proxy.Build(web(nil), []*proxy.Slice{before, after}, here)
+	compare(t, "frontends", print(got), "cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080* 10.1.0.2:8080 10.1.0.2:9090 10.1.0.3:9090*")
+}
+
 // TestBuildDropsDoubles has the same endpoint in two slices: while it moves from
 // one to the other, and where a pod got the address of one that goes.
 func TestBuildDropsDoubles(t *testing.T) {

@@ -56,6 +56,10 @@ func TestPoliciesLocal(t *testing.T) {
 		w.expose(v6, "B", "", func(f *proxy.Frontend) { f.Outside.Empty = proxy.Dropped })
 		w.wantDropped(w.client, node, "dropped-no-local")
 		w.want(w.podC, node, "B", v6.of(podCAddr), false)
+		w.expose(v6, "", "", func(f *proxy.Frontend) { f.Inside.Empty, f.Outside.Empty = proxy.Dropped, proxy.Dropped })
+		for _, ns := range []*netns.NS{w.podC, w.nodeA, w.client} {
+			w.wantDropped(ns, v6.at(clusterIP, 80), "dropped-no-local")
+		}
 	})
 }
 
@@ -215,6 +219,65 @@ func TestAffinity(t *testing.T) {
 			w.expose(v6, other, other, func(f *proxy.Frontend) { f.Affinity = time.Hour })
 			if name, _ := w.ask(w.browser(ns), at); name != other {
 				w.t.Errorf("%s answered, which is gone", name)
+			}
+		}
+	})
+}
+
+// TestAffinityOfDatagrams has each datagram be a flow of its own. One that goes on
+// stays where it is; a new one goes to where the client's last one went, until
+// that is gone or too long ago.
+func TestAffinityOfDatagrams(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		at := v6.at(loadIP, 80)
+		expose := func(pods, keeps string, timeout time.Duration) {
+			w.expose(v6, pods, pods, func(f *proxy.Frontend) {
+				f.Affinity, f.Inside.Keeps, f.Outside.Keeps = timeout, targets(v6, keeps), targets(v6, keeps)
+			})
+		}
+		for _, ns := range []*netns.NS{w.client, w.podB} {
+			anew := func() string {
+				conn, err := w.dial(ns, "udp", at)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				defer conn.Close()
+				name, _ := w.datagram(conn, 10)
+				return name
+			}
+			wantAnew := func(want string) {
+				w.t.Helper()
+				for range 8 {
+					if name := anew(); name != want {
+						w.t.Fatalf("%s answered, want %s\n%s", name, want, w.state())
+					}
+				}
+			}
+			expose("AC", "", time.Hour)
+			lasting, err := w.dial(ns, "udp", at)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			defer lasting.Close()
+			first, _ := w.datagram(lasting, 10)
+			wantAnew(first)
+			other := map[string]string{"A": "C", "C": "A"}[first]
+			expose(other, first, time.Hour) // the first one terminates
+			wantAnew(other)
+			w.wantStays(lasting, first)
+			expose("AC", "", time.Hour) // and another has its address
+			wantAnew(other)
+			w.wantStays(lasting, first)
+			expose("AC", "", time.Second)
+			for _, ask := range []func() string{anew, func() string { name, _ := w.ask(w.browser(ns), at); return name }} {
+				before := ask()
+				testkit.Eventually(w.t, patience, func() error {
+					time.Sleep(1100 * time.Millisecond)
+					if ask() == before {
+						return errors.New("the client still gets the same target")
+					}
+					return nil
+				})
 			}
 		}
 	})
