@@ -130,6 +130,7 @@ func TestTrafficBehindABridge(t *testing.T) {
 					return errors.Join(netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", seen), netns.WriteSysctl("net.bridge.bridge-nf-call-ip6tables", seen))
 				})
 				testkit.DropInvalid(t, w.nodeA)
+				w.dropForged(w.nodeA)
 			})
 			families(t, func(t *testing.T, v6 family) {
 				w.t = t
@@ -144,6 +145,8 @@ func TestTrafficBehindABridge(t *testing.T) {
 					w.wantDatagram(w.podC, at, 5000, "A", v6.of(podCAddr))
 					w.want(w.podA, at, "A", v6.of(gateway), true)
 				}
+				w.want(w.nodeA, v6.at(clusterIP, 80), "A", v6.of(nodeAAddr), true)
+				w.wantDatagram(w.nodeA, v6.at(clusterIP, 80), 10, "A", v6.of(nodeAAddr))
 				w.expose(v6, "B", "B")
 				w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr), true)
 			})
