@@ -170,14 +170,11 @@ static __noinline int leave_inward(struct __sk_buff *skb, struct scratch *s)
 	return bpf_redirect(s->way.ifindex, BPF_F_INGRESS);
 }
 
-/* On its way, with what s->made says. Not static, so that it is verified once. */
-__noinline int leave_changed(struct __sk_buff *skb, struct scratch *s, enum kind kind)
+/* On its way, with what s->made says. */
+static __noinline int leave_changed(struct __sk_buff *skb, struct scratch *s, enum kind kind)
 {
-	__u8 of;
+	__u8 of = s->made.kind;
 
-	if (!s)
-		return TC_ACT_SHOT;
-	of = s->made.kind;
 	if (!(of & PACKET_FLOW_LOOPED) && goes_straight(of))
 		return leave_straight(skb, s, kind);
 	if (change_any(skb, s, kind))
