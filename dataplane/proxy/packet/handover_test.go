@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -142,7 +143,8 @@ func takeOver(t *testing.T, v6 family, name string, target netip.Addr) {
 	w.want(w.client, v6.at(loadIP, 80), "C", v6.of(clientAddr), false)
 }
 
-// oneConnection is a browser that never makes a second one.
+// oneConnection is a browser that never makes a second one. It waits as long as
+// the programs take to be loaded.
 func (w *world) oneConnection(ns *netns.NS) *http.Client {
 	c := w.browser(ns)
 	transport := c.Transport.(*http.Transport)
@@ -152,7 +154,11 @@ func (w *world) oneConnection(ns *netns.NS) *http.Client {
 			return nil, errors.New("the connection is lost")
 		}
 		dialled = true
-		return dial(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return conn, conn.SetDeadline(time.Time{})
 	}
 	return c
 }

@@ -354,6 +354,7 @@ func TestTargetGoes(t *testing.T) {
 // a flow's target.
 func (w *world) wantStays(conn net.Conn, name string) {
 	w.t.Helper()
+	conn.SetDeadline(time.Now().Add(patience))
 	for range 4 {
 		time.Sleep(500 * time.Millisecond)
 		if got, _ := w.datagram(conn, 10); got != name {
