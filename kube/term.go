@@ -106,10 +106,17 @@ func (t *term) load(ctx context.Context, running *sync.WaitGroup) bool {
 func (t *term) restore() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range t.ours(t.services.GetStore().List()) {
+	all := t.services.GetStore().List()
+	for _, s := range t.ours(all) {
 		if r, _ := t.request(s); len(r.Current) > 0 {
 			t.alloc.Restore(idOf(s), r)
 			n++
+		}
+	}
+	for _, o := range all { // what a leader before us gave and has not taken back
+		if s, ok := o.(*corev1.Service); ok && !t.isOurs(s) && conditionOf(s) != nil {
+			r, _ := t.request(s)
+			t.alloc.Restore(idOf(s), r)
 		}
 	}
 	return n
