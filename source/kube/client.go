@@ -149,6 +149,10 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 	lw := listWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := readAll(ctx, r, o, into.read)
+			if r.absent(err) {
+				s.awaitResource(r.name)
+				_ = into.Replace(nil, "") // where there is no such resource there are none
+			}
 			return list, s.asked(ctx, r, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -239,12 +243,12 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 		return err // ends anyway; is listed anew at once
 	}
 	var now []source.Problem
-	missing := r.own != nil && apierrors.IsNotFound(err)
+	forbidden := apierrors.IsForbidden(err)
 	switch {
-	case missing:
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+	case r.absent(err):
+	case forbidden || apierrors.IsUnauthorized(err):
 		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
-			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); it is tried again", err, r.name)}}
+			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); what was read last stays, and it is tried again", err, r.name)}}
 	case err != nil:
 		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
 			"cannot be read: %v; what was read last is served on, and it is tried again", err)}}
@@ -252,9 +256,12 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.put(s.problems.kinds, object.Key{Kind: r.name}, now)
-	if r.own != nil && (missing || apierrors.IsForbidden(err)) {
-		s.notRead(r.name, !missing)
+	if r.own != nil {
+		s.setForbidden(r.name, forbidden)
 	}
 	s.wakeUp()
 	return err
 }
+
+// absent says that the cluster lacks a resource that it need not have.
+func (r resource) absent(err error) bool { return r.own != nil && apierrors.IsNotFound(err) }
