@@ -142,6 +142,7 @@ func diesBetween(t *testing.T, w *world) {
 	})
 	w.want(t, "first", "10.1.1.7 True")
 	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has until its status says that it has it no more")
+	w.drop(t, "third")
 
 	// It dies without a word, and another finds what it has not done.
 	way.dead.Store(true)
@@ -149,6 +150,8 @@ func diesBetween(t *testing.T, w *world) {
 	defer stopTwo()
 	w.want(t, "first", "10.1.1.8 True")
 	w.want(t, "next", "10.1.1.7 True")
+	w.serve(t, "third", annotated(object.AnnotationAddresses, "10.1.1.8"))
+	w.want(t, "third", " False AddressConflict")
 	w.drop(t, "first")
 	w.want(t, "third", "10.1.1.8 True")
 }

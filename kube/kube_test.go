@@ -369,9 +369,10 @@ func classChanges(t *testing.T, w *world) {
 	stop()
 	_, stop = w.control(t, func(c *kube.Config) { c.RequireClass = true })
 	defer stop()
+	eventually(t, "next, which has no class", func() string { return w.stands("next") })
+	w.wantPool(t, "p", "4=256/0/256")
 	w.serve(t, "classed", class(object.LoadBalancerClass))
 	w.want(t, "classed", "10.1.1.0 True")
-	eventually(t, "next, which has no class", func() string { return w.stands("next") })
 }
 
 func whosePools(t *testing.T, w *world) {

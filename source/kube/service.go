@@ -106,9 +106,6 @@ func proxyService(in *corev1.Service) (*proxy.Service, []object.Fault) {
 	if out.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer {
 		out.HealthCheckNodePort = r.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)
 	}
-	if d := spec.TrafficDistribution; d != nil {
-		out.Distribution = *d
-	}
 	return out, r.faults
 }
 
