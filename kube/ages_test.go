@@ -30,9 +30,13 @@ type balancer struct {
 	stop func()
 }
 
-func (w *world) balancer(t *testing.T) *balancer {
+func (w *world) balancer(t *testing.T, change ...func(*sourcekube.Config)) *balancer {
 	t.Helper()
-	s, err := sourcekube.New(sourcekube.Config{Kubeconfig: w.cluster.Kubeconfig, Log: slog.New(slog.DiscardHandler)})
+	c := sourcekube.Config{Kubeconfig: w.cluster.Kubeconfig, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := sourcekube.New(c)
 	w.must(t, err)
 	b := &balancer{}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,8 +31,10 @@ type term struct {
 	*Controller
 	// leading says why nothing may be written any more, or nil.
 	leading                     func() error
+	end                         func()
 	services, namespaces, pools cache.SharedIndexInformer
 	queue                       workqueue.TypedRateLimitingInterface[service.ID]
+	gateways                    *gatewayTerm // nil where there is no Gateway API
 	// poolsChanged, used and freed have room for one: that something has to be
 	// done, however often that was told.
 	poolsChanged, used, freed chan struct{}
@@ -62,13 +64,16 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, t.end = context.WithCancel(ctx)
+	defer t.end()
 	began := time.Now()
 	if !t.load(ctx, &running) {
 		return
 	}
-	n := t.restore()
+	if !t.loadGateways(ctx, &running) {
+		return
+	}
+	n := t.restore() + t.restoreGateways()
 	k.Log.Info("loaded", "services", len(t.services.GetStore().ListKeys()), "withAddress", n, "pools", len(t.pools.GetStore().ListKeys()), "took", time.Since(began))
 	t.setPools()
 	t.listen()
@@ -78,6 +83,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
+	running.Go(func() { t.keepGateways(ctx) })
 	<-ctx.Done()
 	t.queue.ShutDown()
 }
@@ -221,8 +227,10 @@ func (t *term) follow(ctx context.Context) {
 				t.queue.Add(idOf(s))
 			}
 			poke(t.used)
+			t.pokeGateways()
 		case <-t.freed:
 			t.retryWaiting()
+			t.pokeGateways()
 		}
 		select {
 		case <-ctx.Done():

@@ -70,6 +70,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
@@ -205,7 +206,7 @@ func (a *agent) openSource() (source.Source, error) {
 		folder.Balancers(r.BalancersID)
 		return folder, nil
 	}
-	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, Log: log}
+	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, GatewayAPI: r.GatewayAPI, Log: log}
 	if r.Balancer {
 		c.OnPeers = a.setPeers
 	}

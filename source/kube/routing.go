@@ -50,13 +50,13 @@ func newRouting(s *Source) routing {
 	r := routing{awaited: map[string]bool{}, forbidden: map[string]bool{}, wake: make(chan struct{}, 1), passwords: map[string]string{}}
 	r.peers = own(s, kindPeer, func(in *v1alpha1.BGPPeer) *v1alpha1.BGPPeer {
 		return &v1alpha1.BGPPeer{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	r.announcements = own(s, kindAnnouncement, func(in *v1alpha1.Announcement) *v1alpha1.Announcement {
 		return &v1alpha1.Announcement{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	r.pools = own(s, kindPool, func(in *v1alpha1.AddressPool) *v1alpha1.AddressPool {
 		return &v1alpha1.AddressPool{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	return r
 }
 
@@ -64,18 +64,19 @@ func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: m.Name, CreationTimestamp: m.CreationTimestamp}
 }
 
-// own makes the store of one of our own kinds, of which keep gives what matters.
-func own[T any](s *Source, kind string, keep func(*T) *T) *store[*T] {
+// own makes the store of a kind of which keep gives what matters; changed is told,
+// with the lock held, that there are others.
+func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store[*T] {
 	read := func(o runtime.Object) (*made[*T], error) {
 		in, ok := any(o).(*T)
 		if !ok {
 			return nil, fmt.Errorf("%T came where one of kind %s was awaited", o, kind)
 		}
-		name := any(in).(metav1.Object).GetName()
-		return &made[*T]{id: service.ID{Name: name}, value: keep(in)}, nil
+		m := any(in).(metav1.Object)
+		return &made[*T]{id: service.ID{Namespace: m.GetNamespace(), Name: m.GetName()}, value: keep(in)}, nil
 	}
 	tell := func(_ service.ID, was, now *T) (*T, bool) {
-		now = settle(was, now, func(*T) { s.rerouted() }, s.rerouted)
+		now = settle(was, now, func(*T) { changed() }, changed)
 		return now, now != nil
 	}
 	return newStore(s, kind, read, tell)
@@ -133,12 +134,11 @@ func (s *Source) awaitResource(resource string) {
 	defer s.mu.Unlock()
 	if !s.routing.awaited[resource] {
 		s.routing.awaited[resource] = true
-		s.config.Log.Info("there is no such resource; it is awaited: kubectl apply -f deploy/crds", "resource", resource)
+		s.config.Log.Info("the cluster does not define this resource; it is awaited", "resource", resource)
 	}
 }
 
-// setForbidden notes, with the lock held, whether we may read one of our own
-// resources.
+// setForbidden notes, with the lock held, whether we may not read a resource.
 func (s *Source) setForbidden(resource string, now bool) {
 	if s.routing.forbidden[resource] != now {
 		s.routing.forbidden[resource] = now
