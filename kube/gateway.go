@@ -216,6 +216,7 @@ func listed[T any](i cache.SharedIndexInformer) (all []*T) {
 // all is done.
 func (t *term) judgeGateways(ctx context.Context) (done bool) {
 	v := gateway.Judge(t.gatewayObjects())
+	t.setBehind(v.Behind())
 	done = true
 	for _, c := range v.Classes {
 		status := c.Status
@@ -234,6 +235,21 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 		done = t.judgeRoute(ctx, r) && done
 	}
 	return t.leaveRoutes(ctx, v) && done
+}
+
+// setBehind notes which Services Gateways lead to.
+func (t *term) setBehind(now map[service.ID]bool) {
+	t.mu.Lock()
+	was, look := t.behind, t.lookAt
+	t.behind = now
+	t.mu.Unlock()
+	for _, pair := range [][2]map[service.ID]bool{{was, now}, {now, was}} {
+		for id := range pair[0] {
+			if !pair[1][id] && look != nil {
+				look(id)
+			}
+		}
+	}
 }
 
 // judgeGateway gives a Gateway its addresses and conditions.

@@ -19,6 +19,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source/gateway"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // The versions of the Gateway API whose definitions the tests use: one with routes
@@ -365,4 +366,21 @@ func TestOlderGatewayAPI(t *testing.T) {
 	w.wantRoute(t, "v1alpha2", "TCPRoute", "r", goodRoute)
 	w.wantGateway(t, "g", "10.1.1.0 "+goodGateway+" | web 1 "+listening)
 	b.wantServed(t, "g", "TCP 10.1.1.0:80 -> 172.16.0.1:8080*1")
+
+	// The ages of servers behind a Gateway are kept as a Service's own.
+	all := w.core.DiscoveryV1().EndpointSlices("default")
+	endpoints, err := json.Marshal(endpointsOf("172.16.0.1", "172.16.0.2"))
+	w.must(t, err)
+	added := fmt.Sprintf(`{"endpoints": %s}`, endpoints)
+	_, err = all.Patch(context.Background(), "web-1", types.MergePatchType, []byte(added), metav1.PatchOptions{})
+	w.must(t, err)
+	b.wantServed(t, "g", "TCP 10.1.1.0:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
+	eventually(t, "since when it serves", func() string {
+		s, err := all.Get(context.Background(), "web-1", metav1.GetOptions{})
+		w.must(t, err)
+		if text := s.Annotations[object.AnnotationSince]; !strings.Contains(text, "172.16.0.2=") {
+			return text
+		}
+		return ""
+	})
 }

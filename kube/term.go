@@ -50,6 +50,10 @@ type term struct {
 	refused map[string]error
 	// waiting are Services that lack an address which may become free.
 	waiting map[service.ID]bool
+	// behind are the Services that Gateways lead to, whose servers' ages are kept,
+	// too; lookAt, once there is somebody who keeps them, says that one came or went.
+	behind map[service.ID]bool
+	lookAt func(service.ID)
 }
 
 // lead does the work of a leader until the context ends.

@@ -53,6 +53,19 @@ type Verdict struct {
 	Routes   []*Routed // those at these Gateways, the oldest first
 }
 
+// Behind gives the Services that listeners lead to.
+func (v *Verdict) Behind() map[service.ID]bool {
+	all := map[service.ID]bool{}
+	for _, g := range v.Gateways {
+		for _, l := range g.Listeners {
+			for _, b := range l.Backends {
+				all[b.Service] = true
+			}
+		}
+	}
+	return all
+}
+
 // Judged is a Gateway of ours.
 type Judged struct {
 	*Gateway

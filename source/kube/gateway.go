@@ -25,7 +25,7 @@ type gateways struct {
 	// stale says that the verdict is of other objects.
 	stale   bool
 	verdict *gateway.Verdict
-	// behind are the Services that routes lead to.
+	// behind are the Services that listeners lead to.
 	behind map[service.ID]bool
 	served map[service.ID]gateway.Served
 	// services are what is served, sorted.
@@ -96,14 +96,8 @@ func (s *Source) withGateways(services []*service.Service, changed []service.ID)
 	}
 	g := &s.gateways
 	if g.stale {
-		g.verdict, g.behind = gateway.Judge(s.gatewayObjects()), map[service.ID]bool{}
-		for _, one := range g.verdict.Gateways {
-			for _, l := range one.Listeners {
-				for _, b := range l.Backends {
-					g.behind[b.Service] = true
-				}
-			}
-		}
+		g.verdict = gateway.Judge(s.gatewayObjects())
+		g.behind = g.verdict.Behind()
 	}
 	if g.stale || slices.ContainsFunc(changed, func(id service.ID) bool { return g.behind[id] }) {
 		s.serveGateways()
