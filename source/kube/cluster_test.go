@@ -27,6 +27,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"Proxy", testProxy}, {"Selected", testSelected}, {"Node", testNode}, {"NoNode", testNoNode},
 		{"Balancer", testBalancer}, {"Both", testBoth}, {"Kubeconfig", testKubeconfig},
+		{"Strange", testStrange}, {"Many", testMany}, {"Renamed", testRenamed},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, c, world{t, clientFor(t, c.Config)}) })
 	}
