@@ -65,9 +65,9 @@ func (w *world) sentry(t *testing.T) {
 // Services' status meets faults.
 type faulty struct {
 	http.RoundTripper
-	// dead cuts everything. refuse names a Service that cannot be written.
+	// dead cuts everything. refuse is how the path ends that cannot be written.
 	dead    atomic.Bool
-	refuse  string
+	refuse  atomic.Pointer[string]
 	refused atomic.Int32
 	// meddle, where it is set, is called before every write of a status, and says
 	// what becomes of it.
@@ -90,14 +90,14 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.dead.Load() {
 		return nil, errors.New("the line is dead")
 	}
+	if end := f.refuse.Load(); end != nil && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, *end) {
+		f.refused.Add(1)
+		return nil, errors.New("the line is cut")
+	}
 	name, ok := strings.CutSuffix(r.URL.Path, "/status")
 	name, ours := strings.CutPrefix(name, "/api/v1/namespaces/default/services/")
 	if !ok || !ours || r.Method != http.MethodPatch {
 		return f.RoundTripper.RoundTrip(r)
-	}
-	if name == f.refuse {
-		f.refused.Add(1)
-		return nil, errors.New("the line is cut")
 	}
 	what := passes
 	if f.meddle != nil {
@@ -119,7 +119,8 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 // cannot be written, when the leader dies, and when the Service goes.
 func diesBetween(t *testing.T, w *world) {
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
-	way := &faulty{refuse: "first"}
+	way := &faulty{}
+	way.refuse.Store(new("/services/first/status"))
 	_, stop := w.control(t, func(c *kube.Config) { c.Identity = "before" })
 	w.serve(t, "first", annotated(object.AnnotationAddresses, "10.1.1.7"))
 	w.want(t, "first", "10.1.1.7 True")

@@ -350,7 +350,8 @@ func (w *world) gatewayAddresses(t *testing.T, b *balancer) {
 	w.want(t, "first", "10.1.1.0 True")
 }
 
-// TestOlderGatewayAPI has routes that the cluster knows in v1alpha2 alone.
+// TestOlderGatewayAPI has routes that the cluster knows in v1alpha2 alone; and a
+// status that cannot be written.
 func TestOlderGatewayAPI(t *testing.T) {
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")
@@ -358,7 +359,8 @@ func TestOlderGatewayAPI(t *testing.T) {
 	w.install(t)
 	w.installGatewayAPI(t, oldGatewayAPI)
 	w.pool(t, "p", "{addresses: [10.1.1.0/30]}")
-	w.control(t, gatewayAPI)
+	way := &faulty{}
+	w.control(t, gatewayAPI, way.lay)
 	w.serve(t, "web", clusterIP)
 	w.slice(t, "web-1", "web", "test", "172.16.0.1")
 	b := w.gatewayBalancer(t)
@@ -383,4 +385,19 @@ func TestOlderGatewayAPI(t *testing.T) {
 		}
 		return ""
 	})
+
+	// What a Gateway gives up is free when that is written.
+	way.refuse.Store(new("/gateways/g/status"))
+	w.patch(t, "v1", "Gateway", "default", "g", `{"spec": {"addresses": [{"type": "IPAddress", "value": "10.1.1.3"}]}}`)
+	eventually(t, "a try", func() string {
+		if way.refused.Load() == 0 {
+			return "none"
+		}
+		return ""
+	})
+	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.0"))
+	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.0, which default/gateway/g has until its status says that it has it no more")
+	way.refuse.Store(nil)
+	w.want(t, "next", "10.1.1.0 True Assigned")
+	b.wantServed(t, "g", "TCP 10.1.1.3:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
 }
