@@ -215,7 +215,8 @@ func listed[T any](i cache.SharedIndexInformer) (all []*T) {
 // judgeGateways gives Gateways addresses and writes what differs, and says whether
 // all is done.
 func (t *term) judgeGateways(ctx context.Context) (done bool) {
-	v := gateway.Judge(t.gatewayObjects())
+	all := t.gatewayObjects()
+	v := gateway.Judge(all)
 	t.setBehind(v.Behind())
 	done = true
 	for _, c := range v.Classes {
@@ -230,11 +231,11 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 		there[gateway.ID(one.Gateway)] = true
 		done = t.judgeGateway(ctx, one) && done
 	}
-	done = t.partGateways(ctx, there) && done
+	done = t.partGateways(ctx, all.Gateways, there) && done
 	for _, r := range v.Routes {
 		done = t.judgeRoute(ctx, r) && done
 	}
-	return t.leaveRoutes(ctx, v) && done
+	return t.leaveRoutes(ctx, all, v) && done
 }
 
 // setBehind notes which Services Gateways lead to.
@@ -325,9 +326,9 @@ func listenerStatus(g *gateway.Judged, l *gateway.Listening, ofGateway metav1.Co
 }
 
 // partGateways takes leave of Gateways that are gone, or not ours any more.
-func (t *term) partGateways(ctx context.Context, there map[service.ID]bool) (done bool) {
+func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there map[service.ID]bool) (done bool) {
 	done = true
-	for _, g := range listed[gateway.Gateway](t.gateways.gateways) {
+	for _, g := range all {
 		id := gateway.ID(g)
 		if there[id] || !t.gateways.held[id] {
 			continue
@@ -372,12 +373,16 @@ func (t *term) judgeRoute(ctx context.Context, r *gateway.Routed) bool {
 }
 
 // leaveRoutes takes our word from routes that are at no Gateway of ours any more.
-func (t *term) leaveRoutes(ctx context.Context, v *gateway.Verdict) (done bool) {
+func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.Verdict) (done bool) {
 	done = true
-	for kind, i := range map[string]cache.SharedIndexInformer{gateway.KindTCPRoute: t.gateways.tcp, gateway.KindUDPRoute: t.gateways.udp} {
-		for _, r := range listed[gateway.Route](i) {
+	still := map[*gateway.Route]bool{}
+	for _, r := range v.Routes {
+		still[r.Route] = true
+	}
+	for kind, routes := range map[string][]*gateway.Route{gateway.KindTCPRoute: all.TCPRoutes, gateway.KindUDPRoute: all.UDPRoutes} {
+		for _, r := range routes {
 			ours := func(p gateway.ParentStatus) bool { return p.ControllerName == gateway.ControllerName }
-			if slices.ContainsFunc(r.Status.Parents, ours) && !slices.ContainsFunc(v.Routes, func(o *gateway.Routed) bool { return o.Route == r }) {
+			if slices.ContainsFunc(r.Status.Parents, ours) && !still[r] {
 				done = t.judgeRoute(ctx, &gateway.Routed{Route: r, Kind: kind}) && done
 			}
 		}

@@ -225,9 +225,18 @@ func TestGatewayAPI(t *testing.T) {
 	w.slice(t, "web-1", "web", "test", "172.16.0.1", "172.16.0.2")
 	w.slice(t, "more-1", "more", "test", "172.16.0.9")
 
+	b := w.gatewayBalancer(t)
+	eventually(t, "without the Gateway API Services are served", func() string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.last.Services) != 1 || b.last.Services[0].ID.Name != "first" || len(b.last.Problems) > 0 {
+			return fmt.Sprintf("%+v", b.last)
+		}
+		return ""
+	})
+
 	w.installGatewayAPI(t, newGatewayAPI)
 	log.wants(t, "the cluster has the Gateway API now")
-	b := w.gatewayBalancer(t)
 	eventually(t, "the class", func() string {
 		c := ofGatewayAPI[gateway.Class](t, w, "v1", "GatewayClass", "", "fairlead")
 		if got := tellConditions(c.Status.Conditions, c.Generation); !strings.Contains(got, "Accepted=True/Accepted") {
@@ -275,9 +284,10 @@ func (w *world) gatewayRoutes(t *testing.T, b *balancer) {
 	w.change(t, "more", ports(81))
 	w.wantRoute(t, "v1", "TCPRoute", "r", "fairlead.io/gateway at g: Accepted=True/Accepted ResolvedRefs=False/BackendNotFound")
 	b.wantServed(t, "g", "TCP 10.1.1.1:80 -> 172.16.0.1:8080*1 172.16.0.2:8080*1")
-	w.must(t, w.apply(routeText("v1", "TCPRoute", "late", "g", "{name: more, port: 80}")))
-	w.wantRoute(t, "v1", "TCPRoute", "late", "fairlead.io/gateway at g: Accepted=False/Conflicted ResolvedRefs=False/BackendNotFound")
-	w.remove(t, "v1", "TCPRoute", "default", "late")
+	// Of two made in one second, the first by name is the older.
+	w.must(t, w.apply(routeText("v1", "TCPRoute", "second", "g", "{name: more, port: 80}")))
+	w.wantRoute(t, "v1", "TCPRoute", "second", "fairlead.io/gateway at g: Accepted=False/Conflicted ResolvedRefs=False/BackendNotFound")
+	w.remove(t, "v1", "TCPRoute", "default", "second")
 
 	// A Service of another namespace must let itself be led to.
 	w.must(t, w.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: app}"))
