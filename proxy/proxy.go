@@ -34,8 +34,6 @@ type Service struct {
 	HealthCheckNodePort uint16
 	// SourceRanges, where there are any, are the only clients that LoadBalancerIPs serve.
 	SourceRanges []netip.Prefix
-	// Distribution is spec.trafficDistribution: "", PreferClose, PreferSameZone or PreferSameNode.
-	Distribution string
 }
 
 // ServicePort is one port of a Service.

@@ -182,7 +182,6 @@ func (d dice) service() *proxy.Service {
 		Affinity:        pick(d, 0, -1, time.Hour),
 		InternalLocal:   d.bool(), ExternalLocal: d.bool(),
 		SourceRanges: some(d, 2, netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::1/32"), netip.Prefix{}),
-		Distribution: pick(d, "", "PreferSameZone", "PreferSameNode"),
 	}
 	for range d.roll(4) {
 		s.Ports = append(s.Ports, proxy.ServicePort{
