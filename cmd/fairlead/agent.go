@@ -275,7 +275,8 @@ func (a *agent) status() status.Status {
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
-	} else {
+	}
+	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
