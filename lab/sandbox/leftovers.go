@@ -92,27 +92,14 @@ func pins() []string {
 	return left
 }
 
-// mounts are those on the folders that are the sandbox's own, not what the machine
-// has below these.
+// mounts are those under the folders that are the sandbox's own.
 func mounts() []string {
 	var left []string
-	table, _ := os.ReadFile("/proc/self/mountinfo")
-	own := map[string]bool{} // by the mount's number; the sandbox's come last
-	for _, folder := range []string{"/run", "/sys/fs/bpf"} {
-		last := ""
-		for line := range strings.Lines(string(table)) {
-			fields := strings.Fields(line) // proc_pid_mountinfo(5): number, parent's, device, root, mount point
-			if len(fields) > 4 && fields[4] == folder {
-				last = fields[0]
-			}
-		}
-		own[last] = last != ""
-	}
+	table, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
-		if len(fields) > 4 && own[fields[1]] {
-			own[fields[0]] = true
-			left = append(left, "mount "+fields[4])
+		if len(fields) > 1 && (strings.HasPrefix(fields[1], "/run/") || strings.HasPrefix(fields[1], "/sys/fs/bpf/")) {
+			left = append(left, "mount "+fields[1])
 		}
 	}
 	return left
