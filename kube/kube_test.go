@@ -85,7 +85,8 @@ func TestController(t *testing.T) {
 	}{
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
-		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader}, {"admission", admission},
+		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
+		{"wrong clocks", wrongClocks}, {"admission", admission},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

@@ -9,6 +9,11 @@ import (
 func TestChain(t *testing.T) {
 	w := newWorld(t)
 	t.Run("from Service to answers", w.whole)
+	t.Run("API server away", w.serverAway)
+	t.Run("health without API server", w.healthAlone)
+	t.Run("slow store", w.slowStore)
+	t.Run("no rights", w.noRights)
+	t.Run("two controllers", w.twoControllers)
 }
 
 // whole follows a Service from its address to its end.

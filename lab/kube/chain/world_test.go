@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	w.install(t)
 	w.router, err = foreign.Start(w.lab.Host("router").Namespace(), foreign.BIRD, foreign.Config{
-		AS: 65021, RouterID: netip.MustParseAddr(routerAddr), LocalAddress: netip.MustParseAddr(routerAddr), BFD: true,
+		AS: 65021, RouterID: netip.MustParseAddr(routerAddr), LocalAddress: netip.MustParseAddr(routerAddr),
 		Peers: []foreign.Peer{{Address: hosts["n1"]}, {Address: hosts["n2"]}},
 	})
 	must(t, err)
@@ -152,7 +152,7 @@ spec: {addresses: [10.1.1.1-10.1.1.9]}
 apiVersion: fairlead.io/v1alpha1
 kind: BGPPeer
 metadata: {name: router}
-spec: {address: `+routerAddr+`}
+spec: {address: `+routerAddr+`, bfd: false} # a busy machine stands still for longer than BFD waits
 `))
 }
 
@@ -250,18 +250,24 @@ spec: {type: LoadBalancer, ports: [{name: http, port: 80, targetPort: `+fmt.Spri
 // endpoints says which hosts serve a Service.
 func (w *world) endpoints(t *testing.T, name string, of ...string) {
 	t.Helper()
+	must(t, w.tryEndpoints(t, name, of...))
+}
+
+func (w *world) tryEndpoints(t *testing.T, name string, of ...string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	var all []string
 	for _, host := range of {
 		all = append(all, fmt.Sprintf("{addresses: [%s], nodeName: %s, conditions: {ready: true}}", hosts[host], host))
 	}
-	must(t, w.Apply(t.Context(), fmt.Sprintf(`
+	return w.Apply(ctx, fmt.Sprintf(`
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: %s-1, labels: {kubernetes.io/service-name: %s}}
 addressType: IPv4
 ports: [{name: http, port: %d}]
 endpoints: [%s]
-`, name, name, serverPort, strings.Join(all, ", "))))
+`, name, name, serverPort, strings.Join(all, ", ")))
 }
 
 // address waits for a Service's address.
@@ -281,7 +287,7 @@ func (w *world) address(t *testing.T, name string) (vip netip.Addr) {
 	return vip
 }
 
-// hops gives by which balancers the router's kernel sends packets for an
+// hops gives by which balancers BIRD has the router's kernel send packets for an
 // address, sorted.
 func (w *world) hops(vip netip.Addr) (names []string, err error) {
 	all, err := w.lab.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -289,7 +295,7 @@ func (w *world) hops(vip netip.Addr) (names []string, err error) {
 		return nil, err
 	}
 	for _, r := range all {
-		if r.Dst == nil || r.Dst.String() != vip.String()+"/32" {
+		if r.Dst == nil || r.Dst.String() != vip.String()+"/32" || r.Protocol != unix.RTPROT_BIRD {
 			continue
 		}
 		by := []string{r.Gw.String()}
