@@ -32,7 +32,7 @@ func main() {
 	logs := flag.String("logs", "out/install", "the `folder` for logs")
 	limit := flag.Duration("limit", 15*time.Minute, "how long all may take")
 	flag.Parse()
-	if render[*by] == nil || flag.NArg() > 0 {
+	if ways[*by].install == nil || flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "install: -by manifests or -by chart, and nothing else is asked for")
 		os.Exit(2)
 	}
@@ -112,7 +112,9 @@ const (
 
 func around(t *lab.Topology) {
 	for i, l := range t.Links {
-		t.Links[i].A = l.A.Via(routerAddr, clientNet) // of a host; B is the switch
+		if len(l.A.Addrs) > 0 {
+			t.Links[i].A = l.A.Via(routerAddr, clientNet) // of a host; B is the switch
+		}
 	}
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "router", Is: "upstream router", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,
