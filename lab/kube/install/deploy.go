@@ -69,6 +69,7 @@ patches:
   - target: {kind: DaemonSet, name: fairlead-agent}
     patch: |
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: --peer=%s}
+      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --bfd=false}
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: %s}
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_HOST, value: %s}}
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_PORT, value: "%s"}}
@@ -128,7 +129,7 @@ agent:
   roles: [balancer, server, proxy]
   apiServer: {host: %s, port: %s}
   extraArgs: ["%s"]
-bgp: {peers: [%s]}
+bgp: {peers: [%s], bfd: false}
 proxy: {cgroup: %s}
 balancers: [{name: own, service: default/own, replicas: 1, runtimeClassName: flat}]
 reflector:
