@@ -86,7 +86,8 @@ func TestController(t *testing.T) {
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
 		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
-		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"admission", admission},
+		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
+		{"admission", admission},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {

@@ -301,7 +301,8 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
-	} else {
+	}
+	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
