@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/kept"
 	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/status"
@@ -89,6 +90,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered, where there are other --balancers")
+	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
@@ -227,10 +229,19 @@ func (a *agent) openSource() (err error) {
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
+	var keep *kept.Source
+	if r.Keep > 0 {
+		keep = kept.New(kept.Config{File: r.Socket + ".kept", Limit: r.Keep, Log: log})
+		c.OnPeers = keep.OnPeers(c.OnPeers)
+	}
 	if a.cluster, err = kube.New(c); err != nil {
 		return err
 	}
-	a.begun = begin(a.cluster, r.Balancer || r.Server)
+	var of source.Source = a.cluster
+	if keep != nil {
+		of = keep.Before(a.cluster)
+	}
+	a.begun = begin(of, r.Balancer || r.Server)
 	a.source = a.begun
 	return nil
 }
