@@ -76,6 +76,9 @@ func (c *counting) held() int {
 // at a rate, behind Services that have none yet.
 func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Row, err error) {
 	for _, n := range o.Batches {
+		if n == 0 {
+			continue
+		}
 		for _, way := range []struct {
 			name             string
 			window, maxDelay time.Duration
@@ -181,7 +184,7 @@ func settled(ctx context.Context, so func() bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("what was told is not written: %w", ctx.Err())
-		case <-time.After(100 * time.Microsecond):
+		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil
