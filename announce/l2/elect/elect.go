@@ -191,8 +191,15 @@ func (c *Core) turn(now time.Time, v *vip, s State) {
 	}
 }
 
-// Used says that somebody on the segment uses an address, or means to: its
-// Ethernet address is mac.
+// Wanted says that somebody asks whether an address is free, to take it.
+func (c *Core) Wanted(now time.Time, address netip.Addr, mac wire.MAC) {
+	if v := c.vips[address]; v != nil && v.state == Probing {
+		c.Used(now, address, mac)
+	}
+}
+
+// Used says that somebody on the segment uses an address: its Ethernet address
+// is mac.
 func (c *Core) Used(now time.Time, address netip.Addr, mac wire.MAC) {
 	v := c.vips[address]
 	if v == nil || slices.Contains(c.macs, mac) {

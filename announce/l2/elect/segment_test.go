@@ -110,7 +110,7 @@ func (s *segment) carry(n *node) {
 		})
 	}
 	for _, a := range out.Probe {
-		s.tell(n, a)
+		s.tell(n, a, (*Core).Wanted)
 		if mac, ok := s.hosts[a]; ok {
 			s.send(at(0), n.Self, func() { n.Used(s.now, a, mac); s.carry(n) })
 		}
@@ -122,7 +122,7 @@ func (s *segment) carry(n *node) {
 	}
 	for _, a := range out.Announce {
 		s.announced[a]++
-		s.tell(n, a)
+		s.tell(n, a, (*Core).Used)
 	}
 	if len(out.Events) > 0 {
 		s.check()
@@ -130,10 +130,10 @@ func (s *segment) carry(n *node) {
 }
 
 // tell lets all others see a frame about an address.
-func (s *segment) tell(n *node, a netip.Addr) {
+func (s *segment) tell(n *node, a netip.Addr, how func(*Core, time.Time, netip.Addr, wire.MAC)) {
 	for _, o := range s.nodes {
 		if o != n {
-			s.send(n.Self, o.Self, func() { o.Used(s.now, a, n.mac); s.carry(o) })
+			s.send(n.Self, o.Self, func() { how(o.Core, s.now, a, n.mac); s.carry(o) })
 		}
 	}
 }
