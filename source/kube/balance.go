@@ -71,10 +71,9 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}
 	b.merge(ids)
 	announcements := s.announcedNow() // may find problems
+	balancers, draining := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
 	return source.Snapshot{
-		Services: b.services, Announcements: announcements,
-		Draining: object.Terminating(b.slices[s.config.Balancers], s.config.Balancers),
-		Problems: s.problems.all(),
+		Services: b.services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: s.problems.all(),
 	}, true
 }
 
