@@ -32,7 +32,7 @@ const (
 )
 
 // lookEvery is how often interfaces are looked at.
-const lookEvery = 500 * time.Millisecond
+const lookEvery = time.Second
 
 // maxHello is more than a hello has, in bytes.
 const maxHello = 2048
@@ -81,12 +81,8 @@ func New(c Config) (*Announcer, error) {
 		core: elect.New(elect.Config{Self: c.Self, Interval: interval, Hold: hold, Random: random}),
 	}
 	var err error
-	a.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.Self, Port)))
-	if err != nil {
-		return nil, fmt.Errorf("layer 2: hellos on %s, UDP port %d: %w", c.Self, Port, err)
-	}
-	if err := errors.Join(datagram.Expect(a.conn, c.Self.Is4()), datagram.SendFar(a.conn, c.Self.Is4())); err != nil {
-		return nil, errors.Join(err, a.conn.Close())
+	if a.conn, err = openHellos(c.Self); err != nil {
+		return nil, err
 	}
 	for _, name := range c.Interfaces {
 		a.links = append(a.links, &link{name: name})
@@ -103,9 +99,20 @@ func New(c Config) (*Announcer, error) {
 	a.core.SetMembers(time.Now(), c.Members)
 	a.perform()
 	a.wg.Add(2)
-	go a.listen()
+	go a.listen(a.conn)
 	go a.run()
 	return a, nil
+}
+
+func openHellos(self netip.Addr) (*net.UDPConn, error) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(self, Port)))
+	if err != nil {
+		return nil, fmt.Errorf("layer 2: hellos on %s, UDP port %d: %w", self, Port, err)
+	}
+	if err := errors.Join(datagram.Expect(c, self.Is4()), datagram.SendFar(c, self.Is4())); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 func random() uint64 {
@@ -131,15 +138,42 @@ func (a *Announcer) Set(routes []announce.Route) error {
 	return nil
 }
 
-// SetMembers says who the members are.
-func (a *Announcer) SetMembers(members []netip.Addr) {
+// SetMembers says who the members are. If they know this node by another of
+// its addresses than Self, it takes that one.
+func (a *Announcer) SetMembers(members []netip.Addr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.closed && !slices.Equal(members, a.Members) {
-		a.Members = slices.Clone(members)
-		a.core.SetMembers(time.Now(), members)
-		a.perform()
+	if a.closed || slices.Equal(members, a.Members) {
+		return nil
 	}
+	if self := ownAmong(members); self.IsValid() && !slices.Contains(members, a.Self) {
+		c, err := openHellos(self)
+		if err != nil {
+			return err
+		}
+		a.conn.Close()
+		a.conn, a.Self = c, self
+		a.core.SetSelf(self)
+		a.wg.Add(1)
+		go a.listen(c)
+	}
+	a.Members = slices.Clone(members)
+	a.core.SetMembers(time.Now(), slices.DeleteFunc(slices.Clone(members), func(m netip.Addr) bool { return m.Is4() != a.Self.Is4() }))
+	a.perform()
+	return nil
+}
+
+// ownAmong gives the first of some addresses that is this node's.
+func ownAmong(addrs []netip.Addr) netip.Addr {
+	own, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		for _, o := range own {
+			if p, err := netip.ParsePrefix(o.String()); err == nil && p.Addr().Unmap() == a {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // offer gives the core what of the wishes can be answered for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"time"
 
@@ -122,13 +123,13 @@ func (a *Announcer) heard(l *link, m wire.Message) {
 	a.perform()
 }
 
-// listen takes in hellos.
-func (a *Announcer) listen() {
+// listen takes in hellos until c is closed.
+func (a *Announcer) listen(c *net.UDPConn) {
 	defer a.wg.Done()
 	for {
-		d, err := datagram.Receive(a.conn, maxHello)
+		d, err := datagram.Receive(c, maxHello)
 		if err != nil {
-			return // closed
+			return
 		}
 		a.mu.Lock()
 		if !a.closed {

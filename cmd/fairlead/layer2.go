@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -41,7 +41,7 @@ func (a *agent) openLayer2(loop *control.Config) (err error) {
 		loop.Announcer = a.layer2
 	}
 	if len(r.Layer2.Members) == 0 && r.Balancers != "" {
-		loop.Source = memberSource{loop.Source, a.layer2.SetMembers}
+		loop.Source = memberSource{loop.Source, a.layer2}
 	}
 	return nil
 }
@@ -49,12 +49,14 @@ func (a *agent) openLayer2(loop *control.Config) (err error) {
 // memberSource tells layer 2 who the balancers are.
 type memberSource struct {
 	source.Source
-	set func([]netip.Addr)
+	layer2 *l2.Announcer
 }
 
 func (m memberSource) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	return m.Source.Run(ctx, func(s source.Snapshot) {
-		m.set(s.Balancers)
+		if err := m.layer2.SetMembers(s.Balancers); err != nil {
+			s.Problems = append(slices.Clone(s.Problems), source.Problem{Object: "layer 2", Message: err.Error()})
+		}
 		publish(s)
 	})
 }

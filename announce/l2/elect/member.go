@@ -52,6 +52,12 @@ func (c *Core) SetMembers(now time.Time, addresses []netip.Addr) {
 	c.Tick(now)
 }
 
+// SetSelf says by what address the others know this member from now on.
+func (c *Core) SetSelf(self netip.Addr) {
+	c.Self, c.stale = self, true
+	delete(c.members, self)
+}
+
 // token gives a number that no session has had.
 func (c *Core) token() uint64 {
 	for {
