@@ -395,6 +395,22 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// The members are told of when it is running already, and know it by another
+// address than it took for its own.
+func TestMembersComeLater(t *testing.T) {
+	s := newSegment(t)
+	one := enact(t, s.Host("n1"), part{Self: netip.MustParseAddr("fd00::1"), Later: []netip.Addr{s.self(1), s.self(2), netip.MustParseAddr("fd00::3")}})
+	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1), s.self(2)}})
+	testkit.Eventually(t, within, func() error {
+		for _, a := range []*actor{one, two} {
+			if peers := a.ask().Peers; len(peers) != 1 || peers[0].State != "alive" {
+				return fmt.Errorf("peers %+v", peers)
+			}
+		}
+		return nil
+	})
+}
+
 func addAddr(h *lab.Host, dev netlink.Link, a netip.Addr) error {
 	return h.Netlink().AddrAdd(dev, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
 }

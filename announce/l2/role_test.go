@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 type part struct {
 	Self     netip.Addr
 	Members  []netip.Addr
+	Later    []netip.Addr // the members, told when it is running
 	Password string
 	Prefixes []netip.Prefix
 }
@@ -63,6 +64,11 @@ func play(role string) error {
 	}
 	if err := serve(p.Self); err != nil {
 		return err
+	}
+	if p.Later != nil {
+		if err := a.SetMembers(p.Later); err != nil {
+			return err
+		}
 	}
 	set := func(prefixes []netip.Prefix) error {
 		var routes []announce.Route
