@@ -51,8 +51,9 @@ const (
 	// settle is how long an address is offered before it is taken, so that
 	// those who claim it, or come first, are heard.
 	settle = 100 * time.Millisecond
-	// remember is how long somebody else's use of our address is told of.
-	remember = time.Minute
+	// remember is how long somebody else's use of our address is told of:
+	// longer than refresh, after which another member shows itself again.
+	remember = 90 * time.Second
 	// replyGap is between two hellos to one member that merely answer.
 	replyGap = 20 * time.Millisecond
 )
