@@ -59,6 +59,8 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"primary stands alone":                           func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },
 		`--health-address: "10256" is not an address`:    func(a *Agent) { a.Roles, a.Health = []string{"proxy"}, "10256" },
 		"--sync-max-delay: 1ms is not between":           func(a *Agent) { a.Roles, a.MaxDelay = []string{"proxy"}, time.Millisecond },
+		"--require-class: has no meaning without":        func(a *Agent) { a.RequireClass = true },
+		"--proxy-max-targets: -1 is not between":         func(a *Agent) { a.Roles, a.MaxServiceTargets = []string{"proxy"}, -1 },
 		`--only: "web" is not a Service`:                 func(a *Agent) { a.Only = "web" },
 		"is a file: name its folder":                     func(a *Agent) { a.Services = "/dev/null" },
 		`--role: "king" is none of balancer, server`:     func(a *Agent) { a.Roles = []string{"king"} },
@@ -77,6 +79,8 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--as: 0 is not an AS number":                    func(a *Agent) { a.AS = 0 },
 		`--peer: "10.0.0.9:0" is not an address`:         func(a *Agent) { a.Peers = []string{"10.0.0.9:0"} },
 		`--peer: "10.0.0.9@x": "x" is not an AS`:         func(a *Agent) { a.Peers = []string{"10.0.0.9@x"} },
+		"--password-file: open /nonexistent":             func(a *Agent) { a.PasswordFile = "/nonexistent" },
+		"--password-file: /dev/null: the first line i":   func(a *Agent) { a.PasswordFile = "/dev/null" },
 		"--layer2: name the interface to answer on":      func(a *Agent) { a.Layer2.Members = []string{"10.0.0.1"} },
 		"will come in by eth1: name it with --interface": func(a *Agent) { a.Layer2.Interfaces = []string{"eth1"} },
 		"--layer2-members: none of them is an address":   func(a *Agent) { onSegment(a, "10.0.0.1") },
@@ -84,8 +88,6 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"127.0.0.1 and fd00::1 are of two families":      func(a *Agent) { onSegment(a, "fd00::1", "127.0.0.1") },
 		"--layer2: interface lo has no address for":      func(a *Agent) { onSegment(a) },
 		"--layer2-password-file: open /nonexistent":      func(a *Agent) { onSegment(a, "127.0.0.1"); a.Layer2.PasswordFile = "/nonexistent" },
-		"--password-file: open /nonexistent":             func(a *Agent) { a.PasswordFile = "/nonexistent" },
-		"--password-file: /dev/null: the first line i":   func(a *Agent) { a.PasswordFile = "/dev/null" },
 	} {
 		a := onLoopback(t)
 		change(&a)

@@ -162,7 +162,8 @@ func (f *flat) balancer(name string) {
 	f.lbs[name] = f.start(name, append(members, "--layer2", "eth0")...)
 }
 
-// owners gives who says that it answers for which VIP.
+// owners gives who says that it answers for which VIP. Where not every one of
+// them has heard what every other offers, it is an error: more may move yet.
 func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	owner := map[netip.AddrPort]string{}
 	for _, name := range names {
@@ -176,8 +177,8 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 		}
 		for _, r := range routes {
 			vip := netip.AddrPortFrom(r.Prefix.Addr(), 80)
-			if r.Layer2 == nil || !r.Announced {
-				return nil, fmt.Errorf("%s: %+v", name, r)
+			if r.Layer2 == nil || !r.Announced || len(names) > 1 && !strings.Contains(r.Layer2.Reason, fmt.Sprintf("of %d members", len(names))) {
+				return nil, fmt.Errorf("%s: %+v: %+v", name, r, r.Layer2)
 			}
 			if r.Layer2.State != "owner" {
 				continue

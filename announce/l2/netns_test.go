@@ -117,11 +117,15 @@ func (s *segment) start(n int) *actor {
 }
 
 // owners gives who says that it answers for what; where two do, or none does,
-// an error.
+// an error. Where not every one of them has heard what every other offers, it is
+// one, too: more may move yet.
 func (s *segment) owners(members ...int) (map[netip.Addr]int, error) {
 	all := map[netip.Addr]int{}
 	for _, n := range members {
 		for _, a := range s.members[n].ask().Answered {
+			if len(members) > 1 && !strings.Contains(a.Reason, fmt.Sprintf("of %d members", len(members))) {
+				return nil, fmt.Errorf("n%d: %+v", n, a)
+			}
 			if a.State != "owner" {
 				continue
 			}
