@@ -64,9 +64,9 @@ var walls = []Wall{
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 }
