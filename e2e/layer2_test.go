@@ -43,7 +43,7 @@ const flatVIPs = 6 // of each family
 
 func newFlat(t *testing.T) *flat {
 	t.Helper()
-	watchSources(t)
+	testkit.WatchSources(t)
 	f := &flat{world: &world{}, t: t, dir: t.TempDir(), lbs: map[string]*lab.Process{}}
 	top := lab.Topology{Switches: []lab.SwitchSpec{{Name: "switch"}}}
 	for name, n := range map[string]int{"client": 9, "lb1": 1, "lb2": 2, "lb3": 3, "web1": 21, "web2": 22} {
