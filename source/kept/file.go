@@ -26,6 +26,8 @@ const version = 1
 type state struct {
 	Version  int                `json:"version"`
 	Services []*service.Service `json:"services"`
+	// Balancers are all that there were; which of them drained is not kept.
+	Balancers []netip.Addr `json:"balancers,omitempty"`
 	// Announced is what Announcements say of each VIP; Chosen, that there are any.
 	Announced []announced `json:"announced,omitempty"`
 	Chosen    bool        `json:"chosen"`
@@ -47,7 +49,7 @@ type announced struct {
 }
 
 func stateOf(s source.Snapshot, peers []kube.Peer) *state {
-	st := &state{Version: version, Services: s.Services, Peers: peers, Chosen: s.Announcements != nil}
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Peers: peers, Chosen: s.Announcements != nil}
 	if !st.Chosen {
 		return st
 	}
@@ -68,7 +70,7 @@ func stateOf(s source.Snapshot, peers []kube.Peer) *state {
 
 // snapshot gives what was kept, as a source does.
 func (st *state) snapshot(problems []source.Problem) source.Snapshot {
-	s := source.Snapshot{Services: st.Services, Problems: problems}
+	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Problems: problems}
 	if st.Chosen {
 		s.Announcements = st
 	}

@@ -117,7 +117,8 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 	return func(now source.Snapshot) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Announcements != now.Announcements {
+		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Announcements != now.Announcements ||
+			!slices.Equal(was.Balancers, now.Balancers) {
 			s.changed = true
 		}
 		s.live = &now

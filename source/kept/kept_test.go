@@ -70,9 +70,10 @@ var update = flag.Bool("update", false, "write testdata anew")
 // TestFormat sees every field of a Service through the file, whose form is in
 // testdata. Where that changes, see to version.
 func TestFormat(t *testing.T) {
-	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []kube.Peer{{}}, Announced: []announced{{}}}
+	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []kube.Peer{{}}, Balancers: []netip.Addr{{}}, Announced: []announced{{}}}
 	fill(reflect.ValueOf(want.Services[0]).Elem())
 	fill(reflect.ValueOf(&want.Peers[0]).Elem())
+	fill(reflect.ValueOf(&want.Balancers[0]).Elem())
 	fill(reflect.ValueOf(&want.Announced[0]).Elem())
 	file := filepath.Join(t.TempDir(), "kept")
 	if err := want.write(file); err != nil {
@@ -190,7 +191,8 @@ func TestStory(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.1.0.0/16")
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
-	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{prefix}}
+	others := []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{prefix}, Balancers: others}
 	<-first.got
 	first.stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hush") {
@@ -202,8 +204,8 @@ func TestStory(t *testing.T) {
 	if got := <-second.told; len(got) != 1 || got[0] != peers[0] {
 		t.Errorf("peers %v; want that without a password", got)
 	}
-	if !slices.Equal(names(now), []string{"web"}) {
-		t.Errorf("served: %v", names(now))
+	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) {
+		t.Errorf("served: %v by %v", names(now), now.Balancers)
 	}
 	if all, why := now.Announcements.Prefixes(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []netip.Prefix{prefix}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
