@@ -109,7 +109,7 @@ bench-ipvs: build ## measure how long one service more takes to write among 50,0
 bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
 	bin/fairlead bench kube $(ARGS)
 
-bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
+bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
 
 clean: ## remove what was built
