@@ -165,7 +165,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 		goal, met, peer := row.beside()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
 		if o := row.OverPeer; o != nil {
-			fmt.Fprintf(w, "\t%.2g\t%.2g\t%.2g", o.Median, o.Min, o.Max)
+			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
 		} else if turns {
 			fmt.Fprint(w, "\t\t\t")
 		}
@@ -186,6 +186,14 @@ func (r Row) beside() (goal, met, peer string) {
 		peer = r.Peer + " " + figure(*r.PeerMeasured)
 	}
 	return goal, met, peer
+}
+
+// times writes a ratio; a small one as what it is turned round.
+func times(f float64) string {
+	if f > 0 && f < 0.1 {
+		return fmt.Sprintf("1/%.0f", 1/f)
+	}
+	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
 // figure writes a number with as many digits as it is worth.
