@@ -139,6 +139,9 @@ func (e *engine) endSession(a netip.Addr) {
 
 // removeGroup makes gobgp forget a group of one address.
 func (e *engine) removeGroup(g *group) error {
+	if e.deaf {
+		defer e.endExport(g)
+	}
 	known := false
 	err := e.server.ListPeerGroup(e.ctx, &api.ListPeerGroupRequest{PeerGroupName: g.name}, func(*api.PeerGroup) { known = true })
 	if err != nil || !known {
