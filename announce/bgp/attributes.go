@@ -97,7 +97,7 @@ func words(attrs []pkt.PathAttributeInterface) unique.Handle[string] {
 	add := func(name string, values ...string) {
 		if len(values) > 0 {
 			slices.Sort(values)
-			parts = append(parts, name+" "+strings.Join(values, " "))
+			parts = append(parts, name+" "+strings.Join(slices.Compact(values), " "))
 		}
 	}
 	for _, a := range attrs {
@@ -131,8 +131,13 @@ func pathLength(a *pkt.PathAttributeAsPath) (n int) {
 	return n
 }
 
+// extendedWords leaves out whether a link bandwidth may leave the AS, as gobgp's
+// parser does.
 func extendedWords(c pkt.ExtendedCommunityInterface) string {
 	b, _ := c.Serialize()
+	if typ, sub := c.GetTypes(); sub == pkt.EC_SUBTYPE_LINK_BANDWIDTH {
+		b[0] = byte(typ &^ 0x40)
+	}
 	return fmt.Sprintf("%x", b)
 }
 

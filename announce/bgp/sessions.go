@@ -137,12 +137,29 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 		}
 		t := e.newTap(c, d.to.Addr(), d.group)
 		e.hand(t)
-		<-t.done
+		t.oversee()
 		wait = afterSession(d, t, wait)
 		if !sleep(ctx, wait) {
 			return
 		}
 	}
+}
+
+// oversee waits for a connection's end. One that is no session after the hold time
+// is ended: gobgp waits for ever for a peer that has spoken but does not hear us.
+func (t *tap) oversee() {
+	late := time.NewTimer(t.group.hold)
+	defer late.Stop()
+	select {
+	case <-t.done:
+		return
+	case <-late.C:
+	}
+	if state, _, _, _, _ := t.status(); state != stateEstablished {
+		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not hear us; a filter may drop what we send, or the peer's TTL security", t.group.hold))
+		t.Close()
+	}
+	<-t.done
 }
 
 // afterSession chooses how long to wait after a connection that came about.
