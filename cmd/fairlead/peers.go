@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/announce/bfd"
 	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // setPeers makes the speaker talk to the peers named by flag and to those of the
 // cluster, and gives what is wrong with these.
-func (a *agent) setPeers(of []kube.Peer) []source.Problem {
+func (a *agent) setPeers(of []v1alpha1.Peer) []source.Problem {
 	if a.speaker == nil {
 		return noSpeaker(of)
 	}
@@ -23,7 +24,7 @@ func (a *agent) setPeers(of []kube.Peer) []source.Problem {
 }
 
 // noSpeaker refuses peers where this node cannot speak BGP.
-func noSpeaker(of []kube.Peer) (problems []source.Problem) {
+func noSpeaker(of []v1alpha1.Peer) (problems []source.Problem) {
 	for _, p := range of {
 		problems = append(problems, source.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
 			"IPv4 address: give the agent one by --router-id, unique among the speakers"})
@@ -33,7 +34,7 @@ func noSpeaker(of []kube.Peer) (problems []source.Problem) {
 
 // mergePeers gives the peers named by flag, and those of the cluster that are of
 // other addresses; and what is wrong with the rest, which is left out.
-func mergePeers(flags []bgp.PeerConfig, of []kube.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
+func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
 	owner := map[netip.Addr]string{}
 	for _, p := range flags {
 		owner[p.Address] = "--peer"
@@ -41,7 +42,10 @@ func mergePeers(flags []bgp.PeerConfig, of []kube.Peer) (peers []bgp.PeerConfig,
 	peers = append(peers, flags...)
 	for _, p := range of {
 		c := bgp.PeerConfig{
-			Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password, HoldTime: p.HoldTime, BFD: p.BFD,
+			Name: p.Name, Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password,
+			SourceAddress: p.Source, SourceInterface: p.Interface, HoldTime: p.HoldTime, Keepalive: p.Keepalive,
+			ConnectRetry: p.ConnectRetry, TTL: p.TTL, TTLSecurity: p.TTLSecurity,
+			BFD: p.BFD, Timing: bfd.Timing{Interval: p.BFDInterval, Multiplier: p.BFDMultiplier},
 		}
 		refuse := func(field, message string) {
 			problems = append(problems, source.Problem{Object: p.Object(), Field: field, Message: message})

@@ -3,9 +3,7 @@ package v1alpha1
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -80,47 +78,10 @@ func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string)
 	return ""
 }
 
-// Peer is what a BGPPeer says to a node that it is for.
-//
-// +kubebuilder:object:generate=false
-type Peer struct {
-	Address netip.AddrPort
-	// AS is 0 for the balancers' own.
-	AS             uint32
-	PasswordSecret string // name of a Secret, or empty
-	HoldTime       time.Duration
-	BFD            bool
-}
-
 // Wrong is an object that is left out, and why.
 //
 // +kubebuilder:object:generate=false
 type Wrong struct {
 	Object string // as "BGPPeer rack-1"
 	Err    error
-}
-
-// PeersOf gives the peers of a node with these labels, by name; and those that
-// are left out.
-func PeersOf(all []*BGPPeer, node map[string]string) (peers map[string]Peer, out []Wrong) {
-	peers = map[string]Peer{}
-	for _, p := range all {
-		s := p.Spec
-		of, wrong := selector("spec.nodeSelector", s.NodeSelector)
-		addr, unparsed := netip.ParseAddr(s.Address)
-		if unparsed != nil {
-			wrong = errors.Join(wrong, fmt.Errorf("spec.address: %q is not an IP address", s.Address))
-		}
-		if wrong != nil {
-			out = append(out, Wrong{"BGPPeer " + p.Name, wrong})
-			continue
-		}
-		if matches(of, node) {
-			peers[p.Name] = Peer{
-				Address: netip.AddrPortFrom(addr, uint16(s.Port)), AS: uint32(s.AS), PasswordSecret: s.PasswordSecret,
-				HoldTime: time.Duration(s.HoldTimeSeconds) * time.Second, BFD: s.BFD == nil || *s.BFD,
-			}
-		}
-	}
-	return peers, out
 }

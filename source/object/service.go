@@ -85,6 +85,7 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
 		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
 	}
+	l.template.LocalPolicy = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if at.Assigned {
 		l.template.Labels = s.Labels
 	}
