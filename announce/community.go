@@ -2,6 +2,7 @@ package announce
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -125,6 +126,17 @@ func (s Communities) With(more ...Community) Communities {
 	return CommunitiesOf(append(all, more...)...)
 }
 
+// MarshalJSON gives a list.
+func (s Communities) MarshalJSON() ([]byte, error) { return json.Marshal(strings.Fields(string(s))) }
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (s *Communities) UnmarshalJSON(text []byte) error {
+	var all []string
+	err := json.Unmarshal(text, &all)
+	*s = Communities(strings.Join(all, " "))
+	return err
+}
+
 // Names is a set of names without spaces, sorted, with a space between. It is
 // comparable.
 type Names string
@@ -138,6 +150,12 @@ func NamesOf(all ...string) Names {
 
 // List gives the names of a set.
 func (n Names) List() []string { return strings.Fields(string(n)) }
+
+// MarshalJSON gives a list.
+func (n Names) MarshalJSON() ([]byte, error) { return Communities(n).MarshalJSON() }
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (n *Names) UnmarshalJSON(text []byte) error { return (*Communities)(n).UnmarshalJSON(text) }
 
 // Has says whether a name is in the set.
 func (n Names) Has(name string) bool { return slices.Contains(n.List(), name) }

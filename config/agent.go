@@ -61,9 +61,11 @@ type Agent struct {
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	BPFFS        string
-	Socket       string
-	Linger       time.Duration
+	// Weight is what the node is worth where an Announcement weighs nodes; 0: 1.
+	Weight uint32
+	BPFFS  string
+	Socket string
+	Linger time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string

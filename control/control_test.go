@@ -242,7 +242,9 @@ func TestAttributesChangeWithoutAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
 		began := time.Now()
-		terms := func(med uint32) { w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Announcements: &priced{med}}) }
+		terms := func(med uint32) {
+			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Announcements: &priced{med}})
+		}
 		terms(0)
 		w.expect("upsert 10.1.1.1 1", "announce 1")
 		time.Sleep(time.Minute)

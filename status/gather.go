@@ -189,7 +189,7 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.Announcer != nil
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
 		}
