@@ -47,9 +47,12 @@ type Agent struct {
 	Kubeconfig string
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
-	Only       string
-	Roles      []string
-	Node       string
+	Only  string
+	Roles []string
+	Node  string
+	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
+	// in a cluster they are the Node's.
+	NodeLabels map[string]string
 	Interfaces []string
 	DataPlane  string
 	Mode       string
@@ -187,6 +190,8 @@ func (r *Resolved) resolveSource(p *parser) {
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
+		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:

@@ -211,7 +211,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

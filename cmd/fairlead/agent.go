@@ -73,13 +73,14 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
+	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
 	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
-	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; with --kubernetes beside its BGPPeers. None at all announces nothing")
+	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
 	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Announcement weighs nodes and its label fairlead.io/weight does not say (default 1)")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
@@ -174,7 +175,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
-		if len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid() { // a cluster's peers come later
+		if len(r.Peers) > 0 || r.RouterID.IsValid() { // BGPPeers come later
 			if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 				return err
 			}
@@ -204,6 +205,9 @@ func (a *agent) openSource() (source.Source, error) {
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
+		if r.Balancer {
+			folder.Routing(r.NodeLabels, a.setPeers)
+		}
 		return folder, nil
 	}
 	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, Log: log}

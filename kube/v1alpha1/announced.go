@@ -108,6 +108,14 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 	return made, f.err
 }
 
+// Validate names all fields that are wrong.
+func (a *Announcement) Validate() error {
+	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
+	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
+	_, err := a.parse(nil)
+	return errors.Join(nodes, services, err)
+}
+
 func (f *fields) communities(texts []CommunityText) announce.Communities {
 	var all []announce.Community
 	for i, text := range texts {

@@ -32,7 +32,8 @@ type Peer struct {
 	BFDMultiplier                     uint8
 }
 
-// Parse reads a BGPPeer. The error names all fields that are wrong.
+// Parse reads a BGPPeer, but for its selector. The error names all fields that are
+// wrong.
 func (p *BGPPeer) Parse() (Peer, error) {
 	s := &p.Spec
 	f := fields{}
@@ -55,14 +56,31 @@ func (p *BGPPeer) Parse() (Peer, error) {
 		made.Source = f.address("sourceAddress", s.SourceAddress)
 	}
 	made.Address = netip.AddrPortFrom(addr, uint16(f.within("port", int64(s.Port), 0, 65535)))
+	switch { // as the definition of the resource has it
+	case addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface == "":
+		f.refuse("address", "%s is link-local, so that it is on every link: say on which one, by spec.interface", addr)
+	case s.TTL != 0 && s.AS == 0:
+		f.refuse("ttl", "has a meaning only with a peer of another AS: give spec.as, or leave it out")
+	case s.TTL != 0 && s.TTLSecurity != 0:
+		f.refuse("ttl", "spec.ttlSecurity needs 255: leave it out")
+	case s.KeepaliveSeconds != 0 && s.KeepaliveSeconds >= cmp.Or(s.HoldTimeSeconds, 9):
+		f.refuse("keepaliveSeconds", "%d is not less than spec.holdTimeSeconds: a third of it is usual", s.KeepaliveSeconds)
+	}
 	return made, f.err
+}
+
+// Validate names all fields that are wrong.
+func (p *BGPPeer) Validate() error {
+	_, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
+	_, err := p.Parse()
+	return errors.Join(wrong, err)
 }
 
 // fields gathers what is wrong with those of a spec.
 type fields struct{ err error }
 
 func (f *fields) refuse(name, format string, args ...any) {
-	f.err = errors.Join(f.err, fmt.Errorf("spec.%s: %s", name, fmt.Sprintf(format, args...)))
+	f.err = errors.Join(f.err, &FieldError{"spec." + name, fmt.Sprintf(format, args...)})
 }
 
 func (f *fields) within(name string, n, least, most int64) int64 {

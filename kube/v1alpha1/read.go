@@ -41,7 +41,7 @@ func parseRanges(field string, texts []AddressRange) (all []addresspool.Range, e
 	for i, text := range texts {
 		r, wrong := addresspool.ParseRange(string(text))
 		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%s[%d]: %w", field, i, wrong))
+			err = errors.Join(err, &FieldError{fmt.Sprintf("%s[%d]", field, i), wrong.Error()})
 		}
 		all = append(all, r)
 	}
@@ -55,7 +55,7 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	}
 	made, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, &FieldError{field, err.Error()}
 	}
 	return made, nil
 }
@@ -84,4 +84,24 @@ func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string)
 type Wrong struct {
 	Object string // as "BGPPeer rack-1"
 	Err    error
+}
+
+// FieldError is a field that is wrong, and the mend.
+//
+// +kubebuilder:object:generate=false
+type FieldError struct{ Field, Message string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// FieldErrors gives the fields that an error of this package names.
+func FieldErrors(err error) (all []FieldError) {
+	var one *FieldError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, FieldErrors(e)...)
+		}
+	} else if errors.As(err, &one) {
+		all = append(all, *one)
+	}
+	return all
 }

@@ -86,9 +86,7 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
 	}
 	l.template.LocalPolicy = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	if at.Assigned {
-		l.template.Labels = s.Labels
-	}
+	l.template.Labels = s.Labels
 	l.template.Affinity, fs = readAffinity(&s.Spec)
 	note(fs)
 	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)
