@@ -10,9 +10,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
@@ -450,4 +454,102 @@ func TestPeerGoesAndComes(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// linkLocal gives the link-local address of a host's eth0.
+func linkLocal(t *testing.T, l *lab.Lab, host string) netip.Addr {
+	t.Helper()
+	var found netip.Addr
+	testkit.Eventually(t, 30*time.Second, func() error {
+		h := l.Host(host).Netlink()
+		link, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		all, err := h.AddrList(link, unix.AF_INET6)
+		for _, a := range all {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+				found = ip
+				return nil
+			}
+		}
+		return fmt.Errorf("no link-local address yet: %v", err)
+	})
+	return found
+}
+
+// A peer that is known by its link alone learns IPv4 prefixes over our link-local
+// address (RFC 8950).
+func TestUnnumbered(t *testing.T) {
+	for kind, text := range map[Kind]string{
+		FRR: `
+router bgp 65110
+ bgp router-id 10.0.0.110
+ no bgp default ipv4-unicast
+ no bgp ebgp-requires-policy
+ neighbor BALANCER remote-as 65021
+ neighbor BALANCER interface eth0
+ neighbor BALANCER capability extended-nexthop
+ neighbor BALANCER passive
+ address-family ipv4 unicast
+  neighbor BALANCER activate
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor BALANCER activate
+ exit-address-family
+`,
+		BIRD: `
+log stderr all;
+router id 10.0.0.110;
+protocol device { scan time 1; }
+protocol kernel kernel_ipv4 { ipv4 { import none; export where source = RTS_BGP; }; }
+protocol kernel kernel_ipv6 { ipv6 { import none; export where source = RTS_BGP; }; }
+protocol bgp balancer {
+	local as 65110;
+	neighbor BALANCER%eth0 as 65021;
+	passive on;
+	error wait time 1, 2;
+	ipv4 { import all; export none; extended next hop on; };
+	ipv6 { import all; export none; };
+}
+`,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			l := segment(t)
+			router, balancer := linkLocal(t, l, "router"), linkLocal(t, l, "balancer")
+			startText(t, l, kind, strings.ReplaceAll(text, "BALANCER", balancer.String()))
+			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.105"),
+				Peers: []bgp.PeerConfig{{Name: "tor", Address: router.WithZone("eth0"), AS: 65110}}})
+			b.set(marked(everything)...)
+			b.untilUp()
+			await(t, "the router's kernel", fmt.Sprintf("10.1.1.1/32 via %s; fd00:1:1::1/128 via %s", balancer, balancer), func() (string, error) {
+				return viaIPv6(l.Host("router").Netlink())
+			})
+			b.set([]announce.Route{}...)
+		})
+	}
+}
+
+// viaIPv6 shows a namespace's routes to service addresses, with next hops of
+// either family.
+func viaIPv6(h *netlink.Handle) (string, error) {
+	var lines []string
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		rs, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range rs {
+			if r.Dst == nil || !strings.HasPrefix(r.Dst.String(), "10.1.") && !strings.HasPrefix(r.Dst.String(), "fd00:1:") {
+				continue
+			}
+			via := r.Gw.String()
+			if v, ok := r.Via.(*netlink.Via); ok {
+				via = v.Addr.String()
+			}
+			lines = append(lines, fmt.Sprintf("%s via %s", r.Dst, via))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "; "), nil
 }
