@@ -152,10 +152,15 @@ func segment(t *testing.T) *lab.Lab {
 // startText runs a router by its own configuration.
 func startText(t *testing.T, l *lab.Lab, kind Kind, text string) *Daemon {
 	t.Helper()
+	return startConfig(t, l, kind, Config{Text: text})
+}
+
+func startConfig(t *testing.T, l *lab.Lab, kind Kind, c Config) *Daemon {
+	t.Helper()
 	if _, err := os.Stat(map[Kind]string{FRR: "/usr/lib/frr/bgpd", BIRD: "/usr/sbin/bird"}[kind]); err != nil {
 		t.Skipf("%s is not installed", kind)
 	}
-	d, err := Start(l.Host("router").Namespace(), kind, Config{Text: text})
+	d, err := Start(l.Host("router").Namespace(), kind, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -525,7 +530,6 @@ protocol bgp balancer {
 			await(t, "the router's kernel", fmt.Sprintf("10.1.1.1/32 via %s; fd00:1:1::1/128 via %s", balancer, balancer), func() (string, error) {
 				return viaIPv6(l.Host("router").Netlink())
 			})
-			b.set([]announce.Route{}...)
 		})
 	}
 }
@@ -552,4 +556,76 @@ func viaIPv6(h *netlink.Handle) (string, error) {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "; "), nil
+}
+
+// The routers' configurations in docs/bgp.md work as they stand there.
+func TestGuide(t *testing.T) {
+	page, err := os.ReadFile("../../docs/bgp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, begins := range map[Kind]string{FRR: "router bgp", BIRD: "log stderr all;\nrouter id"} {
+		t.Run(string(kind), func(t *testing.T) {
+			_, text, found := strings.Cut(string(page), "```text\n"+begins)
+			text, _, ended := strings.Cut(text, "\n```\n")
+			if !found || !ended {
+				t.Fatalf("the page has no configuration that begins with %q", begins)
+			}
+			l := segment(t)
+			startConfig(t, l, kind, Config{Text: begins + text + "\n", BFD: true})
+			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"),
+				Peers: []bgp.PeerConfig{{Name: "tor-1", Address: netip.MustParseAddr("10.0.0.110"), AS: 65110, Password: "sesame", TTLSecurity: 1, BFD: true}}})
+			b.set(marked(announce.Attributes{})...)
+			b.untilUp()
+			want := "10.1.1.1/32 via 10.0.0.105; fd00:1:1::1/128 via fd00::105"
+			await(t, "the router's kernel", want, func() (string, error) { return viaIPv6(l.Host("router").Netlink()) })
+			testkit.Eventually(t, 30*time.Second, func() error {
+				if p := b.peers()[0]; p.BFD != "up" {
+					return fmt.Errorf("BFD is %s", p.BFD)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// FRR divides flows by the weights of two balancers, here of one host.
+func TestWeightsAtFRR(t *testing.T) {
+	l := segment(t)
+	h := l.Host("balancer").Netlink()
+	link, err := h.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := netlink.ParseAddr("10.0.0.106/16")
+	if err := h.AddrAdd(link, second); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(frrText, 65021, 65021)
+	startText(t, l, FRR, strings.Replace(text, " address-family ipv4 unicast\n", ` neighbor 10.0.0.106 remote-as 65021
+ neighbor 10.0.0.106 passive
+ address-family ipv4 unicast
+  neighbor 10.0.0.106 activate
+  maximum-paths ibgp 16
+`, 1))
+	for n, weight := range map[int]uint32{105: 1, 106: 3} {
+		local := netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n))
+		b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: local, Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110")}}})
+		b.set(announce.Route{Prefix: prefix4, NextHop: local, Attributes: announce.Attributes{Weight: weight}})
+	}
+	await(t, "the router's kernel", "10.0.0.105 weighs 1/4; 10.0.0.106 weighs 3/4", func() (string, error) {
+		rs, err := l.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		var hops []string
+		for _, r := range rs {
+			all := 0
+			for _, hop := range r.MultiPath {
+				all += hop.Hops + 1
+			}
+			for _, hop := range r.MultiPath {
+				hops = append(hops, fmt.Sprintf("%s weighs %d/4", hop.Gw, 4*(hop.Hops+1)/all))
+			}
+		}
+		slices.Sort(hops)
+		return strings.Join(hops, "; "), err
+	})
 }
