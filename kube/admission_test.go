@@ -35,6 +35,8 @@ func admission(t *testing.T, w *world) {
 		"{address: 10.0.0.1, holdTimeSeconds: 1}": "should be greater than or equal to 3",
 		"{address: 'fe80::1', interface: eth0, as: 65000, ttlSecurity: 1, bfdIntervalMilliseconds: 100, bfdMultiplier: 5}": "",
 		"{address: 10.0.0.1, sourceAddress: 10.0.0.5, keepaliveSeconds: 3, connectRetrySeconds: 5, as: 65000, ttl: 1}":     "",
+		"{interface: eth0, as: 65000}":                       "",
+		"{as: 65000}":                                        "want the peer's address, or the interface on which it is the router",
 		"{address: 'fe80::1'}":                               "say on which one, by interface",
 		"{address: 10.0.0.1, interface: 'eth0/1'}":           "spec.interface",
 		"{address: 10.0.0.1, sourceAddress: node}":           "is not an address of a node",

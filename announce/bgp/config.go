@@ -32,7 +32,8 @@ type PeerConfig struct {
 	Name string
 	// Address may be link-local, with the zone that is its link ("fe80::1%eth0").
 	// Such a peer is told our own link-local address as the next hop of all
-	// prefixes, also of IPv4 (RFC 8950).
+	// prefixes, also of IPv4 (RFC 8950). Where it is not valid, the peer of a
+	// speaker is the router that is heard on SourceInterface.
 	Address netip.Addr
 	// AS the peer must be in; 0 means our own (iBGP).
 	AS uint32
@@ -180,6 +181,9 @@ func validateSession(field string, password string, hold time.Duration, t bfd.Ti
 }
 
 func validatePeer(field string, p PeerConfig, local netip.Addr) error {
+	if p.unnumbered() {
+		p.Address, local = netip.MustParseAddr("fe80::1").WithZone(p.SourceInterface), netip.Addr{} // any will do
+	}
 	if p.SourceAddress.IsValid() {
 		local = p.SourceAddress
 	}

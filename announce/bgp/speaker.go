@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 	"unique"
@@ -35,6 +36,10 @@ type Speaker struct {
 	mu        sync.Mutex // one Set at a time
 	closed    bool
 	announced map[netip.Prefix]announce.Route
+	// configured are the peers as they were given, and seekers look for those
+	// that are known by their link alone, which is the key.
+	configured []PeerConfig
+	seekers    map[string]*seeker
 }
 
 var _ announce.Announcer = (*Speaker)(nil)
@@ -45,15 +50,17 @@ func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	s, err := speakerEngine(c)
+	setup, err := speakerEngine(c)
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	e, err := startEngine(s)
+	e, err := startEngine(setup)
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	return &Speaker{e: e, announced: map[netip.Prefix]announce.Route{}}, nil
+	s := &Speaker{e: e, announced: map[netip.Prefix]announce.Route{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s.seekFor(c.Peers)
+	return s, nil
 }
 
 func speakerEngine(c SpeakerConfig) (setup, error) {
@@ -62,7 +69,28 @@ func speakerEngine(c SpeakerConfig) (setup, error) {
 		return setup{}, err
 	}
 	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, deaf: true, log: c.Log}
-	return s, s.addDials(c.Peers, func(*group) {})
+	if err := validatePeers(c.Peers, s.local); err != nil {
+		return s, err
+	}
+	numbered := slices.DeleteFunc(slices.Clone(c.Peers), PeerConfig.unnumbered)
+	return s, s.addDials(numbered, func(*group) {})
+}
+
+// validatePeers names what is wrong with any, also with those that must be found.
+func validatePeers(peers []PeerConfig, local netip.Addr) error {
+	links := map[string]int{}
+	for i, p := range peers {
+		field := fmt.Sprintf("peers[%d]", i)
+		if err := validatePeer(field, p, local); err != nil {
+			return err
+		}
+		if j, twice := links[p.SourceInterface]; twice && p.unnumbered() {
+			return fmt.Errorf("%s.sourceInterface: peers[%d] is the router on %s already", field, j, p.SourceInterface)
+		} else if p.unnumbered() {
+			links[p.SourceInterface] = i
+		}
+	}
+	return nil
 }
 
 // addDials makes a group of one address for each peer that is dialled.
@@ -206,11 +234,17 @@ func (s *Speaker) Announced() map[netip.Prefix]announce.Route {
 func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
 
 // Peers tells how the sessions stand.
-func (s *Speaker) Peers() []announce.Peer { return s.e.list() }
+func (s *Speaker) Peers() []announce.Peer {
+	s.mu.Lock()
+	sought := s.sought()
+	s.mu.Unlock()
+	return append(sought, s.e.list()...)
+}
 
 // Close withdraws everything, then ends the sessions, telling the peers.
 func (s *Speaker) Close() error {
 	err := s.Set(nil)
+	s.endSeeking()
 	s.peering.Lock()
 	defer s.peering.Unlock()
 	s.mu.Lock()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/fairlead/fairlead/announce/bfd"
 	"github.com/fairlead/fairlead/announce/bgp"
@@ -35,9 +34,9 @@ func noSpeaker(of []v1alpha1.Peer) (problems []source.Problem) {
 // mergePeers gives the peers named by flag, and those of the cluster that are of
 // other addresses; and what is wrong with the rest, which is left out.
 func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
-	owner := map[netip.Addr]string{}
+	owner := map[string]string{}
 	for _, p := range flags {
-		owner[p.Address] = "--peer"
+		owner[p.Address.String()] = "--peer"
 	}
 	peers = append(peers, flags...)
 	for _, p := range of {
@@ -50,15 +49,19 @@ func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerCon
 		refuse := func(field, message string) {
 			problems = append(problems, source.Problem{Object: p.Object(), Field: field, Message: message})
 		}
-		if first := owner[c.Address]; first != "" {
-			refuse("spec.address", fmt.Sprintf("%s has %s already, and counts; this one is left out", first, c.Address))
+		at, field := c.Address.String(), "spec.address"
+		if !c.Address.IsValid() {
+			at, field = "the router on "+c.SourceInterface, "spec.interface"
+		}
+		if first := owner[at]; first != "" {
+			refuse(field, fmt.Sprintf("%s has %s already, and counts; this one is left out", first, at))
 			continue
 		}
 		if err := c.Validate(); err != nil {
 			refuse("", err.Error()+"; it is left out")
 			continue
 		}
-		owner[c.Address] = p.Object()
+		owner[at] = p.Object()
 		peers = append(peers, c)
 	}
 	return peers, problems

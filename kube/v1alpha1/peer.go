@@ -16,7 +16,8 @@ import (
 // +kubebuilder:object:generate=false
 type Peer struct {
 	Name string
-	// Address has the interface as its zone where it is link-local.
+	// Address has the interface as its zone where it is link-local. Without an IP
+	// address the peer is the router that is heard on Interface.
 	Address netip.AddrPort
 	// Interface and Source are what the session keeps to.
 	Interface string
@@ -48,7 +49,10 @@ func (p *BGPPeer) Parse() (Peer, error) {
 		BFDInterval:   time.Duration(f.within("bfdIntervalMilliseconds", int64(s.BFDIntervalMilliseconds), 0, 60000)) * time.Millisecond,
 		BFDMultiplier: uint8(f.within("bfdMultiplier", int64(s.BFDMultiplier), 0, 255)),
 	}
-	addr := f.address("address", s.Address)
+	var addr netip.Addr
+	if s.Address != "" || s.Interface == "" {
+		addr = f.address("address", s.Address)
+	}
 	if addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface != "" {
 		addr = addr.WithZone(s.Interface)
 	}

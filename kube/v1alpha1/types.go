@@ -161,16 +161,20 @@ type BGPPeer struct {
 
 // BGPPeerSpec says who a peer is, and which nodes' it is.
 //
-// +kubebuilder:validation:XValidation:rule="!isIP(self.address) || !ip(self.address).isLinkLocalUnicast() || has(self.interface)",message="address is link-local, so that it is on every link: say on which one, by interface"
+// +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.interface)",message="want the peer's address, or the interface on which it is the router"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !ip(self.address).isLinkLocalUnicast() || has(self.interface)",message="address is link-local, so that it is on every link: say on which one, by interface"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || has(self.as)",message="ttl has a meaning only with a peer of another AS: give as, or leave ttl out"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurity)",message="ttlSecurity needs a ttl of 255: leave ttl out"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds is not less than holdTimeSeconds: a third of it is usual"
 type BGPPeerSpec struct {
 	// Address is the peer's, IPv4 or IPv6. A peer with a link-local one is told
 	// the balancer's own as the next hop of all prefixes, IPv4 too (RFC 8950).
+	// Without any the peer is the router that is heard on Interface, by its
+	// link-local address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not the address of a peer: want one like 10.0.0.109 or 2001:db8::1"
-	Address string `json:"address"`
+	// +optional
+	Address string `json:"address,omitempty"`
 	// Interface is the node's interface that the session keeps to. A link-local
 	// address needs one; else without it the routes say.
 	// +kubebuilder:validation:MaxLength=15

@@ -268,3 +268,35 @@ func TestWeightsAtFRR(t *testing.T) {
 		return strings.Join(hops, "; "), err
 	})
 }
+
+// A peer of which only the link is known is found there, and finds us.
+func TestRouterIsFound(t *testing.T) {
+	l := segment(t)
+	const text = `
+router bgp 65110
+ bgp router-id 10.0.0.110
+ no bgp default ipv4-unicast
+ no bgp ebgp-requires-policy
+ neighbor eth0 interface remote-as 65021
+ address-family ipv4 unicast
+  neighbor eth0 activate
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor eth0 activate
+ exit-address-family
+`
+	balancer := linkLocal(t, l, "balancer")
+	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.105"),
+		Peers: []bgp.PeerConfig{{Name: "tor", SourceInterface: "eth0", AS: 65110}}})
+	b.set(marked(announce.Attributes{})...)
+	if p := b.peers()[0]; p.Name != "tor" || p.Address != "%eth0" || p.State != "idle" {
+		t.Errorf("before there is a router: %+v", p)
+	}
+	startText(t, l, FRR, text)
+	b.untilUp()
+	if p := b.peers()[0]; p.Name != "tor" || !strings.HasSuffix(p.Address, "%eth0") || !strings.HasPrefix(p.Address, "fe80::") {
+		t.Errorf("with a router: %+v", p)
+	}
+	want := fmt.Sprintf("10.1.1.1/32 via %s; fd00:1:1::1/128 via %s", balancer, balancer)
+	await(t, "the router's kernel", want, func() (string, error) { return viaIPv6(l.Host("router").Netlink()) })
+}
