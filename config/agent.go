@@ -47,9 +47,11 @@ type Agent struct {
 	Kubeconfig string
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
-	Only  string
-	Roles []string
-	Node  string
+	Only string
+	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	RequireClass bool
+	Roles        []string
+	Node         string
 	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
 	// in a cluster they are the Node's.
 	NodeLabels map[string]string
@@ -192,6 +194,8 @@ func (r *Resolved) resolveSource(p *parser) {
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
 		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
+	case r.RequireClass && !r.Agent.Kubernetes:
+		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:
