@@ -130,7 +130,11 @@ func (v overview) peerStates() string {
 func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		name := p.Address
+		if p.Name != "" && p.Name != p.Address {
+			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
+		}
+		t.row(name, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }

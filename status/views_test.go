@@ -54,7 +54,7 @@ func balancer() Status {
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},
 		Peers: []announce.Peer{
-			{Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
+			{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
 		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
