@@ -50,6 +50,9 @@ func (v overview) table(t *table) {
 		t.fact("backends", v.backendHealth())
 	}
 	t.fact("routes", v.routeStates())
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
@@ -134,7 +137,11 @@ func (v overview) peers(t *table) {
 		if p.Name != "" && p.Name != p.Address {
 			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
 		}
-		t.row(name, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		as := ""
+		if p.AS != 0 { // else a member of layer 2
+			as = fmt.Sprint(p.AS)
+		}
+		t.row(name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }
@@ -308,6 +315,7 @@ func (v routes) table(t *table) {
 		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
+	v.answers(t)
 }
 
 func (v routes) heard(t *table) {
