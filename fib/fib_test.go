@@ -115,7 +115,7 @@ func TestSetAsIPRouteShows(t *testing.T) {
 	nexthop via 10.0.0.105 dev eth0 weight 1
 	nexthop via 10.0.0.106 dev eth0 weight 1
 	nexthop via 10.0.0.107 dev eth0 weight 1
-10.1.2.0/24 nhid 100004 proto bgp metric 20
+10.1.2.0/24 nhid 100006 proto bgp metric 20
 	nexthop via 10.0.0.106 dev eth0 weight 1
 	nexthop via 10.0.0.107 dev eth0 weight 1
 fd00:1:1::/64 nhid 100007 proto bgp metric 20 pref medium
