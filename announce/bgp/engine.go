@@ -27,10 +27,12 @@ type group struct {
 	hold     time.Duration
 	bfd      bool
 	timing   bfd.Timing
-	client   bool  // of this route reflector
-	sendMax  uint8 // next hops of a prefix that it is sent
-	receive  bool  // several next hops of a prefix from it
-	silent   bool  // it is sent no route at all
+	client   bool   // of this route reflector
+	sendMax  uint8  // next hops of a prefix that it is sent
+	receive  bool   // several next hops of a prefix from it
+	silent   bool   // it is sent no route at all
+	maxPaths uint32 // that it may send, in each family; 0: any number
+	maxPeers int    // neighbours with sessions; 0: any number
 }
 
 // setup is what the three roles differ in.
@@ -43,6 +45,7 @@ type setup struct {
 	groups    []*group
 	dials     []*dialTarget
 	deaf      bool // no route is taken in
+	avoids    bool // balancers that drain, where there are others
 	log       *slog.Logger
 }
 
@@ -151,8 +154,9 @@ func (e *engine) addGroup(g *group) error {
 	}
 	for _, f := range families {
 		pg.AfiSafis = append(pg.AfiSafis, &api.AfiSafi{
-			Config:   &api.AfiSafiConfig{Family: f, Enabled: true},
-			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
+			Config:       &api.AfiSafiConfig{Family: f, Enabled: true},
+			AddPaths:     &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
+			PrefixLimits: &api.PrefixLimit{Family: f, MaxPrefixes: g.maxPaths},
 		})
 	}
 	if err := e.server.AddPeerGroup(e.ctx, &api.AddPeerGroupRequest{PeerGroup: pg}); err != nil {
@@ -172,6 +176,11 @@ func (e *engine) addGroup(g *group) error {
 // none, and balancers are not told of each other (each change would go to all
 // of them).
 func (e *engine) addPolicies() error {
+	if e.avoids {
+		if err := e.avoidDraining(); err != nil {
+			return err
+		}
+	}
 	if e.deaf {
 		all := []string{"0.0.0.0/0", "::/0"}
 		if err := e.reject("everybody", all, api.PolicyDirection_POLICY_DIRECTION_IMPORT); err != nil {
