@@ -89,6 +89,10 @@ func (t *Table) change(k *kernel, p netip.Prefix, ways map[netip.Addr]way) (c ch
 	var refusals []error
 	set, weight := t.desired[p], map[hop]int{}
 	for i, nh := range set.NextHops {
+		if set.devices != nil {
+			weight[hop{gateway: nh, oif: set.devices[i]}] += set.Weight(i)
+			continue
+		}
 		w, known := ways[nh]
 		if !known {
 			w.hop, w.err = t.resolve(nh)

@@ -74,11 +74,11 @@ type Table struct {
 	sock   *nl.SocketHandle
 
 	mu      sync.Mutex
-	desired map[netip.Prefix]announce.RouteSet // nil before the first Set
-	held    *kernel                            // nil where it is to be read anew
-	refused map[netip.Prefix]error             // what of desired is not in the kernel, and why
-	failed  error                              // of the last Set or Resync
-	plain   string                             // why groups are not resilient; empty where they are
+	desired map[netip.Prefix]wish  // nil before the first Set
+	held    *kernel                // nil where it is to be read anew
+	refused map[netip.Prefix]error // what of desired is not in the kernel, and why
+	failed  error                  // of the last Set or Resync
+	plain   string                 // why groups are not resilient; empty where they are
 }
 
 // New opens the table; it changes nothing.
@@ -148,12 +148,31 @@ func (t *Table) Plain() string {
 func (t *Table) Set(routes []announce.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	want := make(map[netip.Prefix]announce.RouteSet, len(routes))
+	wishes := make([]wish, len(routes))
+	for i, r := range routes {
+		wishes[i] = wish{RouteSet: r}
+	}
+	return t.set(wishes)
+}
+
+// wish is what the route to a prefix is to be. Where devices are given, the next
+// hops are on their links; else the way to each is looked up.
+type wish struct {
+	announce.RouteSet
+	devices []int
+}
+
+func (w wish) equal(o wish) bool {
+	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.devices, o.devices)
+}
+
+func (t *Table) set(wishes []wish) error {
+	want := make(map[netip.Prefix]wish, len(wishes))
 	changed := slices.Collect(maps.Keys(t.refused))
-	for _, r := range routes {
-		want[r.Prefix] = r
-		if !t.desired[r.Prefix].Equal(r) {
-			changed = append(changed, r.Prefix)
+	for _, w := range wishes {
+		want[w.Prefix] = w
+		if !t.desired[w.Prefix].equal(w) {
+			changed = append(changed, w.Prefix)
 		}
 	}
 	for p := range t.desired {
@@ -163,6 +182,18 @@ func (t *Table) Set(routes []announce.RouteSet) error {
 	}
 	t.desired = want
 	return t.try(changed)
+}
+
+// Desired gives what the kernel is to hold, sorted by prefix.
+func (t *Table) Desired() []announce.RouteSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sets := make([]announce.RouteSet, 0, len(t.desired))
+	for _, w := range t.desired {
+		sets = append(sets, w.RouteSet)
+	}
+	slices.SortFunc(sets, func(a, b announce.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
+	return sets
 }
 
 // try brings the kernel to what is desired for some prefixes, or for all where
