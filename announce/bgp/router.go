@@ -15,9 +15,15 @@ import (
 	"github.com/fairlead/fairlead/announce"
 )
 
-// coalesce is how long the router gathers changes that come together, such as
-// all routes of a balancer that went away.
-const coalesce = time.Millisecond
+// The router gathers changes that come together, such as all routes of a balancer
+// that went away, for as long as there is one each millisecond: for 20 ms, or for
+// as long as the last ones took to write, so that a long row of changes is not
+// written one by one while the next ones wait.
+const (
+	coalesce  = time.Millisecond
+	gatherFor = 20 * time.Millisecond
+	gatherMax = 250 * time.Millisecond
+)
 
 // Router hears of routes and says, whole, what should be in the kernel's
 // table.
@@ -112,6 +118,7 @@ func (r *Router) follow(change func([]announce.RouteSet)) {
 	r.settle()
 	h, last, due := heard{accept: r.accept}, []announce.RouteSet(nil), time.Time{}
 	for first := true; r.e.ctx.Err() == nil; {
+		took := time.Duration(0)
 		whole, prefixes := !time.Now().Before(due), r.take()
 		err := r.look(&h, whole, prefixes)
 		switch {
@@ -120,14 +127,15 @@ func (r *Router) follow(change func([]announce.RouteSet)) {
 			r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
 		case err == nil && (first || !slices.EqualFunc(last, h.sets, announce.RouteSet.Equal)):
 			first, last = false, slices.Clone(h.sets)
+			began := time.Now()
 			change(last)
+			took = time.Since(began)
 		}
 		if whole && err == nil {
 			due = time.Now().Add(listAll)
 		}
 		if r.heard(listAll) {
-			time.Sleep(coalesce)
-			r.drain()
+			r.gather(min(max(took, gatherFor), gatherMax))
 		}
 	}
 }
@@ -167,10 +175,17 @@ func (r *Router) heard(limit time.Duration) bool {
 	return false
 }
 
-func (r *Router) drain() {
-	select {
-	case <-r.kick:
-	default:
+func (r *Router) gather(limit time.Duration) {
+	for end := time.Now().Add(limit); ; {
+		time.Sleep(coalesce)
+		select {
+		case <-r.kick:
+			if time.Now().After(end) {
+				return
+			}
+		default:
+			return
+		}
 	}
 }
 
