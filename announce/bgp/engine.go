@@ -32,6 +32,7 @@ type group struct {
 	receive  bool   // several next hops of a prefix from it
 	silent   bool   // it is sent no route at all
 	maxPaths uint32 // that it may send, in each family; 0: any number
+	dialled  bool   // by us
 	maxPeers int    // neighbours with sessions; 0: any number
 }
 

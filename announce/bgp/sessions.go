@@ -58,6 +58,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
+		if !e.admit(c, from) {
+			continue
+		}
 		if !e.makeRoom(from) {
 			c.Close()
 			continue
@@ -65,7 +68,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		e.wg.Add(1)
 		go func() {
 			defer e.wg.Done()
-			e.hand(newTap(c, from, g, e.as, e.onTap))
+			t := newTap(c, from, g, e.as, e.onTap)
+			e.hand(t)
+			e.expire(t)
 		}()
 	}
 }
@@ -234,8 +239,17 @@ func (e *engine) onTap(t *tap) {
 		p.AS = t.group.as
 	}
 	watch := p.watch
+	code, sub, refused := uint8(0), uint8(0), ""
+	if state == stateOpenConfirm && !closed && !p.admitted {
+		if code, sub, refused = e.judge(t); refused == "" {
+			p.admitted = true
+		}
+	}
 	if closed {
 		p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+		if t.overLimit() {
+			p.cutUntil = time.Now().Add(cutFor)
+		}
 		if reason != "" {
 			p.LastError = reason
 		}
@@ -243,6 +257,8 @@ func (e *engine) onTap(t *tap) {
 	e.wake()
 	e.mu.Unlock()
 	switch {
+	case refused != "":
+		t.reject(code, sub, refused)
 	case closed:
 		if watch != nil {
 			watch.Close()

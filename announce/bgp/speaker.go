@@ -76,7 +76,7 @@ func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
 		}
 		seen[p.Address] = i
 		g := &group{name: "peer " + p.Address.String(), as: p.AS, password: p.Password, hold: p.HoldTime,
-			prefixes: []netip.Prefix{netip.PrefixFrom(p.Address.WithZone(""), p.Address.BitLen())}, bfd: p.BFD, timing: p.Timing}
+			prefixes: []netip.Prefix{netip.PrefixFrom(p.Address.WithZone(""), p.Address.BitLen())}, bfd: p.BFD, timing: p.Timing, dialled: true}
 		s.defaults(g)
 		more(g)
 		port := p.Port

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -31,6 +32,8 @@ type tap struct {
 	state  string
 	since  time.Time
 	peerAS uint32
+	peerID netip.Addr
+	cut    bool // it sent more than it may
 	heard  bool
 	reason string
 	closed bool
@@ -78,9 +81,12 @@ func (t *tap) Read(b []byte) (int, error) {
 func (t *tap) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
 	n, err := t.TCPConn.Write(b)
 	t.out.feed(b[:n])
-	if err != nil {
+	if err != nil && isTimeout(err) {
+		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
+	} else if err != nil {
 		t.end(errorWords(err))
 	}
 	return n, err
@@ -170,7 +176,7 @@ func (t *tap) received(typ uint8, body []byte) {
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
 		t.mu.Lock()
-		t.peerAS, t.addPath = readOpen(body)
+		t.peerAS, t.peerID, t.addPath = readOpen(body)
 		if t.group.sendMax == 0 {
 			t.addPath = nil
 		}
@@ -191,6 +197,10 @@ func (t *tap) wrote(typ uint8, body []byte) {
 		close(t.greeted) // there is one in a session
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.sentWords(body))
+		code, sub := notificationCode(body)
+		t.mu.Lock()
+		t.cut = t.cut || code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED
+		t.mu.Unlock()
 	case pkt.BGP_MSG_UPDATE:
 		t.noteSent(body)
 	}
@@ -242,15 +252,15 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 }
 
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), and the families in which the peer takes several paths.
-func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode) {
+// (RFC 6793), the router ID, and the families in which the peer takes several paths.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0, nil
+		return 0, id, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
-	as, addPath = uint32(open.MyAS), map[pkt.Family]pkt.BGPAddPathMode{}
+	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -269,7 +279,7 @@ func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode
 			}
 		}
 	}
-	return as, addPath
+	return as, id, addPath
 }
 
 // scanner cuts a stream into BGP messages, however it was chopped. Bodies of

@@ -70,6 +70,8 @@ func (t *tap) sentWords(body []byte) string {
 		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: give --peer that AS as ADDRESS@AS, or correct the peer", t.peer, as, t.group.as)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
+		return fmt.Sprintf("%s sent more than the %d paths that a neighbour of %s may: it is cut, and refused for %s; give a higher --max-prefixes, or correct it", t.peer, t.group.maxPaths, t.group.name, cutFor)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("nothing heard from %s for the hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
@@ -86,7 +88,11 @@ func (t *tap) receivedWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
 		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --as or the peer", t.peer, as, t.ourAS)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
+		return fmt.Sprintf("peer %s cut us: we announce more prefixes than it takes from one neighbour (--max-prefixes there)", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
+		return fmt.Sprintf("peer %s has as many neighbours as it takes (--max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("peer %s heard nothing from us for its hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:

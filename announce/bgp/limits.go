@@ -1,0 +1,153 @@
+package bgp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// Whoever may dial us may also do us harm, by mistake or not. These bounds keep
+// what one neighbour costs from the others.
+const (
+	// maxPending is how many connections may be on their way to a session; one
+	// more ends the oldest. A good neighbour needs milliseconds.
+	maxPending = 128
+	// cutFor is how long a neighbour that was cut must stay away.
+	cutFor = time.Minute
+	// tellEvery is how often it is told why.
+	tellEvery = time.Second
+	// maxListed bounds the neighbours that are gone and still listed.
+	maxListed = 1024
+)
+
+// admit says whether a connection that was just taken may go on. One that may not
+// it closes.
+func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
+	e.mu.Lock()
+	if p, now := e.peers[from], time.Now(); p != nil && now.Before(p.cutUntil) {
+		tell := now.Sub(p.told) > tellEvery
+		if tell {
+			p.told = now
+		}
+		e.mu.Unlock()
+		turnAway(c, tell)
+		return false
+	}
+	var oldest *tap
+	var since time.Time
+	pending := 0
+	for _, p := range e.peers {
+		if p.tap == nil || p.dial {
+			continue
+		}
+		state, at, _, _, closed := p.tap.status()
+		if state == stateEstablished || closed {
+			continue
+		}
+		if pending++; oldest == nil || at.Before(since) {
+			oldest, since = p.tap, at
+		}
+	}
+	e.mu.Unlock()
+	if pending >= maxPending {
+		oldest.end(fmt.Sprintf("%d connections are no sessions yet, and this was the oldest: it said too little, too slowly", maxPending))
+		oldest.Close()
+	}
+	return true
+}
+
+// turnAway closes the connection of a neighbour that was cut, and may tell it why.
+func turnAway(c *net.TCPConn, tell bool) {
+	if !tell {
+		c.Close()
+		return
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	msg := pkt.NewBGPNotificationMessage(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil)
+	if b, err := msg.Serialize(); err == nil {
+		_, _ = c.Write(b)
+	}
+	_ = c.CloseWrite()
+	time.AfterFunc(time.Second, func() { c.Close() }) // else what it has sent would have our kernel reset the connection
+}
+
+// expire ends a connection that is no session after the hold time. gobgp waits
+// four minutes for an OPEN.
+func (e *engine) expire(t *tap) {
+	late := time.NewTimer(t.group.hold)
+	defer late.Stop()
+	select {
+	case <-t.done:
+		return
+	case <-late.C:
+	}
+	if state, _, _, _, _ := t.status(); state != stateEstablished {
+		t.end(fmt.Sprintf("no session within the hold time of %s: the neighbour said too little", t.group.hold))
+		t.Close()
+	}
+}
+
+// judge looks at a neighbour that has told who it is, and says why it cannot have
+// a session, with the code that BGP has for that; runs under e.mu.
+func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
+	if t.group.dialled {
+		return 0, 0, ""
+	}
+	peers := 0
+	t.mu.Lock()
+	id, as := t.peerID, t.peerAS
+	t.mu.Unlock()
+	for a, p := range e.peers {
+		if p.tap == nil || p.tap == t || !p.admitted {
+			continue
+		}
+		if p.group == t.group {
+			peers++
+		}
+		p.tap.mu.Lock()
+		same := p.tap.peerID == id && p.tap.peerAS == as
+		p.tap.mu.Unlock()
+		// One speaker may have a session over each family.
+		if same && id.IsValid() && a.Is4() == t.peer.Is4() {
+			return pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER,
+				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; this one is refused while that one is there", t.peer, id, a)
+		}
+	}
+	if most := t.group.maxPeers; most > 0 && peers >= most {
+		return pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES,
+			fmt.Sprintf("refused %s: %s has %d neighbours already, as many as it may; give a higher --max-clients", t.peer, t.group.name, peers)
+	}
+	return 0, 0, ""
+}
+
+// reject ends a connection with a reason, telling the peer the code.
+func (t *tap) reject(code, sub uint8, reason string) {
+	t.end(reason)
+	_ = t.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	if b, err := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize(); err == nil {
+		_, _ = t.TCPConn.Write(b)
+	}
+	t.Close()
+}
+
+// overLimit says whether a session ended because the neighbour sent too much.
+func (t *tap) overLimit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.cut
+}
+
+// trim bounds what is listed of those that are gone; runs under e.mu.
+func (e *engine) trim() {
+	gone := 0
+	for a, p := range e.peers {
+		if p.tap == nil && !p.dial {
+			if gone++; gone > maxListed {
+				delete(e.peers, a)
+			}
+		}
+	}
+}
