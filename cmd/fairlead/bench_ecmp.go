@@ -57,8 +57,8 @@ It needs root. Everything happens in namespaces that end with it.`,
 
 // newBenchSpeakersCommand is what bench ecmp runs for all balancers.
 func newBenchSpeakersCommand() *cobra.Command {
-	var reflector string
-	var balancers int
+	var reflectors []string
+	c := ecmp.Speakers{AS: config.DefaultAS}
 	cmd := &cobra.Command{
 		Use:     "speakers",
 		Short:   "Announce as many balancers do, as standard input says",
@@ -66,14 +66,18 @@ func newBenchSpeakersCommand() *cobra.Command {
 		Example: `  fairlead bench speakers --reflector 10.0.0.109 --balancers 16`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			to, err := netip.ParseAddr(reflector)
-			if err != nil {
-				return fmt.Errorf("--reflector: %w", err)
+			for _, text := range reflectors {
+				a, err := netip.ParseAddr(text)
+				if err != nil {
+					return fmt.Errorf("--reflector: %w", err)
+				}
+				c.Reflectors = append(c.Reflectors, a)
 			}
-			return ecmp.Speak(cmd.Context(), to, config.DefaultAS, balancers, cmd.InOrStdin(), cmd.OutOrStdout())
+			return ecmp.Speak(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&reflector, "reflector", "", "`address` to announce to")
-	cmd.Flags().IntVar(&balancers, "balancers", 1, "how many")
+	cmd.Flags().StringSliceVar(&reflectors, "reflector", nil, "`address`es to announce to")
+	cmd.Flags().IntVar(&c.First, "first", 0, "number of the first balancer")
+	cmd.Flags().IntVar(&c.Balancers, "balancers", 1, "how many")
 	return cmd
 }

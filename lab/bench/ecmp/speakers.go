@@ -34,11 +34,23 @@ func balancerAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 1, 1
 // sessionsWithin is how long sessions may take to come up.
 const sessionsWithin = time.Minute
 
-// Speak announces for so many balancers as orders on in say, until in ends.
-func Speak(ctx context.Context, reflector netip.Addr, as uint32, balancers int, in io.Reader, out io.Writer) error {
-	speakers := make([]*bgp.Speaker, balancers)
+// Speakers say for which balancers a process speaks, and to whom.
+type Speakers struct {
+	AS         uint32
+	Reflectors []netip.Addr
+	// First is the number of the first balancer, Balancers how many there are.
+	First, Balancers int
+}
+
+// Speak announces for balancers as orders on in say, until in ends.
+func Speak(ctx context.Context, c Speakers, in io.Reader, out io.Writer) error {
+	var peers []bgp.PeerConfig
+	for _, a := range c.Reflectors {
+		peers = append(peers, bgp.PeerConfig{Address: a})
+	}
+	speakers := make([]*bgp.Speaker, c.Balancers)
 	for i := range speakers {
-		s, err := bgp.NewSpeaker(bgp.SpeakerConfig{AS: as, LocalAddress: balancerAddr(i), Peers: []bgp.PeerConfig{{Address: reflector}}})
+		s, err := bgp.NewSpeaker(bgp.SpeakerConfig{AS: c.AS, LocalAddress: balancerAddr(c.First + i), Peers: peers})
 		if err != nil {
 			return err
 		}
@@ -62,7 +74,7 @@ func Speak(ctx context.Context, reflector netip.Addr, as uint32, balancers int, 
 			return err
 		}
 		said := ""
-		if err := obey(speakers, o); err != nil {
+		if err := c.obey(speakers, o); err != nil {
 			said = err.Error()
 		}
 		if err := answer.Encode(said); err != nil {
@@ -73,7 +85,7 @@ func Speak(ctx context.Context, reflector netip.Addr, as uint32, balancers int, 
 }
 
 // obey has all balancers announce at once.
-func obey(speakers []*bgp.Speaker, o order) error {
+func (c Speakers) obey(speakers []*bgp.Speaker, o order) error {
 	errs := make([]error, len(speakers))
 	var wg sync.WaitGroup
 	for i, s := range speakers {
@@ -81,12 +93,12 @@ func obey(speakers []*bgp.Speaker, o order) error {
 		if i == len(speakers)-1 {
 			first = o.Less
 		}
-		wg.Go(func() { errs[i] = s.Set(routes(balancerAddr(i), first, o.All)) })
+		wg.Go(func() { errs[i] = s.Set(routes(balancerAddr(c.First+i), first, o.All)) })
 	}
 	wg.Wait()
 	for i, err := range errs {
 		if err != nil {
-			return fmt.Errorf("balancer %s: %w", balancerAddr(i), err)
+			return fmt.Errorf("balancer %s: %w", balancerAddr(c.First+i), err)
 		}
 	}
 	return nil
