@@ -8,12 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/fib"
@@ -184,29 +182,13 @@ func (u *upstream) unharmed(what string, mayMove bool, do func()) {
 	u.flows.Sent, u.flows.Lost = 0, 0
 }
 
-// table shows the routes to the service, each with its metric and next hops.
+// table shows the routes to the service.
 func (u *upstream) table() string {
-	rs, err := u.l.Host("router").Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := u.l.Host("router").Routes(netip.MustParsePrefix("10.128.0.0/24"))
 	if err != nil {
 		return err.Error()
 	}
-	var lines []string
-	for _, r := range rs {
-		if r.Dst == nil || r.Dst.String() != "10.128.0.0/24" {
-			continue
-		}
-		hops := []string{}
-		if r.Gw != nil {
-			hops = append(hops, r.Gw.String())
-		}
-		for _, h := range r.MultiPath {
-			hops = append(hops, h.Gw.String())
-		}
-		slices.Sort(hops)
-		lines = append(lines, fmt.Sprintf("%d: %s", r.Priority, strings.Join(hops, " ")))
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "; ")
+	return strings.Join(routes, "; ")
 }
 
 func (u *upstream) until(want string) {

@@ -103,10 +103,11 @@ func (g *guard) end() error {
 func newRouterGuardCommand() *cobra.Command {
 	var metric, number int
 	cmd := &cobra.Command{
-		Use:    "guard",
-		Short:  "Take the resilient routes away once standard input ends",
-		Args:   cobra.NoArgs,
-		Hidden: true,
+		Use:     "guard",
+		Short:   "Take the resilient routes away once standard input ends",
+		Example: `  fairlead router guard --metric 10`,
+		Args:    cobra.NoArgs,
+		Hidden:  true,
 		RunE: func(*cobra.Command, []string) error {
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			table, err := besideTable(metric, number)

@@ -135,14 +135,15 @@ func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
 func (b *beside) until(plain, ours int) (late time.Duration) {
 	b.t.Helper()
 	count := func() (p, o int) {
-		for _, r := range strings.Split(kernelRoutes(b.l.Host("router").Netlink()), "; ") {
-			hops := strings.Count(r, "10.0.0.")
-			switch {
-			case !strings.HasPrefix(r, "10.1.1.0/24"):
-			case strings.Contains(r, fmt.Sprintf("metric %d ", fib.DefaultBesideMetric)):
-				o = hops
-			default:
-				p = hops
+		routes, err := b.l.Host("router").Routes(netip.PrefixFrom(service.Addr(), 24).Masked())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, r := range routes {
+			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(fib.DefaultBesideMetric) {
+				o = len(strings.Fields(hops))
+			} else {
+				p = len(strings.Fields(hops))
 			}
 		}
 		return p, o
