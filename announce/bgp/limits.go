@@ -133,6 +133,33 @@ func (t *tap) reject(code, sub uint8, reason string) {
 	t.Close()
 }
 
+// updateLimit is how many updates a minute a neighbour may send that has a limit
+// for its paths: enough to announce all of them anew several times.
+func (g *group) updateLimit() int {
+	if g.maxPaths == 0 {
+		return 0
+	}
+	return max(4*int(g.maxPaths), 1000)
+}
+
+// tally counts an update that came in, and cuts who sends too many: each is work
+// for us and for all routers.
+func (t *tap) tally() {
+	most := t.group.updateLimit()
+	t.mu.Lock()
+	if now := time.Now(); now.Sub(t.minute) > time.Minute {
+		t.minute, t.updates = now, 0
+	}
+	t.updates++
+	flood := most > 0 && t.updates > most && !t.cut
+	t.cut = t.cut || flood
+	t.mu.Unlock()
+	if flood {
+		t.reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
+			fmt.Sprintf("%s sent more than %d updates within a minute: it is cut, and refused for %s; correct it, or give a higher --max-prefixes", t.peer, most, cutFor))
+	}
+}
+
 // overLimit says whether a session ended because the neighbour sent too much.
 func (t *tap) overLimit() bool {
 	t.mu.Lock()

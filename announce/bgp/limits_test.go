@@ -85,6 +85,32 @@ func TestMaxPrefixes(t *testing.T) {
 	wantError(t, r.Peers, "127.21.1.2", "sent more than the 100 paths")
 }
 
+// A client that says nothing new again and again is cut, too.
+func TestTooManyUpdates(t *testing.T) {
+	const port = 20198
+	r := startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].MaxPrefixes = 10 })
+	good, bad := startSpeaker(t, "127.21.1.1", port), startSpeaker(t, "127.21.1.2", port)
+	for _, s := range []*Speaker{good, bad} {
+		eventually(t, "session", func() bool { return s.Peers()[0].State == stateEstablished })
+	}
+	eventually(t, "the flood is cut", func() bool {
+		for i := range 50 {
+			routes := []announce.Route{}
+			if i%2 == 0 {
+				routes = append(routes, route(service, "10.0.0.105"))
+			}
+			if err := bad.Set(routes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return bad.Peers()[0].State != stateEstablished
+	})
+	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 sent more than 1000 updates within a minute: it is cut, and refused for 1m0s")
+	if p := good.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
+		t.Errorf("a good client: %+v", p)
+	}
+}
+
 func TestListedStaysBounded(t *testing.T) {
 	e := &engine{peers: map[netip.Addr]*peerState{}, changed: make(chan struct{}), setup: setup{log: slog.New(slog.DiscardHandler)}}
 	for i := range 3 * maxListed {

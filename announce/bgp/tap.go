@@ -34,10 +34,13 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it sent more than it may
-	heard  bool
-	reason string
-	closed bool
-	sent   map[path]netip.Addr
+	// updates came in since minute.
+	updates int
+	minute  time.Time
+	heard   bool
+	reason  string
+	closed  bool
+	sent    map[path]netip.Addr
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
 }
@@ -182,6 +185,8 @@ func (t *tap) received(typ uint8, body []byte) {
 		}
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
+	case pkt.BGP_MSG_UPDATE:
+		t.tally()
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
