@@ -117,9 +117,12 @@ func (t *Table) follow(b Beside) error {
 	defer t.mu.Unlock()
 	wishes, refused, err := t.plainRoutes(b)
 	if err != nil {
+		t.failed = err
 		return fmt.Errorf("fib: %w", err)
 	}
-	return errors.Join(t.set(wishes), refused)
+	err = t.set(wishes)
+	t.failed = errors.Join(t.failed, refused)
+	return errors.Join(err, refused)
 }
 
 // plainRoutes lists the daemon's routes that have several next hops.

@@ -19,8 +19,6 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-const as = 65021
-
 var (
 	reflectorAddr = netip.MustParseAddr("10.0.0.109")
 	routerAddr    = netip.MustParseAddr("10.0.0.110")
