@@ -11,7 +11,8 @@ import (
 )
 
 // Routes shows the routes of the host's main table to a prefix, each as its
-// metric and its next hops, sorted: "20: 10.0.0.105 10.0.0.106".
+// metric and its next hops, sorted, with their weights where these are not all 1:
+// "20: 10.0.0.105 10.0.0.106*3".
 func (h *Host) Routes(to netip.Prefix) ([]string, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() {
@@ -31,7 +32,11 @@ func (h *Host) Routes(to netip.Prefix) ([]string, error) {
 			hops = append(hops, r.Gw.String())
 		}
 		for _, hop := range r.MultiPath {
-			hops = append(hops, hop.Gw.String())
+			text := hop.Gw.String()
+			if hop.Hops > 0 {
+				text += fmt.Sprintf("*%d", hop.Hops+1)
+			}
+			hops = append(hops, text)
 		}
 		slices.Sort(hops)
 		lines = append(lines, fmt.Sprintf("%d: %s", r.Priority, strings.Join(hops, " ")))

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 type part struct {
 	Speaker   *SpeakerConfig
 	Routes    []announce.Route
+	Bandwidth float32 // of the speaker's routes; 0: none is told
 	Reflector *ReflectorConfig
 	Router    *RouterConfig
 }
@@ -99,6 +100,13 @@ func playSpeaker(p part) error {
 	}
 	if err := s.Set(p.Routes); err != nil {
 		return err
+	}
+	if p.Bandwidth > 0 {
+		for _, r := range p.Routes {
+			if err := say(s, r, linkBandwidth(p.Bandwidth)); err != nil {
+				return err
+			}
+		}
 	}
 	return obey(func(o order) (r report) {
 		if o.Set != nil {

@@ -105,11 +105,16 @@ func TestHeardBitByBit(t *testing.T) {
 // says announces by hand what our speaker does not.
 func says(t *testing.T, s *Speaker, nextHop string, attrs ...pkt.PathAttributeInterface) {
 	t.Helper()
-	path := localPath(service, netip.MustParseAddr(nextHop))
-	path.Attrs = append(path.Attrs, attrs...)
-	if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}}); err != nil {
+	if err := say(s, route(service, nextHop), attrs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func say(s *Speaker, r announce.Route, attrs ...pkt.PathAttributeInterface) error {
+	path := localPath(r.Prefix, r.NextHop)
+	path.Attrs = append(path.Attrs, attrs...)
+	_, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}})
+	return err
 }
 
 func linkBandwidth(b float32) pkt.PathAttributeInterface {
