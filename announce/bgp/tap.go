@@ -9,6 +9,8 @@ import (
 	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/announce"
 )
 
 // tap is a BGP connection that we overhear: it tells how far the session is,
@@ -58,7 +60,7 @@ const (
 	stateActive      = "active"
 	stateOpenSent    = "opensent"
 	stateOpenConfirm = "openconfirm"
-	stateEstablished = "established"
+	stateEstablished = announce.Established
 )
 
 func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
