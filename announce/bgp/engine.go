@@ -155,9 +155,8 @@ func (e *engine) addGroup(g *group) error {
 	}
 	for _, f := range families {
 		pg.AfiSafis = append(pg.AfiSafis, &api.AfiSafi{
-			Config:       &api.AfiSafiConfig{Family: f, Enabled: true},
-			AddPaths:     &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
-			PrefixLimits: &api.PrefixLimit{Family: f, MaxPrefixes: g.maxPaths},
+			Config:   &api.AfiSafiConfig{Family: f, Enabled: true},
+			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
 		})
 	}
 	if err := e.server.AddPeerGroup(e.ctx, &api.AddPeerGroupRequest{PeerGroup: pg}); err != nil {

@@ -269,6 +269,10 @@ func (e *engine) onTap(t *tap) {
 		if t.group.bfd {
 			e.watch(t)
 		}
+		if t.group.maxPaths > 0 {
+			e.wg.Add(1)
+			go e.boundPaths(t)
+		}
 		if !t.group.silent {
 			e.wg.Add(1)
 			go e.auditLoop(t)

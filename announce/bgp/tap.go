@@ -36,6 +36,10 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it sent more than it may
+	// octets came in since so many paths were counted; more is told when that
+	// could be more than there may be.
+	octets, counted int
+	more            chan struct{}
 	// updates came in since minute.
 	updates int
 	minute  time.Time
@@ -64,7 +68,7 @@ const (
 )
 
 func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
-	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}), greeted: make(chan struct{}),
+	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1),
 		state: stateOpenSent, since: time.Now(), sent: map[path]netip.Addr{}}
 	t.in.message, t.out.message = t.received, t.wrote
 	t.out.updates = true
@@ -75,6 +79,7 @@ func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func
 func (t *tap) Read(b []byte) (int, error) {
 	n, err := t.TCPConn.Read(b)
 	t.in.feed(b[:n])
+	t.weigh(n)
 	if err != nil && !isTimeout(err) {
 		t.end(t.readFailure(err))
 	}
@@ -204,10 +209,6 @@ func (t *tap) wrote(typ uint8, body []byte) {
 		close(t.greeted) // there is one in a session
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.sentWords(body))
-		code, sub := notificationCode(body)
-		t.mu.Lock()
-		t.cut = t.cut || code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED
-		t.mu.Unlock()
 	case pkt.BGP_MSG_UPDATE:
 		t.noteSent(body)
 	}

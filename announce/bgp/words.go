@@ -70,8 +70,6 @@ func (t *tap) sentWords(body []byte) string {
 		return fmt.Sprintf("peer %s says it is in AS %d, expected %d: give --peer that AS as ADDRESS@AS, or correct the peer", t.peer, as, t.group.as)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
-	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
-		return fmt.Sprintf("%s sent more than the %d paths that a neighbour of %s may: it is cut, and refused for %s; give a higher --max-prefixes, or correct it", t.peer, t.group.maxPaths, t.group.name, cutFor)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("nothing heard from %s for the hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_PEER_DECONFIGURED:
@@ -117,6 +115,9 @@ func notificationName(code, sub uint8) string {
 }
 
 func nlriPrefix(n pkt.NLRI) netip.Prefix {
+	if p, ok := n.(*pkt.IPAddrPrefix); ok {
+		return p.Prefix
+	}
 	p, _ := netip.ParsePrefix(n.String())
 	return p
 }

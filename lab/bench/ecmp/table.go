@@ -3,6 +3,9 @@ package ecmp
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
@@ -47,7 +50,9 @@ func table(ctx context.Context, o Options, r *bench.Report) (err error) {
 	}
 	r.Rows = append(r.Rows,
 		row("all balancers announce, sessions up", t.announce).AtMost(fullTableGoal),
+		row("all balancers announce, the router's processor time", t.announceCPU),
 		row("router starts", t.start).AtMost(fullTableGoal),
+		row("router starts, its processor time", t.startCPU),
 		row("one prefix loses a balancer", t.withdraw).AtMost(oneChangeGoal),
 		row("one prefix gains a balancer", t.add).AtMost(oneChangeGoal),
 		row("one balancer withdraws all", t.leave),
@@ -57,7 +62,7 @@ func table(ctx context.Context, o Options, r *bench.Report) (err error) {
 }
 
 // times are what was measured, in milliseconds.
-type times struct{ announce, start, withdraw, add, leave []float64 }
+type times struct{ announce, start, withdraw, add, leave, announceCPU, startCPU []float64 }
 
 // round starts with an empty kernel and no route announced, and ends so.
 func (t *times) round(ctx context.Context, n *network) error {
@@ -73,9 +78,11 @@ func (t *times) round(ctx context.Context, n *network) error {
 	if n.o.Prefixes > 1 && n.hops(n.o.Prefixes-1) != 0 {
 		return fmt.Errorf("the router's kernel still has %s", servicePrefix(n.o.Prefixes-1))
 	}
+	before := processorTime(router.PID())
 	if err := n.timed(ctx, full, n.o.Prefixes, all, &t.announce); err != nil {
 		return err
 	}
+	t.announceCPU = append(t.announceCPU, processorTime(router.PID())-before)
 	if err := n.timed(ctx, order{All: n.o.Prefixes, Less: n.o.Prefixes}, n.o.Prefixes, all-1, &t.leave); err != nil {
 		return err
 	}
@@ -101,7 +108,7 @@ func (t *times) round(ctx context.Context, n *network) error {
 	if err != nil {
 		return err
 	}
-	t.start = append(t.start, ms(took))
+	t.start, t.startCPU = append(t.start, ms(took)), append(t.startCPU, processorTime(router.PID()))
 	if err := n.endRouter(router); err != nil {
 		return err
 	}
@@ -115,6 +122,21 @@ func (n *network) timed(ctx context.Context, o order, prefixes, hops int, into *
 	took, err := n.order(ctx, o, prefixes, hops)
 	*into = append(*into, ms(took))
 	return err
+}
+
+// processorTime is what a process has used so far, in milliseconds, in steps of
+// ten; 0 where it is gone. On a machine that does other things, too, it says more
+// than the clock.
+func processorTime(pid int) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ") // what is before is its name
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return 10 * (user + system)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
