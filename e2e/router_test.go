@@ -43,7 +43,6 @@ const balancedFlows = 100
 
 func newUpstream(t *testing.T) *upstream {
 	t.Helper()
-	watchSources(t)
 	top := lab.Topology{
 		Hosts:    []lab.HostSpec{{Name: "client"}, {Name: "router", Forward: true}, {Name: "reflector"}, {Name: "second"}},
 		Switches: []lab.SwitchSpec{{Name: "nodenet"}},

@@ -24,8 +24,9 @@ type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
-	// View is nil where only a service proxy runs; Source then tells what was
-	// refused of the input.
+	// View is nil where only a service proxy runs. Source then tells what was
+	// refused of the input, and elsewhere what keeps it from being read a first
+	// time; nil for a source that needs nobody.
 	View      func() *control.View
 	Source    func() []source.Problem
 	DataPlane dataplane.DataPlane
@@ -67,8 +68,12 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
-	if a.Source != nil {
+	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.View != nil && a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
