@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -196,12 +197,20 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
+	var peers []announce.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.Announcer != nil
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
-		if !announced {
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		switch {
+		case !announced:
 			shown.Reason = g.unannounced(r)
+		case toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
 		}
 		routes = append(routes, shown)
 	}
@@ -210,6 +219,11 @@ func (g *gatherer) routes() []Route {
 	}
 	sortRoutes(routes)
 	return routes
+}
+
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names announce.Names, peers []announce.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p announce.Peer) bool { return names.Has(p.Name) })
 }
 
 func sortRoutes(routes []Route) {
@@ -221,7 +235,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -77,22 +77,6 @@ func turnAway(c *net.TCPConn, tell bool) {
 	time.AfterFunc(time.Second, func() { c.Close() }) // else what it has sent would have our kernel reset the connection
 }
 
-// expire ends a connection that is no session after the hold time. gobgp waits
-// four minutes for an OPEN.
-func (e *engine) expire(t *tap) {
-	late := time.NewTimer(t.group.hold)
-	defer late.Stop()
-	select {
-	case <-t.done:
-		return
-	case <-late.C:
-	}
-	if state, _, _, _, _ := t.status(); state != stateEstablished {
-		t.end(fmt.Sprintf("no session within the hold time of %s: the neighbour said too little", t.group.hold))
-		t.Close()
-	}
-}
-
 // judge looks at a neighbour that has told who it is, and says why it cannot have
 // a session, with the code that BGP has for that; runs under e.mu.
 func (e *engine) judge(t *tap) (code, sub uint8, reason string) {

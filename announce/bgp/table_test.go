@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/announce"
@@ -54,7 +53,7 @@ func TestBandwidthOfBothKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := pkt.NewPathAttributeExtendedCommunities([]pkt.ExtendedCommunityInterface{c})
-		if got := bandwidth([]pkt.PathAttributeInterface{list}); got != 125e6 {
+		if got := offered([]pkt.PathAttributeInterface{list}); got != 125e6 {
 			t.Errorf("bandwidth of %x is %f, want 125e6", wire, got)
 		}
 	}
@@ -102,25 +101,6 @@ func TestHeardBitByBit(t *testing.T) {
 	}
 }
 
-// says announces by hand what our speaker does not.
-func says(t *testing.T, s *Speaker, nextHop string, attrs ...pkt.PathAttributeInterface) {
-	t.Helper()
-	if err := say(s, route(service, nextHop), attrs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func say(s *Speaker, r announce.Route, attrs ...pkt.PathAttributeInterface) error {
-	path := localPath(r.Prefix, r.NextHop)
-	path.Attrs = append(path.Attrs, attrs...)
-	_, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}})
-	return err
-}
-
-func linkBandwidth(b float32) pkt.PathAttributeInterface {
-	return pkt.NewPathAttributeExtendedCommunities([]pkt.ExtendedCommunityInterface{pkt.NewLinkBandwidthExtended(65021, b)})
-}
-
 func TestWeightsAndDrainsReachTheRouter(t *testing.T) {
 	const port = 20194
 	startReflector(t, port)
@@ -138,16 +118,23 @@ func TestWeightsAndDrainsReachTheRouter(t *testing.T) {
 			}
 		}
 	}
-	says(t, one, "10.0.0.105", linkBandwidth(1e9))
-	says(t, two, "10.0.0.106", linkBandwidth(3e9))
+	say := func(s *Speaker, nextHop string, weight uint32, communities announce.Communities) {
+		t.Helper()
+		r := route(service, nextHop)
+		r.Weight, r.Communities = weight, communities
+		if err := s.Set([]announce.Route{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(one, "10.0.0.105", 1, "")
+	say(two, "10.0.0.106", 3, "")
 	until("10.1.1.0/24 10.0.0.105*1 10.0.0.106*3")
-	says(t, two, "10.0.0.106", linkBandwidth(1e9))
+	say(two, "10.0.0.106", 1, "")
 	until("10.1.1.0/24 10.0.0.105 10.0.0.106")
-	shutdown := pkt.NewPathAttributeCommunities([]uint32{65535 << 16})
-	says(t, two, "10.0.0.106", linkBandwidth(1e9), shutdown)
+	say(two, "10.0.0.106", 1, "graceful-shutdown")
 	until("10.1.1.0/24 10.0.0.105")
-	says(t, one, "10.0.0.105", linkBandwidth(1e9), shutdown)
+	say(one, "10.0.0.105", 1, "graceful-shutdown")
 	until("10.1.1.0/24 10.0.0.105 10.0.0.106") // better a balancer that drains than none
-	says(t, two, "10.0.0.106", linkBandwidth(1e9))
+	say(two, "10.0.0.106", 1, "")
 	until("10.1.1.0/24 10.0.0.106")
 }

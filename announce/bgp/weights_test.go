@@ -28,9 +28,9 @@ func TestBandwidthsAtRouters(t *testing.T) {
 			} else {
 				startForeign(t, l, foreign.Kind(router))
 			}
-			for n, bandwidth := range map[int]float32{5: 125e6, 6: 375e6} {
+			for n, weight := range map[int]uint32{5: 1, 6: 3} {
 				p := speakerPart(n, "10.0.0.109")
-				p.Bandwidth = bandwidth
+				p.Routes[0].Weight = weight
 				enact(t, l.Host(fmt.Sprintf("pod-10%d", n)), p)
 			}
 			last := ""
