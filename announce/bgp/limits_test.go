@@ -121,14 +121,14 @@ func TestListedStaysBounded(t *testing.T) {
 	}
 }
 
-// TestFlood has hundreds of connections of every bad kind at once, again and
+// TestFloodOfBadSessions has hundreds of connections of every bad kind at once, again and
 // again. Good clients keep their sessions, a change of theirs is in the router's
 // kernel, and what the reflector needs stays bounded.
 //
 //	good     10.0.1.1, .2        (with a password) ──┐
 //	attacker 10.0.9.1 … .200, 10.0.1.200 … .250    ──┤ switch
 //	reflector 10.0.0.109, router 10.0.0.110        ──┘
-func TestFlood(t *testing.T) {
+func TestFloodOfBadSessions(t *testing.T) {
 	l := floodNetwork(t)
 	reflector := enact(t, l.Host("reflector"), part{Reflector: &ReflectorConfig{AS: testAS, RouterID: netip.MustParseAddr("10.0.0.109"), Groups: []NeighborGroup{
 		{Name: "balancers", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}, Password: "overlay"},

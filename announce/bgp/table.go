@@ -52,7 +52,7 @@ func routeSet(prefix netip.Prefix, paths []*apiutil.Path) announce.RouteSet {
 	var offers []offer
 	for _, p := range paths {
 		if nh := nextHop(p.Attrs); p.Best && nh.IsValid() {
-			offers = append(offers, offer{nh, bandwidth(p.Attrs)})
+			offers = append(offers, offer{nh, offered(p.Attrs)})
 		}
 	}
 	return fromOffers(prefix, offers)
@@ -96,19 +96,20 @@ func nextHop(attrs []pkt.PathAttributeInterface) netip.Addr {
 	return netip.Addr{}
 }
 
-// bandwidth reads the link bandwidth of a path (draft-ietf-idr-link-bandwidth),
-// transitive or not: gobgp takes both for one.
-func bandwidth(attrs []pkt.PathAttributeInterface) float64 {
+// offered reads the link bandwidth of a path (RFC 10005), which may leave the AS or
+// not: gobgp takes both for one. Of two the lower one counts; 0 where there is none.
+func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
 	for _, a := range attrs {
 		list, ok := a.(*pkt.PathAttributeExtendedCommunities)
 		if !ok {
 			continue
 		}
 		for _, c := range list.Value {
-			if b, ok := c.(*pkt.LinkBandwidthExtended); ok && b.Bandwidth > 0 {
-				return float64(b.Bandwidth)
+			b, ok := c.(*pkt.LinkBandwidthExtended)
+			if ok && b.Bandwidth > 0 && (lowest == 0 || float64(b.Bandwidth) < lowest) {
+				lowest = float64(b.Bandwidth)
 			}
 		}
 	}
-	return 0
+	return lowest
 }

@@ -54,7 +54,7 @@ func TestBandwidthOfBothKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := pkt.NewPathAttributeExtendedCommunities([]pkt.ExtendedCommunityInterface{c})
-		if got := bandwidth([]pkt.PathAttributeInterface{list}); got != 125e6 {
+		if got := offered([]pkt.PathAttributeInterface{list}); got != 125e6 {
 			t.Errorf("bandwidth of %x is %f, want 125e6", wire, got)
 		}
 	}
