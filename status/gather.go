@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -35,6 +36,8 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// Layer2 is nil where VIPs are not announced so.
+	Layer2 segment
 	// PeersUnknown says that it is not known yet which peers the agent has.
 	PeersUnknown bool
 	// ProxySync tells when the service proxy has written all last, and since when
@@ -83,6 +86,12 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
 	}
+	if a.Layer2 != nil {
+		s.Peers = append(s.Peers, a.Layer2.Peers()...)
+	}
+	answered, unanswered := a.answered()
+	s.Problems = append(s.Problems, unanswered...)
+	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
@@ -94,6 +103,8 @@ type gatherer struct {
 	view   *control.View
 	counts map[service.Key]dataplane.FrontendCounters
 	half   half
+	// answered is who answers for what on layer 2.
+	answered map[netip.Prefix]announce.Answered
 }
 
 func (g *gatherer) count() error {
@@ -198,10 +209,13 @@ func (g *gatherer) routes() []Route {
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && g.Announcer != nil
+		announced = announced && (g.Announcer != nil || g.Layer2 != nil)
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
+		}
+		if s, ok := g.answered[r.Prefix]; ok {
+			shown.setLayer2(s, g.Announcer == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -220,8 +234,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
-	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+	if g.Announcer == nil && g.Layer2 == nil {
+		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, or an interface by --layer2"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -49,6 +49,9 @@ func (v overview) table(t *table) {
 		t.fact("backends", v.backendHealth())
 	}
 	t.fact("routes", v.routeStates())
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
@@ -129,7 +132,11 @@ func (v overview) peerStates() string {
 func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		as := ""
+		if p.AS != 0 { // else a member of layer 2
+			as = fmt.Sprint(p.AS)
+		}
+		t.row(p.Address, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }
@@ -296,6 +303,7 @@ func (v routes) table(t *table) {
 		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
+	v.answers(t)
 }
 
 func (v routes) heard(t *table) {

@@ -71,10 +71,9 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}
 	b.merge(ids)
 	announcements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
+	balancers, draining := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
 	return source.Snapshot{
-		Services: services, Announcements: announcements,
-		Draining: object.Terminating(b.slices[s.config.Balancers], s.config.Balancers),
-		Problems: s.problems.all(),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: s.problems.all(),
 	}, true
 }
 
