@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -207,12 +208,20 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
+	var peers []announce.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && (g.Announcer != nil || g.Layer2 != nil)
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
-		if !announced {
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		switch {
+		case !announced:
 			shown.Reason = g.unannounced(r)
+		case g.Announcer != nil && toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, g.Announcer == nil)
@@ -226,6 +235,11 @@ func (g *gatherer) routes() []Route {
 	return routes
 }
 
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names announce.Names, peers []announce.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p announce.Peer) bool { return names.Has(p.Name) })
+}
+
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return announce.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(announce.Route{Prefix: b.Prefix, NextHop: b.NextHop})
@@ -235,7 +249,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if g.Announcer == nil && g.Layer2 == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, or an interface by --layer2"
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, or an interface by --layer2"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -11,9 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // version is of the file; another one is not read. It must be raised whenever a
@@ -31,9 +32,15 @@ type state struct {
 	// Announced is what Announcements say of each VIP; Chosen, that there are any.
 	Announced []announced `json:"announced,omitempty"`
 	Chosen    bool        `json:"chosen"`
-	Peers     []kube.Peer `json:"peers,omitempty"`
+	Peers     []peer      `json:"peers,omitempty"`
 	at        time.Time
 	said      map[about]announced // Announced
+}
+
+// peer is one with its port, which an Address without an IP address loses as text.
+type peer struct {
+	v1alpha1.Peer
+	Port uint16
 }
 
 type about struct {
@@ -42,14 +49,17 @@ type about struct {
 }
 
 type announced struct {
-	Service  service.ID     `json:"service"`
-	VIP      netip.Addr     `json:"vip"`
-	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
-	Why      string         `json:"why,omitempty"`
+	Service service.ID       `json:"service"`
+	VIP     netip.Addr       `json:"vip"`
+	Offers  []announce.Offer `json:"offers,omitempty"`
+	Why     string           `json:"why,omitempty"`
 }
 
-func stateOf(s source.Snapshot, peers []kube.Peer) *state {
-	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Peers: peers, Chosen: s.Announcements != nil}
+func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Chosen: s.Announcements != nil}
+	for _, p := range peers {
+		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
+	}
 	if !st.Chosen {
 		return st
 	}
@@ -61,8 +71,8 @@ func stateOf(s source.Snapshot, peers []kube.Peer) *state {
 			}
 		}
 		for _, vip := range vips {
-			prefixes, why := s.Announcements.Prefixes(one, vip)
-			st.Announced = append(st.Announced, announced{one.ID, vip, prefixes, why})
+			offers, why := s.Announcements.Offers(one, vip)
+			st.Announced = append(st.Announced, announced{one.ID, vip, offers, why})
 		}
 	}
 	return st
@@ -77,10 +87,18 @@ func (st *state) snapshot(problems []source.Problem) source.Snapshot {
 	return s
 }
 
-// Prefixes implements source.Announcements.
-func (st *state) Prefixes(s *service.Service, vip netip.Addr) ([]netip.Prefix, string) {
+// Offers implements source.Announcements.
+func (st *state) Offers(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 	a := st.said[about{s.ID, vip}]
-	return a.Prefixes, a.Why
+	return a.Offers, a.Why
+}
+
+func (st *state) peers() (all []v1alpha1.Peer) {
+	for _, p := range st.Peers {
+		p.Address = netip.AddrPortFrom(p.Address.Addr(), p.Port)
+		all = append(all, p.Peer)
+	}
+	return all
 }
 
 // write puts it into a file as one step. Only the owner may read it.
@@ -156,7 +174,7 @@ func parse(file string) (*state, error) {
 	return st, nil
 }
 
-func withoutPasswords(peers []kube.Peer) (all []kube.Peer) {
+func withoutPasswords(peers []v1alpha1.Peer) (all []v1alpha1.Peer) {
 	for _, p := range peers {
 		if p.PasswordSecret == "" { // without its password there is no session
 			all = append(all, p)
@@ -166,4 +184,4 @@ func withoutPasswords(peers []kube.Peer) (all []kube.Peer) {
 }
 
 // samePeers says whether what is kept of peers is the same.
-func samePeers(kept, now []kube.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }
+func samePeers(kept, now []v1alpha1.Peer) bool { return slices.Equal(kept, withoutPasswords(now)) }

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // Of is whose snapshots are kept: a kube.Source.
@@ -50,8 +50,8 @@ type Source struct {
 
 	mu      sync.Mutex
 	live    *source.Snapshot // the latest that came; nil before
-	peers   []kube.Peer
-	onPeers func([]kube.Peer) []source.Problem
+	peers   []v1alpha1.Peer
+	onPeers func([]v1alpha1.Peer) []source.Problem
 	told    bool             // of peers
 	wrong   []source.Problem // with the peers that were kept
 	changed bool             // since the file was written
@@ -62,11 +62,11 @@ type Source struct {
 func New(c Config) *Source { return &Source{Config: c} }
 
 // OnPeers gives what the cluster's source is to tell of peers in place of then.
-func (s *Source) OnPeers(then func([]kube.Peer) []source.Problem) func([]kube.Peer) []source.Problem {
+func (s *Source) OnPeers(then func([]v1alpha1.Peer) []source.Problem) func([]v1alpha1.Peer) []source.Problem {
 	if s.onPeers = then; then == nil {
 		return nil // a nil OnPeers has peers not asked for
 	}
-	return func(now []kube.Peer) []source.Problem {
+	return func(now []v1alpha1.Peer) []source.Problem {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told, s.changed = true, s.changed || !samePeers(s.peers, now)
@@ -139,7 +139,7 @@ func (s *Source) stand(last *state, given *source.Snapshot, publish func(source.
 		return last, nil
 	}
 	if !s.told && s.onPeers != nil {
-		s.told, s.wrong = true, s.onPeers(last.Peers)
+		s.told, s.wrong = true, s.onPeers(last.peers())
 	}
 	now := last.snapshot(slices.Concat(problems, s.wrong, []source.Problem{{Object: "Services", Message: fmt.Sprintf(
 		"have not been read since this agent started; what its predecessor read last, at %s, is served", last.at.UTC().Format(time.RFC3339))}}))

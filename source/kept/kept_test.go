@@ -16,11 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // fill sets every field of a value to something.
@@ -58,7 +58,7 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(7)
-	case reflect.Uint16, reflect.Uint32:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(7)
 	default:
 		panic("the test does not know how to fill " + v.Type().String())
@@ -70,7 +70,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 // TestFormat sees every field of a Service through the file, whose form is in
 // testdata. Where that changes, see to version.
 func TestFormat(t *testing.T) {
-	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []kube.Peer{{}}, Balancers: []netip.Addr{{}}, Announced: []announced{{}}}
+	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []peer{{}}, Balancers: []netip.Addr{{}}, Announced: []announced{{}}}
 	fill(reflect.ValueOf(want.Services[0]).Elem())
 	fill(reflect.ValueOf(&want.Peers[0]).Elem())
 	fill(reflect.ValueOf(&want.Balancers[0]).Elem())
@@ -135,18 +135,18 @@ func (c *cluster) Problems() (all []source.Problem) {
 // agent runs a Source; peers and got are what it gave last.
 type agent struct {
 	*cluster
-	tell func([]kube.Peer) []source.Problem
+	tell func([]v1alpha1.Peer) []source.Problem
 	got  chan source.Snapshot
-	told chan []kube.Peer
+	told chan []v1alpha1.Peer
 	stop func()
 }
 
 func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	a := &agent{
-		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []kube.Peer, 10),
+		cluster: &cluster{away, make(chan source.Snapshot)}, got: make(chan source.Snapshot, 10), told: make(chan []v1alpha1.Peer, 10),
 	}
 	s := New(Config{File: file, Limit: limit, Log: slog.New(slog.DiscardHandler)})
-	a.tell = s.OnPeers(func(p []kube.Peer) []source.Problem { a.told <- p; return nil })
+	a.tell = s.OnPeers(func(p []v1alpha1.Peer) []source.Problem { a.told <- p; return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Before(a.cluster).Run(ctx, func(s source.Snapshot) { a.got <- s }) }()
@@ -159,11 +159,11 @@ func start(t *testing.T, file string, limit time.Duration, away bool) *agent {
 	return a
 }
 
-// chosen announces one prefix for all.
-type chosen struct{ prefix netip.Prefix }
+// chosen makes one offer for all.
+type chosen struct{ offer announce.Offer }
 
-func (c *chosen) Prefixes(*service.Service, netip.Addr) ([]netip.Prefix, string) {
-	return []netip.Prefix{c.prefix}, ""
+func (c *chosen) Offers(*service.Service, netip.Addr) ([]announce.Offer, string) {
+	return []announce.Offer{c.offer}, ""
 }
 
 func web(name string) *service.Service {
@@ -184,15 +184,18 @@ func names(s source.Snapshot) (all []string) {
 // TestStory is an agent that sees a cluster, and one after it that does not.
 func TestStory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kept")
-	peers := []kube.Peer{
-		{Name: "open", Peer: v1alpha1.Peer{Address: netip.MustParseAddrPort("10.0.0.1:179")}},
-		{Name: "closed", Peer: v1alpha1.Peer{Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p"}, Password: "hush"},
+	peers := []v1alpha1.Peer{
+		{Name: "open", Address: netip.AddrPortFrom(netip.Addr{}, 1179), Interface: "eth0"},
+		{Name: "closed", Address: netip.MustParseAddrPort("10.0.0.2:179"), PasswordSecret: "p", Password: "hush"},
 	}
-	prefix := netip.MustParsePrefix("10.1.0.0/16")
+	offer := announce.Offer{
+		By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MinimumHealthy: 2, Local: true,
+		Attributes: announce.Attributes{Communities: "65000:1", MED: 7, Peers: "open"}, WeighBy: announce.WeighByEndpoints,
+	}
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
 	others := []netip.Addr{netip.MustParseAddr("10.0.0.3")}
-	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{prefix}, Balancers: others}
+	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{offer}, Balancers: others}
 	<-first.got
 	first.stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hush") {
@@ -207,7 +210,7 @@ func TestStory(t *testing.T) {
 	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) {
 		t.Errorf("served: %v by %v", names(now), now.Balancers)
 	}
-	if all, why := now.Announcements.Prefixes(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []netip.Prefix{prefix}) || why != "" {
+	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []announce.Offer{offer}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
 	}
 	if len(now.Problems) != 2 || !strings.Contains(now.Problems[1].Message, "what its predecessor read last") {
