@@ -77,6 +77,7 @@ type Agent struct {
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
+	Cloud Cloud
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
 	GUEPort uint16
@@ -93,6 +94,7 @@ func DefaultAgent() Agent {
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
 		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
+		Cloud:        DefaultCloud(),
 	}
 }
 
@@ -174,6 +176,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if r.Balancer {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
+		r.resolveCloud(p)
 	}
 	if r.Proxy {
 		r.resolveProxy(p)

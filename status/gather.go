@@ -34,6 +34,8 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// Cloud is nil where none leads here. Its peers are no reason not to be ready.
+	Cloud announce.Announcer
 	// PeersUnknown says that it is not known yet which peers the agent has.
 	PeersUnknown bool
 	// ProxySync tells when the service proxy has written all last, and since when
@@ -77,6 +79,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
+	}
+	if a.Cloud != nil {
+		s.Peers = append(s.Peers, a.Cloud.Peers()...)
 	}
 	s.Services = g.services()
 	s.Routes = g.routes()
@@ -193,7 +198,7 @@ func (g *gatherer) routes() []Route {
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && g.Announcer != nil
+		announced = announced && (g.Announcer != nil || g.Cloud != nil)
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
@@ -215,8 +220,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
-	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+	if g.Announcer == nil && g.Cloud == nil {
+		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, or a cloud by --cloud"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -129,7 +129,11 @@ func (v overview) peerStates() string {
 func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		as := ""
+		if p.AS != 0 { // else a cloud
+			as = fmt.Sprint(p.AS)
+		}
+		t.row(p.Address, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }

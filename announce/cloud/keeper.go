@@ -25,12 +25,18 @@ const (
 	syncTime = 2 * time.Minute
 )
 
+// Values of State.State, beside announce.Established: all is carried.
+const (
+	// Failing: not all is done, and it is tried again.
+	Failing = "failing"
+	// Blocked: something is refused, and somebody has to mend it.
+	Blocked = "refused"
+)
+
 // State is how a cloud stands, in words.
 type State struct {
 	// Name is the Provider's.
-	Name string `json:"name"`
-	// State is announce.Established where all is carried, "failing" where it is
-	// tried again, "refused" where somebody has to mend something.
+	Name      string    `json:"name"`
 	State     string    `json:"state"`
 	Since     time.Time `json:"since"`
 	LastError string    `json:"lastError,omitempty"`
@@ -94,9 +100,9 @@ func (k *Keeper) Pass(ctx context.Context, offers []Offer) (s State, current boo
 			k.busy, k.retry = true, min(max(k.retry, after.After), retryLast)
 		}
 		pause = k.retry
-		next.State, next.LastError = "failing", err.Error()
+		next.State, next.LastError = Failing, err.Error()
 	case len(refused) > 0:
-		next.State, next.LastError = "refused", refused.Words()
+		next.State, next.LastError = Blocked, refused.Words()
 		fallthrough
 	default:
 		k.retry = 0
