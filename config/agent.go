@@ -45,6 +45,8 @@ type Agent struct {
 	// where that is empty of the cluster that the agent is a pod of.
 	Kubernetes bool
 	Kubeconfig string
+	// GatewayAPI has Gateways balanced, too.
+	GatewayAPI bool
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
 	Only string
@@ -77,7 +79,8 @@ type Agent struct {
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
-	Cloud Cloud
+	Cloud  Cloud
+	Layer2 Layer2
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
 	GUEPort uint16
@@ -122,6 +125,7 @@ type Resolved struct {
 	Password           string
 	BalancersID        service.ID // of Balancers
 	OnlyID             service.ID // of Only
+	Layer2             ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
 }
@@ -177,6 +181,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
 		r.resolveCloud(p)
+		r.resolveLayer2(p)
 	}
 	if r.Proxy {
 		r.resolveProxy(p)
@@ -190,6 +195,8 @@ func (r *Resolved) resolveSource(p *parser) {
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.GatewayAPI && !r.Agent.Kubernetes:
+		p.refuse("gateway-api", "has no meaning without --kubernetes")
 	case r.RequireClass && !r.Agent.Kubernetes:
 		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && r.Services != "":

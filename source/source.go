@@ -41,9 +41,9 @@ type Snapshot struct {
 	// Services are sorted by ID. A Service that did not change between two
 	// snapshots is the same pointer in both.
 	Services []*service.Service
-	// Draining are the addresses of balancers that are on their way out,
-	// sorted, where the source was told who the balancers are.
-	Draining []netip.Addr
+	// Balancers are the addresses of all balancers, Draining of those that are on
+	// their way out, sorted, where the source was told who the balancers are.
+	Balancers, Draining []netip.Addr
 	// Announcements say what of the Services is announced by this node; nil: all.
 	// One that did not change between two snapshots is the same pointer in both.
 	Announcements Announcements
@@ -63,6 +63,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
+		slices.Equal(s.Balancers, o.Balancers) &&
 		s.Announcements == o.Announcements
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -24,8 +25,9 @@ type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
-	// View is nil where only a service proxy runs; Source then tells what was
-	// refused of the input.
+	// View is nil where only a service proxy runs. Source then tells what was
+	// refused of the input, and elsewhere what keeps it from being read a first
+	// time; nil for a source that needs nobody.
 	View      func() *control.View
 	Source    func() []source.Problem
 	DataPlane dataplane.DataPlane
@@ -36,6 +38,8 @@ type Agent struct {
 	Announcer    announce.Announcer
 	// Cloud is nil where none leads here. Its peers are no reason not to be ready.
 	Cloud announce.Announcer
+	// Layer2 is nil where VIPs are not announced so.
+	Layer2 segment
 	// PeersUnknown says that it is not known yet which peers the agent has.
 	PeersUnknown bool
 	// ProxySync tells when the service proxy has written all last, and since when
@@ -69,8 +73,12 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
-	if a.Source != nil {
+	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.View != nil && a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -83,6 +91,12 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Cloud != nil {
 		s.Peers = append(s.Peers, a.Cloud.Peers()...)
 	}
+	if a.Layer2 != nil {
+		s.Peers = append(s.Peers, a.Layer2.Peers()...)
+	}
+	answered, unanswered := a.answered()
+	s.Problems = append(s.Problems, unanswered...)
+	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
@@ -94,6 +108,8 @@ type gatherer struct {
 	view   *control.View
 	counts map[service.Key]dataplane.FrontendCounters
 	half   half
+	// answered is who answers for what on layer 2.
+	answered map[netip.Prefix]announce.Answered
 }
 
 func (g *gatherer) count() error {
@@ -198,10 +214,13 @@ func (g *gatherer) routes() []Route {
 	var routes []Route
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && (g.Announcer != nil || g.Cloud != nil)
+		announced = announced && g.announces()
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
+		}
+		if s, ok := g.answered[r.Prefix]; ok {
+			shown.setLayer2(s, g.Announcer == nil && g.Cloud == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -212,6 +231,8 @@ func (g *gatherer) routes() []Route {
 	return routes
 }
 
+func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
+
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return announce.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(announce.Route{Prefix: b.Prefix, NextHop: b.NextHop})
@@ -220,8 +241,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
-	if g.Announcer == nil && g.Cloud == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, or a cloud by --cloud"
+	if !g.announces() {
+		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -195,4 +195,6 @@ type Route struct {
 	Since time.Time `json:"since,omitzero"`
 	// Reason says why it is not announced.
 	Reason string `json:"reason,omitempty"`
+	// Layer2 is absent where VIPs are not announced so.
+	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

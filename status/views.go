@@ -49,6 +49,9 @@ func (v overview) table(t *table) {
 		t.fact("backends", v.backendHealth())
 	}
 	t.fact("routes", v.routeStates())
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
@@ -130,7 +133,7 @@ func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
 		as := ""
-		if p.AS != 0 { // else a cloud
+		if p.AS != 0 { // else a member of layer 2, or a cloud
 			as = fmt.Sprint(p.AS)
 		}
 		t.row(p.Address, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
@@ -300,6 +303,7 @@ func (v routes) table(t *table) {
 		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
+	v.answers(t)
 }
 
 func (v routes) heard(t *table) {

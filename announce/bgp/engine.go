@@ -178,14 +178,7 @@ func (e *engine) addPolicies() error {
 			return err
 		}
 	}
-	var silent []string
-	for _, g := range e.groups {
-		for _, p := range g.prefixes {
-			if g.silent {
-				silent = append(silent, p.String())
-			}
-		}
-	}
+	silent := e.silentPrefixes()
 	if len(silent) == 0 {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/announce/l2"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/control"
 	"github.com/fairlead/fairlead/dataplane"
@@ -40,7 +41,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP or has a cloud lead them here (--cloud).
+its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
+it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -54,6 +56,7 @@ on until they have ended, at most for --drain-timeout; meanwhile the balancers t
 stay hand it the packets of flows that they do not know, if --balancers tells them
 who is leaving. A second signal ends it at once.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
+  fairlead agent --services /etc/fairlead/services --layer2 eth0 --layer2-members 10.0.0.1,10.0.0.2
   fairlead agent --services /etc/fairlead/services --role server
   fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
@@ -71,6 +74,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
@@ -97,6 +101,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
+	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -140,8 +145,9 @@ type agent struct {
 	socket  net.Listener
 	speaker *bgp.Speaker
 	cloud   announce.Announcer // nil where no cloud leads here
-	plane   plane              // the data plane, or
-	xdp     *xdp.DataPlane     // the same, where it is XDP's
+	layer2  *l2.Announcer
+	plane   plane          // the data plane, or
+	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
 	proxy   *serviceProxy // nil without that role
 	source  source.Source
@@ -194,6 +200,9 @@ func (a *agent) open() (err error) {
 		if err := a.openCloud(&loop); err != nil {
 			return err
 		}
+		if err := a.openLayer2(&loop); err != nil {
+			return err
+		}
 		if err := a.openPlane(); err != nil {
 			return err
 		}
@@ -221,7 +230,10 @@ func (a *agent) openSource() (err error) {
 		a.source = folder
 		return nil
 	}
-	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}
+	c := kube.Config{
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		GatewayAPI: r.GatewayAPI, Log: log,
+	}
 	if r.Balancer {
 		c.OnPeers = a.setPeers
 	}
@@ -281,6 +293,9 @@ func (a *agent) close() error {
 	if a.cloud != nil {
 		errs = append(errs, a.cloud.Close())
 	}
+	if a.layer2 != nil {
+		errs = append(errs, a.layer2.Close())
+	}
 	if a.plane != nil {
 		errs = append(errs, a.plane.Close())
 	}
@@ -305,7 +320,8 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
-	} else {
+	}
+	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
@@ -325,5 +341,8 @@ func (a *agent) teller() status.Agent {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
 	s.Cloud = a.cloud
+	if a.layer2 != nil {
+		s.Layer2 = a.layer2
+	}
 	return s
 }

@@ -53,5 +53,6 @@ that offer them, where no router speaks BGP.`,
 	cloudFlags(cmd, &clouds, config.Clouds...)
 	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID`s of the route tables that lead to VIPs")
 	f.StringVar(&clouds.AddressesVPC, "aws-addresses", "", "`ID` of the VPC whose network interfaces get VIPs as addresses, in place of routes")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "give addresses to Gateways of the Gateway API, too, and write their conditions and those of their TCPRoutes and UDPRoutes")
 	return cmd
 }

@@ -299,7 +299,8 @@ func (d *folder) snapshot() source.Snapshot {
 	}
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	return source.Snapshot{Services: services, Draining: object.Terminating(objects, d.balancers), Problems: append(problems, more...)}
+	balancers, draining := object.Balancers(objects, d.balancers)
+	return source.Snapshot{Services: services, Balancers: balancers, Draining: draining, Problems: append(problems, more...)}
 }
 
 // present gives the objects of files that are not missing.

@@ -133,19 +133,23 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 	return &p
 }
 
-// Terminating gives the endpoints of a Service that are on their way out,
-// sorted. Objects that are none of its slices do not count.
-func Terminating(objects []*Object, of service.ID) (addrs []netip.Addr) {
+// Balancers gives the endpoints of a Service, and those of them that are on
+// their way out, sorted. Objects that are none of its slices do not count.
+func Balancers(objects []*Object, of service.ID) (all, draining []netip.Addr) {
 	for _, o := range objects {
 		if o.slice == nil || o.Service() != of {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
+			all = append(all, e.addr)
 			if e.terminating {
-				addrs = append(addrs, e.addr)
+				draining = append(draining, e.addr)
 			}
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
+	sorted := func(addrs []netip.Addr) []netip.Addr {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		return slices.Compact(addrs)
+	}
+	return sorted(all), sorted(draining)
 }
