@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -267,5 +269,31 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// TestPermissionsOfThePage: the page's role has what errors name as missing, and
+// the one that a route's network wants.
+func TestPermissionsOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/clouds.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("gcp.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"compute.networks.updatePolicy"}
+	for _, m := range regexp.MustCompile(`words\("(compute\.\w+\.\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		want = append(want, m[1])
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^  - (compute\.\S+)$`).FindAllStringSubmatch(string(page), -1) {
+		got = append(got, m[1])
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

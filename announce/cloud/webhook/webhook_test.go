@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -105,5 +107,22 @@ func TestRefusals(t *testing.T) {
 		if _, err := New(Config{URL: u, Owner: "lab"}); err == nil {
 			t.Errorf("%q is taken", u)
 		}
+	}
+}
+
+// TestPage: the example of the page is a state as it is posted.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/clouds.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "## A program of yours")
+	_, text, _ = strings.Cut(text, "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	var s State
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil || len(s.Routes) != 1 || len(s.Routes[0].NextHops) != 2 || s.Owner == "" {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
