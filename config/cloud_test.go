@@ -15,6 +15,7 @@ func TestResolveCloud(t *testing.T) {
 		"--cloud: AWS leads a prefix to one balancer":      func(a *Agent) { a.Cloud.Cloud = "aws" },
 		`--cloud: "azure" is none of aws, gcp, webhook`:    func(a *Agent) { a.Cloud.Cloud = "azure" },
 		"--cloud: name the one whose settings are given":   func(a *Agent) { a.Cloud.Project = "shop" },
+		"--cloud: what a cloud leads to is a node":         func(a *Agent) { a.Cloud.Cloud, a.Only = "gcp", "default/web" },
 		"--cloud: in a cluster the controller asks": func(a *Agent) {
 			a.Cloud.Cloud, a.Kubernetes, a.Services = "gcp", true, ""
 		},

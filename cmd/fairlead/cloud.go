@@ -64,14 +64,11 @@ func (a *agent) openCloud(loop *control.Config) (err error) {
 		if err != nil {
 			return err
 		}
-		namespace, name := kube.DefaultNamespace, r.Node
+		namespace := kube.DefaultNamespace
 		if r.BalancersID.Namespace != "" {
 			namespace = r.BalancersID.Namespace
 		}
-		if r.Only != "" { // there are several on a node
-			name += "." + strings.ReplaceAll(r.Only, "/", ".")
-		}
-		if a.cloud, err = offers.New(offers.Config{Client: client, Namespace: namespace, Node: name, Log: slog.Default()}); err != nil {
+		if a.cloud, err = offers.New(offers.Config{Client: client, Namespace: namespace, Node: r.Node, Log: slog.Default()}); err != nil {
 			return err
 		}
 	default:
