@@ -60,7 +60,7 @@ func (w *work) takeBack(ctx context.Context, all map[string]*eni, vips []netip.A
 			}
 			if primary, has := e.holds[addr]; has && !primary {
 				in := &ec2.UnassignPrivateIpAddressesInput{NetworkInterfaceId: &e.id, PrivateIpAddresses: []string{addr.String()}}
-				if !w.Try(func() error { _, err := w.client.UnassignPrivateIpAddresses(ctx, in); return err }) {
+				if !w.Try(func() error { _, err := w.api.UnassignPrivateIpAddresses(ctx, in); return err }) {
 					continue
 				}
 			}
@@ -84,7 +84,7 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 		in := &ec2.AssignPrivateIpAddressesInput{
 			NetworkInterfaceId: &to.id, PrivateIpAddresses: []string{vip.String()}, AllowReassignment: sdk.Bool(holder != nil),
 		}
-		if !w.Try(func() error { _, err := w.client.AssignPrivateIpAddresses(ctx, in); return err }) {
+		if !w.Try(func() error { _, err := w.api.AssignPrivateIpAddresses(ctx, in); return err }) {
 			return
 		}
 		to.owned[vip], to.holds[vip] = true, false
@@ -102,7 +102,7 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 // elastic makes Elastic IPs lead to the addresses that their tags name.
 func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) error {
 	key := strings.TrimSuffix(w.tagPrefix(), "/")
-	found, err := w.client.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: []types.Filter{filter("tag-key", key)}})
+	found, err := w.api.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: []types.Filter{filter("tag-key", key)}})
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Ad
 				continue
 			}
 			w.Try(func() error {
-				_, err := w.client.AssociateAddress(ctx, &ec2.AssociateAddressInput{
+				_, err := w.api.AssociateAddress(ctx, &ec2.AssociateAddressInput{
 					AllocationId: a.AllocationId, NetworkInterfaceId: &to.id, PrivateIpAddress: sdk.String(vip.String()), AllowReassociation: sdk.Bool(true),
 				})
 				return err

@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/smithy-go"
@@ -34,9 +32,9 @@ type Config struct {
 // Provider is a cloud.Provider.
 type Provider struct {
 	c Config
-	// client is made by the first Sync: where it is in the network, and who it is
+	// api is made by the first Sync: where it is in the network, and who we are
 	// there, may not be known before.
-	client *ec2.Client
+	api *api
 }
 
 var _ cloud.Provider = (*Provider)(nil)
@@ -55,22 +53,13 @@ func New(c Config) (*Provider, error) {
 // Name is "aws".
 func (p *Provider) Name() string { return "aws" }
 
-// tries is how often a request that is throttled, or fails, is made in all; the
-// pauses between grow, and all requests become rarer.
-const tries = 5
-
 // Sync makes route tables, or interfaces, hold the offers.
 func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
-	if p.client == nil {
-		c, err := config.LoadDefaultConfig(ctx, config.WithEC2IMDSRegion(), config.WithRetryer(func() sdk.Retryer {
-			return retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
-				o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) { o.MaxAttempts = tries })
-			})
-		}))
-		if err != nil {
-			return nil, fmt.Errorf("aws: %w", err)
+	if p.api == nil {
+		var err error
+		if p.api, err = connect(ctx); err != nil {
+			return nil, err
 		}
-		p.client = ec2.NewFromConfig(c)
 	}
 	w := work{Provider: p, refused: cloud.Refused{}, hops: cloud.Hops(offers)}
 	err := w.routes
@@ -110,8 +99,9 @@ func (w *work) interfaces(ctx context.Context, vpc string, filters ...types.Filt
 	for _, f := range filters {
 		for some := range slices.Chunk(f.Values, atOnce) {
 			in := &ec2.DescribeNetworkInterfacesInput{Filters: []types.Filter{{Name: f.Name, Values: some}, filter("vpc-id", vpc)}}
-			for pages := ec2.NewDescribeNetworkInterfacesPaginator(w.client, in); pages.HasMorePages(); {
-				page, err := pages.NextPage(ctx)
+			err := pages(func(token *string) (*string, error) {
+				in.NextToken = token
+				page, err := w.api.DescribeNetworkInterfaces(ctx, in)
 				if err != nil {
 					return nil, err
 				}
@@ -119,6 +109,10 @@ func (w *work) interfaces(ctx context.Context, vpc string, filters ...types.Filt
 					e := w.read(i)
 					found[e.id] = e
 				}
+				return page.NextToken, nil
+			})
+			if err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -213,14 +207,14 @@ func (w *work) choose(p netip.Prefix, all map[string]*eni) *eni {
 func (w *work) tagPrefix() string { return "fairlead/" + w.c.Owner + "/" }
 
 func (w *work) tag(ctx context.Context, on, what, value string) error {
-	_, err := w.client.CreateTags(ctx, &ec2.CreateTagsInput{
+	_, err := w.api.CreateTags(ctx, &ec2.CreateTagsInput{
 		Resources: []string{on}, Tags: []types.Tag{{Key: sdk.String(w.tagPrefix() + what), Value: &value}},
 	})
 	return err
 }
 
 func (w *work) untag(ctx context.Context, on, what string) error {
-	_, err := w.client.DeleteTags(ctx, &ec2.DeleteTagsInput{
+	_, err := w.api.DeleteTags(ctx, &ec2.DeleteTagsInput{
 		Resources: []string{on}, Tags: []types.Tag{{Key: sdk.String(w.tagPrefix() + what)}},
 	})
 	return err

@@ -33,16 +33,18 @@ func (t *table) mine(p netip.Prefix) bool { return slices.Contains(t.claims[p], 
 
 func (w *work) tables(ctx context.Context) (all []*table, err error) {
 	in := &ec2.DescribeRouteTablesInput{RouteTableIds: w.c.RouteTables}
-	for pages := ec2.NewDescribeRouteTablesPaginator(w.client, in); pages.HasMorePages(); {
-		page, err := pages.NextPage(ctx)
+	err = pages(func(token *string) (*string, error) {
+		in.NextToken = token
+		page, err := w.api.DescribeRouteTables(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range page.RouteTables {
 			all = append(all, w.readTable(r))
 		}
-	}
-	return all, nil
+		return page.NextToken, nil
+	})
+	return all, err
 }
 
 func (w *work) readTable(r types.RouteTable) *table {
@@ -118,7 +120,7 @@ func (w *work) withdraw(ctx context.Context, t *table) {
 		if t.mine(p) {
 			in := &ec2.DeleteRouteInput{RouteTableId: &t.id}
 			in.DestinationCidrBlock, in.DestinationIpv6CidrBlock = destination(p)
-			if !w.Try(func() error { _, err := w.client.DeleteRoute(ctx, in); return err }) {
+			if !w.Try(func() error { _, err := w.api.DeleteRoute(ctx, in); return err }) {
 				continue
 			}
 		}
@@ -145,10 +147,10 @@ func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bo
 	v4, v6 := destination(p)
 	if exists {
 		in := &ec2.ReplaceRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
-		done = w.Try(func() error { _, err := w.client.ReplaceRoute(ctx, in); return err })
+		done = w.Try(func() error { _, err := w.api.ReplaceRoute(ctx, in); return err })
 	} else {
 		in := &ec2.CreateRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
-		done = w.Try(func() error { _, err := w.client.CreateRoute(ctx, in); return err })
+		done = w.Try(func() error { _, err := w.api.CreateRoute(ctx, in); return err })
 	}
 	if done && len(claim) > 1 {
 		w.claim(ctx, t, p, []string{to})
@@ -166,7 +168,7 @@ func (w *work) uncheck(ctx context.Context, e *eni) {
 		return
 	}
 	w.Try(func() error {
-		_, err := w.client.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
+		_, err := w.api.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
 			NetworkInterfaceId: &e.id, SourceDestCheck: &types.AttributeBooleanValue{Value: sdk.Bool(false)},
 		})
 		return err

@@ -44,7 +44,7 @@ type Config struct {
 type Provider struct {
 	c Config
 	// api is made by the first Sync.
-	api *compute.Service
+	api *api
 }
 
 var _ cloud.Provider = (*Provider)(nil)
@@ -69,11 +69,10 @@ func (p *Provider) Name() string { return "gcp" }
 // Sync makes the network's routes those of the offers.
 func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
 	if p.api == nil {
-		api, err := compute.NewService(ctx, append([]option.ClientOption{option.WithScopes(compute.ComputeScope)}, p.c.Options...)...)
-		if err != nil {
-			return nil, fmt.Errorf("gcp: %w", err)
+		var err error
+		if p.api, err = connect(ctx, p.c); err != nil {
+			return nil, err
 		}
-		p.api = api
 	}
 	w := work{Provider: p, refused: cloud.Refused{}, foreign: map[netip.Prefix]string{}, ours: map[string]*compute.Route{}}
 	if err := w.list(ctx); err != nil {
@@ -83,6 +82,37 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	w.finish(ctx, "delete", w.remove(ctx, wanted))
 	w.finish(ctx, "create", w.insert(ctx, wanted))
 	return w.refused, w.Err()
+}
+
+// api are the requests that are made here. The SDK's type must not be held in any
+// value that becomes an interface: the linker would keep all of its requests, in
+// case that reflection asks for one.
+type api struct {
+	list   func(context.Context, func(*compute.RouteList) error) error
+	remove func(ctx context.Context, name string) (*compute.Operation, error)
+	insert func(context.Context, *compute.Route) (*compute.Operation, error)
+	wait   func(ctx context.Context, operation string) (*compute.Operation, error)
+}
+
+func connect(ctx context.Context, c Config) (*api, error) {
+	s, err := compute.NewService(ctx, append([]option.ClientOption{option.WithScopes(compute.ComputeScope)}, c.Options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("gcp: %w", err)
+	}
+	return &api{
+		list: func(ctx context.Context, each func(*compute.RouteList) error) error {
+			return s.Routes.List(c.Project).Pages(ctx, each)
+		},
+		remove: func(ctx context.Context, name string) (*compute.Operation, error) {
+			return s.Routes.Delete(c.Project, name).Context(ctx).Do()
+		},
+		insert: func(ctx context.Context, r *compute.Route) (*compute.Operation, error) {
+			return s.Routes.Insert(c.Project, r).Context(ctx).Do()
+		},
+		wait: func(ctx context.Context, operation string) (*compute.Operation, error) {
+			return s.GlobalOperations.Wait(c.Project, operation).Context(ctx).Do()
+		},
+	}, nil
 }
 
 // work is one Sync.
@@ -109,7 +139,7 @@ func (p *Provider) namePrefix() string { return "fairlead-" + p.c.Owner + "-" }
 
 // list learns what there is.
 func (w *work) list(ctx context.Context) error {
-	return w.api.Routes.List(w.c.Project).Pages(ctx, func(page *compute.RouteList) error {
+	return w.api.list(ctx, func(page *compute.RouteList) error {
 		for _, r := range page.Items {
 			w.sort(r)
 		}
@@ -170,7 +200,7 @@ func (w *work) remove(ctx context.Context, wanted map[string]*compute.Route) (be
 			continue
 		}
 		w.Try(func() error {
-			op, err := w.api.Routes.Delete(w.c.Project, name).Context(ctx).Do()
+			op, err := w.api.remove(ctx, name)
 			if code(err) == http.StatusNotFound {
 				return nil
 			} else if err != nil {
@@ -190,7 +220,7 @@ func (w *work) insert(ctx context.Context, wanted map[string]*compute.Route) (be
 			continue
 		}
 		w.Try(func() error {
-			op, err := w.api.Routes.Insert(w.c.Project, wanted[name]).Context(ctx).Do()
+			op, err := w.api.insert(ctx, wanted[name])
 			if err != nil {
 				return words("compute.routes.create", fmt.Errorf("%s by %s: %w", wanted[name].DestRange, wanted[name].NextHopIp, err))
 			}
@@ -207,7 +237,7 @@ func (w *work) finish(ctx context.Context, what string, begun []pending) {
 		w.Try(func() error {
 			for {
 				// It answers when the operation has ended, or after two minutes.
-				op, err := w.api.GlobalOperations.Wait(w.c.Project, b.operation).Context(ctx).Do()
+				op, err := w.api.wait(ctx, b.operation)
 				if err != nil {
 					return words("compute.globalOperations.get", err)
 				}
