@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
@@ -123,7 +124,7 @@ func (w *world) agent(t *testing.T) {
 	passwords := make(chan string, 8)
 	s, err := sourcekube.New(sourcekube.Config{
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
-		OnPeers: func(peers []sourcekube.Peer) []source.Problem {
+		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
 			for _, p := range peers {
 				passwords <- p.Password
 			}

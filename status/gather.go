@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -212,12 +213,20 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
+	var peers []announce.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.announces()
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
-		if !announced {
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		switch {
+		case !announced:
 			shown.Reason = g.unannounced(r)
+		case g.Announcer != nil && toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, g.Announcer == nil && g.Cloud == nil)
@@ -233,6 +242,11 @@ func (g *gatherer) routes() []Route {
 
 func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
 
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names announce.Names, peers []announce.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p announce.Peer) bool { return names.Has(p.Name) })
+}
+
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return announce.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(announce.Route{Prefix: b.Prefix, NextHop: b.NextHop})
@@ -242,7 +256,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if !g.announces() {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
 )
 
@@ -132,11 +133,15 @@ func (v overview) peerStates() string {
 func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
+		name := p.Address
+		if p.Name != "" && p.Name != p.Address {
+			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
+		}
 		as := ""
 		if p.AS != 0 { // else a member of layer 2, or a cloud
 			as = fmt.Sprint(p.AS)
 		}
-		t.row(p.Address, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		t.row(name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }
@@ -298,9 +303,16 @@ func (v routes) table(t *table) {
 		v.heard(t)
 		return
 	}
-	t.row("PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
+	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != announce.Attributes{} })
+	cells := func(attributes string, rest ...string) {
+		if marked {
+			rest = slices.Insert(rest, len(rest)-1, attributes)
+		}
+		t.row(rest...)
+	}
+	cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
 	for _, r := range v.list {
-		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
 	v.answers(t)

@@ -45,9 +45,10 @@ func NewAnnouncer(node string, k Keeper) *Announcer {
 // Set has the cloud lead these prefixes here, soon; where some are withdrawn it
 // waits, for a while, until they are led here no more.
 func (a *Announcer) Set(routes []announce.Route) error {
+	routes = Carried(routes)
 	a.mu.Lock()
 	withdraws := slices.ContainsFunc(a.routes(), func(r announce.Route) bool { return !slices.Contains(routes, r) })
-	a.offer = []Offer{{a.node, slices.Clone(routes)}}
+	a.offer = []Offer{{a.node, routes}}
 	done := make(chan struct{})
 	a.done, a.told = done, false
 	a.mu.Unlock()

@@ -24,6 +24,17 @@ type Offer struct {
 	Routes []announce.Route
 }
 
+// Carried gives of some routes those that a cloud is told of, and of these what it
+// takes: a route that is for some peers is not for a cloud, and no attribute is.
+func Carried(routes []announce.Route) (carried []announce.Route) {
+	for _, r := range routes {
+		if r.Peers == "" {
+			carried = append(carried, announce.Route{Prefix: r.Prefix, NextHop: r.NextHop})
+		}
+	}
+	return carried
+}
+
 // Refused tells by prefix why the cloud does not lead it here; somebody has to
 // mend that.
 type Refused map[netip.Prefix]string

@@ -201,6 +201,14 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestCarried(t *testing.T) {
+	all := routes("10.1.1.0/24", "10.1.2.0/24")
+	all[0].MED, all[1].Peers = 7, "router"
+	if got := Carried(all); !reflect.DeepEqual(got, routes("10.1.1.0/24")) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestOwner(t *testing.T) {
 	for owner, valid := range map[string]bool{
 		"a": true, "fairlead": true, "eu-1": true, strings.Repeat("a", 20): true,

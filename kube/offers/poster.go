@@ -80,9 +80,10 @@ func New(c Config) (*Poster, error) {
 // Set offers the routes. Where some are withdrawn it waits, for a while, until
 // the controller has had the cloud lead them here no more.
 func (p *Poster) Set(routes []announce.Route) error {
+	routes = cloud.Carried(routes)
 	p.mu.Lock()
 	withdraws := slices.ContainsFunc(p.routes, func(r announce.Route) bool { return !slices.Contains(routes, r) })
-	p.routes, p.serial = slices.Clone(routes), time.Now().UnixNano()
+	p.routes, p.serial = routes, time.Now().UnixNano()
 	p.text, p.since = encode(strconv.FormatInt(p.serial, 36), p.routes), time.Now()
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(p.life, p.Patience)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -180,8 +181,8 @@ func (s *Source) announce() source.Announcements {
 // nothing is announced, and why.
 type nothing struct{ why string }
 
-// Prefixes gives none.
-func (n *nothing) Prefixes(*service.Service, netip.Addr) ([]netip.Prefix, string) { return nil, n.why }
+// Offers gives none.
+func (n *nothing) Offers(*service.Service, netip.Addr) ([]announce.Offer, string) { return nil, n.why }
 
 func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
 	for _, w := range wrong {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 )
@@ -52,7 +53,7 @@ type routed struct {
 	follower *follower
 
 	mu    sync.Mutex
-	peers []Peer // told last
+	peers []v1alpha1.Peer // told last
 	told  int
 }
 
@@ -129,7 +130,7 @@ func (r *routed) secret(password string) {
 	must(r.t, err)
 }
 
-func (r *routed) onPeers(all []Peer) []source.Problem {
+func (r *routed) onPeers(all []v1alpha1.Peer) []source.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.peers = all
@@ -165,7 +166,11 @@ func (r *routed) awaitPrefixes(want string) {
 		}
 		got := "itself"
 		if a := r.follower.snapshot.Announcements; a != nil {
-			prefixes, why := a.Prefixes(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			offers, why := a.Offers(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			var prefixes []netip.Prefix
+			for _, o := range offers {
+				prefixes = append(prefixes, o.Prefix)
+			}
 			got = fmt.Sprint(prefixes, why)
 		}
 		if !strings.Contains(got, want) {
@@ -282,7 +287,7 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.awaitPrefixes("[10.1.1.1/32]")
 	r.awaitPeers(stays)
 	first := r.follower
-	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]Peer) []source.Problem { return nil }}, true)
+	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]v1alpha1.Peer) []source.Problem { return nil }}, true)
 	r.awaitPrefixes("announcements cannot be read")
 	binding.ResourceVersion = ""
 	_, err = all.Create(context.Background(), binding, metav1.CreateOptions{})
