@@ -34,10 +34,15 @@ func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
 
 // newCloud makes the Provider that is configured; nil for none. node is the one
 // that acts for itself alone, empty: all nodes.
-func newCloud(c config.Cloud, node string) (cloud.Provider, error) {
+func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
 	if err := c.CheckName(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			p, err = nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+		}
+	}()
 	switch c.Cloud {
 	case "aws":
 		return aws.New(aws.Config{Owner: c.Owner, RouteTables: c.RouteTables, VPC: c.AddressesVPC})
@@ -74,7 +79,7 @@ func (a *agent) openCloud(loop *control.Config) (err error) {
 	default:
 		provider, err := newCloud(r.Agent.Cloud, r.Node)
 		if err != nil {
-			return fmt.Errorf("--cloud: %w", err)
+			return err
 		}
 		a.cloud = cloud.NewAnnouncer(r.Node, cloud.Keeper{Provider: provider, Log: slog.Default()})
 	}

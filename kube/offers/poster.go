@@ -55,7 +55,7 @@ type Poster struct {
 
 var _ announce.Announcer = (*Poster)(nil)
 
-// asking is the pause between looks at the answer, failing that between attempts.
+// asking is the pause between looks at the answer.
 const asking = 250 * time.Millisecond
 
 // New makes a Poster that offers nothing yet: what its predecessor has offered
@@ -78,7 +78,8 @@ func New(c Config) (*Poster, error) {
 }
 
 // Set offers the routes. Where some are withdrawn it waits, for a while, until
-// the controller has had the cloud lead them here no more.
+// the controller has had the cloud lead them here no more. It never fails: what
+// cannot be offered now is offered later, and told among the peers.
 func (p *Poster) Set(routes []announce.Route) error {
 	routes = cloud.Carried(routes)
 	p.mu.Lock()
@@ -88,9 +89,7 @@ func (p *Poster) Set(routes []announce.Route) error {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(p.life, p.Patience)
 	defer cancel()
-	if err := p.post(ctx); err != nil {
-		return err
-	}
+	posted := p.post(ctx) == nil
 	for withdraws && !p.isAnswered() {
 		select {
 		case <-ctx.Done():
@@ -98,7 +97,9 @@ func (p *Poster) Set(routes []announce.Route) error {
 			return nil
 		case <-time.After(asking):
 		}
-		if l, err := p.leases.Get(ctx, nameOf(p.Node), metav1.GetOptions{}); err == nil {
+		if !posted {
+			posted = p.post(ctx) == nil
+		} else if l, err := p.leases.Get(ctx, nameOf(p.Node), metav1.GetOptions{}); err == nil {
 			p.read(l)
 		}
 	}
@@ -156,15 +157,14 @@ func (p *Poster) read(l *coordinationv1.Lease) {
 	p.mu.Unlock()
 }
 
-// renew says again and again that this agent lives.
+// renew says again and again that this agent lives, sooner where that failed.
 func (p *Poster) renew() {
-	every := time.NewTicker(p.Duration / 4)
-	defer every.Stop()
+	pause := p.Duration / 4
 	for {
 		select {
 		case <-p.life.Done():
 			return
-		case <-every.C:
+		case <-time.After(pause):
 		}
 		p.mu.Lock()
 		begun := p.serial != 0
@@ -173,8 +173,10 @@ func (p *Poster) renew() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(p.life, p.Duration/2)
+		pause = p.Duration / 4
 		if err := p.post(ctx); err != nil && p.life.Err() == nil {
-			p.Log.Warn("cannot renew the offer; trying again", "why", err)
+			pause = min(pause, time.Second)
+			p.Log.Warn("cannot renew the offer; trying again", "why", err, "in", pause)
 		}
 		cancel()
 	}
