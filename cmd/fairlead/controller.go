@@ -29,10 +29,10 @@ that offer them, where no router speaks BGP.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if c.Client, err = source.Connection(kubeconfig); err != nil {
+			if c.Cloud, err = newCloud(clouds, ""); err != nil {
 				return err
 			}
-			if c.Cloud, err = newCloud(clouds, ""); err != nil {
+			if c.Client, err = source.Connection(kubeconfig); err != nil {
 				return err
 			}
 			k, err := kube.New(c)
