@@ -42,8 +42,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP or, on a segment without a router that
-speaks it, by ARP and neighbour discovery.
+its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
+it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -104,6 +104,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	proxyFlags(f, &c.ServiceProxy)
+	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -147,6 +148,7 @@ type agent struct {
 	started time.Time
 	socket  net.Listener
 	speaker *bgp.Speaker
+	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
@@ -198,6 +200,9 @@ func (a *agent) open() (err error) {
 		loop.Prober = a.prober
 		if a.speaker != nil {
 			loop.Announcer = a.speaker
+		}
+		if err := a.openCloud(&loop); err != nil {
+			return err
 		}
 		if err := a.openLayer2(&loop); err != nil {
 			return err
@@ -301,6 +306,9 @@ func (a *agent) close() error {
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}
+	if a.cloud != nil {
+		errs = append(errs, a.cloud.Close())
+	}
 	if a.layer2 != nil {
 		errs = append(errs, a.layer2.Close())
 	}
@@ -348,6 +356,7 @@ func (a *agent) teller() status.Agent {
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
+	s.Cloud = a.cloud
 	if a.layer2 != nil {
 		s.Layer2 = a.layer2
 	}
