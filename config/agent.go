@@ -52,9 +52,12 @@ type Agent struct {
 	RequireClass bool
 	Roles        []string
 	Node         string
-	Interfaces   []string
-	DataPlane    string
-	Mode         string
+	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
+	// in a cluster they are the Node's.
+	NodeLabels map[string]string
+	Interfaces []string
+	DataPlane  string
+	Mode       string
 	// NextHops are announced; empty for the first interface's own addresses.
 	NextHops []string
 	AS       uint32
@@ -63,9 +66,11 @@ type Agent struct {
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	BPFFS        string
-	Socket       string
-	Linger       time.Duration
+	// Weight is what the node is worth where an Announcement weighs nodes; 0: 1.
+	Weight uint32
+	BPFFS  string
+	Socket string
+	Linger time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string
@@ -189,6 +194,8 @@ func (r *Resolved) resolveSource(p *parser) {
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
 	case r.RequireClass && !r.Agent.Kubernetes:
 		p.refuse("require-class", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
+		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:

@@ -123,7 +123,7 @@ func (w *world) agent(t *testing.T) {
 	passwords := make(chan string, 8)
 	s, err := sourcekube.New(sourcekube.Config{
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
-		OnPeers: func(peers []sourcekube.Peer) []source.Problem {
+		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
 			for _, p := range peers {
 				passwords <- p.Password
 			}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -55,9 +56,9 @@ type Snapshot struct {
 // Announcements decide what a node announces. It is a pointer, and what it
 // points to is never changed.
 type Announcements interface {
-	// Prefixes gives the prefixes by which the node announces a VIP of a Service;
-	// where there are none, why.
-	Prefixes(s *service.Service, vip netip.Addr) ([]netip.Prefix, string)
+	// Offers gives the offers by which the node announces a VIP of a Service; where
+	// there are none, why.
+	Offers(s *service.Service, vip netip.Addr) ([]announce.Offer, string)
 }
 
 // Equal says that two snapshots hold the same.

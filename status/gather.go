@@ -194,7 +194,7 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.Announcer != nil
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		if !announced {
 			shown.Reason = g.unannounced(r)
 		}
@@ -216,7 +216,7 @@ func sortRoutes(routes []Route) {
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
 	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
 )
 
@@ -291,9 +292,16 @@ func (v routes) table(t *table) {
 		v.heard(t)
 		return
 	}
-	t.row("PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
+	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != announce.Attributes{} })
+	cells := func(attributes string, rest ...string) {
+		if marked {
+			rest = slices.Insert(rest, len(rest)-1, attributes)
+		}
+		t.row(rest...)
+	}
+	cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
 	for _, r := range v.list {
-		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
 }

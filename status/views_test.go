@@ -48,7 +48,8 @@ func balancer() Status {
 					Reason: "no EndpointSlice names a ready endpoint"}}},
 		},
 		Routes: []Route{
-			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second)},
+			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second),
+				Attributes: announce.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
 			{Prefix: netip.MustParsePrefix("2001:db8::53/128"), NextHop: netip.MustParseAddr("2001:db8:f::5"),
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},

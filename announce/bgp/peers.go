@@ -39,7 +39,7 @@ func (e *engine) state(a netip.Addr, g *group) *peerState {
 	if p == nil {
 		p = &peerState{group: g, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
 		if g != nil {
-			p.AS = g.as
+			p.Name, p.AS = g.peer, g.as
 		}
 		e.peers[a] = p
 	}

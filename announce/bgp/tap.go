@@ -1,7 +1,7 @@
 package bgp
 
 import (
-	"encoding/binary"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -18,10 +18,12 @@ import (
 type tap struct {
 	*net.TCPConn
 	peer   netip.Addr
+	local  netip.Addr
 	group  *group
 	ourAS  uint32
 	in     scanner
 	out    scanner
+	sieve  *sieve     // nil where updates are taken in
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 	// greeted is closed when our OPEN has gone out.
@@ -36,7 +38,7 @@ type tap struct {
 	heard  bool
 	reason string
 	closed bool
-	sent   map[path]netip.Addr
+	sent   map[path]said
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
 }
@@ -57,9 +59,14 @@ const (
 	stateEstablished = announce.Established
 )
 
-func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
-	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}), greeted: make(chan struct{}),
-		state: stateOpenSent, since: time.Now(), sent: map[path]netip.Addr{}}
+func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
+	t := &tap{
+		TCPConn: c, peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		done: make(chan struct{}), greeted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{},
+	}
+	if e.deaf {
+		t.sieve = &sieve{}
+	}
 	t.in.message, t.out.message = t.received, t.wrote
 	t.out.updates = true
 	return t
@@ -67,6 +74,13 @@ func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func
 
 // Read overhears what comes in.
 func (t *tap) Read(b []byte) (int, error) {
+	if t.sieve != nil {
+		return t.sieve.read(b, t.hear)
+	}
+	return t.hear(b)
+}
+
+func (t *tap) hear(b []byte) (int, error) {
 	n, err := t.TCPConn.Read(b)
 	t.in.feed(b[:n])
 	if err != nil && !isTimeout(err) {
@@ -142,19 +156,11 @@ func (t *tap) status() (state string, since time.Time, peerAS uint32, reason str
 	return t.state, t.since, t.peerAS, t.reason, t.closed
 }
 
-// holds says whether exactly these routes have been written.
-func (t *tap) holds(routes map[netip.Prefix]netip.Addr) bool {
+// holds says whether exactly this has been written.
+func (t *tap) holds(all map[path]said) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.sent) != len(routes) {
-		return false
-	}
-	for p, nh := range routes {
-		if t.sent[path{prefix: p}] != nh {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(t.sent, all)
 }
 
 func (t *tap) enter(state string) {
@@ -215,25 +221,23 @@ func (t *tap) noteSent(body []byte) {
 	u := m.Body.(*pkt.BGPUpdate)
 	t.mu.Lock()
 	t.withdrew(u.WithdrawnRoutes)
-	var nextHop netip.Addr
+	told := said{nextHop(u.PathAttributes), words(u.PathAttributes)}
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
-		case *pkt.PathAttributeNextHop:
-			nextHop = a.Value
 		case *pkt.PathAttributeMpReachNLRI:
-			t.announced(a.Value, a.Nexthop)
+			t.announced(a.Value, told)
 		case *pkt.PathAttributeMpUnreachNLRI:
 			t.withdrew(a.Value)
 		}
 	}
-	t.announced(u.NLRI, nextHop)
+	t.announced(u.NLRI, told)
 	t.mu.Unlock()
 	t.change(t)
 }
 
-func (t *tap) announced(list []pkt.PathNLRI, nextHop netip.Addr) {
+func (t *tap) announced(list []pkt.PathNLRI, told said) {
 	for _, n := range list {
-		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = nextHop
+		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
 	}
 }
 
@@ -272,39 +276,4 @@ func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode
 		}
 	}
 	return as, addPath
-}
-
-// scanner cuts a stream into BGP messages, however it was chopped. Bodies of
-// updates are kept only where they are asked for.
-type scanner struct {
-	message func(typ uint8, body []byte)
-	updates bool
-	head    []byte
-	body    []byte
-	left    int
-	keep    bool
-}
-
-func (s *scanner) feed(b []byte) {
-	for len(b) > 0 {
-		if len(s.head) < pkt.BGP_HEADER_LENGTH {
-			n := min(pkt.BGP_HEADER_LENGTH-len(s.head), len(b))
-			s.head, b = append(s.head, b[:n]...), b[n:]
-			if len(s.head) < pkt.BGP_HEADER_LENGTH {
-				return
-			}
-			s.left = max(int(binary.BigEndian.Uint16(s.head[16:]))-pkt.BGP_HEADER_LENGTH, 0)
-			s.keep = s.head[18] != pkt.BGP_MSG_UPDATE || s.updates
-		}
-		n := min(s.left, len(b))
-		if s.keep {
-			s.body = append(s.body, b[:n]...)
-		}
-		s.left -= n
-		b = b[n:]
-		if s.left == 0 {
-			s.message(s.head[18], s.body)
-			s.head, s.body = s.head[:0], s.body[:0]
-		}
-	}
 }

@@ -75,14 +75,16 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
+	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
 	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
-	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; with --kubernetes beside its BGPPeers. None at all announces nothing")
+	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
+	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Announcement weighs nodes and its label fairlead.io/weight does not say (default 1)")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
@@ -160,7 +162,7 @@ func (a *agent) open() (err error) {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Balancer && (len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid()) { // a cluster's peers come later
+	if r.Balancer && (len(r.Peers) > 0 || r.RouterID.IsValid()) { // BGPPeers come later
 		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}
@@ -181,7 +183,7 @@ func (a *agent) open() (err error) {
 	}
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID},
+		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {
@@ -214,6 +216,9 @@ func (a *agent) openSource() (err error) {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
 		a.source = folder
+		if r.Balancer {
+			folder.Routing(r.NodeLabels, a.setPeers)
+		}
 		return nil
 	}
 	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}

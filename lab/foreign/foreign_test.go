@@ -34,8 +34,17 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if config := os.Getenv(speakerVar); config != "" {
+		if err := speakAs(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	testkit.Main(m)
 }
+
+const speakerVar = "FAIRLEAD_FOREIGN_TEST_SPEAKER"
 
 func example() Config {
 	return Config{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"), LocalAddress: netip.MustParseAddr("10.0.0.110"), BFD: true,

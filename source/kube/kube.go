@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -45,7 +46,7 @@ type Config struct {
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
-	OnPeers func([]Peer) []source.Problem
+	OnPeers func([]v1alpha1.Peer) []source.Problem
 	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;
 	// where it is empty, this pod's, or DefaultNamespace.
 	Namespace string

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 )
@@ -50,7 +51,7 @@ type routed struct {
 	follower *follower
 
 	mu    sync.Mutex
-	peers []Peer // told last
+	peers []v1alpha1.Peer // told last
 }
 
 func newRouted(t *testing.T) (*routed, *labkube.Cluster) {
@@ -126,7 +127,7 @@ func (r *routed) secret(password string) {
 	must(r.t, err)
 }
 
-func (r *routed) onPeers(all []Peer) []source.Problem {
+func (r *routed) onPeers(all []v1alpha1.Peer) []source.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.peers = all
@@ -161,7 +162,11 @@ func (r *routed) awaitPrefixes(want string) {
 		}
 		got := "itself"
 		if a := r.follower.snapshot.Announcements; a != nil {
-			prefixes, why := a.Prefixes(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			offers, why := a.Offers(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			var prefixes []netip.Prefix
+			for _, o := range offers {
+				prefixes = append(prefixes, o.Prefix)
+			}
 			got = fmt.Sprint(prefixes, why)
 		}
 		if !strings.Contains(got, want) {

@@ -30,10 +30,14 @@ const (
 // which is to say unknown.
 type Key struct{ Kind, Namespace, Name string }
 
-// String gives "Service default/web", or as much of it as is known.
+// String gives "Service default/web" or "BGPPeer rack-1", or as much of it as is
+// known.
 func (k Key) String() string {
-	if k.Name == "" {
+	switch {
+	case k.Name == "":
 		return k.Kind
+	case k.Namespace == "":
+		return strings.TrimSpace(k.Kind + " " + k.Name)
 	}
 	return strings.TrimSpace(k.Kind + " " + k.Namespace + "/" + k.Name)
 }
@@ -74,9 +78,18 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
-	// Either of these, by the key's kind.
+	// Value is the object itself, of a kind that is neither of these two; of those
+	// there is one of what follows.
+	Value   any
 	service *listener
 	slice   *slice
+}
+
+// Other gives an object of another kind, of which no more is known here.
+func Other(k Key, m *metav1.ObjectMeta, at Origin, value any) *Object {
+	o := newObject(k.Kind, m, at)
+	o.Key, o.Value = k, value
+	return o
 }
 
 func newObject(kind string, m *metav1.ObjectMeta, at Origin) *Object {
