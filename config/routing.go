@@ -22,6 +22,8 @@ type Reflector struct {
 	PasswordFile     string
 	BFD              bool
 	Socket           string
+	// Metrics is as in Agent.
+	Metrics string
 }
 
 // ResolvedReflector is a valid Reflector, parsed.
@@ -70,6 +72,8 @@ type Router struct {
 	Metric       int
 	Table        int
 	Socket       string
+	// Metrics is as in Agent.
+	Metrics string
 }
 
 // ResolvedRouter is a valid Router, parsed.

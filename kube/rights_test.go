@@ -241,7 +241,9 @@ func TestPodsHaveNoMoreThanTheyNeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for object := range strings.SplitSeq(string(text), "\n---\n") {
-			var o struct{ Spec struct{ Template corev1.PodTemplateSpec } }
+			var o struct {
+				Spec struct{ Template corev1.PodTemplateSpec }
+			}
 			_ = yaml.Unmarshal([]byte(object), &o) // a Service has another spec
 			pod := o.Spec.Template.Spec
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {

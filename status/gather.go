@@ -78,6 +78,7 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
 	}
+	s.Drain = drainOf(g.view)
 	s.Services = g.services()
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
@@ -196,12 +197,12 @@ func (g *gatherer) routes() []Route {
 		announced = announced && g.Announcer != nil
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		if !announced {
-			shown.Reason = g.unannounced(r)
+			shown.Rule, shown.Reason = g.unannounced(r)
 		}
 		routes = append(routes, shown)
 	}
 	for _, r := range g.view.Plan.Refusals {
-		routes = append(routes, Route{Prefix: r.Prefix, Reason: r.Reason})
+		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
 	}
 	sortRoutes(routes)
 	return routes
@@ -214,22 +215,22 @@ func sortRoutes(routes []Route) {
 }
 
 // unannounced says why a route of the plan is not announced.
-func (g *gatherer) unannounced(r plan.Route) string {
+func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
+		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
-		return err.Error()
+		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {
 		if why, refused := g.view.Refused[k]; refused {
-			return fmt.Sprintf("%s is refused: %s", k, why)
+			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, why)
 		}
 		if _, held := g.view.Held[k]; !held {
-			return fmt.Sprintf("%s is not held by the data plane yet", k)
+			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
 		}
 	}
-	return "the agent is about to announce it, or is leaving"
+	return RulePending, "the agent is about to announce it, or is leaving"
 }
 
 // failures tells what is being tried again, in a steady order.

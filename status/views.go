@@ -49,6 +49,9 @@ func (v overview) table(t *table) {
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
 	}
+	if v.Drain != nil {
+		t.fact("drain", v.DrainWords())
+	}
 	t.fact("routes", v.routeStates())
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
@@ -57,7 +60,7 @@ func (v overview) table(t *table) {
 	}
 	if len(v.Peers) > 0 {
 		t.line("")
-		v.peers(t)
+		v.peers(t, false)
 	}
 }
 
@@ -125,14 +128,6 @@ func (v overview) peerStates() string {
 		count[p.State]++
 	}
 	return tally(count)
-}
-
-func (v overview) peers(t *table) {
-	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
-	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
-	}
-	t.end()
 }
 
 // ServicesView looks at the services, a line a frontend.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -25,7 +26,11 @@ type peerState struct {
 	tap   *tap
 	watch *bfd.Session
 	noBFD string
+	count *count
 }
+
+// count is what is counted of a peer, whatever becomes of its sessions.
+type count struct{ received, sent, flaps atomic.Uint64 }
 
 // wake runs under e.mu.
 func (e *engine) wake() {
@@ -37,7 +42,7 @@ func (e *engine) wake() {
 func (e *engine) state(a netip.Addr, g *group) *peerState {
 	p := e.peers[a]
 	if p == nil {
-		p = &peerState{group: g, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
+		p = &peerState{group: g, count: &count{}, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
 		if g != nil {
 			p.Name, p.AS = g.peer, g.as
 		}
@@ -54,6 +59,7 @@ func (e *engine) track(t *tap) {
 	defer e.mu.Unlock()
 	p := e.state(t.peer, t.group)
 	p.tap, p.State, p.Since = t, stateOpenSent, time.Now()
+	t.count = p.count
 	e.forget()
 }
 
@@ -130,6 +136,7 @@ func (e *engine) list() []announce.Peer {
 	for a, p := range e.peers {
 		row := p.Peer
 		row.BFD = p.bfdWords()
+		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.count.received.Load(), p.count.sent.Load(), p.count.flaps.Load()
 		rows[a] = row
 	}
 	e.mu.Unlock()

@@ -40,6 +40,7 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	metricsFlag(cmd, &c.Metrics)
 	return cmd
 }
 
@@ -62,7 +63,7 @@ func runReflector(ctx context.Context, c config.Reflector) error {
 	slog.Info("reflecting", "as", r.AS, "clients", r.Clients, "routers", r.Routers)
 	look := routing(status.RoleReflector)
 	look.Peers, look.Heard = reflector.Peers, reflector.Routes
-	err = status.Serve(ctx, c.Socket, func() status.Status { return look.Gather(time.Now()) })
+	err = serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	return errors.Join(err, reflector.Close())
 }
 

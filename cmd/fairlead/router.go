@@ -47,6 +47,7 @@ otherwise.`,
 	f.IntVar(&c.Metric, "metric", c.Metric, "metric of the routes")
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	metricsFlag(cmd, &c.Metrics)
 	f.BoolVar(&remove, "remove", false, "take the routes away when ending")
 	return cmd
 }
@@ -74,13 +75,13 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 		return errors.Join(err, table.Close(remove))
 	}
 	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
-	err = keepRouting(ctx, c.Socket, router, table)
+	err = keepRouting(ctx, r, router, table)
 	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
 // keepRouting holds the kernel to what was heard, and answers on the socket,
 // until ctx ends or either fails.
-func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *fib.Table) error {
+func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *fib.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard = router.Peers, router.Routes
 	look.Table = func() ([]fib.Route, error, error) {
@@ -93,7 +94,7 @@ func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *
 	group.Go(func() error { defer cancel(); return table.Keep(ctx) })
 	group.Go(func() error {
 		defer cancel()
-		return status.Serve(ctx, socket, func() status.Status { return look.Gather(time.Now()) })
+		return serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	})
 	return group.Wait()
 }

@@ -71,10 +71,9 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}
 	b.merge(ids)
 	announcements := s.announcedNow() // may find problems
+	drain, last, leaving := s.drainNow()
 	return source.Snapshot{
-		Services: b.services, Announcements: announcements,
-		Draining: object.Terminating(b.slices[s.config.Balancers], s.config.Balancers),
-		Problems: s.problems.all(),
+		Services: b.services, Announcements: announcements, Draining: leaving, Drain: drain, Last: last, Problems: s.problems.all(),
 	}, true
 }
 

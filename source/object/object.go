@@ -146,17 +146,33 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 	return &p
 }
 
-// Terminating gives the endpoints of a Service that are on their way out,
-// sorted. Objects that are none of its slices do not count.
-func Terminating(objects []*Object, of service.ID) (addrs []netip.Addr) {
+// Member is an endpoint of a Service, as those are to each other who are behind it.
+type Member struct {
+	Addr                 netip.Addr
+	Node                 string
+	Serving, Terminating bool
+}
+
+// Members gives the endpoints of a Service. Objects that are none of its slices do
+// not count.
+func Members(objects []*Object, of service.ID) (all []Member) {
 	for _, o := range objects {
 		if o.slice == nil || o.Service() != of {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
-			if e.terminating {
-				addrs = append(addrs, e.addr)
-			}
+			all = append(all, Member{e.addr, e.node, e.serving, e.terminating})
+		}
+	}
+	return all
+}
+
+// Terminating gives the endpoints of a Service that are on their way out,
+// sorted.
+func Terminating(objects []*Object, of service.ID) (addrs []netip.Addr) {
+	for _, m := range Members(objects, of) {
+		if m.Terminating {
+			addrs = append(addrs, m.Addr)
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
