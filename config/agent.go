@@ -46,6 +46,8 @@ type Agent struct {
 	// where that is empty of the cluster that the agent is a pod of.
 	Kubernetes bool
 	Kubeconfig string
+	// GatewayAPI has Gateways balanced, too.
+	GatewayAPI bool
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
 	Only string
@@ -193,10 +195,12 @@ func (r *Resolved) resolveSource(p *parser) {
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
-	case r.RequireClass && !r.Agent.Kubernetes:
-		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
 		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
+	case r.GatewayAPI && !r.Agent.Kubernetes:
+		p.refuse("gateway-api", "has no meaning without --kubernetes")
+	case r.RequireClass && !r.Agent.Kubernetes:
+		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source/gateway"
 )
 
 // kinds are the types of what pages and manifests for a cluster show.
@@ -36,6 +37,9 @@ var kinds = map[string]func() any{
 	"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
 	"Role":               func() any { return &rbacv1.Role{} },
 	"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+	"GatewayClass":       func() any { return &gateway.Class{} },
+	"Gateway":            func() any { return &gateway.Gateway{} },
+	"TCPRoute":           func() any { return &gateway.Route{} },
 	"Kustomization":      func() any { return &kustomization{} },
 }
 

@@ -17,7 +17,7 @@ const (
 	RuleAnnounced     plan.Rule = "announced"      // nothing is in the way
 	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
 	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
-	RuleNotForPeer    plan.Rule = "not-for-peer"   // nobody of those that it is for hears it
+	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
 	RuleRefused       plan.Rule = "refused"        // the data plane cannot hold a frontend
 	RulePending       plan.Rule = "pending"        // it is about to be
 	RuleNotHere       plan.Rule = "not-a-balancer" // this agent announces nothing at all
@@ -141,10 +141,6 @@ func (s Status) heard(v *Verdict) {
 	told := s
 	if only := v.Attributes.Peers; only != "" {
 		told.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool { return !only.Has(p.Name) })
-		if len(told.Peers) == 0 {
-			v.say(RuleNotForPeer, fmt.Sprintf("it is for peers %s alone, and this node has none of these names", strings.Join(only.List(), ", ")))
-			return
-		}
 	}
 	down, up := told.peersDown()
 	if up == 0 {

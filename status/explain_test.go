@@ -33,6 +33,7 @@ func announcing(drain plan.Drain, sessions ...announce.Peer) Agent {
 	services := []*service.Service{
 		named("double", "10.1.1.1", time.Minute, "172.16.6.1:80"), down, named("elsewhere", "10.1.1.3", time.Hour, "172.16.3.1:80"),
 		named("odd", "10.1.1.4", time.Hour, "172.16.4.1:80"), private, named("six", "2001:db8::1", time.Hour, "[2001:db8:1::1]:80"),
+		named("ours", "10.1.1.8", time.Hour, "172.16.8.1:80"), named("theirs", "10.1.1.9", time.Hour, "172.16.9.1:80"),
 		named("unfit", "10.1.1.7", time.Hour, "172.16.7.1:80"), named("web", "10.1.1.1", time.Hour, "172.16.1.1:80"),
 	}
 	p := plan.Build(plan.Input{
@@ -48,6 +49,10 @@ func announcing(drain plan.Drain, sessions ...announce.Peer) Agent {
 				return nil, "no Announcement is for it on this node: edge is for nodes with labels rack=2"
 			case "unfit":
 				offer.Local = true
+			case "theirs":
+				offer.Peers = "tor-9"
+			case "ours":
+				offer.Peers = "tor-2"
 			}
 			return []announce.Offer{offer}, ""
 		},
@@ -111,27 +116,12 @@ func TestExplainAnnounce(t *testing.T) {
 	}
 	golden(t, "explain-announce.table", b.String())
 	for _, rule := range []plan.Rule{
-		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleRefused, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
+		RuleAnnounced, RuleNoSession, RuleNoPeers, RuleNotForPeer, RuleRefused, RuleNotHere, plan.RuleDraining, plan.RuleAnnouncement, plan.RuleTerms,
 		plan.RuleNextHop, plan.Rule(plan.NoHealthyBackend), plan.Rule(plan.Elsewhere), plan.Rule(plan.Conflict),
 	} {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
 			t.Errorf("no verdict is by the rule %s", rule)
 		}
-	}
-}
-
-// An Announcement's peers are asked alone.
-func TestExplainAnnounceToSomePeers(t *testing.T) {
-	s := announcing(plan.Drain{}, announce.Peer{Name: "tor-1", State: announce.Established}).Gather(eleven)
-	for i := range s.Routes {
-		s.Routes[i].Attributes.Peers = "tor-9"
-	}
-	s, err := s.Only("web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := s.ExplainAnnounce(); len(v) != 1 || v[0].Announced || v[0].Rule != RuleNotForPeer || !strings.Contains(v[0].Reason, "tor-9") {
-		t.Errorf("%+v, want a no as nobody of its peers is here", v)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -24,8 +25,9 @@ type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
-	// View is nil where only a service proxy runs; Source then tells what was
-	// refused of the input.
+	// View is nil where only a service proxy runs. Source then tells what was
+	// refused of the input, and elsewhere what keeps it from being read a first
+	// time; nil for a source that needs nobody.
 	View      func() *control.View
 	Source    func() []source.Problem
 	DataPlane dataplane.DataPlane
@@ -67,8 +69,12 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
-	if a.Source != nil {
+	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.View != nil && a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -192,12 +198,20 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
+	var peers []announce.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
 		announced = announced && g.Announcer != nil
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
-		if !announced {
+		switch {
+		case !announced:
 			shown.Rule, shown.Reason = g.unannounced(r)
+		case toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
 		}
 		routes = append(routes, shown)
 	}
@@ -206,6 +220,11 @@ func (g *gatherer) routes() []Route {
 	}
 	sortRoutes(routes)
 	return routes
+}
+
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names announce.Names, peers []announce.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p announce.Peer) bool { return names.Has(p.Name) })
 }
 
 func sortRoutes(routes []Route) {

@@ -24,21 +24,21 @@ func (v peering) table(t *table) {
 	overview{v.Status}.peers(t, true)
 }
 
-// peers shows the sessions; with their names and all counters where it is asked for.
+// peers shows the sessions; with all counters where the whole is asked for.
 func (v overview) peers(t *table, whole bool) {
 	head := []string{"PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT"}
 	if whole {
-		head = append(slices.Insert(head, 1, "NAME"), "UPDATES IN", "UPDATES OUT", "FLAPS")
+		head = append(head, "UPDATES IN", "UPDATES OUT", "FLAPS")
 	}
 	t.row(append(head, "LAST ERROR")...)
 	for _, p := range v.Peers {
-		row := []string{p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
+		name := p.Address
+		if p.Name != "" && p.Name != p.Address {
+			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
+		}
+		row := []string{name, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
 		if whole {
-			name := p.Name
-			if name == p.Address {
-				name = ""
-			}
-			row = append(slices.Insert(row, 1, name), fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
+			row = append(row, fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
 		}
 		t.row(append(row, p.LastError)...)
 	}

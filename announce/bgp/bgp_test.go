@@ -227,3 +227,18 @@ func TestReflectAcrossASes(t *testing.T) {
 		return show(rs) == "10.1.1.0/24 10.0.0.101 10.0.0.102"
 	})
 }
+
+// A router whose address is within the clients' prefix is told of routes like any.
+func TestReflectToRouterAmongClients(t *testing.T) {
+	const port = 20188
+	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	router, _ := startRouter(t, port)
+	s := startSpeaker(t, "127.21.1.1", port)
+	if err := s.Set([]announce.Route{route(service, "10.0.0.101")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next hop", func() bool {
+		rs, _ := router.Routes()
+		return show(rs) == "10.1.1.0/24 10.0.0.101"
+	})
+}

@@ -188,14 +188,7 @@ func (e *engine) addGroup(g *group) error {
 // addPolicies keeps balancers from being told of each other: each change would
 // go to all of them.
 func (e *engine) addPolicies() error {
-	var silent []string
-	for _, g := range e.groups {
-		for _, p := range g.prefixes {
-			if g.silent {
-				silent = append(silent, p.String())
-			}
-		}
-	}
+	silent := e.silentPrefixes()
 	if len(silent) == 0 {
 		return nil
 	}

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,9 +122,21 @@ func TestFlood(t *testing.T) {
 	local, far := netip.MustParseAddr("127.21.4.1"), netip.MustParseAddr("127.21.4.2")
 	// What floods is a speaker, too, of which the one that is tested is the peer.
 	listener := listenOnce(t, netip.AddrPortFrom(far, port))
+	var mu sync.Mutex
+	var log strings.Builder
 	s := startSpeaker(t, local.String(), port, func(c *SpeakerConfig) {
 		c.Peers = []PeerConfig{{Address: far, Port: port, AS: 65110}}
+		c.Log = slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return log.Write(b)
+		}), nil))
 	})
+	ended := func(how string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(log.String(), "BGP session ended") && strings.Contains(log.String(), how)
+	}
 	c := <-listener
 	defer c.Close()
 	open, _ := pkt.NewBGPOpenMessage(65110, 90, far, []pkt.OptionParameterInterface{
@@ -160,9 +175,9 @@ func TestFlood(t *testing.T) {
 	}
 	// The session ends only as the peer wants it, after all that.
 	send(message(pkt.BGP_MSG_NOTIFICATION, []byte{pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_ADMINISTRATIVE_SHUTDOWN}))
-	eventually(t, "the peer shuts down", func() bool { return s.Peers()[0].LastError != "" })
-	if p := s.Peers()[0]; p.LastError != "peer 127.21.4.2 shut the session down on purpose" {
-		t.Errorf("the session ended: %s", p.LastError)
+	eventually(t, "the session ends", func() bool { return ended("") })
+	if !ended("peer 127.21.4.2 shut the session down on purpose") {
+		t.Errorf("the session ended otherwise: %s", log.String())
 	}
 	if grown := int64(heap()) - int64(before); grown > 4<<20 {
 		t.Errorf("200,000 routes have cost %d bytes", grown)

@@ -74,6 +74,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
@@ -227,13 +228,16 @@ func (a *agent) openSource() (err error) {
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
-		a.source = folder
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
+		a.source = folder
 		return nil
 	}
-	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}
+	c := kube.Config{
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		GatewayAPI: r.GatewayAPI, Log: log,
+	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
 	}
@@ -317,7 +321,8 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
-	} else {
+	}
+	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {

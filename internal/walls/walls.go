@@ -57,14 +57,15 @@ type Wall struct {
 var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
-		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove", "dataplane/internal/tc", "dataplane/internal/counter"}},
+		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
+			"dataplane/internal/tc", "dataplane/internal/counter", "dataplane/internal/load", "dataplane/internal/walk", "dataplane/internal/testnet"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 }

@@ -137,14 +137,10 @@ func (f *fields) peers(names []string) announce.Names {
 	return announce.NamesOf(names...)
 }
 
-// rangesOf gives the addresses of pools, those of the oldest first, as of two
-// that overlap the younger is refused. Of a pool that is wrong in part, the rest
+// rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
 // counts: what the controller makes of it is no matter here.
 func rangesOf(pools []*AddressPool) (all []namedRanges) {
-	sorted := slices.SortedFunc(slices.Values(pools), func(a, b *AddressPool) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for _, p := range sorted {
+	for _, p := range ByAge(pools) {
 		one := namedRanges{name: p.Name}
 		for _, text := range p.Spec.Addresses {
 			if r, err := addresspool.ParseRange(string(text)); err == nil {

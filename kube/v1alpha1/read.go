@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,13 @@ type Pool struct {
 	addresspool.Pool
 	namespaces            []string
 	ofNamespace, ofObject labels.Selector // nil: not given
+}
+
+// ByAge sorts AddressPools, the oldest first: of two that overlap it counts.
+func ByAge(pools []*AddressPool) []*AddressPool {
+	return slices.SortedFunc(slices.Values(pools), func(a, b *AddressPool) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // Parse reads an AddressPool. The error names all fields that are wrong.

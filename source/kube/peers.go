@@ -47,7 +47,7 @@ func (s *Source) followPeers(ctx context.Context) {
 // tellPeers tells of the peers as they are now, and says when to look again.
 func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	s.mu.Lock()
-	known := s.nodeRead() && (s.routing.peers.loaded || s.routing.unread[bgpPeers])
+	known := s.nodeRead() && s.routing.peers.loaded
 	all, labels := slices.Collect(maps.Values(s.routing.peers.held)), s.routing.labels
 	s.mu.Unlock()
 	if !known {

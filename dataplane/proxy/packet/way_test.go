@@ -1,21 +1,23 @@
 package packet
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"maps"
-	"net/http"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"testing"
-	"unsafe"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -28,6 +30,11 @@ func TestTrafficPastAFirewall(t *testing.T) {
 	families(t, func(t *testing.T, v6 family) {
 		w.t = t
 		w.traffic(v6)
+		w.route(w.nodeA, "172.16.2.0/24", nodeBAddr, func(r *netlink.Route) { r.MTU, r.MTULock = 1300, true })
+		w.expose(v6, "B", "B")
+		w.wantFragmented(w.client, v6.at(clusterIP, 80))
+		w.wantFragmented(w.nodeA, v6.at(clusterIP, 80))
+		w.route(w.nodeA, "172.16.2.0/24", nodeBAddr)
 	})
 }
 
@@ -54,37 +61,16 @@ func (w *world) dropOffloads(before bool) {
 	}
 	for ns, names := range devices {
 		for _, d := range names {
-			w.do(ns, func() error { return plainChecksums(d) })
+			w.do(ns, func() error { return testnet.Offload(d, unix.ETHTOOL_STXCSUM, 0) })
 		}
 	}
-}
-
-// plainChecksums has a device be given whole packets with whole checksums
-// (linux/ethtool.h).
-func plainChecksums(device string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	data := [2]uint32{unix.ETHTOOL_STXCSUM, 0}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(req.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // bridged has the pods of node A behind one bridge, where they reach each other
 // without their node.
 func bridged(w *world) {
 	w.do(w.nodeA, func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}); err != nil {
+		if err := testnet.Bridge("cni0"); err != nil {
 			return err
 		}
 		for _, port := range []string{"pod0", "pod1"} {
@@ -103,7 +89,7 @@ func bridged(w *world) {
 			}
 		}
 		return errors.Join(
-			enslave("pod0", "cni0"), enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
+			testnet.Enslave("pod0", "cni0"), testnet.Enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
 		)
 	})
 	w.direct(w.podA, "eth0", podCAddr, 0)
@@ -120,6 +106,7 @@ func TestTrafficBehindABridge(t *testing.T) {
 					return errors.Join(netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", seen), netns.WriteSysctl("net.bridge.bridge-nf-call-ip6tables", seen))
 				})
 				testkit.DropInvalid(t, w.nodeA)
+				w.dropForged(w.nodeA)
 			})
 			families(t, func(t *testing.T, v6 family) {
 				w.t = t
@@ -134,6 +121,8 @@ func TestTrafficBehindABridge(t *testing.T) {
 					w.wantDatagram(w.podC, at, 5000, "A", v6.of(podCAddr))
 					w.want(w.podA, at, "A", v6.of(gateway), true)
 				}
+				w.want(w.nodeA, v6.at(clusterIP, 80), "A", v6.of(nodeAAddr), true)
+				w.wantDatagram(w.nodeA, v6.at(clusterIP, 80), 10, "A", v6.of(nodeAAddr))
 				w.expose(v6, "B", "B")
 				w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr), true)
 			})
@@ -226,21 +215,62 @@ func (w *world) index(ns *netns.NS, device string) (index int) {
 }
 
 // TestStrictSources has a node that takes packets only where the way back to
-// their source leads (rp_filter 1).
+// their source leads: by rp_filter, and by a rule like that of Calico, which
+// holds for IPv6 as well. The node's settings stay as they are.
 func TestStrictSources(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
-	if err := w.half.do(w.half.reconcile); err != nil {
+	w.dropForged(w.nodeA)
+	if err := w.half.worker.Do(w.half.reconcile); err != nil {
 		t.Fatal(err)
 	}
-	w.traffic(false)
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.traffic(v6)
+	})
+	for device, want := range map[string]string{"all": "1", "eth0": "0", "pod0": "0", "pod1": "0"} {
+		w.do(w.nodeA, func() error {
+			if got := sysctl.Read("ipv4/conf/" + device + "/rp_filter"); got != want {
+				t.Errorf("rp_filter of %s is %s, want %s as before", device, got, want)
+			}
+			return nil
+		})
+	}
+}
+
+// dropForged has a namespace drop what comes in by another device than that to
+// its source.
+func (w *world) dropForged(ns *netns.NS) {
+	w.t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "strict"})
+	chain := c.AddChain(&nftables.Chain{
+		Table: table, Name: "raw", Hooknum: nftables.ChainHookPrerouting, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityRaw,
+	})
+	global := []expr.Any{ // neighbours talk by addresses of the link
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+	}
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(global,
+		&expr.Fib{Register: 1, ResultOIF: true, FlagSADDR: true, FlagIIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint16(unix.ARPHRD_ETHER)},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	)})
+	if err := c.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // TestPathMTU narrows the way behind the node, in one direction after the
 // other: large segments pass only if who sends them is told.
 func TestPathMTU(t *testing.T) {
 	const narrow = 1300
-	mtu := func(r *netlink.Route) { r.MTU = narrow }
+	mtu := func(r *netlink.Route) { r.MTU, r.MTULock = narrow, true } // else IPv4 does not forward by it
 	inWorld(t, func(w *world, v6 family) {
 		at := v6.at(clusterIP, 80)
 		for _, tc := range []struct {
@@ -265,13 +295,44 @@ func TestPathMTU(t *testing.T) {
 				}
 				w.expose(v6, "B", "B")
 				w.wantBodies(w.browser(w.client), at)
+				w.wantFragmented(w.client, at)
 				if tc.inside {
 					w.wantBodies(w.browser(w.podC), at)
 					w.wantBodies(w.browser(w.nodeA), at)
+					w.wantFragmented(w.nodeA, at)
 				}
 			})
 		}
 	})
+}
+
+// wantFragmented sends datagrams that may be fragmented on the way, by somebody
+// who does not listen to what is said of its MTU (by IPv6 they may not, so
+// their sender does), and gets them back.
+func (w *world) wantFragmented(ns *netns.NS, at netip.AddrPort) {
+	w.t.Helper()
+	conn, err := w.dial(ns, "udp", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if at.Addr().Is4() {
+		controlErr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT)
+		})
+		if err := errors.Join(controlErr, err); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, size := range []int{1400, 1472, 5000} {
+		if name, _ := w.datagram(conn, size); name != "B" {
+			w.t.Errorf("%s answered, want B", name)
+		}
+	}
 }
 
 // direct routes an address and its twin straight to a device, with an MTU.
@@ -319,36 +380,17 @@ func (w *world) restart(ns *netns.NS, at netip.AddrPort) {
 	defer conn.Close()
 	w.datagram(conn, 10)
 	before, made := w.half.Describe().Attached, w.counted("flow-made")
-	w.around(c, at, func() {
+	testnet.Around(w.t, c, at, bigBody, func() {
 		if err := w.half.Close(); err != nil {
 			w.t.Fatal(err)
 		}
-	})
-	w.around(c, at, func() { w.openHalf() })
+	}, w.state)
+	testnet.Around(w.t, c, at, bigBody, w.openHalf, w.state)
 	w.datagram(conn, 10)
 	if after := w.half.Describe().Attached; !slices.Equal(before, after) {
 		w.t.Errorf("attached at %v, before at %v", after, before)
 	}
 	if n := w.counted("flow-made") - made; n != 1 { // the browser's
 		w.t.Errorf("%d flows were made, want the browser's alone", n)
-	}
-}
-
-// around fetches a large body and does something when half of it is there.
-func (w *world) around(c *http.Client, at netip.AddrPort, f func()) {
-	w.t.Helper()
-	resp, err := c.Get("http://" + at.String() + "/big")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	first := make([]byte, bigBody/2)
-	if _, err := io.ReadFull(resp.Body, first); err != nil {
-		w.t.Fatal(err)
-	}
-	f()
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Equal(append(first, rest...), body(bigBody)) {
-		w.t.Fatalf("%d bytes, %v; want all %d", len(first)+len(rest), err, bigBody)
 	}
 }
