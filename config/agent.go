@@ -85,6 +85,7 @@ type Agent struct {
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
+	Layer2 Layer2
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
 	GUEPort uint16
@@ -130,6 +131,7 @@ type Resolved struct {
 	AvoidCommunities announce.Communities
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
+	Layer2           ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
 }
@@ -182,6 +184,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if r.Balancer {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
+		r.resolveLayer2(p)
 	}
 	if r.Proxy {
 		r.resolveProxy(p)

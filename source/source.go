@@ -42,9 +42,9 @@ type Snapshot struct {
 	// Services are sorted by ID. A Service that did not change between two
 	// snapshots is the same pointer in both.
 	Services []*service.Service
-	// Draining are the addresses of balancers that are on their way out,
-	// sorted, where the source was told who the balancers are.
-	Draining []netip.Addr
+	// Balancers are the addresses of all balancers, Draining of those that are on
+	// their way out, sorted, where the source was told who the balancers are.
+	Balancers, Draining []netip.Addr
 	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
 	// says that it nevertheless serves on, as no other balancer would be left.
 	Drain []string
@@ -68,6 +68,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
+		slices.Equal(s.Balancers, o.Balancers) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

@@ -18,6 +18,8 @@ const (
 	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
 	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
 	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
+	RuleStandby       plan.Rule = "standby"        // another balancer answers on the segment
+	RuleNobody        plan.Rule = "not-answered"   // nobody does
 	RuleRefused       plan.Rule = "refused"        // the data plane cannot hold a frontend
 	RulePending       plan.Rule = "pending"        // it is about to be
 	RuleNotHere       plan.Rule = "not-a-balancer" // this agent announces nothing at all
@@ -87,7 +89,7 @@ func (s Status) judge(v *Verdict, svc Service) {
 		v.say(r.Rule, r.Reason)
 		return
 	}
-	s.heard(v)
+	s.heard(v, r.Layer2)
 }
 
 // frontendsLet says whether a frontend of the address is held; where none is, the
@@ -136,19 +138,26 @@ func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
 	return route, refused
 }
 
-// heard says yes, where anybody hears it.
-func (s Status) heard(v *Verdict) {
-	told := s
-	if only := v.Attributes.Peers; only != "" {
-		told.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool { return !only.Has(p.Name) })
-	}
+// heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
+func (s Status) heard(v *Verdict, onSegment *Layer2) {
+	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool {
+		return p.AS == 0 || v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name) // 0: a member of layer 2
+	})}
 	down, up := told.peersDown()
-	if up == 0 {
+	switch {
+	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
+		v.Announced = true
+		v.say(RuleAnnounced, onSegment.Reason)
+	case len(told.Peers) == 0 && onSegment != nil:
+		v.say(RuleStandby, onSegment.Reason)
+		return
+	case up == 0:
 		v.say(RuleNoSession, "no BGP session is established: with "+strings.Join(down, ", "))
 		return
+	default:
+		v.Announced = true
+		v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
 	}
-	v.Announced = true
-	v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
 	if len(down) > 0 {
 		v.Notes = append(v.Notes, "not told: "+strings.Join(down, ", "))
 	}

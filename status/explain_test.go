@@ -82,8 +82,8 @@ func announcing(drain plan.Drain, sessions ...announce.Peer) Agent {
 }
 
 func TestExplainAnnounce(t *testing.T) {
-	up := announce.Peer{Name: "tor-1", Address: "10.0.0.1", State: announce.Established}
-	down := announce.Peer{Name: "tor-2", Address: "10.0.0.2", State: "active", LastError: "no route to 10.0.0.2: check the address and this machine's routes"}
+	up := announce.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: announce.Established}
+	down := announce.Peer{AS: 65021, Name: "tor-2", Address: "10.0.0.2", State: "active", LastError: "no route to 10.0.0.2: check the address and this machine's routes"}
 	cordoned := plan.Drain{Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"},
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown)}}
 	at := func(s plan.Stage) plan.Drain {
@@ -121,6 +121,22 @@ func TestExplainAnnounce(t *testing.T) {
 	} {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
 			t.Errorf("no verdict is by the rule %s", rule)
+		}
+	}
+}
+
+// On a segment one balancer of all answers.
+func TestExplainAnnounceOnASegment(t *testing.T) {
+	for state, want := range map[string]plan.Rule{"owner": RuleAnnounced, "standby": RuleStandby} {
+		s, err := announcing(plan.Drain{}, announce.Peer{Address: "10.0.0.3", State: announce.Established}).Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Routes {
+			s.Routes[i].Layer2 = &Layer2{State: state, Reason: "its turn"}
+		}
+		if v := s.ExplainAnnounce(); v[0].Rule != want || v[0].Announced != (want == RuleAnnounced) || v[0].Reason != "its turn" {
+			t.Errorf("%s: %+v", state, v)
 		}
 	}
 }

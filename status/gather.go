@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,8 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// Layer2 is nil where VIPs are not announced so.
+	Layer2 segment
 	// PeersUnknown says that it is not known yet which peers the agent has.
 	PeersUnknown bool
 	// ProxySync tells when the service proxy has written all last, and since when
@@ -85,6 +88,12 @@ func (a Agent) Gather(now time.Time) Status {
 		s.Peers = a.Announcer.Peers()
 	}
 	s.Drain = drainOf(g.view)
+	if a.Layer2 != nil {
+		s.Peers = append(s.Peers, a.Layer2.Peers()...)
+	}
+	answered, unanswered := a.answered()
+	s.Problems = append(s.Problems, unanswered...)
+	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
@@ -96,6 +105,8 @@ type gatherer struct {
 	view   *control.View
 	counts map[service.Key]dataplane.FrontendCounters
 	half   half
+	// answered is who answers for what on layer 2.
+	answered map[netip.Prefix]announce.Answered
 }
 
 func (g *gatherer) count() error {
@@ -204,14 +215,17 @@ func (g *gatherer) routes() []Route {
 	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && g.Announcer != nil
+		announced = announced && (g.Announcer != nil || g.Layer2 != nil)
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		switch {
 		case !announced:
 			shown.Rule, shown.Reason = g.unannounced(r)
 		case toNobody(r.Peers, peers):
 			shown.Announced, shown.Since = false, time.Time{}
-			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
+			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
+		}
+		if s, ok := g.answered[r.Prefix]; ok {
+			shown.setLayer2(s, g.Announcer == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -235,8 +249,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
-	if g.Announcer == nil {
-		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer"
+	if g.Announcer == nil && g.Layer2 == nil {
+		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, or an interface by --layer2"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return RulePending, err.Error()

@@ -36,7 +36,11 @@ func (v overview) peers(t *table, whole bool) {
 		if p.Name != "" && p.Name != p.Address {
 			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
 		}
-		row := []string{name, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
+		as := ""
+		if p.AS != 0 { // else a member of layer 2
+			as = fmt.Sprint(p.AS)
+		}
+		row := []string{name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent)}
 		if whole {
 			row = append(row, fmt.Sprint(p.UpdatesReceived), fmt.Sprint(p.UpdatesSent), fmt.Sprint(p.Flaps))
 		}

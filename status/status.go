@@ -201,4 +201,6 @@ type Route struct {
 	// somebody wishes; Reason says the same in words.
 	Rule   plan.Rule `json:"rule,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+	// Layer2 is absent where VIPs are not announced so.
+	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

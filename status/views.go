@@ -53,6 +53,9 @@ func (v overview) table(t *table) {
 		t.fact("drain", v.DrainWords())
 	}
 	t.fact("routes", v.routeStates())
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
@@ -299,6 +302,7 @@ func (v routes) table(t *table) {
 		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
+	v.answers(t)
 }
 
 func (v routes) heard(t *table) {

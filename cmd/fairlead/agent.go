@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/announce/l2"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/control"
 	"github.com/fairlead/fairlead/dataplane"
@@ -41,7 +42,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP.
+its IPVS), and announces the VIPs by BGP or, on a segment without a router that
+speaks it, by ARP and neighbour discovery.
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -57,6 +59,7 @@ packets of flows that they do not know, if --balancers tells them who is leaving
 second signal ends it at once. It drains, and stays, when its Node is cordoned or
 has a taint of --drain-taint, and on fairlead drain.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
+  fairlead agent --services /etc/fairlead/services --layer2 eth0 --layer2-members 10.0.0.1,10.0.0.2
   fairlead agent --services /etc/fairlead/services --role server
   fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
@@ -103,6 +106,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	metricsFlag(cmd, &c.Metrics)
 	proxyFlags(f, &c.ServiceProxy)
+	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -149,6 +153,7 @@ type agent struct {
 	socket  net.Listener
 	metrics net.Listener // for Prometheus; nil for none
 	speaker *bgp.Speaker
+	layer2  *l2.Announcer
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
@@ -203,6 +208,9 @@ func (a *agent) open() (err error) {
 		loop.Prober = a.prober
 		if a.speaker != nil {
 			loop.Announcer = a.speaker
+		}
+		if err := a.openLayer2(&loop); err != nil {
+			return err
 		}
 		if err := a.openPlane(); err != nil {
 			return err
@@ -297,6 +305,9 @@ func (a *agent) close() error {
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}
+	if a.layer2 != nil {
+		errs = append(errs, a.layer2.Close())
+	}
 	if a.plane != nil {
 		errs = append(errs, a.plane.Close())
 	}
@@ -340,6 +351,9 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
+	}
+	if a.layer2 != nil {
+		s.Layer2 = a.layer2
 	}
 	return s
 }

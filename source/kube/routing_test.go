@@ -234,9 +234,25 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.awaitPeers()
 	r.deploy("crds/*.yaml")
 	r.awaitAnnouncements(rack, tier)
+	r.apply(mayGetPassword)
 	r.awaitSessions(rack)
 	r.awaitRevoked(way, config)
 }
+
+// mayGetPassword is what a user adds for a peer with a password, as the page on
+// Kubernetes says.
+const mayGetPassword = `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: fairlead-peers, namespace: fairlead}
+rules:
+  - {apiGroups: [""], resources: [secrets], resourceNames: [bgp], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: fairlead-peers, namespace: fairlead}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: fairlead-peers}
+subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
+`
 
 // awaitRevoked has the rights taken away from an agent that runs, and from one that
 // starts then.

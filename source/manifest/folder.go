@@ -303,8 +303,9 @@ func (d *folder) snapshot() source.Snapshot {
 	problems = append(problems, wrong...)
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
+	balancers, draining := object.Balancers(objects, d.balancers)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Draining: object.Terminating(objects, d.balancers), Problems: append(problems, more...),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: append(problems, more...),
 	}
 }
 

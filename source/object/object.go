@@ -167,14 +167,18 @@ func Members(objects []*Object, of service.ID) (all []Member) {
 	return all
 }
 
-// Terminating gives the endpoints of a Service that are on their way out,
-// sorted.
-func Terminating(objects []*Object, of service.ID) (addrs []netip.Addr) {
+// Balancers gives the endpoints of a Service, and those of them that are on
+// their way out, sorted. Objects that are none of its slices do not count.
+func Balancers(objects []*Object, of service.ID) (all, draining []netip.Addr) {
 	for _, m := range Members(objects, of) {
+		all = append(all, m.Addr)
 		if m.Terminating {
-			addrs = append(addrs, m.Addr)
+			draining = append(draining, m.Addr)
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
+	sorted := func(addrs []netip.Addr) []netip.Addr {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		return slices.Compact(addrs)
+	}
+	return sorted(all), sorted(draining)
 }
