@@ -112,5 +112,8 @@ bench-kube: build ## measure the service proxy among 50,000 Services, beside kub
 bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
 
+bench-ecmp: build ## measure how soon the router's kernel has what balancers announce (root)
+	bin/fairlead bench ecmp $(ARGS)
+
 clean: ## remove what was built
 	rm -rf bin out

@@ -81,6 +81,11 @@ type RouteSet struct {
 	// NextHops are distinct and sorted: a router whose list changes its order
 	// sends every flow another way.
 	NextHops []netip.Addr `json:"nextHops"`
+	// Weights are the shares of the next hops, in their order, as Shares gives
+	// them; none where all are alike.
+	Weights []int `json:"weights,omitempty"`
+	// Uneven says why bandwidths that were heard give no shares.
+	Uneven string `json:"uneven,omitempty"`
 }
 
 // Announcer makes routes known.

@@ -220,7 +220,7 @@ func (g *gatherer) routes() []Route {
 		switch {
 		case !announced:
 			shown.Rule, shown.Reason = g.unannounced(r)
-		case toNobody(r.Peers, peers):
+		case g.Announcer != nil && toNobody(r.Peers, peers):
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -99,8 +100,11 @@ func show(sets []announce.RouteSet) string {
 	var b strings.Builder
 	for _, s := range sets {
 		b.WriteString(s.Prefix.String())
-		for _, nh := range s.NextHops {
+		for i, nh := range s.NextHops {
 			b.WriteString(" " + nh.String())
+			if len(s.Weights) > 0 {
+				fmt.Fprintf(&b, "*%d", s.Weights[i])
+			}
 		}
 		b.WriteString("; ")
 	}

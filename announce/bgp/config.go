@@ -83,6 +83,12 @@ type NeighborGroup struct {
 	// prefix (add-path, RFC 7911). Groups with SendMax 0 are sent nothing:
 	// balancers have no use for each other's routes.
 	SendMax uint8
+	// MaxPrefixes is how many paths a neighbour may send, in each family: one
+	// that sends more is cut. 0 means without limit.
+	MaxPrefixes uint32
+	// MaxPeers is how many neighbours of the group may have sessions; 0 means
+	// without limit.
+	MaxPeers int
 }
 
 // SpeakerConfig is a balancer's side.
@@ -124,7 +130,16 @@ type RouterConfig struct {
 	Groups []NeighborGroup
 	Listen []netip.Addr
 	Port   uint16
-	Log    *slog.Logger
+	// Accept are the prefixes within which routes are taken in; none: all but
+	// default routes.
+	Accept []netip.Prefix
+	// MaxPrefixes is how many paths each of Peers may send, in each family; 0
+	// means without limit.
+	MaxPrefixes uint32
+	// Held says that the kernel has routes from before the start: they stay
+	// until the peers have sent theirs.
+	Held bool
+	Log  *slog.Logger
 }
 
 // Validate names the field that is wrong and the mend.

@@ -32,10 +32,13 @@ type group struct {
 	hops      uint8         // over how many at most the neighbour's come; 0: any number
 	bfd       bool
 	timing    bfd.Timing
-	client    bool  // of this route reflector
-	sendMax   uint8 // next hops of a prefix that it is sent
-	receive   bool  // several next hops of a prefix from it
-	silent    bool  // it is sent no route at all
+	client    bool   // of this route reflector
+	sendMax   uint8  // next hops of a prefix that it is sent
+	receive   bool   // several next hops of a prefix from it
+	silent    bool   // it is sent no route at all
+	maxPaths  uint32 // that it may send, in each family; 0: any number
+	dialled   bool   // by us
+	maxPeers  int    // neighbours with sessions; 0: any number
 }
 
 // setup is what the three roles differ in.
@@ -48,6 +51,7 @@ type setup struct {
 	groups    []*group
 	dials     []*dialTarget
 	deaf      bool // no route is taken in: a speaker
+	avoids    bool // balancers that drain, where there are others
 	log       *slog.Logger
 }
 
@@ -188,6 +192,11 @@ func (e *engine) addGroup(g *group) error {
 // addPolicies keeps balancers from being told of each other: each change would
 // go to all of them.
 func (e *engine) addPolicies() error {
+	if e.avoids {
+		if err := e.avoidDraining(); err != nil {
+			return err
+		}
+	}
 	silent := e.silentPrefixes()
 	if len(silent) == 0 {
 		return nil

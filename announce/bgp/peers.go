@@ -27,6 +27,12 @@ type peerState struct {
 	watch *bfd.Session
 	noBFD string
 	count *count
+	// admitted says that the session now has passed judge.
+	admitted bool
+	// cutUntil is when a neighbour that sent too much may come back.
+	cutUntil time.Time
+	// told is when it was last told so.
+	told time.Time
 }
 
 // count is what is counted of a peer, whatever becomes of its sessions.
@@ -58,7 +64,7 @@ func (e *engine) track(t *tap) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.state(t.peer, t.group)
-	p.tap, p.State, p.Since = t, stateOpenSent, time.Now()
+	p.tap, p.admitted, p.State, p.Since = t, false, stateOpenSent, time.Now()
 	t.count = p.count
 	e.forget()
 }
@@ -71,6 +77,7 @@ func (e *engine) forget() {
 			delete(e.peers, a)
 		}
 	}
+	e.trim()
 }
 
 func (e *engine) enter(a netip.Addr, g *group, state string) {

@@ -130,6 +130,11 @@ func playRouter(p part) error {
 	var calls int
 	var fault string
 	p.Router.Log = roleLog()
+	before, err := table.List()
+	if err != nil {
+		return err
+	}
+	p.Router.Held = len(before) > 0
 	r, err := NewRouter(*p.Router, func(rs []announce.RouteSet) {
 		err := table.Set(rs)
 		mu.Lock()

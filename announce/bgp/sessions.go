@@ -57,6 +57,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
+		if !e.admit(c, from) {
+			continue
+		}
 		if !e.makeRoom(from) {
 			c.Close()
 			continue
@@ -64,7 +67,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		e.wg.Add(1)
 		go func() {
 			defer e.wg.Done()
-			e.hand(e.newTap(c, from, g))
+			t := e.newTap(c, from, g)
+			e.hand(t)
+			t.oversee()
 		}()
 	}
 }
@@ -250,8 +255,17 @@ func (e *engine) onTap(t *tap) {
 		p.AS = t.group.as
 	}
 	watch := p.watch
+	code, sub, refused := uint8(0), uint8(0), ""
+	if state == stateOpenConfirm && !closed && !p.admitted {
+		if code, sub, refused = e.judge(t); refused == "" {
+			p.admitted = true
+		}
+	}
 	if closed {
 		p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+		if t.overLimit() {
+			p.cutUntil = time.Now().Add(cutFor)
+		}
 		if reason != "" {
 			p.LastError = reason
 		}
@@ -262,6 +276,8 @@ func (e *engine) onTap(t *tap) {
 	e.wake()
 	e.mu.Unlock()
 	switch {
+	case refused != "":
+		t.reject(code, sub, refused)
 	case closed:
 		if watch != nil {
 			watch.Close()
@@ -271,6 +287,10 @@ func (e *engine) onTap(t *tap) {
 		e.log.Info("BGP session established", "peer", t.peer, "as", as)
 		if t.group.bfd {
 			e.watch(t)
+		}
+		if t.group.maxPaths > 0 {
+			e.wg.Add(1)
+			go e.boundPaths(t)
 		}
 		if !t.group.silent {
 			e.wg.Add(1)

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -36,10 +37,19 @@ type tap struct {
 	state  string
 	since  time.Time
 	peerAS uint32
-	heard  bool
-	reason string
-	closed bool
-	sent   map[path]said
+	peerID netip.Addr
+	cut    bool // it sent more than it may
+	// octets came in since so many paths were counted; more is told when that
+	// could be more than there may be.
+	octets, counted int
+	more            chan struct{}
+	// updates came in since minute.
+	updates int
+	minute  time.Time
+	heard   bool
+	reason  string
+	closed  bool
+	sent    map[path]said
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
 }
@@ -63,7 +73,7 @@ const (
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
 		TCPConn: c, peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
-		done: make(chan struct{}), greeted: make(chan struct{}), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
 	if e.deaf {
 		t.sieve = &sieve{}
@@ -84,6 +94,7 @@ func (t *tap) Read(b []byte) (int, error) {
 func (t *tap) hear(b []byte) (int, error) {
 	n, err := t.TCPConn.Read(b)
 	t.in.feed(b[:n])
+	t.weigh(n)
 	if err != nil && !isTimeout(err) {
 		t.end(t.readFailure(err))
 	}
@@ -95,9 +106,12 @@ func (t *tap) hear(b []byte) (int, error) {
 func (t *tap) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
 	n, err := t.TCPConn.Write(b)
 	t.out.feed(b[:n])
-	if err != nil {
+	if err != nil && isTimeout(err) {
+		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
+	} else if err != nil {
 		t.end(errorWords(err))
 	}
 	return n, err
@@ -179,7 +193,7 @@ func (t *tap) received(typ uint8, body []byte) {
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
 		t.mu.Lock()
-		t.peerAS, t.addPath = readOpen(body)
+		t.peerAS, t.peerID, t.addPath = readOpen(body)
 		if t.group.sendMax == 0 {
 			t.addPath = nil
 		}
@@ -187,6 +201,7 @@ func (t *tap) received(typ uint8, body []byte) {
 		t.enter(stateOpenConfirm)
 	case pkt.BGP_MSG_UPDATE:
 		t.count.received.Add(1)
+		t.tally()
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
@@ -252,15 +267,15 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 }
 
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), and the families in which the peer takes several paths.
-func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode) {
+// (RFC 6793), the router ID, and the families in which the peer takes several paths.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0, nil
+		return 0, id, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
-	as, addPath = uint32(open.MyAS), map[pkt.Family]pkt.BGPAddPathMode{}
+	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -279,5 +294,5 @@ func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode
 			}
 		}
 	}
-	return as, addPath
+	return as, id, addPath
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -49,6 +50,9 @@ type Config struct {
 	// Text is the configuration itself, bgpd's or BIRD's, in place of one made of
 	// all that is above; FRR then also listens.
 	Text string
+	// Files are configurations that are taken as they are, by name (bgpd.conf,
+	// bfdd.conf, bird.conf), in place of those that are made of the rest.
+	Files map[string]string
 }
 
 // Peer is a reflector.
@@ -103,6 +107,7 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("router %q is not known; known are %s and %s", kind, FRR, BIRD)
 	}
+	maps.Copy(files, c.Files)
 	err = d.start(ns, programs, files)
 	if errors.Is(err, exec.ErrNotFound) {
 		err = fmt.Errorf("%w; install Debian's package %s", err, debian)
