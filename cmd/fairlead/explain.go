@@ -11,6 +11,7 @@ func newExplainCommand() *cobra.Command {
 		Use:     "explain",
 		Short:   "Why a service is, or is not, announced here",
 		GroupID: groupLook,
+		Example: `  fairlead explain announce default/web`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
