@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +23,9 @@ import (
 // see on a busy machine that they do before its routes go.
 const askFor = 6 * time.Second
 
+// metricsAt is where balancers answer Prometheus here.
+const metricsAt = "127.0.0.1:9474"
+
 // TestDrain drains a balancer by command under load, behind our router and behind
 // another's, and lets it serve again: no request fails.
 func TestDrain(t *testing.T) {
@@ -27,7 +35,7 @@ func TestDrain(t *testing.T) {
 			tunnel, direct := spec{name: "tunnel", host: 1}, spec{name: "direct", host: 2, annotations: []string{"method: direct-nat"}}
 			w.write(t, tunnel, direct)
 			for range 3 {
-				w.balancer(t, web, "--drain-notice", askFor.String())
+				w.balancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
 			}
 			all := []traffic{w.load(t, "tunnel", tunnel.http(), 20, 50), w.load(t, "direct-nat", direct.http(), 20, 50)}
 			leaving := w.Balancers(web)[0]
@@ -108,6 +116,8 @@ func (w *world) seeDrained(t *testing.T, pod paper.Pod) {
 		}
 		return nil
 	})
+	w.scrape(t, pod.Name, `fairlead_drain_stage{stage="drained"} 1`, `fairlead_bgp_session_up{peer="`+paper.ReflectorAddr.String()+`"} 1`,
+		`fairlead_bgp_announced_prefixes_total{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
 		{[]string{"routes"}, []string{"this balancer drains: by command"}},
@@ -119,6 +129,29 @@ func (w *world) seeDrained(t *testing.T, pod paper.Pod) {
 			if !strings.Contains(out, want) {
 				t.Errorf("fairlead %s says %q, without %q", strings.Join(c.args, " "), out, want)
 			}
+		}
+	}
+}
+
+// scrape asks a host's agent for its metrics, as Prometheus does.
+func (w *world) scrape(t *testing.T, host string, want ...string) {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.Lab.Host(host).Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(metricsAt))
+	}
+	client := http.Client{Timeout: within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + metricsAt + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range want {
+		if !strings.Contains(string(text), "\n"+one) {
+			t.Errorf("metrics of %s are without %s:\n%s", host, one, text)
 		}
 	}
 }
