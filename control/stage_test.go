@@ -69,10 +69,11 @@ func newStage(t *testing.T, files []txtar.File) *stage {
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	w.announcer = &announce.Fake{}
+	hurry := make(chan struct{})
 	w.loop = control.New(control.Config{
 		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
-		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice,
+		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,6 +81,7 @@ func (w *stage) start() {
 	loop := w.loop
 	go func() { ended <- loop.Run(ctx) }()
 	w.end = sync.OnceFunc(func() {
+		close(hurry)
 		cancel()
 		if err := <-ended; err != nil {
 			w.t.Errorf("the loop gave up: %v", err)
