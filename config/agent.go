@@ -85,6 +85,7 @@ type Agent struct {
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
+	Cloud  Cloud
 	Layer2 Layer2
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
@@ -102,6 +103,7 @@ func DefaultAgent() Agent {
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
 		Linger: 500 * time.Millisecond, Drain: DefaultDrain(), Resync: 30 * time.Second,
 		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
+		Cloud:        DefaultCloud(),
 	}
 }
 
@@ -184,6 +186,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if r.Balancer {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
+		r.resolveCloud(p)
 		r.resolveLayer2(p)
 	}
 	if r.Proxy {

@@ -141,7 +141,7 @@ func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
 // heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
 func (s Status) heard(v *Verdict, onSegment *Layer2) {
 	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool {
-		return p.AS == 0 || v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name) // 0: a member of layer 2
+		return p.AS == 0 && onSegment != nil || v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name) // 0: a member of layer 2
 	})}
 	down, up := told.peersDown()
 	switch {

@@ -42,8 +42,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP or, on a segment without a router that
-speaks it, by ARP and neighbour discovery.
+its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
+it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -106,6 +106,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	metricsFlag(cmd, &c.Metrics)
 	proxyFlags(f, &c.ServiceProxy)
+	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -153,6 +154,7 @@ type agent struct {
 	socket  net.Listener
 	metrics net.Listener // for Prometheus; nil for none
 	speaker *bgp.Speaker
+	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
@@ -172,10 +174,7 @@ type agent struct {
 // cluster is listed while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
-	if a.socket, err = status.Listen(r.Socket); err != nil {
-		return err
-	}
-	if a.metrics, err = listenMetrics(r.Metrics); err != nil {
+	if err := a.listen(); err != nil {
 		return err
 	}
 	a.prober = probe.New(log)
@@ -209,6 +208,9 @@ func (a *agent) open() (err error) {
 		if a.speaker != nil {
 			loop.Announcer = a.speaker
 		}
+		if err := a.openCloud(&loop); err != nil {
+			return err
+		}
 		if err := a.openLayer2(&loop); err != nil {
 			return err
 		}
@@ -228,6 +230,15 @@ func (a *agent) open() (err error) {
 	}
 	a.loop = control.New(loop)
 	return nil
+}
+
+// listen makes the sockets on which the agent is asked.
+func (a *agent) listen() (err error) {
+	if a.socket, err = status.Listen(a.config.Socket); err != nil {
+		return err
+	}
+	a.metrics, err = listenMetrics(a.config.Metrics)
+	return err
 }
 
 // openSource says where Services come from, and begins to read a cluster's.
@@ -305,6 +316,9 @@ func (a *agent) close() error {
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}
+	if a.cloud != nil {
+		errs = append(errs, a.cloud.Close())
+	}
 	if a.layer2 != nil {
 		errs = append(errs, a.layer2.Close())
 	}
@@ -352,6 +366,7 @@ func (a *agent) teller() status.Agent {
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
+	s.Cloud = a.cloud
 	if a.layer2 != nil {
 		s.Layer2 = a.layer2
 	}
