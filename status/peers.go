@@ -21,7 +21,7 @@ func (v peering) table(t *table) {
 	if v.Drain != nil {
 		t.line("%s", v.DrainWords())
 	}
-	overview{v.Status}.peers(t, true)
+	overview(v).peers(t, true)
 }
 
 // peers shows the sessions; with all counters where the whole is asked for.
