@@ -41,11 +41,14 @@ type Announcer interface {
 	Close() error
 }
 
+// Established is the State of a Peer whose session is up.
+const Established = "established"
+
 // Peer is a routing session in words.
 type Peer struct {
 	Address string `json:"address"`
 	AS      uint32 `json:"as"`
-	// State is "established", or the protocol's name for what it waits for.
+	// State is Established, or the protocol's name for what it waits for.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
 	// LastError is why the session last failed or could not come up, in

@@ -47,12 +47,14 @@ type Agent struct {
 	Kubeconfig string
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
-	Only       string
-	Roles      []string
-	Node       string
-	Interfaces []string
-	DataPlane  string
-	Mode       string
+	Only string
+	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	RequireClass bool
+	Roles        []string
+	Node         string
+	Interfaces   []string
+	DataPlane    string
+	Mode         string
 	// NextHops are announced; empty for the first interface's own addresses.
 	NextHops []string
 	AS       uint32
@@ -185,6 +187,8 @@ func (r *Resolved) resolveSource(p *parser) {
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.RequireClass && !r.Agent.Kubernetes:
+		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:

@@ -59,6 +59,8 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"primary stands alone":                          func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },
 		`--health-address: "10256" is not an address`:   func(a *Agent) { a.Roles, a.Health = []string{"proxy"}, "10256" },
 		"--sync-max-delay: 1ms is not between":          func(a *Agent) { a.Roles, a.MaxDelay = []string{"proxy"}, time.Millisecond },
+		"--require-class: has no meaning without":       func(a *Agent) { a.RequireClass = true },
+		"--proxy-max-targets: -1 is not between":        func(a *Agent) { a.Roles, a.MaxServiceTargets = []string{"proxy"}, -1 },
 		`--only: "web" is not a Service`:                func(a *Agent) { a.Only = "web" },
 		"is a file: name its folder":                    func(a *Agent) { a.Services = "/dev/null" },
 		`--role: "king" is none of balancer, server`:    func(a *Agent) { a.Roles = []string{"king"} },

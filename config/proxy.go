@@ -21,6 +21,9 @@ type ServiceProxy struct {
 	// Window is how long changes are gathered while one follows the other, and
 	// MaxDelay how long one of them waits at most.
 	Window, MaxDelay time.Duration
+	// MaxServiceFrontends and MaxServiceTargets are for how many frontends and
+	// endpoints of them there is room; 0 for the data plane's own defaults.
+	MaxServiceFrontends, MaxServiceTargets int
 }
 
 // primary stands for the node's own addresses, as kube-proxy has it.
@@ -47,6 +50,11 @@ func (r *Resolved) resolveProxy(p *parser) {
 	if r.Health != "" {
 		if _, err := netip.ParseAddrPort(r.Health); err != nil {
 			p.refuse("health-address", "%q is not an address with a port, as in 0.0.0.0:10256", r.Health)
+		}
+	}
+	for flag, n := range map[string]int{"proxy-max-frontends": r.MaxServiceFrontends, "proxy-max-targets": r.MaxServiceTargets} {
+		if n < 0 || n > 1<<30 {
+			p.refuse(flag, "%d is not between 0, for the default, and %d", n, 1<<30)
 		}
 	}
 	if r.Window < 0 || r.Window > 10*time.Second {

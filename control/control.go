@@ -88,10 +88,14 @@ type Loop struct {
 	since map[announce.Route]time.Time
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
-	retry   time.Duration
+	// failed counts how often in a row a frontend could not be written.
+	failed map[service.Key]int
+	retry  time.Duration
 	// told are the draining balancers that the data plane knows; nil for none
 	// told yet.
 	told *[]netip.Addr
+	// settled says that a pass has been whole.
+	settled bool
 	// leaving says that nothing is announced any more.
 	leaving bool
 }
@@ -106,8 +110,9 @@ func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
 		lingering: map[service.Key]time.Time{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
+		failed: map[service.Key]int{},
 	}
-	l.view.Store(&View{Plan: &plan.Plan{}})
+	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
 }
 

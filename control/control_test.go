@@ -299,6 +299,81 @@ func TestPrefixWaitsForAllBehindIt(t *testing.T) {
 	})
 }
 
+// TestTheFirstWholePass waits for all that can be held, and is remembered.
+func TestTheFirstWholePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known, waits, bad := web(1, 1), web(2, 1), web(3, 1)
+		w := newWorld(t, memory.New(), func(_ *world, c *Config) { c.DataPlane = full{c.DataPlane, bad.Frontends[0].Key.VIP} })
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.loop.View().Waits; got != want {
+				t.Errorf("waits for %q, want %q", got, want)
+			}
+		}
+		expect("the Services have not been read yet")
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known, waits)
+		expect("TCP 10.1.2.1:80 waits for the first probes of its servers")
+		w.fail = func() bool { return true }
+		w.setHealth(waits, 0, health.Up)
+		expect("announcer: no")
+		w.serve(known, waits, bad)
+		expect("TCP 10.1.3.1:80 is not held yet")
+		w.fail = func() bool { return false }
+		time.Sleep(time.Minute)
+		expect("")
+		w.setHealth(waits, 0, health.Unknown)
+		w.serve(known, waits, bad, web(4, 1))
+		expect("")
+		w.stop()
+	})
+}
+
+// full is a data plane that has no room for one address.
+type full struct {
+	dataplane.DataPlane
+	vip netip.Addr
+}
+
+func (f full) Upsert(want dataplane.Frontend) error {
+	if want.VIP == f.vip {
+		return errors.New("all 2 frontends are in use")
+	}
+	return f.DataPlane.Upsert(want)
+}
+
+// One prefix leads to two Services, of which one cannot be held: once that is
+// clear the other is announced, also by an agent that has just begun. What cannot
+// be held is named.
+func TestPrefixDoesNotWaitForWhatCannotBeHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good, bad := web(1, 1), web(2, 1)
+		for _, s := range []*service.Service{good, bad} {
+			s.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+		}
+		m, key := memory.New(), bad.Frontends[0].Key
+		noRoom := func(_ *world, c *Config) { c.DataPlane = full{c.DataPlane, key.VIP} }
+		w := newWorld(t, m, noRoom)
+		w.serve(good, bad)
+		w.expect("upsert 10.1.1.1 1") // the other may have failed by chance
+		time.Sleep(time.Second)
+		w.expect("announce 1")
+		w.stop()
+		w = newWorld(t, m, noRoom)
+		w.serve(bad, good)
+		time.Sleep(time.Second)
+		w.expect("announce 1")
+		if err := w.loop.View().Failures[key.String()]; err == nil || err.Error() != "all 2 frontends are in use" {
+			t.Errorf("what cannot be held has the error %v", err)
+		}
+		w.serve(bad) // alone it is not announced
+		time.Sleep(2 * time.Second)
+		w.expect("announce 0", "delete 10.1.1.1")
+		w.stop()
+	})
+}
+
 // A restarted loop finds what its predecessor wrote and changes nothing, even
 // before it knows the health of any server.
 func TestRestartIsHitless(t *testing.T) {

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -58,9 +59,13 @@ func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	return due
 }
 
+// hopeless is after how many tries a frontend that cannot be written, though
+// others can, keeps no route of theirs from being announced.
+const hopeless = 3
+
 // wished gives the routes of the plan that may be announced now: those that
 // are announced already as long as they lead to anything, others once all
-// that they lead to is held or refused for good.
+// that they lead to is held or refused, or has failed again and again.
 func (l *Loop) wished(p *plan.Plan) []announce.Route {
 	var routes []announce.Route
 	if l.leaving {
@@ -71,7 +76,7 @@ func (l *Loop) wished(p *plan.Plan) []announce.Route {
 		for _, k := range r.Frontends {
 			if _, ok := l.held[k]; ok {
 				held++
-			} else if _, refused := l.refused[k]; !refused {
+			} else if _, refused := l.refused[k]; !refused && l.failed[k] < hopeless {
 				pending++
 			}
 		}
@@ -125,6 +130,7 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		delete(l.lingering, want.Key)
 		if l.holdsAs(*want) {
 			delete(l.refused, want.Key)
+			delete(l.failed, want.Key)
 			continue
 		}
 		if r, ok := l.refused[want.Key]; ok && r.wish.Same(*want) {
@@ -158,8 +164,10 @@ func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
 		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
 	case err != nil:
 		failures[want.Key.String()] = err
+		l.failed[want.Key]++
 	default:
 		delete(l.refused, want.Key)
+		delete(l.failed, want.Key)
 		l.held[want.Key] = want
 		l.Log.Debug("frontend written", "frontend", want.Key, "backends", len(want.Backends))
 	}
@@ -170,11 +178,8 @@ func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
 // due, 0 for none.
 func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) time.Duration {
 	var next time.Duration
-	for k := range l.refused {
-		if !wanted[k] {
-			delete(l.refused, k)
-		}
-	}
+	maps.DeleteFunc(l.refused, func(k service.Key, _ refusal) bool { return !wanted[k] })
+	maps.DeleteFunc(l.failed, func(k service.Key, _ int) bool { return !wanted[k] })
 	wished := l.wished(p)
 	for k := range l.held {
 		if wanted[k] {
@@ -208,6 +213,10 @@ func leadsTo(routes []announce.Route, vip netip.Addr) bool {
 	return slices.ContainsFunc(routes, func(r announce.Route) bool { return r.Prefix.Contains(vip) })
 }
 
+// tellFailures is how many failures of one pass are logged: where there is no room
+// for very many frontends each of them fails.
+const tellFailures = 10
+
 // nextPass logs what failed and gives the time until the next pass.
 func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
 	if len(failures) == 0 {
@@ -219,8 +228,12 @@ func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Durat
 	}
 	l.retry = min(max(2*l.retry, retryFirst), retryLast)
 	l.held = nil // what a failed call has left is not known
-	for what, err := range failures {
-		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", err, "in", l.retry)
+	for i, what := range slices.Sorted(maps.Keys(failures)) {
+		if i == tellFailures {
+			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(failures)-i)
+			break
+		}
+		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", l.retry)
 	}
 	if due == 0 {
 		return l.retry

@@ -1,7 +1,9 @@
 package control
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -27,14 +29,45 @@ type View struct {
 	Failures map[string]error
 	// Loaded says that the source has yielded at least once.
 	Loaded bool
+	// Waits is what the first whole pass still waits for; empty once all that can
+	// be held was held, and all that leads to it announced.
+	Waits string
 }
 
 // View gives the latest.
 func (l *Loop) View() *View { return l.view.Load() }
 
+// waits says what the first whole pass waits for; nothing once it is done.
+func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
+	if l.settled {
+		return ""
+	}
+	frontends := map[string]bool{}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		_, held := l.held[f.Key]
+		_, refused := l.refused[f.Key]
+		frontends[f.Key.String()] = true
+		switch {
+		case l.DataPlane == nil || held || refused || l.failed[f.Key] >= hopeless:
+		case f.State == plan.AwaitingHealth:
+			return fmt.Sprintf("%s waits for the first probes of its servers", f.Key)
+		case f.Want != nil:
+			return fmt.Sprintf("%s is not held yet", f.Key)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(failures)) {
+		if !frontends[what] {
+			return fmt.Sprintf("%s: %s", what, failures[what])
+		}
+	}
+	l.settled = true
+	return ""
+}
+
 func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[string]error) {
 	v := &View{
-		Plan: p, Problems: problems, Failures: failures, Loaded: true,
+		Plan: p, Problems: problems, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
 		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
 	}
 	for k, r := range l.refused {

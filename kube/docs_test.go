@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
@@ -108,6 +110,56 @@ func chartValues(t *testing.T) (values map[string]any) {
 	return values
 }
 
+// valuesSchema is what is looked at of a JSON schema.
+type valuesSchema struct {
+	Properties           map[string]*valuesSchema `json:"properties"`
+	AdditionalProperties any                      `json:"additionalProperties"`
+}
+
+// missing gives what only one of a schema and the chart's values has.
+func (s *valuesSchema) missing(path string, values map[string]any) (wrong []string) {
+	if closed, is := s.AdditionalProperties.(bool); !is || closed {
+		return []string{path + ": takes any name"}
+	}
+	for name := range values {
+		if s.Properties[name] == nil {
+			wrong = append(wrong, path+name+": not in the schema")
+		}
+	}
+	for name, of := range s.Properties {
+		value, has := values[name]
+		below, isMap := value.(map[string]any)
+		switch {
+		case !has && path+name != "global": // which Helm has
+			wrong = append(wrong, path+name+": not among the values")
+		case isMap && len(of.Properties) > 0 && name != "resources":
+			wrong = append(wrong, of.missing(path+name+".", below)...)
+		}
+	}
+	return wrong
+}
+
+// TestTheChartsSchemaIsWhole: it knows every value there is, and no other.
+func TestTheChartsSchemaIsWhole(t *testing.T) {
+	text, err := os.ReadFile("../deploy/helm/fairlead/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s valuesSchema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	values := chartValues(t)
+	for _, wrong := range s.missing("", values) {
+		t.Error(wrong)
+	}
+	delete(s.Properties, "bgp")
+	values["agent"].(map[string]any)["king"] = 1
+	if wrong := s.missing("", values); len(wrong) != 2 {
+		t.Errorf("a value and a property too many are %q", wrong)
+	}
+}
+
 // TestClusterSnippetsInThePagesAreRight: what pages show for a cluster is read
 // strictly. Services with their servers are checked as agents read them, by
 // cmd/fairlead.
@@ -139,6 +191,41 @@ func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 	for _, wrong := range []string{"kind: Depolyment\n", "kind: Service\nspec: {port: 1}\n", "bgp: {peer: 1}\n", "kind: AddressPool\nspec: {address: []}\n"} {
 		if checkObjects(wrong, values) == nil {
 			t.Errorf("%q passes", wrong)
+		}
+	}
+}
+
+// TestBalancersKnowEachOther: the Service that the agents are told to be behind is
+// there, without a cluster IP, and has those very pods, also unready ones.
+func TestBalancersKnowEachOther(t *testing.T) {
+	for _, file := range []string{"../deploy/manifests/agent.yaml", "../deploy/manifests/proxy/agent.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set appsv1.DaemonSet
+		services := map[string]*corev1.Service{}
+		for object := range strings.SplitSeq(string(text), "\n---\n") {
+			var s corev1.Service
+			into := any(&set)
+			if strings.Contains(object, "\nkind: Service\n") {
+				into = &s
+			}
+			if err := yaml.Unmarshal([]byte(object), into); err != nil {
+				t.Fatal(err)
+			}
+			services[s.Namespace+"/"+s.Name] = &s
+		}
+		told := ""
+		for _, arg := range set.Spec.Template.Spec.Containers[0].Args {
+			if name, is := strings.CutPrefix(arg, "--balancers="); is {
+				told = name
+			}
+		}
+		s := services[told]
+		if s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || len(s.Spec.Selector) == 0 ||
+			!labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(set.Spec.Template.Labels)) {
+			t.Errorf("%s: --balancers=%s is %+v; the pods have %v", file, told, s, set.Spec.Template.Labels)
 		}
 	}
 }

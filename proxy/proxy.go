@@ -8,6 +8,7 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -164,11 +165,40 @@ type Sink interface {
 type Plane interface {
 	// Apply makes the kernel hold the frontends of set as given, and none at the
 	// keys of gone. It writes only what differs from what is held, also by a
-	// predecessor. After an error it may be called again.
+	// predecessor. One that cannot be held is a Refusal among its errors, and
+	// delays no other. After an error it may be called again.
 	Apply(set []Frontend, gone []Key) error
 	// Keys gives the keys of all frontends held.
 	Keys() []Key
 	// SetNodeAddresses names the addresses on which node ports are served.
 	SetNodeAddresses([]netip.Addr) error
 	Close() error
+}
+
+// Refusal is why a Plane cannot hold one frontend; what it held there stays.
+type Refusal struct {
+	Key Key
+	Err error
+}
+
+func (r Refusal) Error() string { return "frontend " + r.Key.String() + ": " + r.Err.Error() }
+
+// Unwrap gives the reason.
+func (r Refusal) Unwrap() error { return r.Err }
+
+// Refusals parts an error of Apply: what is refused, and what has failed beside,
+// nil for nothing.
+func Refusals(err error) (refused []Refusal, rest error) {
+	switch e := err.(type) {
+	case Refusal:
+		return []Refusal{e}, nil
+	case interface{ Unwrap() []error }:
+		var others []error
+		for _, one := range e.Unwrap() {
+			r, other := Refusals(one)
+			refused, others = append(refused, r...), append(others, other)
+		}
+		return refused, errors.Join(others...)
+	}
+	return nil, err
 }

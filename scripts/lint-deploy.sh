@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check the Helm chart with all of its parts on, and compare what it gives with the
-# plain manifests that are committed. The argument is helm.
+# Check the Helm chart with all of its parts on and that it refuses wrong values, and
+# compare what it gives with the plain manifests that are committed. The argument is helm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 made=$(mktemp -d)
@@ -9,7 +9,23 @@ trap 'rm -rf "$made"' EXIT
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
 	--set cleanup.enabled=true,createNamespace=true,balancers[0].name=web,balancers[0].service=default/web \
-	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1'
+	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1'
+
+# refuse HELM FIELD VALUE: such a value is refused, by the name of its field.
+refuse() {
+	if said=$("$1" template fairlead deploy/helm/fairlead --kube-version 1.30 --set "$3" 2>&1) || [[ $said != *"$2"* ]]; then
+		echo "the chart takes the value $3, or does not name $2: $said" >&2
+		exit 1
+	fi
+}
+refuse "$1" agnet 'agnet.enabled=true'
+refuse "$1" /agent/roles/0 'agent.roles={king}'
+refuse "$1" /agent/interfaces 'agent.interfaces=eth0'
+refuse "$1" /agent/drainTimeout 'agent.drainTimeout=25'
+refuse "$1" /bgp/as 'bgp.as=0'
+refuse "$1" /bgp/peers/0 'bgp.peers={router}'
+refuse "$1" "'service'" 'balancers[0].name=web'
+
 scripts/manifests.sh "$1" "$made"
 diff -r "$made" deploy/manifests || {
 	echo "not what the chart gives; run: make manifests" >&2

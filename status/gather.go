@@ -34,6 +34,11 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// PeersUnknown says that it is not known yet which peers the agent has.
+	PeersUnknown bool
+	// ProxySync tells when the service proxy has written all last, and since when
+	// something waits; nil where there is none.
+	ProxySync func() (last, waits time.Time)
 	// Probed tells since when a target is in its state, and the last error of
 	// a probe of it; zero values for what is not known.
 	Probed func(health.Target) (since time.Time, lastError string)

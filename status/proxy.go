@@ -12,14 +12,17 @@ import (
 type ServiceProxy struct {
 	// Attached says where it serves and how, a line each.
 	Attached []string `json:"attached,omitempty"`
-	// Synced says that the kernel holds everything as it should be.
+	// Loaded says that the cluster has been read, Synced that the kernel holds
+	// everything as it should be, but what it has no room for.
+	Loaded  bool `json:"loaded"`
 	Synced  bool `json:"synced"`
 	Healthy bool `json:"healthy"`
 	// Services and Frontends are known; Unwritten frontends are not yet held as
-	// they should be.
+	// they should be, Refused ones cannot be and are among the Status' problems.
 	Services  int `json:"services"`
 	Frontends int `json:"frontends"`
 	Unwritten int `json:"unwritten"`
+	Refused   int `json:"refused"`
 	// Changes counts what the cluster has told, Writes how often something was
 	// given to the kernel.
 	Changes uint64 `json:"changes"`
@@ -45,6 +48,9 @@ func (v overview) serviceProxy(t *table) {
 	state := "all is written"
 	if !p.Synced {
 		state = fmt.Sprintf("%d frontends are not written", p.Unwritten)
+	}
+	if p.Refused > 0 {
+		state += fmt.Sprintf(" but %d that are refused", p.Refused)
 	}
 	t.fact("service proxy", fmt.Sprintf("%d services, %d frontends, %s", p.Services, p.Frontends, state))
 	for _, a := range p.Attached {

@@ -90,6 +90,10 @@ func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endp
 // Handler answers what Serve answers, for those who serve more than status.
 func Handler(get func() Status, more ...Endpoint) http.Handler {
 	mux := http.NewServeMux()
+	always := ReadyEndpoint(func() Readiness { return Readiness{Ready: true, Waits: []string{}} })
+	if !slices.ContainsFunc(more, func(e Endpoint) bool { return e.Pattern == always.Pattern }) {
+		more = append(slices.Clip(more), always)
+	}
 	for _, e := range more {
 		mux.Handle(e.Pattern, e)
 	}
@@ -116,7 +120,7 @@ func Find(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	found = slices.DeleteFunc(found, func(path string) bool {
-		_, err := Fetch(ctx, path)
+		_, err := FetchReady(ctx, path)
 		return errors.Is(err, ErrNoAgent)
 	})
 	switch len(found) {

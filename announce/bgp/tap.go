@@ -8,6 +8,8 @@ import (
 	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/announce"
 )
 
 // tap is a BGP connection that we overhear: it tells how far the session is,
@@ -52,7 +54,7 @@ const (
 	stateActive      = "active"
 	stateOpenSent    = "opensent"
 	stateOpenConfirm = "openconfirm"
-	stateEstablished = "established"
+	stateEstablished = announce.Established
 )
 
 func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {

@@ -16,17 +16,24 @@
 
 #define FLOW_TICK_SHIFT 30 /* 1.07 s, from ns without a division */
 
-/* How long a flow is remembered after its last packet, in FLOW_TICKs. Those of
- * connection tracking as kube-proxy sets it: a day for TCP, and an hour where one
- * side has closed.
+/* How long a flow is remembered after its last packet, in FLOW_TICKs. */
+struct packet_flow_keep {
+	__u32 established, half_closed, closed, opening, reset;
+	__u32 datagrams, unanswered;
+};
+
+/* Those of connection tracking as kube-proxy sets it: a day for TCP, and an hour
+ * where one side has closed. The agent, which sweeps, reads them here.
  */
-#define FLOW_KEEP_ESTABLISHED 80466
-#define FLOW_KEEP_HALF_CLOSED 3352
-#define FLOW_KEEP_CLOSED 60
-#define FLOW_KEEP_OPENING 60
-#define FLOW_KEEP_RESET 10
-#define FLOW_KEEP_DATAGRAMS 168
-#define FLOW_KEEP_UNANSWERED 28
+volatile const struct packet_flow_keep flow_keeps = {
+	.established = 80466,
+	.half_closed = 3352,
+	.closed = 60,
+	.opening = 60,
+	.reset = 10,
+	.datagrams = 168,
+	.unanswered = 28,
+};
 
 enum packet_flow_kind {
 	PACKET_FLOW_ANSWER = 1,	 /* the target's half */
@@ -74,17 +81,19 @@ static __always_inline __u32 flow_clock(void)
 	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
 }
 
+/* Its twin is packetPacketFlowKeep.of in dataplane/proxy/packet. */
 static __always_inline __u32 flow_keep(const struct packet_flow *f, __u8 proto)
 {
 	if (proto == IPPROTO_UDP)
-		return f->state & PACKET_FLOW_ANSWERED ? FLOW_KEEP_DATAGRAMS : FLOW_KEEP_UNANSWERED;
+		return f->state & PACKET_FLOW_ANSWERED ? flow_keeps.datagrams
+						       : flow_keeps.unanswered;
 	if (f->state & PACKET_FLOW_RESET)
-		return FLOW_KEEP_RESET;
+		return flow_keeps.reset;
 	if ((f->state & FLOW_CLOSED) == FLOW_CLOSED)
-		return FLOW_KEEP_CLOSED;
+		return flow_keeps.closed;
 	if (f->state & FLOW_CLOSED)
-		return FLOW_KEEP_HALF_CLOSED;
-	return f->state & PACKET_FLOW_CONFIRMED ? FLOW_KEEP_ESTABLISHED : FLOW_KEEP_OPENING;
+		return flow_keeps.half_closed;
+	return f->state & PACKET_FLOW_CONFIRMED ? flow_keeps.established : flow_keeps.opening;
 }
 
 static __always_inline bool flow_over(const struct packet_flow *f)
@@ -167,7 +176,7 @@ static __noinline int tell_other_half(const struct packet_flow *f, const struct 
 	held = bpf_map_lookup_elem(&packet_flows, &other);
 	if (held) {
 		held->seen = f->seen;
-		held->state |= f->state;
+		held->state = f->state | (held->state & ~PACKET_FLOW_RESET);
 		return 0;
 	}
 	turn_round(&made, f, t);
@@ -193,11 +202,14 @@ static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)
 /* Notes a packet, whose entry f has been copied. Writes only what is new: a line
  * that is written is taken from other CPUs. True: the flow had not been seen for a
  * while.
+ *
+ * A reset may be forged, for nobody here follows sequence numbers. It holds until
+ * something else is sent, which an end that did believe it answers with another.
  */
 static __always_inline bool note_packet(struct packet_flow *f, struct packet_flow *copy,
 					const struct view *v)
 {
-	__u8 state = copy->state | state_of(copy, v->flags);
+	__u8 state = (copy->state & ~PACKET_FLOW_RESET) | state_of(copy, v->flags);
 	__u32 now = flow_clock();
 	bool later = copy->seen != now;
 

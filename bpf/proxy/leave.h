@@ -51,18 +51,6 @@ static __always_inline __u32 longest(struct __sk_buff *skb, const struct view *v
 	return bytes + (doff >> 4) * 4;
 }
 
-/* IPv6 is never fragmented on the way. */
-static __always_inline bool may_not_fragment(struct __sk_buff *skb, const struct view *v)
-{
-	__be16 frag_off = 0;
-
-	if (v->v6)
-		return true;
-	bpf_skb_load_bytes(skb, v->l3 + offsetof(struct iphdr, frag_off), &frag_off,
-			   sizeof(frag_off));
-	return frag_off & bpf_htons(0x4000);
-}
-
 static __noinline int no_way(struct __sk_buff *skb, struct scratch *s, long why)
 {
 	if (why != BPF_FIB_LKUP_RET_FRAG_NEEDED)

@@ -75,18 +75,6 @@ static __noinline long rewrite_mss(struct __sk_buff *skb, const struct view *v, 
 		       ?: bpf_skb_store_bytes(skb, v->l4 + at, &new, sizeof(new), 0);
 }
 
-/* IPv6 is never fragmented on the way. */
-static __always_inline bool may_not_fragment(struct __sk_buff *skb, const struct view *v)
-{
-	__be16 frag_off = 0;
-
-	if (v->v6)
-		return true;
-	bpf_skb_load_bytes(skb, v->l3 + offsetof(struct iphdr, frag_off), &frag_off,
-			   sizeof(frag_off));
-	return frag_off & bpf_htons(0x4000);
-}
-
 /* What an answer becomes. */
 struct answer {
 	struct addr vip;

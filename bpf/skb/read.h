@@ -303,4 +303,16 @@ static __always_inline enum kind read_inner(struct __sk_buff *skb, __u32 l3, boo
 	return kind;
 }
 
+/* IPv6 is never fragmented on the way. */
+static __always_inline bool may_not_fragment(struct __sk_buff *skb, const struct view *v)
+{
+	__be16 frag_off = 0;
+
+	if (v->v6)
+		return true;
+	bpf_skb_load_bytes(skb, v->l3 + offsetof(struct iphdr, frag_off), &frag_off,
+			   sizeof(frag_off));
+	return frag_off & bpf_htons(0x4000);
+}
+
 #endif

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
+	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
@@ -140,43 +142,51 @@ type agent struct {
 	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
 	proxy   *serviceProxy // nil without that role
-	cluster *kube.Source  // where the Services are a cluster's
-	prober  *probe.Prober
-	loop    *control.Loop
+	source  source.Source
+	cluster *kube.Source // where the Services are a cluster's
+	begun   *ahead       // then it is the source
+	// peersTold says that the cluster's BGPPeers are known.
+	peersTold atomic.Bool
+	prober    *probe.Prober
+	loop      *control.Loop
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
-// one is left alone. The speaker is next: its sessions come up while the data
-// plane loads.
+// one is left alone. Then come those that need the network: sessions come up and a
+// cluster is listed while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
 	if a.socket, err = status.Listen(r.Socket); err != nil {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Proxy {
-		if a.proxy, err = openProxy(r); err != nil {
+	if r.Balancer && (len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid()) { // a cluster's peers come later
+		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}
 	}
-	from, err := a.openSource()
-	if err != nil {
+	if r.Proxy {
+		a.proxy = newProxy(r)
+	}
+	if err := a.openSource(); err != nil {
 		return err
+	}
+	if r.Proxy {
+		if err := a.proxy.open(); err != nil {
+			return err
+		}
 	}
 	if !r.Balancer && !r.Server {
 		return nil
 	}
 	loop := control.Config{
-		Source: from, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
+		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
 		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
-		if len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid() { // a cluster's peers come later
-			if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
-				return err
-			}
+		if a.speaker != nil {
 			loop.Announcer = a.speaker
 		}
 		if err := a.openPlane(); err != nil {
@@ -197,31 +207,35 @@ func (a *agent) open() (err error) {
 	return nil
 }
 
-// openSource says where Services come from.
-func (a *agent) openSource() (source.Source, error) {
+// openSource says where Services come from, and begins to read a cluster's.
+func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
-		return folder, nil
+		a.source = folder
+		return nil
 	}
-	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, Log: log}
+	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}
 	if r.Balancer {
 		c.OnPeers = a.setPeers
 	}
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
-	var err error
-	a.cluster, err = kube.New(c)
-	return a.cluster, err
+	if a.cluster, err = kube.New(c); err != nil {
+		return err
+	}
+	a.begun = begin(a.cluster, r.Balancer || r.Server)
+	a.source = a.begun
+	return nil
 }
 
 // follow does what the source says until ctx ends and, where there is a
 // balancer, it has drained.
 func (a *agent) follow(ctx context.Context) error {
 	if a.loop == nil {
-		return a.cluster.Run(ctx, nil)
+		return a.source.Run(ctx, nil)
 	}
 	return a.loop.Run(ctx)
 }
@@ -253,6 +267,9 @@ func (a *agent) close() error {
 			errs = append(errs, err)
 		}
 	}
+	if a.begun != nil {
+		_ = a.begun.close() // what it ended with, Run has told
+	}
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}
@@ -268,10 +285,15 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-func (a *agent) status() status.Status {
+func (a *agent) status() status.Status { return a.teller().Gather(time.Now()) }
+
+func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
+
+// teller is what tells of the agent.
+func (a *agent) teller() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started,
+		Started: a.started, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
@@ -279,7 +301,7 @@ func (a *agent) status() status.Status {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
-		s.ServiceProxy = a.proxy.state
+		s.ServiceProxy, s.ProxySync = a.proxy.state, a.proxy.loop.Sync
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
@@ -294,5 +316,5 @@ func (a *agent) status() status.Status {
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
-	return s.Gather(time.Now())
+	return s
 }

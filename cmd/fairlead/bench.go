@@ -196,16 +196,17 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-// runBenchPrograms measures in a sandbox of its own.
+// runBenchPrograms measures in a sandbox of its own; what was measured before
+// something failed is told, too.
 func runBenchPrograms(cmd *cobra.Command, out *benchOutput, measure func() (*bench.Report, error)) error {
 	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
 		return err
 	}
 	report, err := measure()
-	if err != nil {
+	if report == nil || len(report.Rows) == 0 {
 		return err
 	}
-	return out.finish(cmd, report)
+	return errors.Join(err, out.finish(cmd, report))
 }
 
 func newBenchLiveCommand() *cobra.Command {

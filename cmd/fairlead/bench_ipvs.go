@@ -31,7 +31,9 @@ It needs root. Everything happens in namespaces that end with it.`,
   fairlead bench ipvs --sizes 1,1000 --runs 11`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchIPVS(cmd, o, &out) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) { return benchIPVS(cmd, o) })
+		},
 	}
 	cmd.Flags().IntSliceVar(&o.Sizes, "sizes", o.Sizes, "how many services there are, ascending")
 	cmd.Flags().IntVar(&o.Runs, "runs", o.Runs, "services more that are written at each size")
@@ -40,23 +42,14 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-func runBenchIPVS(cmd *cobra.Command, o ipvsbench.Options, out *benchOutput) error {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return err
-	}
+// benchIPVS measures where there is IPVS.
+func benchIPVS(cmd *cobra.Command, o ipvsbench.Options) (*bench.Report, error) {
 	o.Progress = cmd.ErrOrStderr()
-	var report *bench.Report
-	var err error
 	if guest.HasIPVS() {
-		report, err = ipvsbench.Measure(cmd.Context(), o)
-	} else {
-		report, err = ipvsbench.InGuest(cmd.Context(), "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,
-			"--sizes", joined(o.Sizes), "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
+		return ipvsbench.Measure(cmd.Context(), o)
 	}
-	if err != nil {
-		return err
-	}
-	return out.finish(cmd, report)
+	return ipvsbench.InGuest(cmd.Context(), "bench", "ipvs", "--output", "json", "--out", sandbox.WorkDir,
+		"--sizes", joined(o.Sizes), "--runs", fmt.Sprint(o.Runs), "--iptables", o.IPTables.String())
 }
 
 // joined writes numbers as a flag takes them.

@@ -64,8 +64,11 @@ func (l *look) show(cmd *cobra.Command, view func(status.Status) (status.View, e
 	}
 }
 
+// askLimit is how long an answer may take.
+const askLimit = 10 * time.Second
+
 func (l *look) once(ctx context.Context, out io.Writer, view func(status.Status) (status.View, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	s, err := l.fetch(ctx)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 // setPeers makes the speaker talk to the peers named by flag and to those of the
 // cluster, and gives what is wrong with these.
 func (a *agent) setPeers(of []kube.Peer) []source.Problem {
+	defer a.peersTold.Store(true)
 	if a.speaker == nil {
 		return noSpeaker(of)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -39,32 +40,40 @@ func proxyFlags(f *pflag.FlagSet, c *config.ServiceProxy) {
 		"`prefix`es: node ports are served on the node's addresses in them (default: those that the Node has in Kubernetes)")
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`name`s of the interfaces by which clients from outside come (default: those with a route that leads out)")
 	f.StringVar(&c.Health, "health-address", c.Health, "`address:port` to answer /healthz on, as kube-proxy; empty for none")
+	f.IntVar(&c.MaxServiceFrontends, "proxy-max-frontends", 0, fmt.Sprintf("how many addresses with a port and protocol of a cluster's Services the role proxy has room for "+
+		"(default %d); another number needs an empty folder of pins", dpproxy.DefaultMaxFrontends))
+	f.IntVar(&c.MaxServiceTargets, "proxy-max-targets", 0, fmt.Sprintf("how many endpoints of these, twice while they change (default %d); likewise", dpproxy.DefaultMaxTargets))
 	f.DurationVar(&c.Window, "sync-window", c.Window, "how long changes of a cluster are gathered while one follows the other")
 	f.DurationVar(&c.MaxDelay, "sync-max-delay", c.MaxDelay, "how long one of them waits for others at most")
 }
 
-func openProxy(r *config.Resolved) (*serviceProxy, error) {
+// newProxy makes one that can be told of a cluster; what is in the kernel it has
+// by open.
+func newProxy(r *config.Resolved) *serviceProxy {
 	p := &serviceProxy{config: r}
+	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
+	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
+	p.loop = loop.New(loop.Config{Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default()})
+	p.healthz.Sync = p.loop.Sync
+	return p
+}
+
+// open takes over what a predecessor left in the kernel.
+func (p *serviceProxy) open() (err error) {
+	r := p.config
 	pins := filepath.Join(r.BPFFS, "fairlead", "proxy")
-	var err error
-	p.plane, err = dpproxy.Open(dpproxy.Config{PinDir: pins, Cgroup: r.Cgroup, Log: slog.Default()})
+	p.plane, err = dpproxy.Open(dpproxy.Config{
+		PinDir: pins, Cgroup: r.Cgroup, MaxFrontends: uint32(r.MaxServiceFrontends), MaxTargets: uint32(r.MaxServiceTargets), Log: slog.Default(),
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.packets, err = packet.Open(packet.Config{
 		Maps: dpproxy.Folder(pins), PinDir: filepath.Join(r.BPFFS, "fairlead", "packets"), Uplinks: r.Uplinks,
 		MaxFlows: uint32(r.MaxFlows), Log: slog.Default(),
 	})
-	if err != nil {
-		return nil, errors.Join(err, p.close())
-	}
-	p.healthz = &healthport.Healthz{Timeout: healthport.DefaultTimeout, Eligible: func() bool { return !p.leaving.Load() }}
-	p.ports = healthport.New(healthport.Config{Healthy: p.healthz.Healthy, Retry: healthport.DefaultRetry, Log: slog.Default()})
-	p.loop = loop.New(loop.Config{
-		Plane: p.plane, Health: p.ports, Window: r.Window, MaxDelay: r.MaxDelay, Resync: r.Resync, Log: slog.Default(),
-	})
-	p.healthz.Sync = p.loop.Sync
-	return p, nil
+	p.loop.Plane = p.plane // which Run alone asks for
+	return err
 }
 
 // onNode takes what Kubernetes says of this node.
@@ -110,7 +119,7 @@ func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 func (p *serviceProxy) state() status.ServiceProxy {
 	v := p.loop.View()
 	s := status.ServiceProxy{
-		Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten,
+		Loaded: v.Loaded, Synced: v.Synced, Services: v.Services, Frontends: v.Frontends, Unwritten: v.Unwritten, Refused: v.Refused,
 		LastSync: v.LastSync, Changes: v.Changes, Writes: v.Passes, Entries: p.plane.Writes(), Healthy: p.healthz.Healthy(),
 		DelayP50: v.Latency.P50, DelayP99: v.Latency.P99,
 		Attached: append(p.plane.Describe().Attached, p.packets.Describe().Attached...), Drops: p.packets.Describe().Drops,

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/proxy"
@@ -36,8 +35,8 @@ type change struct {
 
 // Apply makes the kernel hold the frontends of set as given, and none at the
 // keys of gone. It writes only what differs from what is held, also by a
-// predecessor. A frontend that cannot be held is refused by name and the others
-// hold. After an error it may be called again.
+// predecessor. A frontend that cannot be held is refused (proxy.Refusal) and the
+// others hold. After an error it may be called again.
 func (d *DataPlane) Apply(set []proxy.Frontend, gone []proxy.Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +62,7 @@ func (c *change) write(set []proxy.Frontend, gone []proxy.Key) error {
 	var errs []error
 	for i := range set {
 		if err := c.put(&set[i]); err != nil {
-			errs = append(errs, fmt.Errorf("proxy: frontend %s: %w", describe(set[i].Key), err))
+			errs = append(errs, proxy.Refusal{Key: set[i].Key, Err: err})
 		}
 		if err := c.flush(lot); err != nil {
 			return errors.Join(append(errs, err)...)
@@ -73,10 +72,6 @@ func (c *change) write(set []proxy.Frontend, gone []proxy.Key) error {
 		c.remove(toKey(k))
 	}
 	return errors.Join(append(errs, c.finish())...)
-}
-
-func describe(k proxy.Key) string {
-	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.Addr, k.Port))
 }
 
 // put sees to one frontend.
@@ -144,7 +139,7 @@ func (d *DataPlane) takeID() (uint32, error) {
 			return 0, err
 		}
 		if id, ok = d.ids.take(1); !ok {
-			return 0, fmt.Errorf("all %d frontends are in use: raise MaxFrontends", len(d.connections))
+			return 0, fmt.Errorf("all %d frontends are in use: raise MaxFrontends (--proxy-max-frontends)", len(d.connections))
 		}
 	}
 	d.connections[id] = 0

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/load"
 )
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
@@ -83,23 +84,7 @@ func (d *DataPlane) load() error {
 		return err
 	}
 	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}})
-	return explain(err, d.pins.Path(""))
-}
-
-// explain adds the mend to an error of the loader.
-func explain(err error, folder string) error {
-	var verifier *ebpf.VerifierError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ebpf.ErrMapIncompatible):
-		return fmt.Errorf("%w: %w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, err, folder)
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("load the programs: needs root (CAP_BPF, CAP_NET_ADMIN): %w", err)
-	case errors.As(err, &verifier):
-		return fmt.Errorf("load the programs: this kernel refuses one; Fairlead needs Linux 6.1 or later with CONFIG_DEBUG_INFO_BTF: %+v", verifier)
-	}
-	return fmt.Errorf("load the programs: %w", err)
+	return load.Explain(err, fmt.Errorf("%w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, d.pins.Path("")))
 }
 
 // netnsCookie names the calling thread's network namespace as the programs see

@@ -271,8 +271,9 @@ func TestRefusesByNameAndHoldsTheOthers(t *testing.T) {
 		{proxy.Frontend{Key: proxy.Key{Protocol: service.TCP}}, "address"},
 	} {
 		err := d.Apply([]proxy.Frontend{bad.f, good}, nil)
-		if err == nil || !strings.Contains(err.Error(), bad.say) || !strings.Contains(err.Error(), describe(bad.f.Key)) {
-			t.Errorf("want %q: %v", bad.say, err)
+		refused, rest := proxy.Refusals(err)
+		if len(refused) != 1 || rest != nil || refused[0].Key != bad.f.Key || !strings.Contains(err.Error(), bad.say) {
+			t.Errorf("want one refusal for %q: %v", bad.say, err)
 		}
 		model{good.Key: good}.check(t, d)
 	}
@@ -557,7 +558,7 @@ func TestFiftyThousandServices(t *testing.T) {
 	}
 	for h, err := range d.List() {
 		if n++; err != nil || !reflect.DeepEqual(want[h.Key], h.Frontend) {
-			t.Fatalf("%s: %v, %v", describe(h.Key), h, err)
+			t.Fatalf("%s: %v, %v", h.Key, h, err)
 		}
 	}
 	if n != len(want) {

@@ -132,7 +132,7 @@ func (r *runs) place(n uint32) (uint32, error) {
 	if first, ok := r.space.take(n); ok {
 		return first, nil
 	}
-	return 0, fmt.Errorf("no room for %d targets in a row among %d: raise MaxTargets", n, len(r.memory))
+	return 0, fmt.Errorf("no room for %d targets in a row among %d: raise MaxTargets (--proxy-max-targets)", n, len(r.memory))
 }
 
 func (r *runs) use(run proxyRun) {

@@ -1,28 +1,22 @@
 package serverhalf
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/walk"
 	"github.com/fairlead/fairlead/service"
 )
 
 // Flows gives the flows that are remembered, in no order. Flows that come and
 // go meanwhile may be missing.
-func (h *Half) Flows() (flows []dataplane.Flow, err error) {
-	err = h.do(func() error {
-		flows, err = h.flows()
-		return err
-	})
-	return flows, err
-}
+func (h *Half) Flows() ([]dataplane.Flow, error) { return devices.Ask(h.worker, h.flows) }
 
 func (h *Half) flows() (flows []dataplane.Flow, err error) {
 	err = h.scanFlows(func(f dataplane.Flow) bool {
@@ -38,66 +32,54 @@ func (h *Half) flows() (flows []dataplane.Flow, err error) {
 // error ends it.
 func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
-		var cursor flowCursor
+		cursor := newCursor()
 		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
-			err = h.do(func() error {
-				return h.scanSome(&cursor, func(f dataplane.Flow) {
+			err = h.worker.Do(func() error {
+				return h.scanSome(cursor, func(f dataplane.Flow) {
 					if q.Takes(f) {
 						found = append(found, f)
 					}
 				})
 			})
-			return found, !cursor.done, err
+			return found, !cursor.Done(), err
 		})
 	}
 }
 
 // scanFlows shows every flow until see says enough.
 func (h *Half) scanFlows(see func(dataplane.Flow) bool) error {
-	var cursor flowCursor
-	more := true
-	for more && !cursor.done {
-		if err := h.scanSome(&cursor, func(f dataplane.Flow) { more = more && see(f) }); err != nil {
+	cursor := newCursor()
+	for more := true; more && !cursor.Done(); {
+		if err := h.scanSome(cursor, func(f dataplane.Flow) { more = more && see(f) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flowCursor is how far a reading of the table has come.
-type flowCursor struct {
-	batch ebpf.MapBatchCursor
-	keys  []uint32
-	sets  []serverServerFlowSet
-	done  bool
-}
-
 // setsAtOnce are read by one call to the kernel: 150 KB.
 const setsAtOnce = 256
 
+type flowCursor = walk.Cursor[uint32, serverServerFlowSet]
+
+func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](setsAtOnce) }
+
 // scanSome shows the flows of the next sets.
 func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
-	if c.keys == nil {
-		c.keys, c.sets = make([]uint32, setsAtOnce), make([]serverServerFlowSet, setsAtOnce)
-	}
-	n, err := h.obj.ServerFlows.BatchLookup(&c.batch, c.keys, c.sets, nil)
-	c.done = errors.Is(err, ebpf.ErrKeyNotExist)
-	if err != nil && !c.done {
+	_, sets, err := c.Next(h.obj.ServerFlows)
+	if err != nil {
 		return fmt.Errorf("list the flows: %w", err)
 	}
-	now := monotonic()
-	for i := range c.sets[:n] {
-		for way, tag := range c.sets[i].Tag {
+	now := clock.Now()
+	for i := range sets {
+		for way, tag := range sets[i].Tag {
 			if tag != 0 {
-				see(flowOf(&c.sets[i].Flow[way], now))
+				see(flowOf(&sets[i].Flow[way], now))
 			}
 		}
 	}
 	return nil
 }
-
-// tickShift is FLOW_TICK_SHIFT.
-const tickShift = 30
 
 func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
 	return dataplane.Flow{
@@ -106,7 +88,7 @@ func flowOf(f *serverServerFlow, now time.Duration) dataplane.Flow {
 		VIP:      netip.AddrPortFrom(f.Vip.netip(), netorder.Port(f.VipPort)),
 		Protocol: service.Protocol(f.Proto),
 		State:    f.State.String(),
-		Idle:     max(0, now-time.Duration(f.Seen)<<tickShift),
+		Idle:     clock.Ago(f.Seen, now),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/service"
@@ -141,7 +142,7 @@ func (h *Half) carryFlows(from *ebpf.Map) error {
 		err := h.adopt(serverServerFlow{
 			Client: key.Src, Server: key.Dst, ClientPort: key.Sport, ServerPort: key.Dport, Proto: key.Proto,
 			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: serverServerMethod(old.Method),
-			Seen: uint32(old.Seen >> tickShift), State: state,
+			Seen: uint32(old.Seen >> clock.TickShift), State: state,
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -305,7 +306,7 @@ func TestDRToAServerThatHoldsTheVIP(t *testing.T) {
 		if v.Addr().Is6() {
 			host = ap("[2001:db8::105]:80")
 		}
-		testkit.Do(t, n.ns, func() error { return address("lo", netip.PrefixFrom(v.Addr(), v.Addr().BitLen()).String()) })
+		testkit.Do(t, n.ns, func() error { return testnet.Address("lo", netip.PrefixFrom(v.Addr(), v.Addr().BitLen()).String()) })
 		n.set(t, entry(service.DR, v, host, service.TCP))
 		c2 := netip.AddrPortFrom(c.Addr(), 40002)
 		n.steps(t, []step{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
+	"github.com/fairlead/fairlead/dataplane/internal/devices"
 )
 
 // State is what the half does at one moment.
@@ -22,34 +23,22 @@ type State struct {
 }
 
 // State looks at everything at once.
-func (h *Half) State() (s State, err error) {
-	err = h.do(func() error {
+func (h *Half) State() (State, error) {
+	return devices.Ask(h.worker, func() (State, error) {
 		rows, err := h.rows()
 		flows, err2 := h.flows()
 		counters, err3 := h.counters()
-		s = State{
+		return State{
 			Attached: describe(h.hook), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Flows: flows, Counters: counters,
-		}
-		return errors.Join(err, err2, err3)
+		}, errors.Join(err, err2, err3)
 	})
-	return s, err
 }
 
 // Counters gives what became of packets since the half was first opened, by
 // the names of bpf/server/maps.h ("tunnel-delivered", "passed-fragment",
 // "dropped-rewrite").
-func (h *Half) Counters() (counters map[string]uint64, err error) {
-	err = h.do(func() error {
-		counters, err = h.counters()
-		return err
-	})
-	return counters, err
-}
+func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Half) counters() (map[string]uint64, error) {
-	spec, err := loadServer()
-	if err != nil {
-		return nil, err
-	}
-	return counter.Read(spec, "server_counter", h.obj.ServerCounters)
+	return counter.Read(loadServer, "server_counter", h.obj.ServerCounters)
 }

@@ -6,14 +6,13 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/dataplane/internal/load"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 )
@@ -44,8 +43,8 @@ func (h *Half) load(newHook tc.Opener) error {
 		return err
 	}
 	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.dir.Path(layout)}}
-	if err := spec.LoadAndAssign(&h.obj, opts); err != nil {
-		return explain(err)
+	if err := load.Explain(spec.LoadAndAssign(&h.obj, opts), load.ErrVersion); err != nil {
+		return err
 	}
 	if h.routes, err = newRoutes(); err != nil {
 		return err
@@ -53,51 +52,24 @@ func (h *Half) load(newHook tc.Opener) error {
 	return h.takeOver(newHook)
 }
 
-// explain adds the mend to an error of the loader.
-func explain(err error) error {
-	var verifier *ebpf.VerifierError
-	switch {
-	case errors.Is(err, ebpf.ErrMapIncompatible):
-		return fmt.Errorf("a pinned map is of another version of Fairlead: detach that one first, which ends its flows: %w", err)
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("load the programs: needs root (CAP_BPF, CAP_NET_ADMIN): %w", err)
-	case errors.As(err, &verifier):
-		return fmt.Errorf("load the programs: this kernel refuses one; Fairlead needs Linux 6.1 or later: %+v", verifier)
-	}
-	return fmt.Errorf("load the programs: %w", err)
+// kept are the maps that outlive the agent.
+var kept = map[string]load.Fit{
+	serverMapLocalVips: load.Refuse, serverMapServerFlows: load.Keep, serverMapServerCounters: load.Renew,
 }
 
-// fitMaps sets the maps that outlive the agent to be pinned, and to the sizes
-// they are to have. A table of flows keeps the size that it is pinned with;
-// counters of another version start anew.
+// fitMaps sets them to be pinned, and to the sizes they are to have.
 func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
 		return fmt.Errorf("pins: %w", err)
 	}
-	spec.Maps[serverMapServerFlows].MaxEntries = flowSets(h.cfg.MaxFlows)
-	for _, name := range []string{serverMapLocalVips, serverMapServerFlows, serverMapServerCounters} {
-		m := spec.Maps[name]
-		m.Pinning = ebpf.PinByName
-		pin := filepath.Join(layout, name)
-		old, err := ebpf.LoadPinnedMap(h.dir.Path(pin), nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("pinned map %s: %w", name, err)
-		}
-		size := old.MaxEntries()
-		old.Close()
-		switch {
-		case name == serverMapServerCounters && size != m.MaxEntries:
-			if err := h.dir.Remove(pin); err != nil {
-				return err
-			}
-		case name == serverMapServerFlows && size != m.MaxEntries:
-			h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
-				"flows", size*flowWays, "asked", h.cfg.MaxFlows)
-			m.MaxEntries = size
-		}
+	flows := spec.Maps[serverMapServerFlows]
+	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
+	if err := load.Pin(spec, h.dir.Path(layout), kept); err != nil {
+		return err
+	}
+	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {
+		h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+			"flows", flows.MaxEntries*flowWays, "asked", h.cfg.MaxFlows)
 	}
 	return nil
 }
@@ -166,7 +138,7 @@ func (h *Half) change(held, wanted rows) error {
 	}
 	for key, row := range held {
 		if _, keep := wanted[key]; !keep && row.Left == 0 {
-			row.Left = uint64(monotonic())
+			row.Left = uint64(clock.Now())
 			errs = append(errs, h.upsert(key, row))
 		}
 	}
@@ -181,7 +153,7 @@ func (h *Half) forgetRows() error {
 
 // sweep deletes what left so long ago that no flow of it was seen since.
 func (h *Half) sweep(held rows) error {
-	before := uint64(max(0, monotonic()-h.cfg.Linger))
+	before := uint64(max(0, clock.Now()-h.cfg.Linger))
 	old := maps.Clone(held)
 	maps.DeleteFunc(old, func(_ serverLocalVipKey, row serverLocalVip) bool {
 		return row.Left == 0 || row.Left > before
@@ -207,13 +179,4 @@ func (h *Half) sweep(held rows) error {
 		}
 	}
 	return errors.Join(append(errs, h.forgetRows())...)
-}
-
-// monotonic is CLOCK_MONOTONIC, the programs' clock.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // the kernel always has this clock
-	}
-	return time.Duration(ts.Nano())
 }

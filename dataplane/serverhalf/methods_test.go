@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -46,23 +47,6 @@ func TestTrafficByGUE(t *testing.T) {
 	})
 }
 
-// ask sends a datagram again and again until one comes back, and gives it.
-func (w *world) ask(conn net.Conn, question []byte) string {
-	w.t.Helper()
-	buf := make([]byte, 1<<16)
-	var answer string
-	testkit.Eventually(w.t, patience, func() error {
-		if _, err := conn.Write(question); err != nil {
-			return err
-		}
-		conn.SetReadDeadline(time.Now().Add(time.Second))
-		n, err := conn.Read(buf)
-		answer = string(buf[:n])
-		return err
-	})
-	return answer
-}
-
 // TestSecondChanceOfUDP has a flow of datagrams stay with its server through two
 // changes, and a new one be taken by the first of its list, which nobody knows.
 func TestSecondChanceOfUDP(t *testing.T) {
@@ -73,17 +57,13 @@ func TestSecondChanceOfUDP(t *testing.T) {
 			third = w.hostServer6
 		}
 		w.balancer.choose(v, choice{method: m, first: b})
-		old, err := w.dial(w.client, "udp", v)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		defer old.Close()
-		if got := w.ask(old, []byte("who?")); got != "B" {
+		old := w.dial("udp", v)
+		if got := w.who(old); got != "B" {
 			w.t.Fatalf("%s answered, want B", got)
 		}
 		w.balancer.choose(v, choice{method: m, first: a, older: list{third, b}})
 		for range 3 {
-			if got := w.ask(old, []byte("who?")); got != "B" {
+			if got := w.who(old); got != "B" {
 				w.t.Fatalf("%s answered after the change, want B\n%s", got, w.state())
 			}
 		}
@@ -107,17 +87,13 @@ func TestLongDatagrams(t *testing.T) {
 				if err != nil {
 					return
 				}
-				server.WriteTo(body(5000), from)
+				server.WriteTo(testnet.Body(5000), from)
 			}
 		}()
 		w.set(w.halfA, both(service.Tunnel, at, echo))
 		w.balancer.choose(at, choice{method: service.Tunnel, first: echo})
-		conn, err := w.dial(w.client, "udp", at)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		defer conn.Close()
-		if got := w.ask(conn, []byte("?")); !bytes.Equal([]byte(got), body(5000)) {
+		conn := w.dial("udp", at)
+		if got := testnet.Datagram(w.t, conn, []byte("?"), w.state); !bytes.Equal(got, testnet.Body(5000)) {
 			w.t.Errorf("%d bytes came, not the 5000 that were sent\n%s", len(got), w.state())
 		}
 	})
@@ -131,11 +107,7 @@ func TestARefusedDatagramIsToldOfTheVIP(t *testing.T) {
 		nobody, at := netip.AddrPortFrom(a.Addr(), 9), netip.AddrPortFrom(v.Addr(), 9)
 		w.set(w.halfA, both(service.Tunnel, at, nobody))
 		w.balancer.choose(at, choice{method: service.Tunnel, first: nobody})
-		conn, err := w.dial(w.client, "udp", at)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := w.dial("udp", at)
 		testkit.Eventually(w.t, patience, func() error {
 			if _, err := conn.Write([]byte("anyone?")); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 				return err

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -54,11 +55,7 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: testkit.NetNS(t)}
 	testkit.Do(t, n.ns, func() error {
-		if err := errors.Join(
-			netns.WriteSysctl("net.ipv4.ip_forward", "1"),
-			netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"),
-			netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0"),
-		); err != nil {
+		if err := errors.Join(testnet.Forward(), netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0")); err != nil {
 			return err
 		}
 		var err error
@@ -105,30 +102,12 @@ func pinDir(t testing.TB, ns *netns.NS) string {
 // addVeth makes a pair in this namespace, both ends up.
 func addVeth(name, peer string, addrs ...string) (int, error) {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
-	if err := netlink.LinkAdd(veth); err != nil {
+	if err := errors.Join(netlink.LinkAdd(veth), testnet.Address(name, addrs...), testnet.Address(peer)); err != nil {
 		return 0, err
-	}
-	for _, end := range []string{name, peer} {
-		l, err := netlink.LinkByName(end)
-		if err != nil {
-			return 0, err
-		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			return 0, err
-		}
 	}
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return 0, err
-	}
-	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return 0, err
-		}
-		if err := netlink.AddrAdd(l, addr); err != nil {
-			return 0, err
-		}
 	}
 	return l.Attrs().Index, nil
 }
@@ -158,16 +137,7 @@ func (n *node) set(t *testing.T, entries ...Entry) {
 // run gives a frame to a program as if it passed a device.
 func (n *node) run(t *testing.T, prog *ebpf.Program, ifindex int, frame []byte) (int, []byte) {
 	t.Helper()
-	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
-	var context [48]uint32
-	context[contextIfindex] = uint32(ifindex)
-	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: context[:]}
-	var verdict uint32
-	testkit.Do(t, n.ns, func() (err error) {
-		verdict, err = prog.Run(&opts)
-		return err
-	})
-	return int(int32(verdict)), opts.DataOut
+	return testnet.Run(t, n.ns, prog, ifindex, frame)
 }
 
 func entry(method service.Method, vip, server netip.AddrPort, proto service.Protocol) Entry {

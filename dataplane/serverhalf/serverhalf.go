@@ -16,11 +16,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"runtime"
 	"slices"
 	"time"
-
-	"github.com/vishvananda/netns"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
@@ -67,15 +64,14 @@ type Config struct {
 }
 
 // ErrClosed is what a Half answers after Close or Detach.
-var ErrClosed = errors.New("the server half is closed")
+var ErrClosed = devices.ErrClosed
 
 // Half is a server half in the network namespace where Open was called. Its
 // methods may be called from any goroutine.
 type Half struct {
-	cfg   Config
-	log   *slog.Logger
-	calls chan func()
-	done  chan struct{} // closed when the worker has ended
+	cfg    Config
+	log    *slog.Logger
+	worker *devices.Worker
 
 	// What follows belongs to the worker.
 	dir     *bpffs.Dir
@@ -84,7 +80,6 @@ type Half struct {
 	hook    tc.Hook
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
-	quit    bool
 	// generation counts changes of the rows, for the programs.
 	generation uint32
 }
@@ -112,90 +107,23 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	ns, err := netns.Get()
+	h := &Half{cfg: cfg, log: cfg.Log}
+	var err error
+	h.worker, err = devices.Start(devices.Work{
+		Name: "server half", Log: h.log, Settle: settle, Relook: min(relook, max(cfg.Linger/2, settle)),
+		Begin: func() error { return h.load(newHook) }, Release: h.release, Reconcile: h.reconcile,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("server half: %w", err)
-	}
-	defer ns.Close()
-	h := &Half{
-		cfg: cfg, log: cfg.Log, calls: make(chan func()), done: make(chan struct{}),
-	}
-	opened := make(chan error)
-	go h.work(ns, newHook, opened)
-	if err := <-opened; err != nil {
-		return nil, fmt.Errorf("server half: %w", err)
+		return nil, err
 	}
 	return h, nil
 }
 
-// work runs on a thread of its own in the half's network namespace, which ends
-// with it: whatever asks the kernel about devices must be there.
-func (h *Half) work(ns netns.NsHandle, newHook tc.Opener, opened chan<- error) {
-	runtime.LockOSThread()
-	defer close(h.done)
-	if err := netns.Set(ns); err != nil {
-		opened <- err
-		return
-	}
-	if err := h.load(newHook); err != nil {
-		h.release()
-		opened <- err
-		return
-	}
-	watch, err := devices.NewWatch()
-	if err != nil {
-		h.release()
-		opened <- err
-		return
-	}
-	defer watch.Close()
-	opened <- nil
-	h.loop(watch.Changed)
-}
-
-// Pauses of the worker: changes of routes come in bursts, and what was missed
-// is found by looking again.
+// Pauses of the worker.
 const (
 	settle = 20 * time.Millisecond
 	relook = 30 * time.Second
 )
-
-func (h *Half) loop(changed <-chan struct{}) {
-	every := min(relook, max(h.cfg.Linger/2, settle))
-	again, soon := time.NewTicker(every), time.NewTimer(settle)
-	defer again.Stop()
-	defer soon.Stop()
-	for waiting := true; !h.quit; {
-		select {
-		case call := <-h.calls:
-			call()
-			continue
-		case <-changed:
-			if !waiting {
-				waiting = true
-				soon.Reset(settle)
-			}
-			continue
-		case <-soon.C:
-			waiting = false
-		case <-again.C:
-		}
-		if err := h.reconcile(); err != nil {
-			h.log.Error("server half: attach or write", "error", err)
-		}
-	}
-}
-
-// do has the worker run f.
-func (h *Half) do(f func() error) error {
-	answer := make(chan error, 1)
-	select {
-	case h.calls <- func() { answer <- f() }:
-		return <-answer
-	case <-h.done:
-		return ErrClosed
-	}
-}
 
 // Set makes the half serve exactly these entries, the ones whose servers are
 // not on this node left out: they are taken up when a route makes them local.
@@ -205,7 +133,7 @@ func (h *Half) do(f func() error) error {
 // A server that is left out goes on serving the flows that it has.
 func (h *Half) Set(entries []Entry) error {
 	d, refused := newDesired(entries)
-	return errors.Join(refused, h.do(func() error {
+	return errors.Join(refused, h.worker.Do(func() error {
 		h.desired = d
 		return h.reconcile()
 	}))
@@ -213,44 +141,36 @@ func (h *Half) Set(entries []Entry) error {
 
 // List gives the entries that the kernel holds, sorted, also by a predecessor;
 // without those that only linger.
-func (h *Half) List() (entries []Entry, err error) {
-	err = h.do(func() error {
+func (h *Half) List() ([]Entry, error) {
+	return devices.Ask(h.worker, func() ([]Entry, error) {
 		rows, err := h.rows()
-		entries = entriesOf(rows)
-		return err
+		return entriesOf(rows), err
 	})
-	return entries, err
 }
 
 // Local tells whether a server is on this node: behind a veth, bridge or tap
 // of it, or the node itself.
-func (h *Half) Local(server netip.Addr) (local bool, err error) {
-	err = h.do(func() error {
+func (h *Half) Local(server netip.Addr) (bool, error) {
+	return devices.Ask(h.worker, func() (bool, error) {
 		view, err := h.routes.look(h.cfg.Uplinks)
 		if err != nil {
-			return err
+			return false, err
 		}
 		w, err := h.routes.locate(view, server)
-		local = w.place != elsewhere
-		return err
+		return w.place != elsewhere, err
 	})
-	return local, err
 }
 
 // Pins gives the folder of the maps' pins, for who loads other programs onto
 // them, as benchmarks do.
 func (h *Half) Pins() (folder string, err error) {
-	err = h.do(func() error {
-		folder = h.dir.Path(layout)
-		return nil
-	})
-	return folder, err
+	return devices.Ask(h.worker, func() (string, error) { return h.dir.Path(layout), nil })
 }
 
 // Describe tells where the half is attached and what it dropped.
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "server-half"}
-	err := h.do(func() error {
+	err := h.worker.Do(func() error {
 		d.Attached = describe(h.hook)
 		for _, server := range slices.SortedFunc(maps.Keys(h.abroad), netip.Addr.Compare) {
 			d.Attached = append(d.Attached, fmt.Sprintf("%s is not here: %s", server, h.abroad[server]))
@@ -266,24 +186,14 @@ func (h *Half) Describe() dataplane.Description {
 }
 
 // Close lets go of the half; what it holds goes on working.
-func (h *Half) Close() error {
-	err := h.do(func() error {
-		h.quit = true
-		return h.release()
-	})
-	<-h.done
-	return err
-}
+func (h *Half) Close() error { return h.worker.End(nil) }
 
 // Detach takes the half out of the kernel, with all its entries and flows, and
 // closes it.
 func (h *Half) Detach() error {
-	err := h.do(func() error {
-		h.quit = true
+	return h.worker.End(func() error {
 		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())
 		h.dir = nil
-		return errors.Join(err, h.release())
+		return err
 	})
-	<-h.done
-	return err
 }

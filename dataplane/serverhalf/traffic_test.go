@@ -1,7 +1,6 @@
 package serverhalf
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -52,8 +52,8 @@ func TestTraffic(t *testing.T) {
 // and fill in checksums behind the program.
 func TestTrafficToDevicesWithoutOffloads(t *testing.T) {
 	w := newWorld(t, tc.Open)
-	w.do(w.nodeA, func() error { return ethtool("pod0", unix.ETHTOOL_STXCSUM, 0) })
-	w.do(w.nodeB, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
+	w.do(w.nodeA, func() error { return testnet.Offload("pod0", unix.ETHTOOL_STXCSUM, 0) })
+	w.do(w.nodeB, func() error { return testnet.Offload("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	w.traffic(t)
 }
 
@@ -165,11 +165,7 @@ func TestNobodyKnowsTheFlow(t *testing.T) {
 			third = w.hostServer6
 		}
 		w.balancer.choose(v, choice{method: m, first: third})
-		conn, err := w.dial(w.client, "tcp", v)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := w.dial("tcp", v)
 		w.balancer.choose(v, choice{method: m, first: a, older: list{b}})
 		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 			w.t.Fatal(err)
@@ -186,7 +182,7 @@ func TestDirectConnections(t *testing.T) {
 	w := newWorld(t, tc.Open)
 	direct := func() {
 		for _, server := range []netip.AddrPort{w.serverA, w.serverA6, w.hostServer, w.hostServer6} {
-			conn, err := w.dial(w.lb, "tcp", server)
+			conn, err := testnet.Dial(w.lb, "tcp", server)
 			if err != nil {
 				w.t.Fatalf("%s: %v\n%s", server, err, w.state())
 			}
@@ -240,26 +236,13 @@ func TestRestartUnderTraffic(t *testing.T) {
 	}
 }
 
-func devicesOf(h *Half) []string { return h.Describe().Attached }
-
-// around fetches a large body and does something when half of it is there.
+// around does something when half of a large body is there.
 func (w *world) around(c *http.Client, v netip.AddrPort, f func()) {
 	w.t.Helper()
-	resp, err := c.Get("http://" + v.String() + "/big")
-	if err != nil {
-		w.t.Fatalf("%v\n%s", err, w.state())
-	}
-	defer resp.Body.Close()
-	first := make([]byte, bigBody/2)
-	if _, err := io.ReadFull(resp.Body, first); err != nil {
-		w.t.Fatal(err)
-	}
-	f()
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Equal(append(first, rest...), body(bigBody)) {
-		w.t.Fatalf("%d bytes, %v; want all %d\n%s", len(first)+len(rest), err, bigBody, w.state())
-	}
+	testnet.Around(w.t, c, v, bigBody, f, w.state)
 }
+
+func devicesOf(h *Half) []string { return h.Describe().Attached }
 
 // TestRemovedServerKeepsItsFlows takes a server out of the entries while it has
 // a connection.
@@ -281,7 +264,7 @@ func TestRemovedServerKeepsItsFlows(t *testing.T) {
 		c.CloseIdleConnections()
 		testkit.Eventually(w.t, patience, func() error {
 			var rows rows
-			err := w.halfA.do(func() (err error) {
+			err := w.halfA.worker.Do(func() (err error) {
 				rows, err = w.halfA.rows()
 				return err
 			})

@@ -2,24 +2,20 @@ package serverhalf
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -62,19 +58,14 @@ func buildWorld(t *testing.T, hook tc.Opener, bridged bool) *world {
 		serverB: ap("172.16.2.2:8081"), serverB6: ap("[2001:db8:16:2::2]:8081"),
 		hostServer: ap("10.0.0.106:8082"), hostServer6: ap("[2001:db8::106]:8082"),
 	}
-	for _, ns := range []**netns.NS{&w.client, &w.router, &w.lb, &w.nodeA, &w.nodeB, &w.podA, &w.podB} {
-		*ns = testkit.NetNS(t)
-		// Link-local addresses are good at once: nothing asks for a neighbour
-		// before (ndisc_solicit in net/ipv6/ndisc.c).
-		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
-	}
+	testnet.Namespaces(t, &w.client, &w.router, &w.lb, &w.nodeA, &w.nodeB, &w.podA, &w.podB)
 	w.wire(bridged)
-	w.serve(w.podA, w.serverA, "A")
-	w.serve(w.podA, w.serverA6, "A")
-	w.serve(w.podB, w.serverB, "B")
-	w.serve(w.podB, w.serverB6, "B")
-	w.serve(w.nodeB, w.hostServer, "host")
-	w.serve(w.nodeB, w.hostServer6, "host")
+	testnet.Serve(t, w.podA, w.serverA, "A")
+	testnet.Serve(t, w.podA, w.serverA6, "A")
+	testnet.Serve(t, w.podB, w.serverB, "B")
+	testnet.Serve(t, w.podB, w.serverB6, "B")
+	testnet.Serve(t, w.nodeB, w.hostServer, "host")
+	testnet.Serve(t, w.nodeB, w.hostServer6, "host")
 	w.halfA = openHalf(t, w.nodeA, Config{}, hook)
 	w.halfB = openHalf(t, w.nodeB, Config{}, hook)
 	w.balancer = newBalancer(t, w.lb)
@@ -87,24 +78,22 @@ func (w *world) wire(bridged bool) {
 	w.lan(w.lb, "10.0.0.120/16", "2001:db8::120/64")
 	w.lan(w.nodeA, "10.0.0.105/16", "2001:db8::105/64")
 	w.lan(w.nodeB, "10.0.0.106/16", "2001:db8::106/64")
-	w.pair(w.router, "cli", w.client, "eth0")
-	w.do(w.router, func() error { return address("cli", "192.168.0.1/24", "2001:db8:c::1/64") })
-	w.do(w.client, func() error { return address("eth0", "192.168.0.7/24", "2001:db8:c::7/64") })
+	testnet.Pair(w.t, w.router, "cli", w.client, "eth0")
+	w.do(w.router, func() error { return testnet.Address("cli", "192.168.0.1/24", "2001:db8:c::1/64") })
+	w.do(w.client, func() error { return testnet.Address("eth0", "192.168.0.7/24", "2001:db8:c::7/64") })
 	if bridged {
 		w.bridge(w.nodeA, "cni0", "172.16.1.1/24", "2001:db8:16:1::1/64")
 		w.port(w.nodeA, "cni0", "port0", w.podA, "eth0")
 		w.port(w.nodeA, "cni0", "port1", w.lb, "eth1")
-		w.do(w.podA, func() error { return address("eth0", "172.16.1.2/24", "2001:db8:16:1::2/64") })
-		w.do(w.lb, func() error { return address("eth1", "172.16.1.9/24", "2001:db8:16:1::9/64") })
+		w.do(w.podA, func() error { return testnet.Address("eth0", "172.16.1.2/24", "2001:db8:16:1::2/64") })
+		w.do(w.lb, func() error { return testnet.Address("eth1", "172.16.1.9/24", "2001:db8:16:1::9/64") })
 		w.routes(w.podA, "0.0.0.0/0 172.16.1.1", "::/0 2001:db8:16:1::1")
 	} else {
 		w.pod(w.nodeA, w.podA, "172.16.1", "2001:db8:16:1:")
 	}
 	w.pod(w.nodeB, w.podB, "172.16.2", "2001:db8:16:2:")
 	for _, ns := range []*netns.NS{w.router, w.nodeA, w.nodeB} {
-		w.do(ns, func() error {
-			return errors.Join(netns.WriteSysctl("net.ipv4.ip_forward", "1"), netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"))
-		})
+		w.do(ns, testnet.Forward)
 	}
 	w.routes(w.client, "0.0.0.0/0 192.168.0.1", "::/0 2001:db8:c::1")
 	toA := []string{"172.16.1.0/24 10.0.0.105", "2001:db8:16:1::/64 2001:db8::105"}
@@ -121,7 +110,7 @@ func (w *world) wire(bridged bool) {
 		w.routes(w.router, "10.1.1.0/24 10.0.0.120", "2001:db8:1::/64 2001:db8::120")
 	}
 	// A balancer of this test's kind sees single packets with whole checksums.
-	w.do(w.client, func() error { return ethtool("eth0", unix.ETHTOOL_STXCSUM, 0) })
+	w.do(w.client, func() error { return testnet.Offload("eth0", unix.ETHTOOL_STXCSUM, 0) })
 	for _, ns := range []*netns.NS{w.nodeA, w.nodeB} {
 		w.do(ns, func() error { return gather("eth0") })
 	}
@@ -132,82 +121,36 @@ func (w *world) do(ns *netns.NS, f func() error) {
 	testkit.Do(w.t, ns, f)
 }
 
-// pair connects two namespaces.
-func (w *world) pair(a *netns.NS, nameA string, b *netns.NS, nameB string) {
-	w.t.Helper()
-	w.do(a, func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.FD())}
-		return netlink.LinkAdd(veth)
-	})
-}
-
 // lan connects a namespace's eth0 to the router's bridge.
 func (w *world) lan(ns *netns.NS, addrs ...string) {
 	w.t.Helper()
 	port := "p" + addrs[0][len("10.0.0."):len("10.0.0.1xx")]
 	w.port(w.router, "lan", port, ns, "eth0")
-	w.do(ns, func() error { return address("eth0", addrs...) })
+	w.do(ns, func() error { return testnet.Address("eth0", addrs...) })
 }
 
 func (w *world) bridge(ns *netns.NS, name string, addrs ...string) {
 	w.t.Helper()
-	w.do(ns, func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
-			return err
-		}
-		return address(name, addrs...)
-	})
+	w.do(ns, func() error { return testnet.Bridge(name, addrs...) })
 }
 
 // port connects a namespace to another's bridge.
 func (w *world) port(ns *netns.NS, bridge, port string, peer *netns.NS, device string) {
 	w.t.Helper()
-	w.pair(ns, port, peer, device)
+	testnet.Pair(w.t, ns, port, peer, device)
 	w.do(ns, func() error {
-		l, err := netlink.LinkByName(port)
-		if err != nil {
-			return err
-		}
-		b, err := netlink.LinkByName(bridge)
-		if err != nil {
-			return err
-		}
 		// With TSO at this end the other end would not put packets together.
-		return errors.Join(netlink.LinkSetMaster(l, b), netlink.LinkSetUp(l), ethtool(port, unix.ETHTOOL_STXCSUM, 0))
+		return errors.Join(testnet.Enslave(port, bridge), testnet.Offload(port, unix.ETHTOOL_STXCSUM, 0))
 	})
 }
 
 // pod connects a pod to its node, with a gateway at .1 and the pod at .2.
 func (w *world) pod(node, pod *netns.NS, net4, net6 string) {
 	w.t.Helper()
-	w.pair(node, "pod0", pod, "eth0")
-	w.do(node, func() error { return address("pod0", net4+".1/24", net6+":1/64") })
-	w.do(pod, func() error { return address("eth0", net4+".2/24", net6+":2/64") })
+	testnet.Pair(w.t, node, "pod0", pod, "eth0")
+	w.do(node, func() error { return testnet.Address("pod0", net4+".1/24", net6+":1/64") })
+	w.do(pod, func() error { return testnet.Address("eth0", net4+".2/24", net6+":2/64") })
 	w.routes(pod, "0.0.0.0/0 "+net4+".1", "::/0 "+net6+":1")
-}
-
-// address gives a device addresses that are usable at once, and brings it up.
-func address(device string, addrs ...string) error {
-	l, err := netlink.LinkByName(device)
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(l); err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		if addr.IP.To4() == nil {
-			addr.Flags = unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(l, addr); err != nil {
-			return fmt.Errorf("%s: address %s: %w", device, a, err)
-		}
-	}
-	return nil
 }
 
 // routes adds routes given as "prefix gateway".
@@ -241,30 +184,10 @@ func (w *world) reroute(ns *netns.NS, prefix, gateway string) {
 	})
 }
 
-// ethtool sets one feature of a device (linux/ethtool.h).
-func ethtool(device string, cmd, value uint32) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	data := [2]uint32{cmd, value}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(req.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return fmt.Errorf("ethtool %s: %w", device, errno)
-	}
-	return nil
-}
-
 // gather has a device put packets of one flow together (GRO), also such as come
 // one by one: it waits a little for more.
 func gather(device string) error {
-	if err := ethtool(device, unix.ETHTOOL_SGRO, 1); err != nil {
+	if err := testnet.Offload(device, unix.ETHTOOL_SGRO, 1); err != nil {
 		return err
 	}
 	sys, err := os.MkdirTemp("", "sys")
@@ -284,107 +207,27 @@ func gather(device string) error {
 	)
 }
 
-// serve runs a web server at an address: / gives the name, GET /big a large
-// body, PUT /sum the hash of what it was sent, /slow a large body in pieces.
-// On the same port of UDP it answers with its name.
-func (w *world) serve(ns *netns.NS, at netip.AddrPort, name string) {
-	w.t.Helper()
-	var tcp net.Listener
-	var udp net.PacketConn
-	w.do(ns, func() (err error) {
-		if tcp, err = net.Listen("tcp", at.String()); err != nil {
-			return err
-		}
-		udp, err = net.ListenPacket("udp", at.String())
-		return err
-	})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, name) })
-	mux.HandleFunc("GET /big", func(rw http.ResponseWriter, _ *http.Request) { rw.Write(body(bigBody)) })
-	mux.HandleFunc("PUT /sum", func(rw http.ResponseWriter, r *http.Request) {
-		sum := sha256.New()
-		io.Copy(sum, r.Body)
-		fmt.Fprintf(rw, "%x", sum.Sum(nil))
-	})
-	server := &http.Server{Handler: mux}
-	go server.Serve(tcp)
-	go answer(udp, name)
-	w.t.Cleanup(func() { server.Close(); udp.Close() })
-}
-
-func answer(udp net.PacketConn, name string) {
-	buf := make([]byte, 2048)
-	for {
-		_, from, err := udp.ReadFrom(buf)
-		if err != nil {
-			return
-		}
-		udp.WriteTo([]byte(name), from)
-	}
-}
-
-// body is data that no two places of are alike.
-func body(n int) []byte {
-	b := make([]byte, n)
-	x := uint32(1)
-	for i := range b {
-		x = x*1664525 + 1013904223
-		b[i] = byte(x >> 24)
-	}
-	return b
-}
-
 // patience is how long a test waits for what takes milliseconds.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
-// dial opens a connection from a namespace.
-func (w *world) dial(ns *netns.NS, network string, to netip.AddrPort) (conn net.Conn, err error) {
-	err = ns.Do(func() error {
-		conn, err = (&net.Dialer{Timeout: patience}).Dial(network, to.String())
-		return err
-	})
-	if err == nil {
-		conn.SetDeadline(time.Now().Add(patience))
-	}
-	return conn, err
-}
-
-// browser is an HTTP client in the client's namespace, with one connection.
-func (w *world) browser() *http.Client {
-	tr := &http.Transport{
-		MaxConnsPerHost: 1,
-		DialContext: func(_ context.Context, network, addr string) (net.Conn, error) {
-			return w.dial(w.client, network, netip.MustParseAddrPort(addr))
-		},
-	}
-	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
-}
-
-// get asks the VIP and gives the answer.
-func (w *world) get(c *http.Client, at netip.AddrPort, path string) []byte {
+// dial opens a connection from the client.
+func (w *world) dial(network string, to netip.AddrPort) net.Conn {
 	w.t.Helper()
-	resp, err := c.Get("http://" + at.String() + path)
-	return w.read(resp, err)
+	conn, err := testnet.Dial(w.client, network, to)
+	if err != nil {
+		w.t.Fatalf("%s: %v\n%s", to, err, w.state())
+	}
+	w.t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
-func (w *world) read(resp *http.Response, err error) []byte {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatalf("%v\n%s", err, w.state())
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatalf("%v\n%s", err, w.state())
-	}
-	return b
-}
+// browser is the client's, with one connection.
+func (w *world) browser() *http.Client { return testnet.Browser(w.t, w.client) }
 
 // wantName asks for the server's name.
 func (w *world) wantName(c *http.Client, at netip.AddrPort, name string) {
 	w.t.Helper()
-	if got := w.get(c, at, "/"); string(got) != name {
+	if got, _ := testnet.Ask(w.t, c, at, w.state); got != name {
 		w.t.Fatalf("%s answered, want %s\n%s", got, name, w.state())
 	}
 }
@@ -392,38 +235,25 @@ func (w *world) wantName(c *http.Client, at netip.AddrPort, name string) {
 // wantBodies sends and fetches large bodies.
 func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
 	w.t.Helper()
-	if got := w.get(c, at, "/big"); !bytes.Equal(got, body(bigBody)) {
-		w.t.Fatalf("%d bytes came, not the %d that were sent", len(got), bigBody)
-	}
-	req, err := http.NewRequest("PUT", "http://"+at.String()+"/sum", bytes.NewReader(body(bigBody)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err := c.Do(req)
-	if got, want := string(w.read(resp, err)), fmt.Sprintf("%x", sha256.Sum256(body(bigBody))); got != want {
-		w.t.Fatalf("the server got a body of hash %s, want %s", got, want)
-	}
+	testnet.WantBodies(w.t, c, at, bigBody, w.state)
 }
 
-// wantDatagram asks over UDP, again and again as any UDP client must.
+// who gives the name of who answers a datagram.
+func (w *world) who(conn net.Conn) string {
+	w.t.Helper()
+	name, _, _ := testnet.AskDatagram(w.t, conn, []byte("who?"), w.state)
+	return name
+}
+
+// wantDatagram asks over UDP until this one answers.
 func (w *world) wantDatagram(at netip.AddrPort, name string) {
 	w.t.Helper()
-	conn, err := w.dial(w.client, "udp", at)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer conn.Close()
-	buf := make([]byte, 100)
+	conn := w.dial("udp", at)
 	testkit.Eventually(w.t, patience, func() error {
-		if _, err := conn.Write([]byte("who?")); err != nil {
-			return err
+		if got := w.who(conn); got != name {
+			return fmt.Errorf("%s answered, want %s", got, name)
 		}
-		conn.SetReadDeadline(time.Now().Add(time.Second))
-		n, err := conn.Read(buf)
-		if err == nil && string(buf[:n]) != name {
-			return fmt.Errorf("%s answered, want %s", buf[:n], name)
-		}
-		return err
+		return nil
 	})
 }
 

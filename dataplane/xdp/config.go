@@ -33,10 +33,14 @@ const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
 	DefaultMaxFrontends = 4096
 	DefaultMaxBackends  = 16384
-	DefaultMaxMembers   = 262144
+	DefaultMaxMembers   = 262144 // or more, where there are many frontends
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
 )
+
+// membersEach is for how many backends of each of very many frontends there is
+// room where nothing else is said.
+const membersEach = 16
 
 // maxBackends is what a flow's entry has room for (FLOW_SERVER_BITS).
 const maxBackends = 1<<20 - 1
@@ -93,7 +97,7 @@ func (c Config) withDefaults() Config {
 		want int
 	}{
 		{&c.MaxFrontends, DefaultMaxFrontends}, {&c.MaxBackends, DefaultMaxBackends},
-		{&c.MaxMembers, DefaultMaxMembers}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows},
+		{&c.MaxMembers, max(DefaultMaxMembers, min(membersEach*c.MaxFrontends, math.MaxInt32))}, {&c.MaxChains, DefaultMaxChains}, {&c.MaxFlows, DefaultMaxFlows},
 	} {
 		if *d.have == 0 {
 			*d.have = d.want

@@ -50,7 +50,7 @@ func (d *DataPlane) readHeld() (map[netip.Addr]balancerFrontend, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.ids = newPool("frontends (MaxFrontends)", 0, d.kernel.FrontendCounts.MaxEntries(), d.grace)
+	d.ids = newPool("frontends (MaxFrontends, --max-frontends)", 0, d.kernel.FrontendCounts.MaxEntries(), d.grace)
 	for _, h := range frontends {
 		d.ids.mark(h.value.Id)
 		if !d.ringMemory.mark(placeOf(h.value)) {

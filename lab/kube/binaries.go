@@ -16,21 +16,27 @@ import (
 const BinariesEnv = "FAIRLEAD_KUBE_BIN"
 
 // Main is testkit.Main for a package whose tests need the programs: they are
-// built first where they are not there yet, since inside the sandbox there is no
-// network. Without them the tests fail. more are programs beside the control
+// built first where they are not there yet. Without them the tests fail. more are programs beside the control
 // plane's.
 func Main(m *testing.M, more ...string) {
-	if os.Getenv(BinariesEnv) == "" {
-		folder, err := Binaries(append(more, "etcd", "kube-apiserver")...)
-		if err == nil {
-			err = os.Setenv(BinariesEnv, folder)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+	if err := Prepare(append(more, "etcd", "kube-apiserver")...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	testkit.Main(m)
+}
+
+// Prepare sees that programs by these names are there while there still is a
+// network to build them by, and that who is in a sandbox finds them.
+func Prepare(names ...string) error {
+	folder, err := Binaries(names...)
+	if err == nil {
+		folder, err = filepath.Abs(folder)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Setenv(BinariesEnv, folder)
 }
 
 // Binaries gives the folder that holds programs by these names, built where need be.

@@ -74,11 +74,17 @@ func prepare(o Options) error {
 		data                 string
 		skip                 bool
 	}{
-		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE, "", false},
 		{"proc", "/proc", "proc", safe, "", false},
 		{"sysfs", "/sys", "sysfs", safe, "", !o.Net}, // shows the devices of the netns that mounts it
 		{"bpf", "/sys/fs/bpf", "bpf", safe, "mode=0700", false},
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755", false},
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make all mounts private: %w", err)
+	}
+	// What the machine has mounted there would be hidden, and yet be listed: container
+	// runtimes may take it for what is there.
+	for unix.Unmount(netns.Dir, unix.MNT_DETACH) == nil {
 	}
 	for _, m := range mounts {
 		if m.skip {

@@ -85,10 +85,13 @@ type Loop struct {
 	health   map[*entry]proxy.HealthCheck
 
 	// fresh are the keys that are to be written, nil while all are, failed those
-	// that could not be; whole says that the latter may be so of every key, also of
-	// some that nobody knows.
+	// that were when a pass failed; whole says that the latter may be so of every
+	// key, also of some that nobody knows, broken that something failed since all
+	// was written.
 	fresh, failed map[proxy.Key]struct{}
-	whole         bool
+	whole, broken bool
+	// refused are the keys that the plane cannot hold as they should be, and why.
+	refused map[proxy.Key]error
 	// noted says that a key was added to fresh since it was last unset.
 	noted bool
 	// addrs are the node's addresses, nil for none told yet.
@@ -98,7 +101,7 @@ type Loop struct {
 	checks map[service.ID]proxy.HealthCheck
 
 	// written is when the plane was last done with a call; again, when what failed
-	// is due, zero if nothing did; resync, when everything is.
+	// or was refused is due, zero if nothing was; resync, when everything is.
 	written, again, resync time.Time
 	retry                  time.Duration
 	stats                  stats
@@ -125,7 +128,7 @@ func New(c Config) *Loop {
 		entries: map[service.ID]*entry{}, slices: map[proxy.SliceID]*proxy.Slice{},
 		owners: map[proxy.Key]*entry{}, rivals: map[proxy.Key][]*entry{},
 		problems: map[*entry][]proxy.Problem{}, health: map[*entry]proxy.HealthCheck{},
-		fresh: map[proxy.Key]struct{}{}, failed: map[proxy.Key]struct{}{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
+		fresh: map[proxy.Key]struct{}{}, failed: map[proxy.Key]struct{}{}, refused: map[proxy.Key]error{}, whole: true, checks: map[service.ID]proxy.HealthCheck{},
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,75 +381,6 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 		w.holds("10.96.0.2:80/TCP", "10.96.0.3:80/TCP")
 		if v := w.View(); !v.Synced || v.LastError != nil {
 			t.Errorf("view of a plane that is healed: %+v", v)
-		}
-	})
-}
-
-// poison is a plane that cannot write some addresses; all else it does.
-type poison struct {
-	*memory.Plane
-	addrs atomic.Pointer[[]netip.Addr]
-}
-
-func (p *poison) Apply(set []proxy.Frontend, gone []proxy.Key) error {
-	rest := slices.DeleteFunc(slices.Clone(set), func(f proxy.Frontend) bool { return slices.Contains(*p.addrs.Load(), f.Addr) })
-	if err := p.Plane.Apply(rest, gone); err != nil || len(rest) == len(set) {
-		return err
-	}
-	return fmt.Errorf("%s cannot be written", *p.addrs.Load())
-}
-
-func (p *poison) set(addrs ...string) {
-	var list []netip.Addr
-	for _, a := range addrs {
-		list = append(list, netip.MustParseAddr(a))
-	}
-	p.addrs.Store(&list)
-}
-
-// TestOneThatFailsDelaysNoOther: neither where the first pass meets it nor later.
-func TestOneThatFailsDelaysNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad := &poison{Plane: memory.New()}
-		bad.set("10.96.0.1")
-		w := run(t, Config{Plane: bad, Window: DefaultWindow, MaxDelay: DefaultMaxDelay})
-		w.plane = bad.Plane
-		w.SetService(svc("bad", "10.96.0.1", 0))
-		w.SetService(svc("a", "10.96.0.2", 0))
-		w.Loaded()
-		w.holds("10.96.0.2:80/TCP")
-		time.Sleep(time.Minute)
-		w.plane.Calls()
-		w.SetService(svc("b", "10.96.0.3", 0))
-		w.did(memory.Calls{Applies: 1, Set: 1, Written: 1})
-		w.SetSlice(eps("bad-1", "bad", "10.1.0.1"))
-		time.Sleep(time.Second)
-		if v := w.View(); v.Synced || v.LastError == nil || v.Latency.Max != 0 {
-			t.Errorf("view %+v; want it to fail, and the good change at once", v)
-		}
-		bad.set()
-		time.Sleep(retryLast)
-		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP", "10.96.0.3:80/TCP")
-		bad.set("10.96.0.1", "10.96.0.3")
-		w.SetSlice(eps("b-1", "b", "10.1.0.2"))
-		time.Sleep(time.Minute)
-		w.plane.Calls()
-		w.DeleteService(id("a"))
-		w.did(memory.Calls{Applies: 1, Gone: 1, Removed: 1})
-		if v := w.View(); v.Unwritten != 1 || v.LastError == nil {
-			t.Errorf("view %+v; want one unwritten", v)
-		}
-		bad.set("10.96.0.1")
-		for i := range 20 { // what fails now does not put off what failed before
-			w.SetSlice(eps("bad-1", "bad", fmt.Sprintf("10.1.1.%d", i)))
-			time.Sleep(time.Second)
-		}
-		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.3:80/TCP 10.1.0.2")
-		bad.set()
-		time.Sleep(retryLast)
-		w.holds("10.96.0.1:80/TCP 10.1.1.19", "10.96.0.3:80/TCP 10.1.0.2")
-		if v := w.View(); !v.Synced || v.Latency.Max < time.Minute {
-			t.Errorf("view %+v; want it synced, and the bad change late", v)
 		}
 	})
 }

@@ -17,13 +17,24 @@ import (
 func (l *Loop) pass() {
 	started := time.Now()
 	w := l.decide(started)
-	err := w.write(l.Plane)
-	l.conclude(w, started, err)
-	if err == nil && l.Health != nil {
-		for id, check := range l.checks { // which only this goroutine has
-			l.Health.Set(id, check)
+	refused, err := proxy.Refusals(w.write(l.Plane))
+	l.conclude(w, started, refused, err)
+	if err == nil && l.Health != nil && len(l.checks) > 0 {
+		l.tellHealth()
+	}
+}
+
+// tellHealth tells what checks are to answer now that all is written. That of a
+// Service of which something is refused stays as it was told last, but that there
+// is nothing left here is told.
+func (l *Loop) tellHealth() {
+	refused := l.refusedServices()
+	for id, check := range l.checks { // which only this goroutine has
+		if refused[id] && check.Ready4+check.Ready6 > 0 {
+			continue
 		}
-		l.checks = map[service.ID]proxy.HealthCheck{}
+		l.Health.Set(id, check)
+		delete(l.checks, id)
 	}
 }
 
@@ -107,6 +118,9 @@ func (l *Loop) collect(w *work) {
 	}
 	if w.retry {
 		maps.Copy(l.fresh, l.failed)
+		for k := range l.refused {
+			l.fresh[k] = struct{}{}
+		}
 	}
 	for k := range l.fresh {
 		if e := l.owners[k]; e != nil {
@@ -117,8 +131,9 @@ func (l *Loop) collect(w *work) {
 	}
 }
 
-// conclude notes how a pass ended.
-func (l *Loop) conclude(w *work, started time.Time, err error) {
+// conclude notes how a pass ended. What is refused concerns its Services alone:
+// all else is as it should be.
+func (l *Loop) conclude(w *work, started time.Time, refused []proxy.Refusal, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -126,22 +141,24 @@ func (l *Loop) conclude(w *work, started time.Time, err error) {
 		l.written = now
 	}
 	if err != nil {
-		l.fail(w, now, err)
+		l.fail(w, err)
 		if l.waits.IsZero() {
 			l.waits = started
 		}
 	} else if w.retry {
-		l.whole, l.retry, l.again = false, 0, time.Time{}
+		l.whole, l.broken = false, false
 		l.failed = map[proxy.Key]struct{}{} // clearing a map costs as much as it ever held
 	}
+	l.noteRefused(w, refused)
 	l.fresh = map[proxy.Key]struct{}{}
-	if l.again.IsZero() {
+	if !l.broken {
 		l.waits = time.Time{}
 	}
-	l.stats.pass(w, now, now.Sub(started), err, l.again.IsZero())
+	l.planRetry(w, now)
+	l.stats.pass(w, now, now.Sub(started), err, !l.broken)
 	if w.whole && err == nil {
-		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set),
-			"removed", len(w.gone), "took", now.Sub(started))
+		l.Log.Info("all of the service proxy's frontends are written", "services", l.services, "frontends", len(w.set)-len(refused),
+			"refused", len(refused), "removed", len(w.gone), "took", now.Sub(started))
 		if l.Resync > 0 {
 			l.resync = now.Add(l.Resync)
 		}
@@ -149,17 +166,66 @@ func (l *Loop) conclude(w *work, started time.Time, err error) {
 }
 
 // fail keeps for later what a pass could not write.
-func (l *Loop) fail(w *work, now time.Time, err error) {
+func (l *Loop) fail(w *work, err error) {
 	maps.Copy(l.failed, l.fresh)
 	l.addrsFailed = l.addrsFailed || w.addrs != nil
+	l.broken = true
 	if w.whole {
 		l.resync = time.Time{}
 	}
-	if w.retry || l.again.IsZero() {
+	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set))
+}
+
+// tellRefused is how many frontends that are refused in one pass are logged.
+const tellRefused = 10
+
+// noteRefused keeps what the plane cannot hold, to be told of and tried again.
+func (l *Loop) noteRefused(w *work, refused []proxy.Refusal) {
+	before := l.refused
+	if w.whole {
+		l.refused = make(map[proxy.Key]error, len(refused))
+	}
+	told := 0
+	for _, r := range refused {
+		if before[r.Key] == nil {
+			if told++; told <= tellRefused {
+				l.Log.Warn("a frontend cannot be held; all others are", "service", l.owners[r.Key].id, "frontend", r.Key, "error", r.Err)
+			}
+		}
+	}
+	if told > tellRefused {
+		l.Log.Warn("more frontends cannot be held; the status names them", "frontends", told-tellRefused)
+	}
+	for k := range l.fresh {
+		delete(l.refused, k)
+	}
+	for _, r := range refused {
+		l.refused[r.Key] = r.Err
+	}
+}
+
+// planRetry says when what failed or was refused is due.
+func (l *Loop) planRetry(w *work, now time.Time) {
+	switch {
+	case !l.broken && len(l.refused) == 0:
+		l.retry, l.again = 0, time.Time{}
+	case w.retry || l.again.IsZero():
 		l.retry = min(max(2*l.retry, retryFirst), retryLast)
 		l.again = now.Add(l.retry)
 	}
-	l.Log.Error("cannot write all of the service proxy's frontends; trying again", "error", err, "frontends", len(w.set), "in", l.again.Sub(now))
+}
+
+// refusedServices are those of which the plane cannot hold something.
+func (l *Loop) refusedServices() map[service.ID]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := map[service.ID]bool{}
+	for k := range l.refused {
+		if e := l.owners[k]; e != nil {
+			ids[e.id] = true
+		}
+	}
+	return ids
 }
 
 // rebuild decides on one entry anew.

@@ -12,11 +12,13 @@ import (
 
 // View is what the loop knows and has done.
 type View struct {
-	// Loaded says that the source has told all, Synced that all is written.
+	// Loaded says that the source has told all, Synced that all is written but what
+	// the plane refuses.
 	Loaded, Synced bool
 	// Services, Slices and Frontends are known now, Unwritten frontends not yet
-	// as they should be; after a failure to write all these may be all.
-	Services, Slices, Frontends, Unwritten int
+	// as they should be; after a failure to write all these may be all. Refused are
+	// those that the plane cannot hold; each is among the Problems, too.
+	Services, Slices, Frontends, Unwritten, Refused int
 	// Problems are what is not served and why, sorted by Service.
 	Problems []proxy.Problem
 	// LastError is why something could not be written, nil once it is.
@@ -98,7 +100,7 @@ func (l *Loop) View() View {
 	defer l.mu.Unlock()
 	v := View{
 		Loaded: l.loaded, Synced: l.loaded && l.waitsSince().IsZero(),
-		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed),
+		Services: l.services, Slices: len(l.slices), Frontends: len(l.owners), Unwritten: len(l.fresh) + len(l.failed), Refused: len(l.refused),
 		Problems: l.allProblems(), LastError: l.stats.lastError,
 		Changes: l.stats.changes, Passes: l.stats.passes, Failures: l.stats.failures, Set: l.stats.set, Removed: l.stats.removed,
 		LastSync: l.stats.lastSync, LastSyncTook: l.stats.lastSyncTook, Latency: l.stats.latency(),
@@ -129,11 +131,17 @@ func (l *Loop) waitsSince() time.Time {
 	return l.waits
 }
 
-// allProblems gives those of the entries, and a conflict for each rival.
+// allProblems gives those of the entries, one for each frontend that the plane
+// refuses, and a conflict for each rival.
 func (l *Loop) allProblems() []proxy.Problem {
 	var all []proxy.Problem
 	for _, some := range l.problems {
 		all = append(all, some...)
+	}
+	for k, err := range l.refused {
+		if e := l.owners[k]; e != nil {
+			all = append(all, l.refusal(k, e, err))
+		}
 	}
 	for k, rivals := range l.rivals {
 		for _, e := range rivals {
@@ -155,6 +163,10 @@ var fields = map[proxy.Kind]string{
 func (l *Loop) conflict(k proxy.Key, e *entry) proxy.Problem {
 	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "Service %s already has %s and is older: give one of the two another address or port",
 		l.owners[k].id, k)
+}
+
+func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
+	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "%s cannot be held as it should be: %s; what was held there stays, and it is tried again", k, err)
 }
 
 // ServiceView is what the loop knows of one Service.
@@ -194,8 +206,11 @@ func (l *Loop) Services() []ServiceView {
 func (l *Loop) viewOf(e *entry) ServiceView {
 	v := ServiceView{ID: e.id, Frontends: e.frontends, Problems: l.problems[e]}
 	for i := range e.frontends {
-		if k := e.frontends[i].Key; l.owners[k] != e {
+		k := e.frontends[i].Key
+		if l.owners[k] != e {
 			v.Problems = append(slices.Clip(v.Problems), l.conflict(k, e))
+		} else if err := l.refused[k]; err != nil {
+			v.Problems = append(slices.Clip(v.Problems), l.refusal(k, e, err))
 		}
 	}
 	if len(v.Problems) > len(l.problems[e]) {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // A cluster for what does no harm to it. Each test takes away what it made.
@@ -278,6 +279,13 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	f.awaitBalanced("default/web: TCP 192.0.2.1:80 -> 10.200.0.1:8080*0 10.200.0.2:8080*3 10.200.0.3:8080*1")
 	w.deleteSlice("web-2")
 	f.awaitBalanced("default/web: TCP 192.0.2.1:80 -> 10.200.0.1:8080*0 10.200.0.2:8080*3")
+
+	// An agent that requires a class leaves those that have none alone.
+	w.service("classed", "", func(s *corev1.Service) { balancer(s); s.Spec.LoadBalancerClass = new(object.LoadBalancerClass) })
+	w.editService("classed", give("192.0.2.4"))
+	strict := newFollower(t, c.Config, Config{RequireClass: true}, true)
+	strict.awaitBalanced("default/classed: TCP 192.0.2.4:80 ->")
+	w.deleteService("classed")
 
 	// The balancers themselves, of a headless Service.
 	us := sliceOf("us-1", "us", "10.200.0.9", "10.200.0.8")

@@ -40,6 +40,8 @@ type Config struct {
 	// Balancers is the Service that the balancers themselves are behind, so
 	// that those that terminate are known; zero for none.
 	Balancers service.ID
+	// RequireClass leaves Services without spec.loadBalancerClass to others.
+	RequireClass bool
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.

@@ -111,7 +111,7 @@ func (s *Source) password(ctx context.Context, name string) (string, error) {
 	if ok {
 		return last, fmt.Errorf("%w; the password that was read last is used on", err)
 	}
-	return "", fmt.Errorf("%w; the peer is left out until Secret %s/%s has the password (the agents may get it by a Role there)",
+	return "", fmt.Errorf("%w; the peer is left out until Secret %s/%s has the password (and the agents may get it, by the chart's bgp.peerSecrets or a Role there)",
 		err, namespace, name)
 }
 

@@ -56,6 +56,8 @@ type Origin struct {
 	// Services: only those of type LoadBalancer are ours then, and what they
 	// ask for themselves, anybody's address perhaps, does not count.
 	Assigned bool
+	// RequireClass says that Services without spec.loadBalancerClass are others'.
+	RequireClass bool
 }
 
 func (at Origin) line(field string) int {

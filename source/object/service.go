@@ -16,7 +16,7 @@ import (
 )
 
 // LoadBalancerClass is the spec.loadBalancerClass that Fairlead serves, beside
-// none at all.
+// none at all unless a class is required.
 const LoadBalancerClass = AnnotationPrefix + "fairlead"
 
 // listener is a Kubernetes Service as Fairlead sees it, before its servers are
@@ -49,7 +49,7 @@ type listenerPort struct {
 // ReadService reads a Kubernetes Service, or says why it is refused.
 func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	o := newObject(KindService, &s.ObjectMeta, at)
-	faults, ours := readType(s, at.Assigned)
+	faults, ours := readType(s, at)
 	o.service = &listener{}
 	switch {
 	case !ours || len(faults) > 0:
@@ -145,7 +145,7 @@ func modelFaults(s *service.Service, already bool) (faults []Fault) {
 }
 
 // readType says whether a Service is one for Fairlead.
-func readType(s *corev1.Service, assigned bool) (faults []Fault, ours bool) {
+func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 	types := []string{
 		string(corev1.ServiceTypeLoadBalancer), string(corev1.ServiceTypeClusterIP),
 		string(corev1.ServiceTypeNodePort), string(corev1.ServiceTypeExternalName),
@@ -158,10 +158,10 @@ func readType(s *corev1.Service, assigned bool) (faults []Fault, ours bool) {
 		return []Fault{{"spec.type", fmt.Sprintf("unknown type %q%s", t, mend)}}, false
 	}
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		return nil, !assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
+		return nil, !at.Assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 	}
 	class := s.Spec.LoadBalancerClass
-	return nil, class == nil || *class == LoadBalancerClass
+	return nil, class == nil && !at.RequireClass || class != nil && *class == LoadBalancerClass
 }
 
 func readPorts(ports []corev1.ServicePort) (out []listenerPort, faults []Fault) {

@@ -12,11 +12,12 @@ import (
 )
 
 // Read gives the counters in m, summed over the CPUs, by the names of the enum
-// in spec that is their index: PACKET_COUNTER_NO_WAY of packet_counter is
-// "no-way". What does not begin as the enum's own name does, and an underscore,
-// is none; so the number of counters can stand at the end.
-func Read(spec *ebpf.CollectionSpec, enum string, m *ebpf.Map) (map[string]uint64, error) {
-	names, err := names(spec, enum)
+// that is their index: PACKET_COUNTER_NO_WAY of packet_counter is "no-way". What
+// does not begin as the enum's own name does, and an underscore, is none; so the
+// number of counters can stand at the end. The object is loaded the first time
+// alone: that takes milliseconds.
+func Read(load func() (*ebpf.CollectionSpec, error), enum string, m *ebpf.Map) (map[string]uint64, error) {
+	names, err := names(load, enum)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +36,13 @@ func Read(spec *ebpf.CollectionSpec, enum string, m *ebpf.Map) (map[string]uint6
 
 var known sync.Map // of names, by the enum's
 
-func names(spec *ebpf.CollectionSpec, name string) ([]string, error) {
+func names(load func() (*ebpf.CollectionSpec, error), name string) ([]string, error) {
 	if names, ok := known.Load(name); ok {
 		return names.([]string), nil
+	}
+	spec, err := load()
+	if err != nil {
+		return nil, err
 	}
 	var enum *btf.Enum
 	if err := spec.Types.TypeByName(name, &enum); err != nil {

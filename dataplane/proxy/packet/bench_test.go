@@ -36,6 +36,26 @@ func BenchmarkPassing(b *testing.B) {
 	}
 }
 
+// BenchmarkSweep looks for flows that are over among many that are not.
+func BenchmarkSweep(b *testing.B) {
+	h := &Half{obj: *loadAlone(b), keep: packetPacketFlowKeep{Opening: 1 << 30}}
+	const entries = 1 << 16
+	for i := range uint32(entries) {
+		if err := h.obj.PacketFlows.Put(packetTuple{Src: packetAddr{Word: [4]uint32{i}}, Proto: 6}, packetPacketFlow{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cursor := newCursor()
+	for b.Loop() {
+		for cursor.Rewind(); !cursor.Done(); {
+			if over, err := h.nextOver(cursor); err != nil || len(over) > 0 {
+				b.Fatal(len(over), err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/entries, "ns/entry")
+}
+
 // loadAlone loads the programs on maps of their own.
 func loadAlone(b *testing.B) *packetObjects {
 	spec, err := loadPacket()

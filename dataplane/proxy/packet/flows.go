@@ -6,15 +6,19 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/walk"
 	"github.com/fairlead/fairlead/service"
 )
 
-// flowsAtOnce are given before the half does other work.
-const flowsAtOnce = 4096
+// entriesAtOnce are read by one call to the kernel: 360 KB.
+const entriesAtOnce = 4096
+
+type flowCursor = walk.Cursor[packetTuple, packetPacketFlow]
+
+func newCursor() *flowCursor { return walk.New[packetTuple, packetPacketFlow](entriesAtOnce) }
 
 // EachFlow gives the flows that a query takes, read from the kernel a piece at
 // a time. Flows that come and go meanwhile may be missing. VIP is the service's
@@ -22,26 +26,22 @@ const flowsAtOnce = 4096
 // ends it.
 func (h *Half) EachFlow(q dataplane.FlowQuery) iter.Seq2[dataplane.Flow, error] {
 	return func(yield func(dataplane.Flow, error) bool) {
-		it := h.obj.PacketFlows.Iterate()
+		cursor := newCursor()
 		q.Give(yield, func() (found []dataplane.Flow, more bool, err error) {
-			err = h.do(func() error {
-				var key packetTuple
-				var f packetPacketFlow
-				now := monotonic()
-				for range flowsAtOnce {
-					if more = it.Next(&key, &f); !more {
-						break
-					}
-					if flow := flowOf(&key, &f, now); f.Kind&answer == 0 && q.Takes(flow) {
+			err = h.worker.Do(func() error {
+				keys, flows, err := cursor.Next(h.obj.PacketFlows)
+				if err != nil {
+					return fmt.Errorf("list the flows: %w", err)
+				}
+				now := clock.Now()
+				for i := range keys {
+					if flow := flowOf(&keys[i], &flows[i], now); flows[i].Kind&answer == 0 && q.Takes(flow) {
 						found = append(found, flow)
 					}
 				}
-				if err := it.Err(); err != nil {
-					return fmt.Errorf("list the flows: %w", err)
-				}
 				return nil
 			})
-			return found, more, err
+			return found, !cursor.Done(), err
 		})
 	}
 }
@@ -57,9 +57,6 @@ const (
 	reset        = packetPacketFlowStatePACKET_FLOW_RESET
 )
 
-// tickShift is FLOW_TICK_SHIFT.
-const tickShift = 30
-
 func flowOf(key *packetTuple, f *packetPacketFlow, now time.Duration) dataplane.Flow {
 	flow := dataplane.Flow{
 		Client:   netip.AddrPortFrom(key.Src.netip(), netorder.Port(key.Sport)),
@@ -67,7 +64,7 @@ func flowOf(key *packetTuple, f *packetPacketFlow, now time.Duration) dataplane.
 		Protocol: service.Protocol(key.Proto),
 		Server:   netip.AddrPortFrom(f.Dst.netip(), netorder.Port(f.Dport)),
 		State:    f.State.describe(service.Protocol(key.Proto)),
-		Idle:     max(0, now-time.Duration(f.Seen)<<tickShift),
+		Idle:     clock.Ago(f.Seen, now),
 	}
 	if f.Kind&masked != 0 {
 		flow.Source = netip.AddrPortFrom(f.Src.netip(), netorder.Port(f.Sport))
@@ -92,13 +89,4 @@ func (s packetPacketFlowState) describe(p service.Protocol) string {
 		return "established"
 	}
 	return "opening"
-}
-
-// monotonic is CLOCK_MONOTONIC, the programs' clock.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // the kernel always has this clock
-	}
-	return time.Duration(ts.Nano())
 }

@@ -3,13 +3,13 @@ package packet
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/dataplane/internal/load"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 )
 
@@ -20,7 +20,10 @@ var shared = []string{
 }
 
 // own are the maps of this half that outlive the process.
-var own = []string{packetMapPacketFlows, packetMapPacketFragments, packetMapPacketCounters, packetMapPacketMasks, packetMapPacketBridges}
+var own = map[string]load.Fit{
+	packetMapPacketFlows: load.Keep, packetMapPacketFragments: load.Renew, packetMapPacketCounters: load.Renew,
+	packetMapPacketMasks: load.Renew, packetMapPacketBridges: load.Renew,
+}
 
 // halves of a flow, each an entry.
 const halves = 2
@@ -46,12 +49,12 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	if err := setPorts(spec); err != nil {
+	if err := errors.Join(setPorts(spec), spec.Variables[packetVarFlowKeeps].Get(&h.keep)); err != nil {
 		return err
 	}
-	return explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
+	return load.Explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: h.dir.Path("")}, MapReplacements: foreign,
-	}))
+	}), load.ErrVersion)
 }
 
 // openShared opens what dataplane/proxy has pinned, and takes its sizes.
@@ -74,36 +77,30 @@ func closeAll(maps map[string]*ebpf.Map) {
 	}
 }
 
-// fit sets the own maps to be pinned, and to the sizes they are to have. A
-// table of flows keeps the size that it is pinned with; counters of another
-// version start anew.
+// fit sets the own maps to be pinned, and to the sizes they are to have.
 func (h *Half) fit(spec *ebpf.CollectionSpec) error {
-	spec.Maps[packetMapPacketFlows].MaxEntries = halves * h.cfg.MaxFlows
-	for _, name := range own {
-		m := spec.Maps[name]
-		m.Pinning = ebpf.PinByName
-		old, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+	flows, asked := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
+	if asked == 0 {
+		var machine unix.Sysinfo_t
+		if err := unix.Sysinfo(&machine); err != nil {
+			return fmt.Errorf("the machine's memory: %w", err)
 		}
-		if err != nil {
-			return fmt.Errorf("pinned map %s: %w", name, err)
-		}
-		size := old.MaxEntries()
-		old.Close()
-		switch {
-		case size == m.MaxEntries:
-		case name == packetMapPacketFlows:
-			h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
-				"flows", size/halves, "asked", h.cfg.MaxFlows)
-			m.MaxEntries = size
-		default:
-			if err := h.dir.Remove(name); err != nil {
-				return err
-			}
-		}
+		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
+	}
+	flows.MaxEntries = halves * asked
+	if err := load.Pin(spec, h.dir.Path(""), own); err != nil {
+		return err
+	}
+	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
+		h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
+			"flows", flows.MaxEntries/halves, "asked", asked)
 	}
 	return nil
+}
+
+// flowsFor is how many flows a machine remembers that has so many bytes of memory.
+func flowsFor(memory uint64) uint32 {
+	return uint32(min(max(memory>>16, leastFlows), mostFlows))
 }
 
 // hooked are the programs that are held at devices. Their numbers are apart
@@ -117,20 +114,4 @@ func (p packetPrograms) hooked() tc.Programs {
 		packetProgFromOutsideBare: {Program: p.FromOutsideBare, Handle: 14, Ingress: true},
 		packetProgLeavingBare:     {Program: p.LeavingBare, Handle: 15},
 	}
-}
-
-// explain adds the mend to an error of the loader.
-func explain(err error) error {
-	var verifier *ebpf.VerifierError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ebpf.ErrMapIncompatible):
-		return fmt.Errorf("a pinned map is of another version of Fairlead: detach that one first, which ends its flows: %w", err)
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("load the programs: needs root (CAP_BPF, CAP_NET_ADMIN): %w", err)
-	case errors.As(err, &verifier):
-		return fmt.Errorf("load the programs: this kernel refuses one; Fairlead needs Linux 6.1 or later: %+v", verifier)
-	}
-	return fmt.Errorf("load the programs: %w", err)
 }

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -23,8 +21,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 )
 
-// DefaultMaxFlows takes 20 MB of kernel memory.
-const DefaultMaxFlows = 1 << 16
+// Bounds of how many flows are remembered where Config does not say: 20 MB and
+// 80 MB of kernel memory. The kernel's own connection tracking has as many.
+const (
+	leastFlows = 1 << 16
+	mostFlows  = 1 << 18
+)
 
 // Config says how the half for packets is set up.
 type Config struct {
@@ -36,8 +38,9 @@ type Config struct {
 	// process and is found again.
 	PinDir string
 	// MaxFlows is how many flows are remembered: the least recently used one
-	// gives way. 0 for DefaultMaxFlows. A table that is pinned already keeps its
-	// size, for the sake of its flows.
+	// gives way. 0 for one in 64 KiB of the machine's memory, from 65,536 to
+	// 262,144. A table that is pinned already keeps its size, for the sake of
+	// its flows.
 	MaxFlows uint32
 	// Uplinks names the devices by which the node meets the network: clients
 	// there are outside. Empty: all that carry a route with a gateway, and all
@@ -45,18 +48,19 @@ type Config struct {
 	Uplinks []string
 	// Log is told what changes; nil for slog's default.
 	Log *slog.Logger
+
+	sweepEvery time.Duration // 0 for the constant of that name
 }
 
 // ErrClosed is what a Half answers after Close or Detach.
-var ErrClosed = errors.New("the service proxy's half for packets is closed")
+var ErrClosed = devices.ErrClosed
 
 // Half is the half for packets in the network namespace where Open was called.
 // Its methods may be called from any goroutine.
 type Half struct {
-	cfg   Config
-	log   *slog.Logger
-	calls chan func()
-	done  chan struct{} // closed when the worker has ended
+	cfg    Config
+	log    *slog.Logger
+	worker *devices.Worker
 
 	// What follows belongs to the worker.
 	dir    *bpffs.Dir
@@ -64,7 +68,8 @@ type Half struct {
 	nl     *netlink.Handle
 	hook   tc.Hook
 	places map[int]place
-	quit   bool
+	keep   packetPacketFlowKeep
+	swept  uint64 // entries, since Open
 }
 
 // Open loads the programs, takes over what a predecessor left pinned in PinDir
@@ -75,62 +80,40 @@ func open(cfg Config, newHook tc.Opener) (*Half, error) {
 	if cfg.PinDir == "" || cfg.Maps == "" {
 		return nil, errors.New("packets: PinDir or Maps is empty: name folders on a BPF file system")
 	}
-	if cfg.MaxFlows == 0 {
-		cfg.MaxFlows = DefaultMaxFlows
+	if cfg.sweepEvery == 0 {
+		cfg.sweepEvery = sweepEvery
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	ns, err := netns.Get()
+	h := &Half{cfg: cfg, log: cfg.Log}
+	var err error
+	h.worker, err = devices.Start(devices.Work{
+		Name: "packets", Log: h.log, Settle: settle, Relook: relook,
+		Begin: func() error { return h.begin(newHook) }, Release: h.release, Reconcile: h.reconcile,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("packets: %w", err)
+		return nil, err
 	}
-	defer ns.Close()
-	h := &Half{cfg: cfg, log: cfg.Log, calls: make(chan func()), done: make(chan struct{})}
-	opened := make(chan error)
-	go h.work(ns, newHook, opened)
-	if err := <-opened; err != nil {
-		return nil, fmt.Errorf("packets: %w", err)
-	}
+	go h.keepSwept()
 	return h, nil
 }
 
-// work runs on a thread of its own in the half's network namespace, which ends
-// with it: whatever asks the kernel about devices must be there.
-func (h *Half) work(ns netns.NsHandle, newHook tc.Opener, opened chan<- error) {
-	runtime.LockOSThread()
-	defer close(h.done)
-	watch, err := h.begin(ns, newHook)
-	if err != nil {
-		opened <- errors.Join(err, h.release())
-		return
-	}
-	defer watch.Close()
-	opened <- nil
-	h.loop(watch.Changed)
-}
+// Pauses of the worker. A pod's device is there before its pod starts.
+const (
+	settle = 5 * time.Millisecond
+	relook = 30 * time.Second
+)
 
-func (h *Half) begin(ns netns.NsHandle, newHook tc.Opener) (*devices.Watch, error) {
-	if err := netns.Set(ns); err != nil {
-		return nil, err
-	}
+func (h *Half) begin(newHook tc.Opener) error {
 	var err error
 	if h.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		return nil, fmt.Errorf("open netlink: %w", err)
+		return fmt.Errorf("open netlink: %w", err)
 	}
 	if err := h.load(); err != nil {
-		return nil, err
+		return err
 	}
-	// Before the first look: what changes after that is seen.
-	watch, err := devices.NewWatch()
-	if err != nil {
-		return nil, err
-	}
-	if err := h.attach(newHook); err != nil {
-		watch.Close()
-		return nil, err
-	}
-	return watch, nil
+	return h.attach(newHook)
 }
 
 func (h *Half) attach(newHook tc.Opener) error {
@@ -151,38 +134,6 @@ func (h *Half) attach(newHook tc.Opener) error {
 	return h.reconcile()
 }
 
-// Pauses of the worker: changes of devices come in bursts, and what was missed
-// is found by looking again. A pod's device is there before its pod starts.
-const (
-	settle = 5 * time.Millisecond
-	relook = 30 * time.Second
-)
-
-func (h *Half) loop(changed <-chan struct{}) {
-	again, soon := time.NewTicker(relook), time.NewTimer(settle)
-	defer again.Stop()
-	defer soon.Stop()
-	for waiting := true; !h.quit; {
-		select {
-		case call := <-h.calls:
-			call()
-			continue
-		case <-changed:
-			if !waiting {
-				waiting = true
-				soon.Reset(settle)
-			}
-			continue
-		case <-soon.C:
-			waiting = false
-		case <-again.C:
-		}
-		if err := h.reconcile(); err != nil {
-			h.log.Error("packets: attach or write", "error", err)
-		}
-	}
-}
-
 // reconcile makes the programs be at the devices that there are.
 func (h *Half) reconcile() error {
 	view, err := devices.Look(h.nl, h.cfg.Uplinks)
@@ -193,39 +144,23 @@ func (h *Half) reconcile() error {
 	return errors.Join(h.writeMasks(view), h.writeBridges(view), loosen(view, h.places), h.hook.Keep(points(h.places)))
 }
 
-// do has the worker run f.
-func (h *Half) do(f func() error) error {
-	answer := make(chan error, 1)
-	select {
-	case h.calls <- func() { answer <- f() }:
-		return <-answer
-	case <-h.done:
-		return ErrClosed
-	}
-}
-
 // Counters gives what became of packets since the half was first opened, by
-// the names of bpf/proxy/count.h ("forwarded", "dropped-no-way").
-func (h *Half) Counters() (counters map[string]uint64, err error) {
-	err = h.do(func() error {
-		counters, err = h.counters()
-		return err
-	})
-	return counters, err
-}
+// the names of bpf/proxy/count.h ("forwarded", "dropped-no-way"); and
+// "half-swept": halves of flows that were over and are swept, since Open.
+func (h *Half) Counters() (map[string]uint64, error) { return devices.Ask(h.worker, h.counters) }
 
 func (h *Half) counters() (map[string]uint64, error) {
-	spec, err := loadPacket()
-	if err != nil {
-		return nil, err
+	counters, err := counter.Read(loadPacket, "packet_counter", h.obj.PacketCounters)
+	if err == nil {
+		counters["half-swept"] = h.swept
 	}
-	return counter.Read(spec, "packet_counter", h.obj.PacketCounters)
+	return counters, err
 }
 
 // Describe tells where the programs are attached and what they dropped.
 func (h *Half) Describe() dataplane.Description {
 	d := dataplane.Description{Kind: "proxy-packets"}
-	err := h.do(func() error {
+	err := h.worker.Do(func() error {
 		for index, p := range h.places {
 			d.Attached = append(d.Attached, fmt.Sprintf("%s: %s: clients %s", tc.DeviceName(index), h.hook.Kind(), p))
 		}
@@ -241,24 +176,15 @@ func (h *Half) Describe() dataplane.Description {
 }
 
 // Close lets go of the half; what it holds goes on working.
-func (h *Half) Close() error { return h.end(func() error { return nil }) }
+func (h *Half) Close() error { return h.worker.End(nil) }
 
 // Detach takes the half out of the kernel, with all its flows, and closes it.
 func (h *Half) Detach() error {
-	return h.end(func() error {
+	return h.worker.End(func() error {
 		err := errors.Join(h.hook.Keep(nil), h.dir.RemoveAll())
 		h.dir = nil
 		return err
 	})
-}
-
-func (h *Half) end(last func() error) error {
-	err := h.do(func() error {
-		h.quit = true
-		return errors.Join(last(), h.release())
-	})
-	<-h.done
-	return err
 }
 
 // release closes what is open. What is pinned stays.

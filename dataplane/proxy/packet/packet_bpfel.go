@@ -80,6 +80,17 @@ type packetPacketFlow struct {
 	Check      uint32
 }
 
+type packetPacketFlowKeep struct {
+	_           structs.HostLayout
+	Established uint32
+	HalfClosed  uint32
+	Closed      uint32
+	Opening     uint32
+	Reset       uint32
+	Datagrams   uint32
+	Unanswered  uint32
+}
+
 type packetPacketFlowKind uint8
 
 const (
@@ -255,6 +266,7 @@ const (
 	packetProgFromOutsideBare = "from_outside_bare"
 	packetProgLeaving         = "leaving"
 	packetProgLeavingBare     = "leaving_bare"
+	packetVarFlowKeeps        = "flow_keeps"
 	packetVarMapLayout        = "map_layout"
 	packetVarMaskCount        = "mask_count"
 	packetVarMaskFirst        = "mask_first"
@@ -331,6 +343,7 @@ type packetMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetVariableSpecs struct {
+	FlowKeeps *ebpf.VariableSpec `ebpf:"flow_keeps"`
 	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
 	MaskCount *ebpf.VariableSpec `ebpf:"mask_count"`
 	MaskFirst *ebpf.VariableSpec `ebpf:"mask_first"`
@@ -391,6 +404,7 @@ func (m *packetMaps) Close() error {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetVariables struct {
+	FlowKeeps *ebpf.Variable `ebpf:"flow_keeps"`
 	MapLayout *ebpf.Variable `ebpf:"map_layout"`
 	MaskCount *ebpf.Variable `ebpf:"mask_count"`
 	MaskFirst *ebpf.Variable `ebpf:"mask_first"`

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/decode"
 	"github.com/fairlead/fairlead/proxy"
@@ -40,21 +40,14 @@ var (
 // run gives a frame to a program, as its device would, and what comes of it.
 func (w *world) run(where at, frame []byte) (verdict int, out []byte) {
 	w.t.Helper()
-	const contextIfindex = 10 // the place of ifindex among the words of struct __sk_buff
-	var context [48]uint32
-	opts := ebpf.RunOptions{Data: slices.Clone(frame), DataOut: make([]byte, len(frame)+256), Context: context[:]}
-	var v uint32
-	w.do(w.nodeA, func() error {
-		l, err := netlink.LinkByName(where.device)
-		if err != nil {
-			return err
-		}
-		context[contextIfindex] = uint32(l.Attrs().Index)
-		copy(opts.Data, l.Attrs().HardwareAddr) // it is for us
-		v, err = w.half.obj.hooked()[where.program].Run(&opts)
+	var device netlink.Link
+	w.do(w.nodeA, func() (err error) {
+		device, err = netlink.LinkByName(where.device)
 		return err
 	})
-	return int(int32(v)), opts.DataOut
+	frame = slices.Clone(frame)
+	copy(frame, device.Attrs().HardwareAddr) // it is for us
+	return testnet.Run(w.t, w.nodeA, w.half.obj.hooked()[where.program].Program, device.Attrs().Index, frame)
 }
 
 func (w *world) frame(p craft.Packet) []byte {
@@ -245,83 +238,6 @@ func TestConnectionPastTheService(t *testing.T) {
 		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("past it", fromPodC, syn(client, target), syn(client, target), untouched)
 		w.pass("its answer", toPodC, ack(target, client), ack(target, client), untouched)
-	})
-}
-
-// change edits both halves of all flows.
-func (w *world) changeFlows(edit func(*packetTuple, *packetPacketFlow) (keep bool)) {
-	w.t.Helper()
-	var key packetTuple
-	var f packetPacketFlow
-	it := w.half.obj.PacketFlows.Iterate()
-	held := map[packetTuple]packetPacketFlow{}
-	for it.Next(&key, &f) {
-		held[key] = f
-	}
-	for key, f := range held {
-		err := error(nil)
-		if edit(&key, &f) {
-			err = w.half.obj.PacketFlows.Put(key, f)
-		} else {
-			err = w.half.obj.PacketFlows.Delete(key)
-		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
-	}
-}
-
-// TestFlowsEnd has flows be silent for longer than they are kept, and a half of
-// one be lost.
-func TestFlowsEnd(t *testing.T) {
-	inWorld(t, func(w *world, v6 family) {
-		w.expose(v6, "A", "A")
-		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
-		older := func(ticks uint32) func(*packetTuple, *packetPacketFlow) bool {
-			return func(_ *packetTuple, f *packetPacketFlow) bool { f.Seen -= ticks; return true }
-		}
-		lose := func(half packetPacketFlowKind) {
-			w.changeFlows(func(_ *packetTuple, f *packetPacketFlow) bool { f.Seen -= 5; return f.Kind&answer != half })
-		}
-		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
-		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
-		w.pass("more", fromPodC, ack(client, vip), ack(client, target), untouched)
-		lose(answer)
-		w.pass("more when half is lost", fromPodC, ack(client, vip), ack(client, target), untouched)
-		lose(0)
-		w.pass("an answer when the other half was", toPodC, ack(target, client), ack(vip, client), untouched)
-		w.changeFlows(older(70000))
-		w.pass("more after most of a day", fromPodC, ack(client, vip), ack(client, target), untouched)
-		w.changeFlows(older(81000))
-		before := w.counted("reset")
-		if verdict, _ := w.run(fromPodC, w.frame(ack(client, vip))); verdict != sent || w.counted("reset") != before+1 {
-			w.t.Errorf("more after more than a day: verdict %d; want a reset", verdict)
-		}
-		w.pass("it opens again", fromPodC, syn(client, vip), syn(client, target), untouched)
-		w.changeFlows(older(100))
-		if verdict, _ := w.run(fromPodC, w.frame(ack(client, vip))); verdict != sent {
-			w.t.Errorf("more without an answer for long: verdict %d; want a reset", verdict)
-		}
-	})
-}
-
-// TestClosedConnection is followed by one with the same ports, to a target that
-// may be another one.
-func TestClosedConnection(t *testing.T) {
-	inWorld(t, func(w *world, v6 family) {
-		w.expose(v6, "A", "A")
-		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
-		fin := func(from, to netip.AddrPort) craft.Packet {
-			return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"FIN", "ACK"}}
-		}
-		w.pass("it opens", fromPodC, syn(client, vip), syn(client, target), untouched)
-		w.pass("an answer", toPodC, ack(target, client), ack(vip, client), untouched)
-		w.expose(v6, "B", "B")
-		w.pass("it goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
-		w.pass("one side closes", fromPodC, fin(client, vip), fin(client, target), untouched)
-		w.pass("and the other", toPodC, fin(target, client), fin(vip, client), untouched)
-		w.pass("the last word", fromPodC, ack(client, vip), ack(client, target), untouched)
-		w.pass("it opens again", fromPodC, syn(client, vip), syn(client, v6.at(podBAddr, 8080)), untouched)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/proxy"
@@ -129,7 +130,7 @@ func (w *world) wantUnreachable(ns *netns.NS, at netip.AddrPort) {
 	}
 	defer conn.Close()
 	testkit.Eventually(w.t, patience, func() error {
-		if _, err := conn.Write(body(1400)); errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := conn.Write(testnet.Body(1400)); errors.Is(err, unix.ECONNREFUSED) {
 			return nil
 		}
 		conn.SetReadDeadline(time.Now().Add(time.Second))
@@ -295,7 +296,7 @@ func TestForgottenConnection(t *testing.T) {
 // forgetAll empties the table of flows.
 func (w *world) forgetAll() {
 	w.t.Helper()
-	err := w.half.do(func() error {
+	err := w.half.worker.Do(func() error {
 		var key packetTuple
 		var f packetPacketFlow
 		var keys []packetTuple

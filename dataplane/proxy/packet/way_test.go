@@ -1,21 +1,18 @@
 package packet
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"maps"
-	"net/http"
 	"net/netip"
 	"os"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -54,37 +51,16 @@ func (w *world) dropOffloads(before bool) {
 	}
 	for ns, names := range devices {
 		for _, d := range names {
-			w.do(ns, func() error { return plainChecksums(d) })
+			w.do(ns, func() error { return testnet.Offload(d, unix.ETHTOOL_STXCSUM, 0) })
 		}
 	}
-}
-
-// plainChecksums has a device be given whole packets with whole checksums
-// (linux/ethtool.h).
-func plainChecksums(device string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	data := [2]uint32{unix.ETHTOOL_STXCSUM, 0}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(req.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // bridged has the pods of node A behind one bridge, where they reach each other
 // without their node.
 func bridged(w *world) {
 	w.do(w.nodeA, func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}); err != nil {
+		if err := testnet.Bridge("cni0"); err != nil {
 			return err
 		}
 		for _, port := range []string{"pod0", "pod1"} {
@@ -103,7 +79,7 @@ func bridged(w *world) {
 			}
 		}
 		return errors.Join(
-			enslave("pod0", "cni0"), enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
+			testnet.Enslave("pod0", "cni0"), testnet.Enslave("pod1", "cni0"), address("cni0", podAAddr.Prev()), address("cni0", podCAddr.Prev()),
 		)
 	})
 	w.direct(w.podA, "eth0", podCAddr, 0)
@@ -230,7 +206,7 @@ func (w *world) index(ns *netns.NS, device string) (index int) {
 func TestStrictSources(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
-	if err := w.half.do(w.half.reconcile); err != nil {
+	if err := w.half.worker.Do(w.half.reconcile); err != nil {
 		t.Fatal(err)
 	}
 	w.traffic(false)
@@ -319,36 +295,17 @@ func (w *world) restart(ns *netns.NS, at netip.AddrPort) {
 	defer conn.Close()
 	w.datagram(conn, 10)
 	before, made := w.half.Describe().Attached, w.counted("flow-made")
-	w.around(c, at, func() {
+	testnet.Around(w.t, c, at, bigBody, func() {
 		if err := w.half.Close(); err != nil {
 			w.t.Fatal(err)
 		}
-	})
-	w.around(c, at, func() { w.openHalf() })
+	}, w.state)
+	testnet.Around(w.t, c, at, bigBody, w.openHalf, w.state)
 	w.datagram(conn, 10)
 	if after := w.half.Describe().Attached; !slices.Equal(before, after) {
 		w.t.Errorf("attached at %v, before at %v", after, before)
 	}
 	if n := w.counted("flow-made") - made; n != 1 { // the browser's
 		w.t.Errorf("%d flows were made, want the browser's alone", n)
-	}
-}
-
-// around fetches a large body and does something when half of it is there.
-func (w *world) around(c *http.Client, at netip.AddrPort, f func()) {
-	w.t.Helper()
-	resp, err := c.Get("http://" + at.String() + "/big")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	first := make([]byte, bigBody/2)
-	if _, err := io.ReadFull(resp.Body, first); err != nil {
-		w.t.Fatal(err)
-	}
-	f()
-	rest, err := io.ReadAll(resp.Body)
-	if err != nil || !bytes.Equal(append(first, rest...), body(bigBody)) {
-		w.t.Fatalf("%d bytes, %v; want all %d", len(first)+len(rest), err, bigBody)
 	}
 }

@@ -1,12 +1,8 @@
 package packet
 
 import (
-	"bytes"
-	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,13 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	plane "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -31,6 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
+
+const bigBody = 10 << 20
 
 // world is a small network with real TCP and UDP. Node A has the service proxy;
 // its sockets are not translated, so all is done by packets.
@@ -103,17 +101,14 @@ func newWorld(t *testing.T) *world { return buildWorld(t, tc.Open) }
 func buildWorld(t *testing.T, hook tc.Opener, change ...func(*world)) *world {
 	t.Helper()
 	w := &world{t: t, whole: t, hook: hook}
-	for _, ns := range []**netns.NS{&w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC} {
-		*ns = testkit.NetNS(t)
-		w.do(*ns, func() error { return netns.WriteSysctl("net.ipv6.conf.default.accept_dad", "0") })
-	}
+	testnet.Namespaces(t, &w.client, &w.router, &w.nodeA, &w.nodeB, &w.podA, &w.podB, &w.podC)
 	w.wire()
 	for name, at := range map[string]struct {
 		ns   *netns.NS
 		addr netip.Addr
 	}{"A": {w.podA, podAAddr}, "B": {w.podB, podBAddr}, "C": {w.podC, podCAddr}, "host": {w.nodeA, nodeAAddr}} {
-		w.serve(at.ns, netip.AddrPortFrom(at.addr, 8080), name)
-		w.serve(at.ns, netip.AddrPortFrom(twin(at.addr), 8080), name)
+		testnet.Serve(t, at.ns, netip.AddrPortFrom(at.addr, 8080), name)
+		testnet.Serve(t, at.ns, netip.AddrPortFrom(twin(at.addr), 8080), name)
 	}
 	for _, c := range change {
 		c(w)
@@ -140,7 +135,7 @@ func (w *world) open() {
 	if err := w.plane.SetNodeAddresses([]netip.Addr{nodeAAddr, twin(nodeAAddr)}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", MaxFlows: 1 << 14, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
 	w.openHalf()
 }
 
@@ -179,13 +174,8 @@ func emptyCgroup(t *testing.T) string {
 
 // wire makes the links, addresses and routes.
 func (w *world) wire() {
-	w.do(w.router, func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "lan"}}); err != nil {
-			return err
-		}
-		return address("lan", ip("10.0.0.1"))
-	})
-	w.pair(w.router, "cli", w.client, "eth0")
+	w.do(w.router, func() error { return errors.Join(testnet.Bridge("lan"), address("lan", ip("10.0.0.1"))) })
+	testnet.Pair(w.t, w.router, "cli", w.client, "eth0")
 	w.do(w.router, func() error { return address("cli", ip("192.168.0.1")) })
 	w.do(w.client, func() error { return address("eth0", clientAddr) })
 	for _, n := range []struct {
@@ -193,17 +183,15 @@ func (w *world) wire() {
 		addr netip.Addr
 		port string
 	}{{w.nodeA, nodeAAddr, "a"}, {w.nodeB, nodeBAddr, "b"}} {
-		w.pair(w.router, n.port, n.ns, "eth0")
-		w.do(w.router, func() error { return enslave(n.port, "lan") })
+		testnet.Pair(w.t, w.router, n.port, n.ns, "eth0")
+		w.do(w.router, func() error { return testnet.Enslave(n.port, "lan") })
 		w.do(n.ns, func() error { return address("eth0", n.addr) })
 	}
 	w.pod(w.nodeA, w.podA, "pod0", podAAddr)
 	w.pod(w.nodeA, w.podC, "pod1", podCAddr)
 	w.pod(w.nodeB, w.podB, "pod0", podBAddr)
 	for _, ns := range []*netns.NS{w.router, w.nodeB} { // node A is the product's own business
-		w.do(ns, func() error {
-			return errors.Join(netns.WriteSysctl("net.ipv4.ip_forward", "1"), netns.WriteSysctl("net.ipv6.conf.all.forwarding", "1"))
-		})
+		w.do(ns, testnet.Forward)
 	}
 	w.route(w.client, "0.0.0.0/0", ip("192.168.0.1"))
 	w.route(w.nodeA, "0.0.0.0/0", ip("10.0.0.1"))
@@ -220,48 +208,19 @@ func (w *world) do(ns *netns.NS, f func() error) {
 	testkit.Do(w.t, ns, f)
 }
 
-// pair connects two namespaces.
-func (w *world) pair(a *netns.NS, nameA string, b *netns.NS, nameB string) {
-	w.t.Helper()
-	w.do(a, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.FD())})
-	})
-}
-
 // pod connects a pod to its node, which has its network's first address.
 func (w *world) pod(node, pod *netns.NS, device string, addr netip.Addr) {
 	w.t.Helper()
 	gateway := addr.Prev()
-	w.pair(node, device, pod, "eth0")
+	testnet.Pair(w.t, node, device, pod, "eth0")
 	w.do(node, func() error { return address(device, gateway) })
 	w.do(pod, func() error { return address("eth0", addr) })
 	w.route(pod, "0.0.0.0/0", gateway)
 }
 
-func enslave(port, bridge string) error {
-	l, err := netlink.LinkByName(port)
-	if err != nil {
-		return err
-	}
-	b, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return err
-	}
-	return errors.Join(netlink.LinkSetMaster(l, b), netlink.LinkSetUp(l))
-}
-
-// address gives a device an address and its twin, usable at once, and brings it
-// up.
+// address gives a device an address and its twin, and brings it up.
 func address(device string, a netip.Addr) error {
-	l, err := netlink.LinkByName(device)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		netlink.LinkSetUp(l),
-		netlink.AddrAdd(l, &netlink.Addr{IPNet: network(netip.PrefixFrom(a, 24))}),
-		netlink.AddrAdd(l, &netlink.Addr{IPNet: network(netip.PrefixFrom(twin(a), 64)), Flags: unix.IFA_F_NODAD}),
-	)
+	return testnet.Address(device, netip.PrefixFrom(a, 24).String(), netip.PrefixFrom(twin(a), 64).String())
 }
 
 func network(p netip.Prefix) *net.IPNet {
@@ -286,104 +245,19 @@ func (w *world) route(ns *netns.NS, prefix string, by netip.Addr, change ...func
 	})
 }
 
-const bigBody = 10 << 20
-
-// serve runs a web server at an address: / gives its name and whom it takes for
-// the client, GET /big a large body, PUT /sum the hash of what it was sent. On
-// the same port of UDP it answers with the same, and with what it was sent.
-func (w *world) serve(ns *netns.NS, at netip.AddrPort, name string) io.Closer {
-	w.t.Helper()
-	var tcp net.Listener
-	var udp net.PacketConn
-	w.do(ns, func() (err error) {
-		if tcp, err = net.Listen("tcp", at.String()); err != nil {
-			return err
-		}
-		udp, err = net.ListenPacket("udp", at.String())
-		return err
-	})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, name, " ", r.RemoteAddr) })
-	mux.HandleFunc("GET /big", func(rw http.ResponseWriter, _ *http.Request) { rw.Write(body(bigBody)) })
-	mux.HandleFunc("PUT /sum", func(rw http.ResponseWriter, r *http.Request) {
-		sum := sha256.New()
-		io.Copy(sum, r.Body)
-		fmt.Fprintf(rw, "%x", sum.Sum(nil))
-	})
-	server := &http.Server{Handler: mux}
-	go server.Serve(tcp)
-	go answerDatagrams(udp, name)
-	w.t.Cleanup(func() { server.Close(); udp.Close() })
-	return udp
-}
-
-func answerDatagrams(udp net.PacketConn, name string) {
-	buf := make([]byte, 1<<16)
-	for {
-		n, from, err := udp.ReadFrom(buf)
-		if err != nil {
-			return
-		}
-		udp.WriteTo(fmt.Append(nil, name, " ", from, " ", string(buf[:n])), from)
-	}
-}
-
-// body is data that no two places of are alike.
-func body(n int) []byte {
-	b := make([]byte, n)
-	x := uint32(1)
-	for i := range b {
-		x = x*1664525 + 1013904223
-		b[i] = byte(x >> 24)
-	}
-	return b
-}
-
 // patience is how long a test waits for what takes milliseconds.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
-func (w *world) dial(ns *netns.NS, network string, to netip.AddrPort) (conn net.Conn, err error) {
-	err = ns.Do(func() error {
-		conn, err = (&net.Dialer{Timeout: patience}).Dial(network, to.String())
-		return err
-	})
-	if err == nil {
-		conn.SetDeadline(time.Now().Add(patience))
-	}
-	return conn, err
+func (w *world) dial(ns *netns.NS, network string, to netip.AddrPort) (net.Conn, error) {
+	return testnet.Dial(ns, network, to)
 }
 
-// browser is an HTTP client in a namespace, with one connection.
-func (w *world) browser(ns *netns.NS) *http.Client {
-	tr := &http.Transport{
-		MaxConnsPerHost: 1,
-		DialContext: func(_ context.Context, network, addr string) (net.Conn, error) {
-			return w.dial(ns, network, netip.MustParseAddrPort(addr))
-		},
-	}
-	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
-}
-
-func (w *world) read(resp *http.Response, err error) []byte {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatalf("%v\n%s", err, w.state())
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatalf("%v after %d bytes\n%s", err, len(b), w.state())
-	}
-	return b
-}
+func (w *world) browser(ns *netns.NS) *http.Client { return testnet.Browser(w.t, ns) }
 
 // ask gives the name of who answers, and the client's address that it sees.
 func (w *world) ask(c *http.Client, at netip.AddrPort) (name string, seen netip.Addr) {
 	w.t.Helper()
-	resp, err := c.Get("http://" + at.String() + "/")
-	name, from, _ := strings.Cut(string(w.read(resp, err)), " ")
-	return name, netip.MustParseAddrPort(from).Addr()
+	return testnet.Ask(w.t, c, at, w.state)
 }
 
 // want asks by a new connection, and sends and fetches large bodies where asked.
@@ -401,42 +275,17 @@ func (w *world) want(ns *netns.NS, at netip.AddrPort, name string, seen netip.Ad
 
 func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
 	w.t.Helper()
-	resp, err := c.Get("http://" + at.String() + "/big")
-	if got := w.read(resp, err); !bytes.Equal(got, body(bigBody)) {
-		w.t.Fatalf("%d bytes came, not the %d that were sent", len(got), bigBody)
-	}
-	req, err := http.NewRequest("PUT", "http://"+at.String()+"/sum", bytes.NewReader(body(bigBody)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err = c.Do(req)
-	if got, want := string(w.read(resp, err)), fmt.Sprintf("%x", sha256.Sum256(body(bigBody))); got != want {
-		w.t.Fatalf("the server got a body of hash %s, want %s", got, want)
-	}
+	testnet.WantBodies(w.t, c, at, bigBody, w.state)
 }
 
-// datagram sends one of so many bytes, again and again as any UDP client must,
-// and gives the name of who answers, and whom that saw.
+// datagram sends one of so many bytes until it comes back, and gives the name of
+// who answers, and whom that saw.
 func (w *world) datagram(conn net.Conn, size int) (name string, seen netip.Addr) {
 	w.t.Helper()
-	sent := string(body(size))
-	buf := make([]byte, 1<<16)
-	testkit.Eventually(w.t, patience, func() error {
-		if _, err := conn.Write([]byte(sent)); err != nil {
-			return err
-		}
-		conn.SetReadDeadline(time.Now().Add(time.Second))
-		n, err := conn.Read(buf)
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, w.state())
-		}
-		parts := strings.SplitN(string(buf[:n]), " ", 3)
-		if parts[2] != sent {
-			return fmt.Errorf("%d bytes came back, not the %d sent", len(parts[2]), size)
-		}
-		name, seen = parts[0], netip.MustParseAddrPort(parts[1]).Addr()
-		return nil
-	})
+	name, seen, whole := testnet.AskDatagram(w.t, conn, testnet.Body(size), w.state)
+	if !whole {
+		w.t.Fatalf("not the %d bytes came back that were sent\n%s", size, w.state())
+	}
 	return name, seen
 }
 

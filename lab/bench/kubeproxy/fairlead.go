@@ -149,5 +149,5 @@ func (f *fairlead) state(ctx context.Context) (status.ServiceProxy, error) {
 // write.
 func (f *fairlead) synced(ctx context.Context) bool {
 	s, err := f.state(ctx)
-	return err == nil && s.Synced && s.Services >= f.cluster.services
+	return err == nil && s.Synced && s.Refused == 0 && s.Services >= f.cluster.services
 }

@@ -14,17 +14,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/kube/nodes"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 // proxies are the service proxies that can be judged.
@@ -55,47 +49,27 @@ func main() {
 	limit := flag.Duration("limit", 20*time.Minute, "how long all may take")
 	flag.Parse()
 	proxy, err := choose(*name, *fairlead)
-	if err != nil || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "conformance:", errors.Join(err, unexpected(flag.Args())))
-		os.Exit(2)
-	}
-	if err := run(proxy, *focus, *logs, *limit); err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(1)
-	}
-}
-
-func unexpected(args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%q is not asked for", args)
-}
-
-func run(proxy nodes.Proxy, focus, logs string, limit time.Duration) (err error) {
-	if err := prepare(); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if logs, err = filepath.Abs(logs); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(logs); err != nil {
-		return err
+	if flag.NArg() > 0 {
+		err = errors.Join(err, fmt.Errorf("%q is not asked for", flag.Args()))
 	}
 	began := time.Now()
-	cluster, err := nodes.New(ctx, nodes.Options{Logs: logs, Proxy: proxy})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cluster.Close()) }()
-	fmt.Printf("two nodes and their proxies are ready after %.1f s\n", time.Since(began).Seconds())
+	nodes.Job{
+		Name: "conformance", Programs: []string{"e2e.test", "kubectl", "kube-proxy"}, Logs: *logs, Limit: *limit,
+		Prepare: func(o nodes.Options) (nodes.Options, error) {
+			o.Proxy, *logs = proxy, o.Logs
+			return o, nil
+		},
+		Do: func(ctx context.Context, c *nodes.Cluster) error {
+			fmt.Printf("two nodes and their proxies are ready after %.1f s\n", time.Since(began).Seconds())
+			return judge(ctx, c, *focus, *logs)
+		},
+	}.Main(err)
+}
 
-	began = time.Now()
-	specs, err := test(ctx, cluster, focus, logs)
+// judge runs the tests, and fails where one has.
+func judge(ctx context.Context, c *nodes.Cluster, focus, logs string) error {
+	began := time.Now()
+	specs, err := test(ctx, c, focus, logs)
 	if err != nil {
 		return err
 	}
@@ -105,21 +79,6 @@ func run(proxy nodes.Proxy, focus, logs string, limit time.Duration) (err error)
 		return fmt.Errorf("%d of %d tests failed: see %s", failed, len(specs), logs)
 	}
 	return nil
-}
-
-// prepare sees that all programs are built while there still is a network, and
-// enters the sandbox.
-func prepare() error {
-	if os.Getenv(kube.BinariesEnv) == "" {
-		folder, err := kube.Binaries(slices.Concat(nodes.Programs, []string{"e2e.test", "kubectl", "kube-proxy"})...)
-		if err != nil {
-			return err
-		}
-		if err := os.Setenv(kube.BinariesEnv, folder); err != nil {
-			return err
-		}
-	}
-	return sandbox.Enter(sandbox.Options{Name: "conformance", Net: true})
 }
 
 // spec is a test's outcome in Ginkgo's report (its types.SpecReport).

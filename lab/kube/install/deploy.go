@@ -52,6 +52,7 @@ patches:
   - target: {kind: DaemonSet, name: fairlead-agent}
     patch: |
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: --peer=%s}
+      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --bfd=false}
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: %s}
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_HOST, value: %s}}
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_PORT, value: "%s"}}
@@ -69,7 +70,7 @@ agent:
   roles: [balancer, server, proxy]
   apiServer: {host: %s, port: %s}
   extraArgs: ["%s"]
-bgp: {peers: [%s]}
+bgp: {peers: [%s], bfd: false}
 proxy: {cgroup: %s}
 balancers: [{name: own, service: default/own}]
 `, name, tag, apiServer, w.apiPort(), cgroup, routerAddr, cgroups)); err != nil {

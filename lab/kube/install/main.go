@@ -13,16 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/checkout"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -32,14 +27,23 @@ func main() {
 	logs := flag.String("logs", "out/install", "the `folder` for logs")
 	limit := flag.Duration("limit", 15*time.Minute, "how long all may take")
 	flag.Parse()
+	var wrong error
 	if render[*by] == nil || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "install: -by manifests or -by chart, and nothing else is asked for")
-		os.Exit(2)
+		wrong = errors.New("-by manifests or -by chart, and nothing else is asked for")
 	}
-	if err := run(*by, *logs, *limit); err != nil {
-		fmt.Fprintln(os.Stderr, "install:", err)
-		os.Exit(1)
-	}
+	w := &world{by: *by, work: filepath.Join(sandbox.WorkDir, "install")}
+	nodes.Job{
+		Name: "install", Programs: []string{"kubectl"}, Logs: *logs, Limit: *limit,
+		Prepare: w.prepare,
+		Do: func(ctx context.Context, c *nodes.Cluster) error {
+			w.Cluster = c
+			w.say("two nodes are ready, without any service proxy")
+			if err := w.story(ctx); err != nil {
+				return errors.Join(err, w.tellState())
+			}
+			return nil
+		},
+	}.Main(wrong)
 }
 
 // world is a cluster with a network around it, and what is installed there.
@@ -53,54 +57,21 @@ type world struct {
 	began time.Time
 }
 
-func run(by, logs string, limit time.Duration) (err error) {
-	if err := prepare(); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	w := &world{by: by, work: filepath.Join(sandbox.WorkDir, "install")}
+// prepare packs the image, which the nodes begin with.
+func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
+	w.began, w.logs = time.Now(), o.Logs
 	if w.root, err = checkout.Root(); err != nil {
-		return err
+		return o, err
 	}
-	if w.logs, err = filepath.Abs(logs); err != nil {
-		return err
-	}
-	if err := errors.Join(os.RemoveAll(w.logs), os.MkdirAll(w.work, 0o755)); err != nil {
-		return err
+	if err := os.MkdirAll(w.work, 0o755); err != nil {
+		return o, err
 	}
 	tarred := filepath.Join(w.work, "fairlead.tar")
 	if w.image, err = packLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
-		return fmt.Errorf("the image: %w: make image makes it", err)
+		return o, fmt.Errorf("the image: %w: make image makes it", err)
 	}
-	w.began = time.Now()
-	w.Cluster, err = nodes.New(ctx, nodes.Options{Logs: w.logs, Images: []string{tarred}, Around: around})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	w.say("two nodes are ready, without any service proxy")
-	if err := w.story(ctx); err != nil {
-		return errors.Join(err, w.tellState())
-	}
-	return nil
-}
-
-// prepare sees that all programs are there while there still is a network, and
-// enters the sandbox.
-func prepare() error {
-	if os.Getenv(kube.BinariesEnv) == "" {
-		folder, err := kube.Binaries(slices.Concat(nodes.Programs, []string{"kubectl"})...)
-		if err != nil {
-			return err
-		}
-		if err := os.Setenv(kube.BinariesEnv, folder); err != nil {
-			return err
-		}
-	}
-	return sandbox.Enter(sandbox.Options{Name: "install", Net: true})
+	o.Images, o.Around = []string{tarred}, around
+	return o, nil
 }
 
 // The network around the cluster: a client beyond a router at the nodes' segment.
@@ -116,7 +87,8 @@ func around(t *lab.Topology) {
 	}
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "router", Is: "upstream router", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,
-		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24"), B: lab.Port("lan")},
+		// The balancer of one Service's own speaks BGP from its pod.
+		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24").Via("172.30.0.11", "10.244.1.0/24").Via("172.30.0.12", "10.244.2.0/24"), B: lab.Port("lan")},
 		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default"), B: lab.At("router", "eth1", "192.0.2.1/24")})
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // web is what a new user exposes. Its pods tell who asks them; before they end
-// they go on for as long as the news of that may take.
+// they go on for as long as the news of that may take. They have their share of a
+// machine on which agents load their programs, too.
 const web = `apiVersion: fairlead.io/v1alpha1
 kind: AddressPool
 metadata: {name: web}
@@ -38,7 +39,8 @@ spec:
         - name: web
           image: %s
           args: [netexec, --http-port=8080, --delay-shutdown=8]
-          readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2}
+          resources: {requests: {cpu: 300m}}
+          readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 5}
 ---
 apiVersion: v1
 kind: Service
@@ -62,7 +64,7 @@ func (w *world) story(ctx context.Context) error {
 	if err := w.startRouter(); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain} {
+	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain, w.update} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -84,13 +86,14 @@ func (w *world) story(ctx context.Context) error {
 	return nil
 }
 
-// startRouter takes the balancers' sessions.
+// startRouter takes the balancers' sessions. Nobody uses BFD, which a machine that
+// is two nodes and their clients is too slow for.
 func (w *world) startRouter() error {
 	log, err := os.Create(filepath.Join(w.logs, "router.log"))
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--router-id", routerAddr,
+	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--bfd=false", "--router-id", routerAddr,
 		"--balancers", "172.30.0.0/24,"+nodes.PodCIDR, "--socket", filepath.Join(w.work, "router.sock"))
 	cmd.Stdout, cmd.Stderr = log, log
 	_, err = w.Host("router").Start(cmd)
@@ -187,15 +190,65 @@ func (w *world) look(ctx context.Context) error {
 	return nil
 }
 
-// drain takes all pods off a node while clients ask, one request a connection.
-func (w *world) drain(ctx context.Context) error {
+// ask lets clients ask a VIP, one request a connection.
+func (w *world) ask(ctx context.Context) (*load.Client, netip.Addr, error) {
 	vip, err := w.vip(ctx)
 	if err != nil {
-		return err
+		return nil, vip, err
 	}
 	clients, err := load.Start(ctx, load.Config{
 		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, Path: "/hostname",
 	})
+	return clients, vip, err
+}
+
+// update replaces all agents while clients ask: one balancer is always there.
+func (w *world) update(ctx context.Context) error {
+	clients, vip, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
+	defer clients.Stop()
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "restart", "daemonset/fairlead-agent"); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=3m")
+		ended <- err
+	}()
+	least := len(w.Nodes)
+	for again := true; again; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			again = false
+		case <-time.After(100 * time.Millisecond):
+			table, err := w.onRouter("ip", "route", "show", vip.String())
+			if err != nil {
+				return err
+			}
+			ways := 0
+			for _, n := range w.Nodes {
+				ways += min(1, strings.Count(table, n.Addr.String()))
+			}
+			least = min(least, ways)
+		}
+	}
+	clients.Stop()
+	counts := clients.Total()
+	w.say("all agents were replaced, with %d balancers at least: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
+	if least == 0 || counts.Requests == 0 || counts.Failed > 0 {
+		return fmt.Errorf("while all agents were replaced the router had %d ways at least, and %d of %d requests failed", least, counts.Failed, counts.Requests)
+	}
+	return nil
+}
+
+// drain takes all pods off a node while clients ask.
+func (w *world) drain(ctx context.Context) error {
+	clients, _, err := w.ask(ctx)
 	if err != nil {
 		return err
 	}
@@ -220,8 +273,33 @@ func (w *world) drain(ctx context.Context) error {
 	if counts.Requests == 0 || counts.Failed > 0 {
 		return fmt.Errorf("%d of %d requests failed while node %s was drained", counts.Failed, counts.Requests, node)
 	}
+	if err := w.knowEachOther(ctx); err != nil {
+		return err
+	}
 	_, err = w.kubectl(ctx, "uncordon", node)
 	return err
+}
+
+// knowEachOther looks whether the balancer that stayed was told that the other one
+// ended.
+func (w *world) knowEachOther(ctx context.Context) error {
+	stayed, went := w.Nodes[0], w.Nodes[1]
+	pod, err := w.kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--field-selector", "spec.nodeName="+stayed.Name,
+		"--selector", "app.kubernetes.io/component=agent", "--output", "name")
+	if err != nil {
+		return err
+	}
+	log, err := w.kubectl(ctx, "--namespace", "fairlead", "logs", strings.TrimSpace(pod))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "other balancers draining") && strings.Contains(line, went.Addr.String()) {
+			w.say("the balancer on %s knew that the one on %s was ending", stayed.Name, went.Name)
+			return nil
+		}
+	}
+	return fmt.Errorf("the balancer on %s was never told that %s, on %s, was ending", stayed.Name, went.Addr, went.Name)
 }
 
 // remove deletes all, in the order of docs/kubernetes.md.

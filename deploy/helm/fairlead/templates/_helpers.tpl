@@ -14,6 +14,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* Whether an agent balances: not empty where one does. */}}
+{{- define "fairlead.balances" -}}
+{{- if or .Values.balancers (and .Values.agent.enabled (has "balancer" .Values.agent.roles)) }}yes{{ end }}
+{{- end }}
+
 {{/* What both containers of the cleanup have. */}}
 {{- define "fairlead.cleanup" -}}
 image: {{ include "fairlead.image" . }}

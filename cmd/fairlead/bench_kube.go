@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/kube"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 func newBenchKubeCommand() *cobra.Command {
@@ -58,29 +56,16 @@ this runs in. Everything happens in namespaces that end with it.`,
 }
 
 func runBenchKube(cmd *cobra.Command, o kubeproxy.Options, out *benchOutput) error {
-	// Before the sandbox, in which there is no network to build them by.
-	folder, err := kube.Binaries("etcd", "kube-apiserver", "kube-proxy")
-	if err != nil {
+	if err := kube.Prepare("etcd", "kube-apiserver", "kube-proxy"); err != nil {
 		return err
 	}
-	if folder, err = filepath.Abs(folder); err != nil {
-		return err
-	}
-	if err := os.Setenv(kube.BinariesEnv, folder); err != nil {
-		return err
-	}
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return err
-	}
-	if o.Binary, err = os.Executable(); err != nil {
-		return err
-	}
-	o.Progress = cmd.ErrOrStderr()
-	report, err := kubeproxy.Run(cmd.Context(), o)
-	if report == nil || len(report.Rows) == 0 {
-		return err
-	}
-	return errors.Join(err, out.finish(cmd, report))
+	return runBenchPrograms(cmd, out, func() (_ *bench.Report, err error) {
+		if o.Binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+		o.Progress = cmd.ErrOrStderr()
+		return kubeproxy.Run(cmd.Context(), o)
+	})
 }
 
 // newBenchKubeFloorCommand is what bench kube compares a start with.

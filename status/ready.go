@@ -1,0 +1,111 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+)
+
+const readyPath = "/v1/ready"
+
+// PeerGrace is for how long after its start an agent that has a BGP session is
+// not ready for want of the others.
+const PeerGrace = 30 * time.Second
+
+// Readiness says whether who is asked does all of its work, or what it waits for.
+// An agent that was ready may lose its sessions; what it has read and written once
+// keeps it ready.
+type Readiness struct {
+	Ready bool     `json:"ready"`
+	Waits []string `json:"waits"`
+}
+
+// Sheet shows it, the reasons a line each.
+func (r Readiness) Sheet() Sheet {
+	if r.Ready {
+		return Sheet{Value: r, Lines: []string{"ready"}}
+	}
+	return Sheet{Value: r, Lines: r.Waits}
+}
+
+// Err is nil where Ready.
+func (r Readiness) Err() error {
+	if r.Ready {
+		return nil
+	}
+	return fmt.Errorf("not ready: %s", strings.Join(r.Waits, "; "))
+}
+
+// Ready says whether an agent is, at a moment: what it is told to serve is read,
+// the first whole pass is in the kernel, and where BGP peers are named at least
+// one session is established, all of them within PeerGrace.
+func (a Agent) Ready(now time.Time) Readiness {
+	r := Readiness{Waits: []string{}}
+	if a.View != nil {
+		if why := a.View().Waits; why != "" {
+			r.Waits = append(r.Waits, why)
+		}
+	}
+	if a.ProxySync != nil {
+		if last, _ := a.ProxySync(); last.IsZero() {
+			r.Waits = append(r.Waits, "the service proxy has not written all Services yet")
+		}
+	}
+	if why := a.waitsForPeers(now); why != "" {
+		r.Waits = append(r.Waits, why)
+	}
+	r.Ready = len(r.Waits) == 0
+	return r
+}
+
+func (a Agent) waitsForPeers(now time.Time) string {
+	if a.PeersUnknown {
+		return "the cluster's BGPPeers have not been read yet"
+	}
+	if a.Announcer == nil {
+		return ""
+	}
+	peers := a.Announcer.Peers()
+	var down []string
+	for _, p := range peers {
+		if p.State != announce.Established {
+			down = append(down, fmt.Sprintf("%s (%s)", p.Address, strings.TrimSuffix(p.State+": "+p.LastError, ": ")))
+		}
+	}
+	switch named := strings.Join(down, ", "); {
+	case len(down) == 0:
+		return ""
+	case len(down) == len(peers):
+		return "no BGP session is established: with " + named
+	case now.Sub(a.Started) < PeerGrace:
+		return fmt.Sprintf("BGP sessions are not established, for which it waits for %s: with %s", PeerGrace, named)
+	}
+	return ""
+}
+
+// ReadyEndpoint answers whether who serves it is ready. Without it, who answers
+// on a socket is.
+func ReadyEndpoint(ready func() Readiness) Endpoint {
+	return Endpoint{Pattern: "GET " + readyPath, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(ready()) // the asker may be gone
+	})}
+}
+
+// FetchReady asks on the socket at path whether who answers there is ready.
+func FetchReady(ctx context.Context, path string) (r Readiness, err error) {
+	body, err := Ask(ctx, path, http.MethodGet, readyPath, nil)
+	if err != nil {
+		return r, err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(&r); err != nil {
+		return r, fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
+	}
+	return r, nil
+}
