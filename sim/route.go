@@ -1,6 +1,9 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // hop is the first step of a way to a node: by a link, or by a station of a LAN.
 type hop struct {
@@ -44,6 +47,8 @@ type Attached struct {
 func (n *Net[T]) SharedLAN(rate, delay float64, nodes []Attached) {
 	id := len(n.lans)
 	l := n.newLAN(rate, delay)
+	nodes = slices.Clone(nodes)
+	slices.Reverse(nodes) // who joined last hears first, as in ns-2
 	for i, a := range nodes {
 		l.stations = append(l.stations, station{node: a.Node, held: none, attempts: 1, limit: limit(a.Queue)})
 		n.nodes[a.Node].doors = append(n.nodes[a.Node].doors, hop{none, stationOf(id, i), none})
