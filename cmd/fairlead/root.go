@@ -44,6 +44,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newReflectorCommand())
 	root.AddCommand(newRouterCommand())
 	root.AddCommand(newDemoCommand())
+	root.AddCommand(newSimCommand())
 	root.AddCommand(newBenchCommand())
 	root.AddCommand(newStatusCommand())
 	root.AddCommand(newServicesCommand())
