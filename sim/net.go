@@ -106,6 +106,7 @@ func (n *Net[T]) Run(until float64) error {
 		if err := n.route(); err != nil {
 			return err
 		}
+		n.routed = true
 	}
 	end := n.span(until)
 	for {
