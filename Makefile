@@ -107,5 +107,9 @@ bench-kube: build ## measure the service proxy among 50,000 Services, beside kub
 bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
 
+bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
+	scripts/deps.sh sim
+	bin/fairlead bench sim $(ARGS)
+
 clean: ## remove what was built
 	rm -rf bin out

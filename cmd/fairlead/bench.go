@@ -29,12 +29,13 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
   fairlead bench survival
   fairlead bench ipvs
   fairlead bench kube
-  fairlead bench rules`,
+  fairlead bench rules
+  fairlead bench sim`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(),
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchSimCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand())
 	return cmd
 }
