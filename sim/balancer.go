@@ -40,7 +40,7 @@ type balancer[T Time] struct {
 	slots   []ring.Slot
 	servers []Node            // by ring.ID-1
 	state   []schedule.Server // by ring.ID-1
-	by      map[Node]int32    // connections, by client
+	by      []int32           // of clients, by Node: 1 more than the place in conns, 0 for none
 	conns   []connection[T]
 	free    []int32
 	timeout T
@@ -55,7 +55,7 @@ type connection[T Time] struct {
 
 // Balancer adds one.
 func (n *Net[T]) Balancer(c Balancer) (Node, error) {
-	b := &balancer[T]{Balancer: c, by: map[Node]int32{}, timeout: n.span(c.Timeout)}
+	b := &balancer[T]{Balancer: c, timeout: n.span(c.Timeout)}
 	var members []ring.Member
 	for i, s := range c.Servers {
 		m := ring.Member{ID: ring.ID(i + 1), Addr: addressOf(s.Node), Weight: max(s.Weight, 1)}
@@ -98,15 +98,12 @@ func (n *Net[T]) balance(at Node, p int32) {
 }
 
 func (b *balancer[T]) remembered(client Node, now T) ring.ID {
-	if b.PerPacket {
+	if b.PerPacket || int(client) >= len(b.by) || b.by[client] == 0 {
 		return 0
 	}
-	c, ok := b.by[client]
-	if !ok {
-		return 0
-	}
-	b.conns[c].last = now
-	return b.conns[c].id
+	c := &b.conns[b.by[client]-1]
+	c.last = now
+	return c.id
 }
 
 // open lets the scheduler choose, and remembers it.
@@ -132,7 +129,10 @@ func (n *Net[T]) open(at Node, b *balancer[T], k *packet[T]) ring.ID {
 	}
 	b.state[id-1].Conns++
 	if !b.PerPacket {
-		b.by[k.client] = i
+		if b.by == nil {
+			b.by = make([]int32, len(n.nodes))
+		}
+		b.by[k.client] = i + 1
 	}
 	if b.timeout > 0 {
 		n.q.after(n.q.lane(b.timeout), event{kind: expiry, who: at, what: i})
@@ -151,6 +151,8 @@ func (n *Net[T]) expire(at Node, i int32) {
 		return
 	}
 	b.state[c.id-1].Conns--
-	delete(b.by, c.client)
+	if !b.PerPacket {
+		b.by[c.client] = 0
+	}
 	b.free = append(b.free, i)
 }

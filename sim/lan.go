@@ -136,9 +136,9 @@ func (n *Net[T]) sent(who int32, turn uint32) {
 // startGap starts the gap of a station, which shares its end with those that start
 // theirs at the same event.
 func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared) {
-	if with.at != n.turn || with.turn == 0 {
+	if with.at != n.q.turn || with.turn == 0 {
 		l.turns++
-		*with = shared{n.turn, l.turns}
+		*with = shared{n.q.turn, l.turns}
 		n.q.after(lane, event{kind: gapEnd, who: who, turn: l.turns})
 	}
 	l.stations[i].gap = with.turn

@@ -53,7 +53,7 @@ func (n *Net[T]) passage(id, bytes int32) passage[T] {
 // send puts a packet on a link, or into its queue.
 func (n *Net[T]) send(id, p int32) {
 	l := &n.links[id]
-	if n.q.now > l.free || n.q.now == l.free && n.turn >= l.ticket {
+	if n.q.now > l.free || n.q.now == l.free && n.q.turn >= l.ticket {
 		n.serialise(id, p)
 		return
 	}

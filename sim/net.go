@@ -34,7 +34,6 @@ type Net[T Time] struct {
 	second   float64 // in T
 	rounding T       // what sums of times may be wrong by
 	q        queue[T]
-	turn     uint64 // the place of the running event
 	random   *Stream
 	pool     pool[T]
 	nodes    []node[T]
@@ -114,11 +113,10 @@ func (n *Net[T]) Run(until float64) error {
 		if !ok {
 			break
 		}
-		if e.at >= n.binEnd {
-			n.closeBins(e.at)
+		if n.q.now >= n.binEnd {
+			n.closeBins(n.q.now)
 		}
-		n.turn = e.seq
-		n.happen(e.event)
+		n.happen(e)
 	}
 	n.closeBins(end)
 	return nil

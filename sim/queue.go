@@ -12,36 +12,47 @@ type event struct {
 	turn      uint32
 }
 
-// entry is an event with its place in time. Events of one moment happen in the
-// order in which they were asked for.
+// place is when an event happens: events of one moment in the order in which they
+// were asked for.
+type place[T Time] struct {
+	at  T
+	seq uint64
+}
+
+func (p place[T]) before(o place[T]) bool { return p.at < o.at || p.at == o.at && p.seq < o.seq }
+
+// entry is an event with its place.
 type entry[T Time] struct {
-	at   T
-	seq  uint64
-	lane int32 // the lane it is the first of, or loose
+	place[T]
 	event
 }
 
-// loose marks entries of no lane.
-const loose = -1
-
-func (e *entry[T]) before(o *entry[T]) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+// head is the place of the first event of a lane; or of a loose one, where lane is
+// the complement of its number.
+type head[T Time] struct {
+	place[T]
+	lane int32
+}
 
 // lane holds events that are all asked for with one delay, and so come due in
-// the order in which they were asked for: the first one alone is in the heap.
+// the order in which they were asked for.
 type lane[T Time] struct {
 	delay      T
 	ring       []entry[T] // a power of two long
-	head, tail int        // of those that are not in the heap; ever rising
-	waiting    bool       // one is in the heap
+	head, tail int        // ever rising
 }
 
 // queue is the events to come. Nearly all delays of a network are one of a few
-// constants, so it is a few FIFOs with a small heap over their first events.
+// constants, so it is a few FIFOs with a small heap over their first events, and
+// over those few events that are of no lane.
 type queue[T Time] struct {
 	now   T
+	turn  uint64 // the seq of the event that happens now
 	seq   uint64
 	lanes []lane[T]
-	heap  []entry[T]
+	heap  []head[T]
+	loose []event
+	free  []int32 // of loose
 }
 
 // lane gives the lane for a delay.
@@ -59,16 +70,13 @@ func (q *queue[T]) lane(delay T) int32 {
 func (q *queue[T]) after(l int32, e event) {
 	in := &q.lanes[l]
 	q.seq++
-	n := entry[T]{at: q.now + in.delay, seq: q.seq, lane: l, event: e}
-	if !in.waiting {
-		in.waiting = true
-		q.push(n)
-		return
-	}
-	if in.tail-in.head == len(in.ring) {
+	at := place[T]{q.now + in.delay, q.seq}
+	if in.head == in.tail {
+		q.push(head[T]{at, l})
+	} else if in.tail-in.head == len(in.ring) {
 		in.grow()
 	}
-	in.ring[in.tail&(len(in.ring)-1)] = n
+	in.ring[in.tail&(len(in.ring)-1)] = entry[T]{at, e}
 	in.tail++
 }
 
@@ -89,16 +97,23 @@ func (q *queue[T]) reserve() uint64 {
 
 // at asks for an event at any moment that is not past.
 func (q *queue[T]) at(t T, seq uint64, e event) {
-	q.push(entry[T]{at: t, seq: seq, lane: loose, event: e})
+	slot := int32(len(q.loose))
+	if last := len(q.free) - 1; last >= 0 {
+		slot, q.free = q.free[last], q.free[:last]
+		q.loose[slot] = e
+	} else {
+		q.loose = append(q.loose, e)
+	}
+	q.push(head[T]{place[T]{t, seq}, ^slot})
 }
 
-func (q *queue[T]) push(n entry[T]) {
+func (q *queue[T]) push(n head[T]) {
 	q.heap = append(q.heap, n)
 	h := q.heap
 	i := len(h) - 1
 	for i > 0 {
 		up := (i - 1) / 2
-		if !n.before(&h[up]) {
+		if !n.before(h[up].place) {
 			break
 		}
 		h[i] = h[up]
@@ -109,20 +124,24 @@ func (q *queue[T]) push(n entry[T]) {
 
 // next takes the first event, and sets the clock to its moment; false where
 // none is before end.
-func (q *queue[T]) next(end T) (entry[T], bool) {
+func (q *queue[T]) next(end T) (event, bool) {
 	if len(q.heap) == 0 || q.heap[0].at >= end {
-		return entry[T]{}, false
+		return event{}, false
 	}
 	first := q.heap[0]
-	q.now = first.at
-	if first.lane != loose {
+	q.now, q.turn = first.at, first.seq
+	var e event
+	if first.lane >= 0 {
 		l := &q.lanes[first.lane]
+		e = l.ring[l.head&(len(l.ring)-1)].event
+		l.head++
 		if l.head != l.tail {
-			q.sink(l.ring[l.head&(len(l.ring)-1)])
-			l.head++
-			return first, true
+			q.sink(head[T]{l.ring[l.head&(len(l.ring)-1)].place, first.lane})
+			return e, true
 		}
-		l.waiting = false
+	} else {
+		e = q.loose[^first.lane]
+		q.free = append(q.free, ^first.lane)
 	}
 	last := len(q.heap) - 1
 	n := q.heap[last]
@@ -130,11 +149,11 @@ func (q *queue[T]) next(end T) (entry[T], bool) {
 	if last > 0 {
 		q.sink(n)
 	}
-	return first, true
+	return e, true
 }
 
-// sink puts an entry in the place of the first, and down to where it belongs.
-func (q *queue[T]) sink(n entry[T]) {
+// sink puts a head in the place of the first, and down to where it belongs.
+func (q *queue[T]) sink(n head[T]) {
 	h := q.heap
 	i := 0
 	for {
@@ -142,10 +161,10 @@ func (q *queue[T]) sink(n entry[T]) {
 		if down >= len(h) {
 			break
 		}
-		if r := down + 1; r < len(h) && h[r].before(&h[down]) {
+		if r := down + 1; r < len(h) && h[r].before(h[down].place) {
 			down = r
 		}
-		if !h[down].before(&n) {
+		if !h[down].before(n.place) {
 			break
 		}
 		h[i] = h[down]

@@ -13,14 +13,14 @@ type slowQueue[T Time] struct {
 	all []entry[T]
 }
 
-func (q *slowQueue[T]) next(end T) (entry[T], bool) {
+func (q *slowQueue[T]) next(end T) (event, bool) {
 	slices.SortFunc(q.all, func(a, b entry[T]) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 	if len(q.all) == 0 || q.all[0].at >= end {
-		return entry[T]{}, false
+		return event{}, false
 	}
 	first := q.all[0]
 	q.all, q.now = q.all[1:], first.at
-	return first, true
+	return first.event, true
 }
 
 func TestQueueIsInOrder(t *testing.T) {
@@ -44,7 +44,7 @@ func compareQueues[T Time](t *testing.T, delays []T) {
 			} else {
 				fast.after(fast.lane(d), e)
 			}
-			slow.all = append(slow.all, entry[T]{at: slow.now + d, seq: fast.seq, event: e})
+			slow.all = append(slow.all, entry[T]{place[T]{slow.now + d, fast.seq}, e})
 		}
 		end := delays[len(delays)-1] * T(5)
 		for step := range int32(2000) {
@@ -54,7 +54,7 @@ func compareQueues[T Time](t *testing.T, delays []T) {
 			}
 			got, ok := fast.next(end)
 			want, wanted := slow.next(end)
-			if ok != wanted || got.at != want.at || got.event != want.event || fast.now != slow.now {
+			if ok != wanted || got != want || fast.now != slow.now {
 				t.Fatalf("seed %d, step %d: %+v %v, want %+v %v", seed, step, got, ok, want, wanted)
 			}
 		}
