@@ -55,6 +55,7 @@ func TestGolden(t *testing.T) {
 		{"30 clients, 12 servers", 30, 12, fast, 0.001, service.NAT, []uint64{8461, 8866, 8504}, "", "", ""},
 		{"gigabit, 4 servers", 45, 4, faster, 0.0005, service.NAT, []uint64{56501, 57726}, "", "", ""},
 		{"gigabit, 12 servers", 45, 12, faster, 0.0005, service.NAT, []uint64{39528, 39675}, "", "", ""},
+		{"gigabit, 4 servers, tunnel", 45, 4, faster, 0.0005, service.Tunnel, []uint64{50803, 51592}, "", "", ""},
 		{"gigabit", 35, 1, faster, 0.0005, service.NAT, []uint64{56846}, "", "1.388400", "1.391543"},
 		{"6 clients, tunnel", 6, 1, fast, 0.001, service.Tunnel, []uint64{5958, 6002}, "0.007242", "NaN", "NaN"},
 		{"9 clients, tunnel", 9, 1, fast, 0.001, service.Tunnel, nil, "", "1.839400", ""},

@@ -56,7 +56,7 @@ func fig29() Figure {
 				return most
 			}),
 			more("higher, at 120,000 a second", 0, 1, 120e3),
-			more("higher, at 90,000 a second", 0, 1, 90e3).because("below 120,000 a second the hierarchy's servers collide less"),
+			more("higher, at 90,000 a second", 0, 1, 90e3).because("so it is in ns-2: below 120,000 a second the hierarchy's servers lose less"),
 		},
 	}
 }

@@ -74,6 +74,10 @@ const (
 	twelve
 )
 
+// longer is why tunnels do worse on a fast LAN; ns-2 has 51,200 replies with 4
+// servers at 90,000 a second where NAT has 57,100.
+const longer = "so it is in ns-2: the first bit is on its way for 4 us, and 20 bytes lengthen the part of a frame in which its sender can hear a collision from 0.11 to 0.27 us; the balancer backs off more often, its queue loses more, and servers have less to lose"
+
 // asNAT gives farms' curves of a tunnel, with those of NAT aside, and the claim
 // that both are nearly the same.
 func asNAT(mega int, of Measure) ([]Series, Claim) {
@@ -89,5 +93,5 @@ func asNAT(mega int, of Measure) ([]Series, Claim) {
 			its += total(c.where(i+len(numbers), 0, 1e9))
 		}
 		return mine / its
-	})
+	}).because(longer)
 }
