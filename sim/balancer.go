@@ -44,6 +44,7 @@ type balancer[T Time] struct {
 	conns   []connection[T]
 	free    []int32
 	timeout T
+	expiry  int32 // the lane of timeout
 }
 
 // connection is what a balancer remembers of a client.
@@ -62,6 +63,9 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 		members = append(members, m)
 		b.servers = append(b.servers, s.Node)
 		b.state = append(b.state, schedule.Server{Weight: m.Weight})
+	}
+	if b.timeout > 0 {
+		b.expiry = n.q.lane(b.timeout)
 	}
 	var err error
 	if b.slots, err = ring.For(c.Scheduler, nil, ringSize, members); err != nil {
@@ -135,7 +139,7 @@ func (n *Net[T]) open(at Node, b *balancer[T], k *packet[T]) ring.ID {
 		b.by[k.client] = i + 1
 	}
 	if b.timeout > 0 {
-		n.q.after(n.q.lane(b.timeout), event{kind: expiry, who: at, what: i})
+		n.q.after(b.expiry, event{kind: expiry, who: at, what: i})
 	}
 	return id
 }

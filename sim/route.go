@@ -65,8 +65,11 @@ func (n *Net[T]) route() error {
 	for i := range n.nodes {
 		from := &n.nodes[i]
 		if from.role == clientNode {
+			if from.load == nil && n.q.lanes[from.lane].delay <= 0 {
+				return fmt.Errorf("client %s: has no span between two requests: give it Every above 0, or a Load", from.name)
+			}
 			if from.ways = n.wayTo(Node(i), from.target, seen); from.ways == nil {
-				return fmt.Errorf("node %s: no way leads from there to %s", from.name, n.nodes[from.target].name)
+				return fmt.Errorf("client %s: no way leads from there to %s", from.name, n.nodes[from.target].name)
 			}
 			continue
 		}
