@@ -44,6 +44,11 @@ test-kube: ## run the tests that need a real kube-apiserver, which is built at t
 	scripts/kube.sh etcd kube-apiserver
 	go test $(TESTFLAGS) $(addsuffix /...,$(wildcard ./kube ./lab/kube ./source/kube ./lab/bench/kubeproxy))
 
+test-outage: ## see the API server away for ten minutes, under a whole chain from Services to answers (root)
+	scripts/deps.sh test
+	scripts/kube.sh etcd kube-apiserver
+	FAIRLEAD_OUTAGE=10m go test -count=1 -timeout 30m -v -run '^TestChain$$/API_server_away' ./lab/kube/chain
+
 test-cluster: build ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy nftables" for kube-proxy)
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
@@ -106,6 +111,9 @@ bench-kube: build ## measure the service proxy among 50,000 Services, beside kub
 
 bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
+
+bench-ecmp: build ## measure how soon the router's kernel has what balancers announce (root)
+	bin/fairlead bench ecmp $(ARGS)
 
 bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
 	scripts/deps.sh sim

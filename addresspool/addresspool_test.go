@@ -186,3 +186,42 @@ func BenchmarkRestore(b *testing.B) {
 		a.SetPools(pools)
 	}
 }
+
+// What a Service has no more is nobody else's before it is settled, whoever asks
+// and however.
+func TestLeaving(t *testing.T) {
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Addresses: ranges(t, "10.1.1.0/30")}})
+	ask := func(name, key string, port uint16, wanted ...string) string {
+		r := Request{Families: []Family{IPv4}, SharingKey: key, Ports: []Port{{service.TCP, port, port}}, Barred: func(string) string { return "" }}
+		for _, w := range wanted {
+			r.Wanted = append(r.Wanted, addr(w))
+		}
+		res := a.Assign(id(name), r)
+		return fmt.Sprint(res.Addrs, reasons(res.Missing))
+	}
+	want := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	want(ask("a", "k", 80), "[10.1.1.0] []")
+	want(ask("a", "k", 80, "10.1.1.3"), "[10.1.1.3] []")
+	want(ask("b", "", 80, "10.1.1.0"), "[] [AddressConflict]")
+	want(ask("b", "k", 81, "10.1.1.0"), "[] [AddressConflict]")
+	want(ask("b", "", 80), "[10.1.1.1] []")
+	want(ask("a", "k", 82), "[10.1.1.3] []") // other ports settle nothing
+	want(ask("c", "k", 83), "[10.1.1.3] []")
+	want(ask("d", "", 80), "[10.1.1.2] []")
+	want(ask("e", "", 80), "[] [PoolExhausted]")
+	want(fmt.Sprint(a.Leaving(id("a"))), "[10.1.1.0]")
+	if u, _ := a.Usage("p"); u[IPv4] != (Usage{4, 4, 0}) {
+		t.Errorf("usage %v", u)
+	}
+	if a.Settle(id("b")) || !a.Settle(id("a")) || a.Settle(id("a")) {
+		t.Error("not just what a left has become free")
+	}
+	want(ask("e", "", 80), "[10.1.1.0] []")
+	want(ask("b", "", 80, "10.1.1.3"), "[10.1.1.1] [AddressConflict]")
+}

@@ -39,6 +39,9 @@ type Allocator struct {
 	pools  []*pool // by preference
 	held   map[service.ID]holding
 	places map[netip.Addr]*tenancy
+	// leaving are the addresses that a Service has no more, and may be known by
+	// still.
+	leaving map[service.ID][]netip.Addr
 	// byKey are the addresses that are had under a sharing key, sorted.
 	byKey map[string][]netip.Addr
 }
@@ -56,7 +59,10 @@ func (h holding) equal(o holding) bool {
 
 // New makes an Allocator without pools.
 func New() *Allocator {
-	return &Allocator{held: map[service.ID]holding{}, places: map[netip.Addr]*tenancy{}, byKey: map[string][]netip.Addr{}}
+	return &Allocator{
+		held: map[service.ID]holding{}, places: map[netip.Addr]*tenancy{}, leaving: map[service.ID][]netip.Addr{},
+		byKey: map[string][]netip.Addr{},
+	}
 }
 
 // SetPools replaces all pools. Of two that overlap the later in the list is
@@ -86,33 +92,36 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 }
 
 // Restore gives a Service the addresses that it has by Request.Current, but not
-// those that another has under no key or another one. It is for the beginning,
-// before anything is assigned, and quickest before SetPools; who comes first
-// keeps an address.
+// those that another has under no key or another one: these it is leaving. It is
+// for the beginning, before anything is assigned, and quickest before SetPools;
+// who comes first keeps an address.
 func (a *Allocator) Restore(id service.ID, r Request) {
 	a.Release(id)
-	a.hold(id, r, slices.DeleteFunc(distinct(r.Current), func(addr netip.Addr) bool { return !a.mayShare(addr, r) }))
+	kept := slices.DeleteFunc(distinct(r.Current), func(addr netip.Addr) bool { return !a.mayShare(addr, r) })
+	a.depart(id, r.Current)
+	a.hold(id, r, kept)
 }
 
-// Release takes from a Service what it has, and says whether that was anything.
+// Release takes from a Service what it has and what it is leaving, and says
+// whether that was anything.
 func (a *Allocator) Release(id service.ID) bool {
-	h, ok := a.held[id]
-	if !ok {
-		return false
-	}
+	had := len(a.held[id].addrs) > 0
+	a.vacate(id)
+	return a.Settle(id) || had
+}
+
+// vacate takes from a Service what it has.
+func (a *Allocator) vacate(id service.ID) {
+	h := a.held[id]
 	delete(a.held, id)
 	for _, addr := range h.addrs {
 		t := a.places[addr]
-		if t.leave(id, h.ports); t.users > 0 {
-			continue
+		if t.leave(id, h.ports); t.users == 0 {
+			a.forgetKey(t.key, addr)
+			t.key = ""
 		}
-		delete(a.places, addr)
-		a.forgetKey(h.key, addr)
-		if p := a.poolOf(addr); p != nil {
-			p.give(addr)
-		}
+		a.tidy(addr)
 	}
-	return true
 }
 
 // distinct copies a list without those that stand in it twice.
@@ -125,23 +134,44 @@ func distinct(addrs []netip.Addr) (all []netip.Addr) {
 	return all
 }
 
-// hold makes addresses a Service's.
+// hold makes addresses a Service's; it is not leaving these.
 func (a *Allocator) hold(id service.ID, r Request, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
 	}
 	a.held[id] = holding{addrs, r.SharingKey, r.Ports}
 	for _, addr := range addrs {
-		t := a.places[addr]
-		if t == nil {
-			t = &tenancy{key: r.SharingKey, single: map[Port][]service.ID{}}
-			a.places[addr] = t
-			a.rememberKey(r.SharingKey, addr)
-			if p := a.poolOf(addr); p != nil {
-				p.take(addr)
-			}
+		t := a.place(addr)
+		if t.users == 0 {
+			t.key = r.SharingKey
+			a.rememberKey(t.key, addr)
 		}
 		t.enter(id, r.Ports)
+		a.stay(id, addr)
+	}
+}
+
+// place gives the tenancy of an address, which is not free from now on.
+func (a *Allocator) place(addr netip.Addr) *tenancy {
+	t := a.places[addr]
+	if t == nil {
+		t = &tenancy{single: map[Port][]service.ID{}}
+		a.places[addr] = t
+		if p := a.poolOf(addr); p != nil {
+			p.take(addr)
+		}
+	}
+	return t
+}
+
+// tidy makes an address free where nobody has it or is leaving it.
+func (a *Allocator) tidy(addr netip.Addr) {
+	if t := a.places[addr]; t.users > 0 || len(t.leaving) > 0 {
+		return
+	}
+	delete(a.places, addr)
+	if p := a.poolOf(addr); p != nil {
+		p.give(addr)
 	}
 }
 
@@ -197,5 +227,5 @@ func (a *Allocator) poolOf(addr netip.Addr) *pool {
 // mayShare says whether nobody has an address, or only who shares it.
 func (a *Allocator) mayShare(addr netip.Addr, r Request) bool {
 	t := a.places[addr]
-	return t == nil || t.key != "" && t.key == r.SharingKey
+	return t == nil || t.users == 0 || t.key != "" && t.key == r.SharingKey
 }

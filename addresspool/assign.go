@@ -56,7 +56,8 @@ type Result struct {
 // as it asks for no other: another family, another address, another pool by
 // name. That holds too where its pool has gone, or is not for it any more;
 // Result.Odd then says so. Where it cannot get what it asks for, it keeps what
-// it has. The lowest address that is free is taken.
+// it has. The lowest address that is free is taken. What it had and has no more
+// is free for others only after Settle.
 func (a *Allocator) Assign(id service.ID, r Request) Result {
 	had := distinct(r.Current)
 	before, ok := a.held[id]
@@ -68,7 +69,8 @@ func (a *Allocator) Assign(id service.ID, r Request) Result {
 			return res
 		}
 	}
-	a.Release(id)
+	a.depart(id, had)
+	a.vacate(id)
 	had = slices.DeleteFunc(had, func(addr netip.Addr) bool {
 		return !a.mayShare(addr, r) || !slices.Contains(r.Families, FamilyOf(addr))
 	})
@@ -147,6 +149,9 @@ func (a *Allocator) refuse(id service.ID, addr netip.Addr, r Request) *Finding {
 	}
 	if c, ok := t.clash(id, r.Ports); ok {
 		return &Finding{Conflict, fmt.Sprintf("it asks for %s, where %s has %s", addr, c.id, c.Port)}
+	}
+	if other, ok := t.leaver(id); ok {
+		return &Finding{Conflict, fmt.Sprintf("it asks for %s, which %s has until its status says that it has it no more", addr, other)}
 	}
 	return nil
 }
@@ -283,7 +288,8 @@ func (a *Allocator) shared(id service.ID, p *pool, f Family, r Request) (netip.A
 		if FamilyOf(addr) != f || !p.usable[f].contains(addr) {
 			continue
 		}
-		if _, clash := a.places[addr].clash(id, r.Ports); !clash {
+		_, clash := a.places[addr].clash(id, r.Ports)
+		if _, left := a.places[addr].leaver(id); !clash && !left {
 			return addr, true
 		}
 	}

@@ -39,7 +39,7 @@ type claim struct {
 	id service.ID
 }
 
-// tenancy is who has an address. All users of one have the same sharing key,
+// tenancy is who has an address, or is leaving it. All users of one have the same sharing key,
 // and where there are several it is not empty.
 type tenancy struct {
 	key   string
@@ -47,6 +47,8 @@ type tenancy struct {
 	// single are the users of single ports, ranges all other claims.
 	single map[Port][]service.ID
 	ranges []claim
+	// leaving are those who have it no more, and may be known by it still.
+	leaving []service.ID
 }
 
 func (t *tenancy) enter(id service.ID, ports []Port) {

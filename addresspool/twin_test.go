@@ -21,6 +21,8 @@ type twin struct {
 	pools []Pool // by preference
 	has   map[service.ID][]netip.Addr
 	by    map[service.ID]Request
+	// leaves is what may be known of each still.
+	leaves map[service.ID][]netip.Addr
 }
 
 func (t *twin) setPools(pools []Pool) (refused []string) {
@@ -42,6 +44,16 @@ func (t *twin) setPools(pools []Pool) (refused []string) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return refused
+}
+
+// left says whether somebody other than id is leaving an address.
+func (t *twin) left(a netip.Addr, id service.ID) bool {
+	for o, addrs := range t.leaves {
+		if o != id && slices.Contains(addrs, a) {
+			return true
+		}
+	}
+	return false
 }
 
 // taken says whether somebody other than id has an address.
@@ -94,6 +106,7 @@ func (t *twin) assign(id service.ID, r Request) (missing []Reason) {
 	if had == nil {
 		had = r.Current
 	}
+	t.leaves[id] = slices.Concat(t.leaves[id], had)
 	had = slices.DeleteFunc(slices.Clone(had), func(a netip.Addr) bool {
 		foreign, _ := t.others(id, a, r)
 		return foreign || !slices.Contains(r.Families, FamilyOf(a))
@@ -112,6 +125,7 @@ func (t *twin) assign(id service.ID, r Request) (missing []Reason) {
 		t.has[id] = got
 	}
 	t.by[id] = r
+	t.leaves[id] = slices.DeleteFunc(t.leaves[id], func(a netip.Addr) bool { return slices.Contains(got, a) })
 	return missing
 }
 
@@ -126,7 +140,7 @@ func (t *twin) wanted(id service.ID, r Request, had []netip.Addr) (got []netip.A
 			missing = append(missing, WrongFamily)
 		case p == nil || len(r.Named) > 0 && !slices.Contains(r.Named, p.Name) || r.Barred(p.Name) != "":
 			missing = append(missing, NotInPool)
-		case foreign || clash:
+		case foreign || clash || t.left(a, id):
 			missing = append(missing, Conflict)
 		}
 	}
@@ -161,10 +175,10 @@ next:
 				reason = Exhausted
 				had := t.taken(a, id)
 				foreign, clash := t.others(id, a, r)
-				if !had && !free.IsValid() {
+				if !had && !t.left(a, service.ID{}) && !free.IsValid() {
 					free = a
 				}
-				if had && !foreign && !clash && !shared.IsValid() {
+				if had && !foreign && !clash && !t.left(a, id) && !shared.IsValid() {
 					shared = a
 				}
 			}
@@ -255,7 +269,7 @@ func randomRequest(r *rand.Rand) Request {
 func TestAsTwin(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		a, slow := New(), &twin{has: map[service.ID][]netip.Addr{}, by: map[service.ID]Request{}}
+		a, slow := New(), &twin{has: map[service.ID][]netip.Addr{}, by: map[service.ID]Request{}, leaves: map[service.ID][]netip.Addr{}}
 		var told []string
 		for step := range 120 {
 			id := service.ID{Namespace: "default", Name: fmt.Sprint("s", r.IntN(25))}
@@ -267,10 +281,15 @@ func TestAsTwin(t *testing.T) {
 				if diff := cmp.Diff(slow.setPools(pools), refused, cmpopts.EquateEmpty()); diff != "" {
 					t.Fatalf("seed %d step %d: refused pools (-twin +got):\n%s%v", seed, step, diff, told)
 				}
-			case n < 5:
+			case n < 3:
+				told = append(told, fmt.Sprint("settle ", id))
+				a.Settle(id)
+				delete(slow.leaves, id)
+			case n < 6:
 				told = append(told, fmt.Sprint("release ", id))
 				a.Release(id)
 				delete(slow.has, id)
+				delete(slow.leaves, id)
 			default:
 				q := randomRequest(r)
 				told = append(told, fmt.Sprintf("assign %s %+v", id, q))
@@ -312,7 +331,7 @@ func compare(t *testing.T, seed uint64, step int, a *Allocator, slow *twin) {
 			}
 			u := &want[FamilyOf(addr)]
 			u.Total++
-			if slow.taken(addr, service.ID{}) {
+			if slow.taken(addr, service.ID{}) || slow.left(addr, service.ID{}) {
 				u.Used++
 			} else {
 				u.Free++

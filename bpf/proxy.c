@@ -72,16 +72,20 @@ static __always_inline bool find_asked(struct bpf_sock_addr *ctx, struct service
 static __always_inline bool choose(struct bpf_sock_addr *ctx, const struct service *s,
 				   bool connecting, struct affinity *chosen)
 {
-	struct affinity_key k = {.id = s->id};
+	struct affinity_key sender = {.id = s->id, .kind = CLIENT_SOCKET};
+	struct affinity_key k = {.id = s->id, .kind = CLIENT_NETNS};
 
-	if (connecting || s->affinity) {
-		k.kind = CLIENT_NETNS;
-		client_from_cookie(&k, bpf_get_netns_cookie(ctx));
-		return choose_target(&s->inside, s->affinity, &k, chosen);
+	if (!connecting) {
+		client_from_cookie(&sender, bpf_get_socket_cookie(ctx));
+		if (recall(&senders, &s->inside, SENDER_SECONDS, &sender, true, chosen))
+			return true;
 	}
-	k.kind = CLIENT_SOCKET;
-	client_from_cookie(&k, bpf_get_socket_cookie(ctx));
-	return choose_by(&senders, &s->inside, SENDER_SECONDS, &k, chosen);
+	client_from_cookie(&k, bpf_get_netns_cookie(ctx));
+	if (!choose_target(&s->inside, s->affinity, &k, chosen))
+		return false;
+	if (!connecting)
+		bpf_map_update_elem(&senders, &sender, chosen, BPF_ANY);
+	return true;
 }
 
 enum outcome {
@@ -103,10 +107,9 @@ static __always_inline enum outcome toward_target(struct bpf_sock_addr *ctx, str
 		return OUTCOME_UNTOUCHED;
 	if (!find_asked(ctx, &o.service, &s) || s.flags & SERVICE_ALLOW)
 		return OUTCOME_UNTOUCHED;
-	if (!s.inside.count)
-		return s.inside.empty == EMPTY_DROPPED ? OUTCOME_UNTOUCHED : OUTCOME_REFUSED;
 	if (!choose(ctx, &s, connecting, &chosen))
-		return OUTCOME_UNTOUCHED;
+		return s.inside.count || s.inside_empty == EMPTY_DROPPED ? OUTCOME_UNTOUCHED
+									 : OUTCOME_REFUSED;
 	o.target.addr = chosen.addr;
 	o.target.port = chosen.port;
 	if (connecting) {

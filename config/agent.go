@@ -45,6 +45,8 @@ type Agent struct {
 	// where that is empty of the cluster that the agent is a pod of.
 	Kubernetes bool
 	Kubeconfig string
+	// GatewayAPI has Gateways balanced, too.
+	GatewayAPI bool
 	// Only is the one Service, "namespace/name", that a dedicated balancer is for;
 	// empty for all that have none.
 	Only string
@@ -52,9 +54,12 @@ type Agent struct {
 	RequireClass bool
 	Roles        []string
 	Node         string
-	Interfaces   []string
-	DataPlane    string
-	Mode         string
+	// NodeLabels are the node's, for what selects nodes in the folder of manifests;
+	// in a cluster they are the Node's.
+	NodeLabels map[string]string
+	Interfaces []string
+	DataPlane  string
+	Mode       string
 	// NextHops are announced; empty for the first interface's own addresses.
 	NextHops []string
 	AS       uint32
@@ -63,9 +68,11 @@ type Agent struct {
 	Peers        []string
 	PasswordFile string
 	BFD          bool
-	BPFFS        string
-	Socket       string
-	Linger       time.Duration
+	// Weight is what the node is worth where an Announcement weighs nodes; 0: 1.
+	Weight uint32
+	BPFFS  string
+	Socket string
+	Linger time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string
@@ -77,6 +84,7 @@ type Agent struct {
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
+	Layer2 Layer2
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
 	GUEPort uint16
@@ -120,6 +128,7 @@ type Resolved struct {
 	Password           string
 	BalancersID        service.ID // of Balancers
 	OnlyID             service.ID // of Only
+	Layer2             ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
 }
@@ -174,6 +183,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if r.Balancer {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
+		r.resolveLayer2(p)
 	}
 	if r.Proxy {
 		r.resolveProxy(p)
@@ -187,6 +197,10 @@ func (r *Resolved) resolveSource(p *parser) {
 	switch {
 	case r.Kubeconfig != "" && !r.Agent.Kubernetes:
 		p.refuse("kubeconfig", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && len(r.NodeLabels) > 0:
+		p.refuse("node-labels", "with --kubernetes the labels are the Node's: kubectl label node %s", r.Node)
+	case r.GatewayAPI && !r.Agent.Kubernetes:
+		p.refuse("gateway-api", "has no meaning without --kubernetes")
 	case r.RequireClass && !r.Agent.Kubernetes:
 		p.refuse("require-class", "has no meaning without --kubernetes")
 	case r.Agent.Kubernetes && r.Services != "":

@@ -54,6 +54,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		"--services: name the folder":                   func(a *Agent) { a.Services = "" },
 		"from --kubernetes, not from both":              func(a *Agent) { a.Kubernetes = true },
 		"--kubeconfig: has no meaning without":          func(a *Agent) { a.Kubeconfig = "admin.conf" },
+		"--gateway-api: has no meaning without":         func(a *Agent) { a.GatewayAPI = true },
 		"--role: proxy serves a cluster's Services":     func(a *Agent) { a.Roles = []string{"proxy"} },
 		`--node-port-addresses: "eth0" is not a prefix`: func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"eth0"} },
 		"primary stands alone":                          func(a *Agent) { a.Roles, a.NodePortAddresses = []string{"proxy"}, []string{"10.0.0.0/8", "primary"} },

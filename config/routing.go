@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/service"
@@ -22,6 +23,10 @@ type Reflector struct {
 	PasswordFile     string
 	BFD              bool
 	Socket           string
+	// MaxClients is how many balancers may have sessions, MaxPrefixes how many
+	// prefixes of each family one may announce; 0 for any number.
+	MaxClients  int
+	MaxPrefixes uint32
 }
 
 // ResolvedReflector is a valid Reflector, parsed.
@@ -32,13 +37,15 @@ type ResolvedReflector struct {
 	Clients, Routers    []netip.Prefix
 	Password            string
 	BFD                 bool
+	MaxClients          int
+	MaxPrefixes         uint32
 }
 
 // Resolve checks and parses; all that is wrong is told at once.
 func (c Reflector) Resolve() (*ResolvedReflector, error) {
 	p := parser{}
 	r := &ResolvedReflector{
-		AS: c.AS, BFD: c.BFD,
+		AS: c.AS, BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes,
 		RouterID:  p.addr("router-id", c.RouterID),
 		ClusterID: p.addr("cluster-id", c.ClusterID),
 		Clients:   p.prefixes("clients", c.Clients),
@@ -53,6 +60,9 @@ func (c Reflector) Resolve() (*ResolvedReflector, error) {
 	}
 	if len(c.Routers) == 0 {
 		p.refuse("router", "name the address of the router that is to learn the routes")
+	}
+	if c.MaxClients < 0 {
+		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
 	}
 	return r, p.err()
 }
@@ -70,6 +80,18 @@ type Router struct {
 	Metric       int
 	Table        int
 	Socket       string
+	// Accept are the prefixes within which routes are taken in; none for all
+	// but default routes.
+	Accept []string
+	// MaxPrefixes is how many paths of each family a peer may send; 0 for any
+	// number.
+	MaxPrefixes uint32
+	// HashSeed is what several routers have alike to hash alike; 0 leaves the
+	// kernel its own.
+	HashSeed uint32
+	// Beside names the protocols ("bgp", "bird", or a number) of the routes of
+	// another routing daemon that are to become resilient.
+	Beside []string
 }
 
 // ResolvedRouter is a valid Router, parsed.
@@ -78,6 +100,8 @@ type ResolvedRouter struct {
 	RouterID  netip.Addr
 	Peers     []Peer
 	Balancers []netip.Prefix
+	Accept    []netip.Prefix
+	Beside    []uint8
 	Password  string
 }
 
@@ -87,14 +111,37 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	r := &ResolvedRouter{
 		Router: c, RouterID: p.addr("router-id", c.RouterID), Peers: p.peers(c.Peers, c.AS),
 		Balancers: p.prefixes("balancers", c.Balancers), Password: p.password(c.PasswordFile),
+		Accept: p.prefixes("accept", c.Accept), Beside: p.protocols("beside", c.Beside),
 	}
-	if len(c.Peers)+len(c.Balancers) == 0 {
-		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from")
+	switch peers := len(c.Peers) + len(c.Balancers); {
+	case peers == 0 && len(c.Beside) == 0:
+		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from, or with --beside whose routes are to become resilient")
+	case peers > 0 && len(c.Beside) > 0:
+		p.refuse("beside", "the other daemon has the BGP sessions: leave out --peer and --balancers, or --beside")
 	}
-	if c.Metric < 0 {
-		p.refuse("metric", "%d is negative", c.Metric)
+	if c.Metric < 0 || c.Metric == 0 && len(c.Beside) > 0 {
+		p.refuse("metric", "%d: want a positive number", c.Metric)
 	}
 	return r, p.err()
+}
+
+// routeProtocols are the names that ip route has for routing daemons (iproute2's
+// etc/iproute2/rt_protos).
+var routeProtocols = map[string]uint8{"zebra": 11, "bird": 12, "bgp": 186}
+
+func (p *parser) protocols(flag string, texts []string) []uint8 {
+	var all []uint8
+	for _, text := range texts {
+		number, known := routeProtocols[text]
+		if n, err := strconv.ParseUint(text, 10, 8); err == nil && n > 4 {
+			number, known = uint8(n), true // up to 4 are the kernel's own and the administrator's
+		}
+		if !known {
+			p.refuse(flag, "%q is no routing daemon's protocol: bgp (FRR), bird, or the number that ip route shows", text)
+		}
+		all = append(all, number)
+	}
+	return all
 }
 
 // parser parses texts and gathers what is wrong with them.

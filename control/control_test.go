@@ -237,6 +237,38 @@ func TestRoutesHaveTheirTime(t *testing.T) {
 	})
 }
 
+// A route whose attributes change is announced anew, and never withdrawn.
+func TestAttributesChangeWithoutAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		began := time.Now()
+		terms := func(med uint32) {
+			w.publish(source.Snapshot{Services: []*service.Service{web(1, 1)}, Announcements: &priced{med}})
+		}
+		terms(0)
+		w.expect("upsert 10.1.1.1 1", "announce 1")
+		time.Sleep(time.Minute)
+		terms(7)
+		w.expect("announce 1")
+		if r := w.announced[0]; r.MED != 7 {
+			t.Errorf("announced is %s", r)
+		}
+		for r, since := range w.loop.View().Announced {
+			if r.MED != 7 || !since.Equal(began) {
+				t.Errorf("shown is %s since %s, want since %s", r, since, began)
+			}
+		}
+		w.stop()
+	})
+}
+
+// priced offers every address with a MED.
+type priced struct{ med uint32 }
+
+func (p *priced) Offers(_ *service.Service, vip netip.Addr) ([]announce.Offer, string) {
+	return []announce.Offer{{Prefix: netip.PrefixFrom(vip, 32), Attributes: announce.Attributes{MED: p.med}}}, ""
+}
+
 func TestComesBackWhileLingering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())

@@ -27,7 +27,7 @@ func (l *Loop) pass() time.Duration {
 	}
 	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: l.Node}
 	if a := snapshot.Announcements; a != nil {
-		in.Announce = a.Prefixes
+		in.Announce = a.Offers
 	}
 	p := plan.Build(in)
 	if l.Prober != nil {
@@ -50,8 +50,9 @@ func (l *Loop) pass() time.Duration {
 // close brings announcements and data plane to the plan in the one safe order,
 // and says when a lingering frontend is due, if one is.
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
-	// Withdraw before removing.
-	l.announce(slices.DeleteFunc(l.wished(p), func(r announce.Route) bool { return !l.isAnnounced(r) }), failures)
+	// Withdraw before removing. What is to change is announced as it was until then.
+	wished := byPrefix(l.wished(p))
+	l.announce(slices.DeleteFunc(slices.Clone(l.announced), func(r announce.Route) bool { return !wished[r.Prefix].Prefix.IsValid() }), failures)
 	wanted := l.upsert(p, failures)
 	due := l.remove(p, wanted, failures)
 	// Announce only what is held.
@@ -71,6 +72,7 @@ func (l *Loop) wished(p *plan.Plan) []announce.Route {
 	if l.leaving {
 		return nil
 	}
+	announced := byPrefix(l.announced)
 	for _, r := range p.Routes {
 		held, pending := 0, 0
 		for _, k := range r.Frontends {
@@ -80,16 +82,20 @@ func (l *Loop) wished(p *plan.Plan) []announce.Route {
 				pending++
 			}
 		}
-		if held > 0 && (pending == 0 || l.isAnnounced(r.Route)) {
+		if held > 0 && (pending == 0 || announced[r.Prefix].Prefix.IsValid()) {
 			routes = append(routes, r.Route)
 		}
 	}
 	return routes
 }
 
-func (l *Loop) isAnnounced(r announce.Route) bool {
-	_, ok := l.since[r]
-	return ok
+// byPrefix gives routes by their prefixes, of which each has one.
+func byPrefix(routes []announce.Route) map[netip.Prefix]announce.Route {
+	all := make(map[netip.Prefix]announce.Route, len(routes))
+	for _, r := range routes {
+		all[r.Prefix] = r
+	}
+	return all
 }
 
 func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
@@ -101,16 +107,21 @@ func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
 		return
 	}
 	since := make(map[announce.Route]time.Time, len(routes))
+	before, now := byPrefix(l.announced), byPrefix(routes)
 	for _, r := range routes {
-		at, before := l.since[r]
-		if !before {
+		was, there := before[r.Prefix]
+		at := l.since[was]
+		switch {
+		case !there:
 			at = time.Now()
-			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop)
+			l.Log.Info("route announced", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
+		case was != r:
+			l.Log.Info("route announced otherwise", "prefix", r.Prefix, "nextHop", r.NextHop, "attributes", r.Attributes.String())
 		}
 		since[r] = at
 	}
 	for _, r := range l.announced {
-		if _, stays := since[r]; !stays {
+		if !now[r.Prefix].Prefix.IsValid() {
 			l.Log.Info("route withdrawn", "prefix", r.Prefix, "nextHop", r.NextHop)
 		}
 	}

@@ -112,7 +112,7 @@ func untouched(t *testing.T, before map[string]string) {
 // TestDemo runs it whole. How fast things converge is for a quiet machine; what
 // may be lost is the same on all.
 func TestDemo(t *testing.T) {
-	watchSources(t)
+	testkit.WatchSources(t)
 	before := machine(t)
 	d := startDemo(t)
 	if err := d.until(t, ""); err != io.EOF {
@@ -191,7 +191,7 @@ func TestDemo(t *testing.T) {
 
 // TestDemoEndsWithoutTrace ends it early, by Ctrl-C and by force.
 func TestDemoEndsWithoutTrace(t *testing.T) {
-	watchSources(t)
+	testkit.WatchSources(t)
 	before := machine(t)
 	for _, c := range []struct {
 		name   string

@@ -89,7 +89,7 @@ func importNet(t *testing.T) *lab.Lab {
 
 // TestImported balances real connections by what was imported, untouched.
 func TestImported(t *testing.T) {
-	watchSources(t)
+	testkit.WatchSources(t)
 	imported(t, "xdp")
 }
 

@@ -29,7 +29,7 @@ func TestIPVS(t *testing.T) {
 		t.Run("auto", onIPVS)
 		return
 	}
-	watchSources(t)
+	testkit.WatchSources(t)
 	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), binaryVariable+"="+binary, "TMPDIR=/tmp")}
 	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
 	if err != nil || status != 0 {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -39,23 +37,5 @@ func build() error {
 	if err := unix.Mount("tmpfs", ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount on %s: %w", ground, err)
 	}
-	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/fairlead").CombinedOutput(); err != nil {
-		return fmt.Errorf("building fairlead (the sandbox has no network: go mod download first): %w\n%s", err, out)
-	}
-	return nil
-}
-
-// watchSources makes go test see that the binary depends on the whole module:
-// it takes an old answer only where what a test has opened is as it was.
-func watchSources(t *testing.T) {
-	t.Helper()
-	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
-		if d.IsDir() && slices.Contains([]string{".git", "bin", "out"}, d.Name()) {
-			return filepath.SkipDir
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	return testkit.Build(binary)
 }

@@ -15,7 +15,7 @@ import (
 // with the second chance, and without it enough does for the experiment to be
 // believed.
 func TestSurvival(t *testing.T) {
-	watchSources(t)
+	testkit.WatchSources(t)
 	out := filepath.Join(ground, "survival")
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "bench", "survival", "--connections", "500", "--survival", "second-chance,none", "--fullnat=false",

@@ -40,7 +40,7 @@ type world struct {
 // newWorld builds a network with nothing but servers.
 func newWorld(t *testing.T, o paper.Options, servers int) *world {
 	t.Helper()
-	watchSources(t)
+	testkit.WatchSources(t)
 	o.ClientAddrs = 120
 	logs := filepath.Join(os.Getenv("TMPDIR"), t.Name())
 	if err := os.MkdirAll(logs, 0o755); err != nil {

@@ -3,16 +3,20 @@
 // so that a balancer that leaves takes only its own flows with it.
 //
 // Set takes the whole of what should be there, compares it with what the
-// kernel holds, and changes what differs. The kernel is the only memory: a
-// restarted router finds its routes, groups and next hops again. What others
-// put there, by another protocol number or outside our ids, is never touched.
+// kernel holds, and changes what differs. A restarted router finds its routes,
+// groups and next hops again in the kernel. What it has read is remembered until
+// a link changes or a write fails, so that the work grows with the change. What
+// others put there, by another protocol number or outside our ids, is never
+// touched.
 package fib
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,9 +74,11 @@ type Table struct {
 	sock   *nl.SocketHandle
 
 	mu      sync.Mutex
-	desired []announce.RouteSet
-	failed  error  // of the last Set or Resync
-	plain   string // why groups are not resilient; empty where they are
+	desired map[netip.Prefix]wish  // nil before the first Set
+	held    *kernel                // nil where it is to be read anew
+	refused map[netip.Prefix]error // what of desired is not in the kernel, and why
+	failed  error                  // of the last Set or Resync
+	plain   string                 // why groups are not resilient; empty where they are
 }
 
 // New opens the table; it changes nothing.
@@ -89,7 +95,7 @@ func New(c Config) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fib: netlink socket: %w", err)
 	}
-	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}}
+	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, refused: map[netip.Prefix]error{}}
 	// The kernel then filters dumps by protocol and table (since Linux 4.20).
 	if err := unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		sock.Close()
@@ -142,17 +148,83 @@ func (t *Table) Plain() string {
 func (t *Table) Set(routes []announce.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.desired = routes
-	return t.try()
+	wishes := make([]wish, len(routes))
+	for i, r := range routes {
+		wishes[i] = wish{RouteSet: r}
+	}
+	return t.set(wishes)
 }
 
-// try applies what is desired and keeps the error.
-func (t *Table) try() error {
-	t.failed = t.apply()
+// wish is what the route to a prefix is to be. Where devices are given, the next
+// hops are on their links; else the way to each is looked up.
+type wish struct {
+	announce.RouteSet
+	devices []int
+}
+
+func (w wish) equal(o wish) bool {
+	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.devices, o.devices)
+}
+
+func (t *Table) set(wishes []wish) error {
+	want := make(map[netip.Prefix]wish, len(wishes))
+	changed := slices.Collect(maps.Keys(t.refused))
+	for _, w := range wishes {
+		want[w.Prefix] = w
+		if !t.desired[w.Prefix].equal(w) {
+			changed = append(changed, w.Prefix)
+		}
+	}
+	for p := range t.desired {
+		if _, stays := want[p]; !stays {
+			changed = append(changed, p)
+		}
+	}
+	t.desired = want
+	return t.try(changed)
+}
+
+// Desired gives what the kernel is to hold, sorted by prefix.
+func (t *Table) Desired() []announce.RouteSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sets := make([]announce.RouteSet, 0, len(t.desired))
+	for _, w := range t.desired {
+		sets = append(sets, w.RouteSet)
+	}
+	slices.SortFunc(sets, func(a, b announce.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
+	return sets
+}
+
+// try brings the kernel to what is desired for some prefixes, or for all where
+// it must be read anew, and keeps the error. A write that fails may mean that
+// what is remembered is not so any more: then all is done once more.
+func (t *Table) try(changed []netip.Prefix) error {
+	remembered := t.held != nil
+	err := t.apply(changed)
+	if err != nil && remembered {
+		err = t.apply(nil)
+	}
+	t.failed = errors.Join(err, t.refusals())
 	if t.failed != nil {
 		return fmt.Errorf("fib: %w", t.failed)
 	}
 	return nil
+}
+
+// namedRefusals is how many of the prefixes that have no route an error names.
+const namedRefusals = 10
+
+func (t *Table) refusals() error {
+	var errs []error
+	for _, p := range slices.SortedFunc(maps.Keys(t.refused), netip.Prefix.Compare) {
+		if len(errs) == namedRefusals {
+			errs = append(errs, fmt.Errorf("and %d other prefixes", len(t.refused)-namedRefusals))
+			break
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", p, t.refused[p]))
+	}
+	return errors.Join(errs...)
 }
 
 // Failed says why the kernel is not yet as the last Set asked; nil where it is.
@@ -169,14 +241,15 @@ func (t *Table) Resync() error {
 	if t.desired == nil {
 		return nil
 	}
-	return t.try()
+	t.held = nil
+	return t.try(nil)
 }
 
 // List gives what the kernel holds of ours, sorted by prefix.
 func (t *Table) List() ([]Route, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k, err := t.read()
+	k, err := t.read() // what there is, not what is remembered
 	if err != nil {
 		return nil, fmt.Errorf("fib: %w", err)
 	}
@@ -190,8 +263,8 @@ func (t *Table) Close(remove bool) error {
 	defer t.mu.Unlock()
 	var err error
 	if remove {
-		t.desired = nil
-		err = t.apply()
+		t.desired, t.held = nil, nil
+		err = t.apply(nil)
 	}
 	t.handle.Close()
 	t.sock.Close()
@@ -201,68 +274,26 @@ func (t *Table) Close(remove bool) error {
 	return nil
 }
 
-// kernel is what we read before the first write.
-type kernel struct {
-	hops   map[hop]uint32   // ours: id of each next hop
-	groups map[uint32]group // ours
-	hopOf  map[uint32]hop   // ours, the other way round
-	used   map[uint32]bool  // every id there is, foreign ones too
-	routes []installed      // ours
-}
-
-func (t *Table) ours(id uint32) bool { return id >= t.c.FirstID && id-t.c.FirstID < idRange }
-
-func (t *Table) read() (*kernel, error) {
-	k := &kernel{hops: map[hop]uint32{}, groups: map[uint32]group{}, hopOf: map[uint32]hop{}, used: map[uint32]bool{}}
-	objects, err := t.listNexthops()
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range objects {
-		k.used[o.id] = true
-		switch {
-		case !t.ours(o.id) || o.protocol != t.c.Protocol:
-		case o.members != nil:
-			k.groups[o.id] = group{members: o.members, resilient: o.resilient}
-		default:
-			k.hops[o.hop], k.hopOf[o.id] = o.id, o.hop
-		}
-	}
-	all, err := t.listRoutes()
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range all {
-		if _, mine := k.groups[r.group]; mine {
-			k.routes = append(k.routes, r)
-		}
-	}
-	return k, nil
-}
-
-// freeID finds an id that nobody has.
-func (t *Table) freeID(k *kernel) (uint32, error) {
-	for i := range uint32(idRange) {
-		if id := t.c.FirstID + i; !k.used[id] {
-			k.used[id] = true
-			return id, nil
-		}
-	}
-	return 0, errors.New("no free next-hop id in our range")
-}
-
 // resolve finds the way to a next hop: its device and, where it is not on a
-// network of ours, the gateway towards it.
+// network of ours, the gateway towards it. The default route is no way: a next
+// hop that nobody knows would draw its share of the packets there.
 func (t *Table) resolve(nh netip.Addr) (hop, error) {
-	rs, err := t.handle.RouteGet(nh.AsSlice())
+	rs, err := t.handle.RouteGetWithOptions(nh.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
 		return hop{}, fmt.Errorf("next hop %s: no route to it (%w)", nh, err)
 	}
-	if len(rs) == 0 || rs[0].Type != unix.RTN_UNICAST {
+	switch {
+	case len(rs) == 0 || rs[0].Type != unix.RTN_UNICAST:
 		return hop{}, fmt.Errorf("next hop %s is an address of this machine", nh)
+	case rs[0].Dst == nil || rs[0].Dst.IP.IsUnspecified():
+		return hop{}, fmt.Errorf("next hop %s: only the default route leads to it; give it a network or a route of its own", nh)
 	}
-	h := hop{gateway: nh, oif: rs[0].LinkIndex}
-	if gw, ok := netip.AddrFromSlice(rs[0].Gw); ok {
+	r := rs[0]
+	h, via := hop{gateway: nh, oif: r.LinkIndex}, r.Gw
+	if len(r.MultiPath) > 0 {
+		h.oif, via = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
+	}
+	if gw, ok := netip.AddrFromSlice(via); ok {
 		h.gateway = gw.Unmap()
 	}
 	return h, nil

@@ -2,9 +2,7 @@ package fib
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -18,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/flows"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -115,7 +114,7 @@ func TestSetAsIPRouteShows(t *testing.T) {
 	nexthop via 10.0.0.105 dev eth0 weight 1
 	nexthop via 10.0.0.106 dev eth0 weight 1
 	nexthop via 10.0.0.107 dev eth0 weight 1
-10.1.2.0/24 nhid 100004 proto bgp metric 20
+10.1.2.0/24 nhid 100006 proto bgp metric 20
 	nexthop via 10.0.0.106 dev eth0 weight 1
 	nexthop via 10.0.0.107 dev eth0 weight 1
 fd00:1:1::/64 nhid 100007 proto bgp metric 20 pref medium
@@ -136,113 +135,74 @@ fd00:1:2::1 nhid 100008 proto bgp metric 20 pref medium
 	}
 }
 
-// flow sends a datagram from a port of the client to the VIP and tells which
-// node took it.
-func flow(from net.PacketConn) (string, error) {
-	to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(vip + ":7"))
-	buf := make([]byte, 64)
-	for range 20 {
-		if _, err := from.WriteTo([]byte("who"), to); err != nil {
-			return "", err
-		}
-		from.SetReadDeadline(time.Now().Add(time.Second))
-		n, _, err := from.ReadFrom(buf)
-		if err == nil {
-			return string(buf[:n]), nil
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return "", err
-		}
-	}
-	return "", errors.New("no answer")
-}
-
-func answerAt(t *testing.T, l *lab.Lab, host string) {
+// ask opens flows from the client to the VIP, at which the nodes answer.
+func ask(t *testing.T, l *lab.Lab, n int) *flows.Flows {
 	t.Helper()
-	c, err := l.Host(host).ListenPacket("udp", vip+":7")
+	to := netip.MustParseAddrPort(vip + ":7")
+	for node := 104; node <= 107; node++ {
+		c, err := flows.Answer(l.Host(fmt.Sprintf("node-%d", node)), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	f, err := flows.Open(l.Host("client"), netip.MustParseAddr("192.168.0.2"), to, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			_, from, err := c.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			c.WriteTo([]byte(host), from)
-		}
-	}()
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func mustAsk(t *testing.T, f *flows.Flows) []string {
+	t.Helper()
+	who, err := f.Ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(who, "") {
+		t.Fatalf("not all flows were answered: %v", flows.Shares(who))
+	}
+	return who
 }
 
 func TestOnlyTheDeadHopsFlowsMove(t *testing.T) {
 	l := nodes(t)
 	var restore func() error
 	testkit.Do(t, l.Host("router").Namespace(), func() (err error) {
-		restore, err = sysctl.Change(RouterSysctls())
+		restore, err = sysctl.Change(settings(t, 0))
 		return err
 	})
 	defer l.Host("router").Do(func() error { return restore() })
-	for n := 104; n <= 107; n++ {
-		answerAt(t, l, fmt.Sprintf("node-%d", n))
-	}
 	table := open(t, l)
 	defer table.Close(true)
 	mustSet(t, table, "10.1.1.0/24 10.0.0.104 10.0.0.105 10.0.0.106 10.0.0.107")
 
-	const flows = 200
-	var conns []net.PacketConn
-	var before []string
-	share := map[string]int{}
-	for range flows {
-		c, err := l.Host("client").ListenPacket("udp", "192.168.0.2:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		node, err := flow(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns, before = append(conns, c), append(before, node)
-		share[node]++
-	}
+	const many = 200
+	f := ask(t, l, many)
+	four := mustAsk(t, f)
+	share := flows.Shares(four)
 	for n, s := range share {
-		if s < flows/10 {
-			t.Errorf("%s has %d of %d flows: %v", n, s, flows, share)
+		if s < many/10 {
+			t.Errorf("%s has %d of %d flows: %v", n, s, many, share)
 		}
 	}
 	t.Logf("shares of four: %v", share)
-
-	moved := func() (of map[string]int) {
-		of = map[string]int{}
-		for i, c := range conns {
-			node, err := flow(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if node != before[i] {
-				of[before[i]]++
-			}
-			before[i] = node
-		}
-		return of
-	}
-	if m := moved(); len(m) != 0 {
+	if m := flows.Moved(four, mustAsk(t, f)); len(m) != 0 {
 		t.Errorf("flows moved though no route changed: %v", m)
 	}
 	mustSet(t, table, "10.1.1.0/24 10.0.0.104 10.0.0.105 10.0.0.107")
-	if m := moved(); len(m) != 1 || m["node-106"] != share["node-106"] {
+	three := mustAsk(t, f)
+	if m := flows.Moved(four, three); len(m) != 1 || m["node-106"] != share["node-106"] {
 		t.Errorf("node-106 left with %d flows; moved were %v", share["node-106"], m)
 	}
 	mustSet(t, table, "10.1.1.0/24 10.0.0.104 10.0.0.105 10.0.0.106 10.0.0.107")
 	back := 0
-	for _, n := range moved() {
+	for _, n := range flows.Moved(three, mustAsk(t, f)) {
 		back += n
 	}
-	if back == 0 || back > flows/2 {
-		t.Errorf("node-106 came back: %d of %d flows moved, want about a quarter, at once", back, flows)
+	if back == 0 || back > many/2 {
+		t.Errorf("node-106 came back: %d of %d flows moved, want about a quarter, at once", back, many)
 	}
 }
 
@@ -424,6 +384,50 @@ func TestKeepHealsAfterALinkWentDown(t *testing.T) {
 	})
 }
 
+func settings(t *testing.T, seed uint32) []sysctl.Setting {
+	t.Helper()
+	s, err := RouterSysctls(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestHashAlike has a second router, which is the first with other next-hop ids,
+// choose as the first does where both have the same seed.
+func TestHashAlike(t *testing.T) {
+	l := nodes(t)
+	hash := func(seed uint32) {
+		t.Helper()
+		testkit.Do(t, l.Host("router").Namespace(), func() error {
+			s, err := RouterSysctls(seed)
+			if err != nil && strings.Contains(err.Error(), "Linux 6.11") {
+				t.Skip(err)
+			}
+			if err != nil {
+				return err
+			}
+			return sysctl.SetAll(s)
+		})
+	}
+	f := ask(t, l, 100)
+	choices := func(seed, first uint32) []string {
+		t.Helper()
+		hash(seed)
+		table := open(t, l, func(c *Config) { c.FirstID = first })
+		defer table.Close(true)
+		mustSet(t, table, "10.1.1.0/24 10.0.0.107 10.0.0.105 10.0.0.104 10.0.0.106")
+		return mustAsk(t, f)
+	}
+	one := choices(4711, DefaultFirstID)
+	if other := choices(4712, DefaultFirstID); slices.Equal(one, other) {
+		t.Error("another seed changes nothing: this test could not fail")
+	}
+	if again := choices(4711, 3*DefaultFirstID); !slices.Equal(one, again) {
+		t.Errorf("with the same seed %v of 100 flows go elsewhere", flows.Moved(one, again))
+	}
+}
+
 func TestSysctlsAndBack(t *testing.T) {
 	ns := testkit.NetNS(t)
 	testkit.Do(t, ns, func() error {
@@ -431,11 +435,11 @@ func TestSysctlsAndBack(t *testing.T) {
 			b, _ := os.ReadFile("/proc/sys/net/" + name)
 			return strings.TrimSpace(string(b))
 		}
-		restore, err := sysctl.Change(RouterSysctls())
+		restore, err := sysctl.Change(settings(t, 0))
 		if err != nil {
 			return err
 		}
-		for _, s := range RouterSysctls() {
+		for _, s := range settings(t, 0) {
 			if got := read(s.Path); got != s.Value {
 				t.Errorf("%s is %s, want %s", s.Path, got, s.Value)
 			}

@@ -218,10 +218,8 @@ func (t *Table) Buckets(p netip.Prefix) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fib: %w", err)
 	}
-	for _, r := range k.routes {
-		if r.prefix == p && k.groups[r.group].resilient {
-			return t.buckets(k, r.group)
-		}
+	if id, exists := k.routes[p]; exists && k.groups[id].resilient {
+		return t.buckets(k, id)
 	}
 	return nil, nil
 }

@@ -146,9 +146,9 @@ func (t *Table) present(k *kernel) []Route {
 		return names[index]
 	}
 	out := make([]Route, 0, len(k.routes))
-	for _, r := range k.routes {
-		g := k.groups[r.group]
-		route := Route{Prefix: r.prefix, Group: r.group, Metric: t.c.Metric, Protocol: t.c.Protocol, Resilient: g.resilient}
+	for prefix, id := range k.routes {
+		g := k.groups[id]
+		route := Route{Prefix: prefix, Group: id, Metric: t.c.Metric, Protocol: t.c.Protocol, Resilient: g.resilient}
 		for _, m := range g.members {
 			h := k.hopOf[m.id]
 			route.Hops = append(route.Hops, Hop{Gateway: h.gateway, Device: device(h.oif), Weight: m.weight})

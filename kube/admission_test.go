@@ -33,12 +33,34 @@ func admission(t *testing.T, w *world) {
 		"{address: 10.0.0.109, as: 0}":            "should be greater than or equal to 1",
 		"{address: 10.0.0.109, port: 70000}":      "should be less than or equal to 65535",
 		"{address: 10.0.0.1, holdTimeSeconds: 1}": "should be greater than or equal to 3",
+		"{address: 'fe80::1', interface: eth0, as: 65000, ttlSecurity: 1, bfdIntervalMilliseconds: 100, bfdMultiplier: 5}": "",
+		"{address: 10.0.0.1, sourceAddress: 10.0.0.5, keepaliveSeconds: 3, connectRetrySeconds: 5, as: 65000, ttl: 1}":     "",
+		"{interface: eth0, as: 65000}":                       "",
+		"{as: 65000}":                                        "want the peer's address, or the interface on which it is the router",
+		"{address: 'fe80::1'}":                               "say on which one, by interface",
+		"{address: 10.0.0.1, interface: 'eth0/1'}":           "spec.interface",
+		"{address: 10.0.0.1, sourceAddress: node}":           "is not an address of a node",
+		"{address: 10.0.0.1, ttl: 1}":                        "ttl has a meaning only with a peer of another AS",
+		"{address: 10.0.0.1, as: 1, ttl: 1, ttlSecurity: 1}": "ttlSecurity needs a ttl of 255",
+		"{address: 10.0.0.1, ttlSecurity: 255}":              "should be less than or equal to 254",
+		"{address: 10.0.0.1, keepaliveSeconds: 9}":           "keepaliveSeconds is not less than holdTimeSeconds",
+		"{address: 10.0.0.1, bfdMultiplier: 1}":              "should be greater than or equal to 2",
 	} {
 		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "BGPPeer")))
 	}
 	for spec, want := range map[string]string{
 		"{pools: [p], aggregationLength: 24}": "",
 		"{aggregationLength: 33}":             "should be less than or equal to 32",
+		"{peers: [tor-1], communities: ['65000:1', '4200000000:1:2', no-export], localPreference: 4294967295, med: 1, prepend: 3}": "",
+		"{minimumHealthy: 2, endpoints: ByPolicy, weight: Endpoints}":                                                              "",
+		"{communities: ['65536:1']}":     "is not a community: want one like 65000:1 or 65000:1:2",
+		"{communities: [no-exprot]}":     "is not a community",
+		"{communities: ['1:2:3:4']}":     "is not a community",
+		"{localPreference: 4294967296}":  "should be less than or equal to 4294967295",
+		"{prepend: 11}":                  "should be less than or equal to 10",
+		"{endpoints: Near}":              "Unsupported value",
+		"{weight: Heavy}":                "Unsupported value",
+		"{peers: [tor-1], prepends: 11}": "unknown field",
 	} {
 		wantRefusal(t, spec, want, w.strictly(strings.ReplaceAll(poolText("tried", spec), "AddressPool", "Announcement")))
 	}

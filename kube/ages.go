@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +34,7 @@ const (
 )
 
 // ages keeps the annotation fairlead.io/since on the EndpointSlices of Services
-// that are ours.
+// that are ours, or that Gateways lead to.
 type ages struct {
 	*term
 	slices cache.SharedIndexInformer
@@ -106,6 +108,9 @@ func (t *term) keepAges(ctx context.Context) {
 		for _, s := range a.ours(a.services.GetStore().List()) {
 			a.look(ctx, idOf(s))
 		}
+		for _, id := range a.behindNow(func(id service.ID) { a.looks.AddAfter(id, lookPause) }) {
+			a.look(ctx, id)
+		}
 		a.Log.Info("ages are known", "slices", len(a.slices.GetStore().ListKeys()))
 		a.listen()
 		running.Go(func() { drainQueue(ctx, a.looks, a.look) })
@@ -116,6 +121,21 @@ func (t *term) keepAges(ctx context.Context) {
 	<-ctx.Done()
 	a.looks.ShutDown()
 	a.writes.ShutDown()
+}
+
+// behindNow gives the Services that Gateways lead to; look is told of others that
+// come or go from now on.
+func (t *term) behindNow(look func(service.ID)) []service.ID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lookAt = look
+	return slices.Collect(maps.Keys(t.behind))
+}
+
+func (t *term) isBehind(id service.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.behind[id]
 }
 
 // listen takes what changes; it is also told of all that there is already.
@@ -160,7 +180,7 @@ func (a *ages) due(id service.ID) map[*slice]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, _, _ := a.services.GetStore().GetByKey(id.String())
-	if !a.isOursAny(o) {
+	if !a.isOursAny(o) && !a.isBehind(id) {
 		delete(a.known, id)
 		return nil
 	}

@@ -30,9 +30,13 @@ type balancer struct {
 	stop func()
 }
 
-func (w *world) balancer(t *testing.T) *balancer {
+func (w *world) balancer(t *testing.T, change ...func(*sourcekube.Config)) *balancer {
 	t.Helper()
-	s, err := sourcekube.New(sourcekube.Config{Kubeconfig: w.cluster.Kubeconfig, Log: slog.New(slog.DiscardHandler)})
+	c := sourcekube.Config{Kubeconfig: w.cluster.Kubeconfig, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := sourcekube.New(c)
 	w.must(t, err)
 	b := &balancer{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -269,7 +273,7 @@ func TestAgesOfPods(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		ip := fmt.Sprint("10.200.0.", i)
 		began := time.Now().Truncate(time.Second) // as a slice's own time is
-		w.pod(t, fmt.Sprint("pod-", i), ip)
+		w.pod(t, fmt.Sprint("pod-", i), "node-a", ip)
 		seen := b.await(t, ip+" comes", "web", func(s map[string]service.Backend) bool { return between(s[ip].Since, began, time.Now()) })
 		since[ip] = seen[ip].Since
 		for was, at := range since {
@@ -311,11 +315,11 @@ func (w *world) manage(t *testing.T) {
 }
 
 // pod makes a pod that is ready at an address, as its kubelet would say.
-func (w *world) pod(t *testing.T, name, ip string) {
+func (w *world) pod(t *testing.T, name, node, ip string) {
 	t.Helper()
 	pods := w.core.CoreV1().Pods("default")
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}}}
-	p.Spec.NodeName = "node-a"
+	p.Spec.NodeName = node
 	p.Spec.Containers = []corev1.Container{{Name: "a", Image: "a", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}
 	_, err := pods.Create(context.Background(), p, metav1.CreateOptions{})
 	w.must(t, err)

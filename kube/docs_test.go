@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source/gateway"
 )
 
 // kinds are the types of what pages and manifests for a cluster show.
@@ -26,6 +27,7 @@ var kinds = map[string]func() any{
 	"AddressPool":        func() any { return &v1alpha1.AddressPool{} },
 	"BGPPeer":            func() any { return &v1alpha1.BGPPeer{} },
 	"Announcement":       func() any { return &v1alpha1.Announcement{} },
+	"Secret":             func() any { return &corev1.Secret{} },
 	"Service":            func() any { return &corev1.Service{} },
 	"Namespace":          func() any { return &corev1.Namespace{} },
 	"ServiceAccount":     func() any { return &corev1.ServiceAccount{} },
@@ -35,6 +37,9 @@ var kinds = map[string]func() any{
 	"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
 	"Role":               func() any { return &rbacv1.Role{} },
 	"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+	"GatewayClass":       func() any { return &gateway.Class{} },
+	"Gateway":            func() any { return &gateway.Gateway{} },
+	"TCPRoute":           func() any { return &gateway.Route{} },
 	"Kustomization":      func() any { return &kustomization{} },
 }
 

@@ -1,6 +1,6 @@
 // Package kube is the controller: it gives Services of type LoadBalancer
 // addresses of AddressPools and writes them to their status, and writes to their
-// EndpointSlices since when each server takes flows. One of several leads, by a
+// EndpointSlices since when each server takes flows; likewise to Gateways. One of several leads, by a
 // Lease. What is assigned is what the Services' status says: whoever begins to
 // lead reads all of it before it assigns anything. Which address a Service gets
 // is decided by package addresspool, since when a server serves by object.Ages.
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source/gateway"
 )
 
 // What a Config leaves open.
@@ -45,6 +47,9 @@ type Config struct {
 	Identity string
 	// RequireClass leaves Services without spec.loadBalancerClass to others.
 	RequireClass bool
+	// GatewayAPI has Gateways get addresses, and all that belongs to them its
+	// conditions, where the cluster has the Gateway API.
+	GatewayAPI bool
 	// LeaseDuration is how long the Lease of a dead leader holds the others off;
 	// a leader that cannot renew it for two thirds of it gives up. By default
 	// 15s.
@@ -58,10 +63,12 @@ type Config struct {
 // Controller is one of the controllers of a cluster.
 type Controller struct {
 	Config
-	core   kubernetes.Interface
-	own    rest.Interface // Fairlead's resources
-	scheme *runtime.Scheme
-	events *teller
+	core kubernetes.Interface
+	own  rest.Interface // Fairlead's resources
+	// gatewayAPI asks for what is of the Gateway API, by version.
+	gatewayAPI map[schema.GroupVersion]rest.Interface
+	scheme     *runtime.Scheme
+	events     *teller
 }
 
 // New makes a controller. The error is about the Config.
@@ -85,7 +92,7 @@ func New(c Config) (*Controller, error) {
 		c.Identity = host + "-" + string(uuid.NewUUID())
 	}
 	k := &Controller{Config: c, scheme: runtime.NewScheme()}
-	if err := errors.Join(scheme.AddToScheme(k.scheme), v1alpha1.AddToScheme(k.scheme)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(k.scheme), v1alpha1.AddToScheme(k.scheme), gateway.AddToScheme(k.scheme)); err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
 	if err := k.dial(); err != nil {
@@ -107,8 +114,17 @@ func (k *Controller) dial() (err error) {
 	own.AcceptContentTypes, own.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	own.APIPath, own.GroupVersion = "/apis", &v1alpha1.GroupVersion
 	own.NegotiatedSerializer = serializer.NewCodecFactory(k.scheme).WithoutConversion()
-	k.own, err = rest.RESTClientFor(own)
-	return err
+	if k.own, err = rest.RESTClientFor(own); err != nil {
+		return err
+	}
+	k.gatewayAPI = map[schema.GroupVersion]rest.Interface{}
+	for _, v := range []schema.GroupVersion{gateway.V1, gateway.V1Beta1, gateway.V1Alpha2} {
+		own.GroupVersion = &v
+		if k.gatewayAPI[v], err = rest.RESTClientFor(own); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Run leads whenever it holds the Lease, until the context ends. Faults of the

@@ -85,7 +85,9 @@ func TestController(t *testing.T) {
 	}{
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
 		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
-		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader}, {"admission", admission},
+		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
+		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
+		{"admission", admission},
 		{"the API server away", serverAway},
 	} {
 		t.Run(story.name, func(t *testing.T) {
@@ -368,9 +370,10 @@ func classChanges(t *testing.T, w *world) {
 	stop()
 	_, stop = w.control(t, func(c *kube.Config) { c.RequireClass = true })
 	defer stop()
+	eventually(t, "next, which has no class", func() string { return w.stands("next") })
+	w.wantPool(t, "p", "4=256/0/256")
 	w.serve(t, "classed", class(object.LoadBalancerClass))
 	w.want(t, "classed", "10.1.1.0 True")
-	eventually(t, "next, which has no class", func() string { return w.stands("next") })
 }
 
 func whosePools(t *testing.T, w *world) {

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/kube"
@@ -133,4 +136,52 @@ func lateLeader(t *testing.T, w *world) {
 	}
 	w.wantUnique(t, 10)
 	w.wantPool(t, "p", "4=256/10/246")
+}
+
+// wrongClocks has leaders whose clocks are a year ahead or behind. A Lease is judged
+// by when it changes, by one's own clock that never jumps, and not by the times
+// that stand in it.
+func wrongClocks(t *testing.T, w *world) {
+	leases := w.core.CoordinationV1().Leases(kube.DefaultNamespace)
+	const lease, year = kube.DefaultLease, 365 * 24 * time.Hour
+	err := leases.Delete(t.Context(), lease, metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		w.must(t, err)
+	}
+	l, err := leases.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: lease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(4)), RenewTime: &metav1.MicroTime{Time: time.Now().Add(year)},
+		},
+	}, metav1.CreateOptions{})
+	w.must(t, err)
+	patient := func(c *kube.Config) { c.LeaseDuration = 4 * time.Second }
+
+	// Dead, and ahead: waited for no longer than any other.
+	log, stop := w.control(t, named("one"), patient)
+	log.wants(t, "leading")
+	stop()
+
+	// Alive, and behind: as long as it renews, nobody else leads.
+	l, err = leases.Get(t.Context(), lease, metav1.GetOptions{})
+	w.must(t, err)
+	past := time.Now().Add(-year)
+	renew := func() {
+		l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = new("other"), new(int32(4)), &metav1.MicroTime{Time: past}
+		past = past.Add(300 * time.Millisecond)
+		l, err = leases.Update(t.Context(), l, metav1.UpdateOptions{})
+		w.must(t, err)
+	}
+	renew()
+	log, stop = w.control(t, named("two"), patient)
+	defer stop()
+	log.wants(t, "another leads")
+	for range 30 { // twice as long as the Lease is good for
+		time.Sleep(300 * time.Millisecond)
+		renew()
+	}
+	if text := log.String(); strings.Contains(text, "msg=leading ") {
+		t.Errorf("two leads beside a leader whose clock is behind:\n%s", text)
+	}
+	log.wants(t, "msg=leading ")
 }

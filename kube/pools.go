@@ -1,11 +1,9 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,16 +21,12 @@ import (
 // are handed out of it, and why not; its reasons are Ready and Refused.
 const ConditionReady = "Ready"
 
-// allPools gives the AddressPools, the oldest first: of two that overlap it
-// stays.
+// allPools gives the AddressPools, the oldest first.
 func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	for _, o := range t.pools.GetStore().List() {
 		all = append(all, o.(*v1alpha1.AddressPool))
 	}
-	slices.SortFunc(all, func(a, b *v1alpha1.AddressPool) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return all
+	return v1alpha1.ByAge(all)
 }
 
 // setPools makes the allocator's pools those that there are, and says whether

@@ -37,36 +37,41 @@ func conditionOf(s *corev1.Service) *metav1.Condition {
 // is done; if not it is to be tried again.
 func (t *term) reconcile(ctx context.Context, id service.ID) bool {
 	o, exists, err := t.services.GetStore().GetByKey(id.String())
-	if err != nil || !exists {
+	if err != nil {
+		return false
+	}
+	if !exists { // and so it is published no more
 		t.release(id)
-		return err == nil
+		return true
 	}
 	s := o.(*corev1.Service)
 	if !t.isOurs(s) {
 		return t.part(ctx, s)
 	}
-	res, invalid := t.assign(id, s)
+	res, leaving, invalid := t.assign(id, s)
 	condition := t.judge(s, res, invalid)
 	before := conditionOf(s)
 	told := before != nil && before.Status == condition.Status && before.Reason == condition.Reason && before.Message == condition.Message
 	status := s.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, condition)
 	status.LoadBalancer.Ingress = ingress(status.LoadBalancer.Ingress, res.Addrs)
-	if told && sameAddrs(s.Status.LoadBalancer.Ingress, status.LoadBalancer.Ingress) {
+	if told && sameAddrs(s.Status.LoadBalancer.Ingress, status.LoadBalancer.Ingress) && !leaving {
 		return true
 	}
 	if !t.write(ctx, s, status) {
 		return false
 	}
+	t.settle(id)
 	if !told {
 		t.events.tell(s, condition.Reason != ReasonAssigned, condition.Reason, "AssignAddress", condition.Message)
 	}
 	return true
 }
 
-// assign gives a Service addresses, as far as this controller remembers. What
-// cannot be read changes nothing.
-func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result, invalid error) {
+// assign gives a Service addresses, as far as this controller remembers, and says
+// whether it may still be published with others. What cannot be read changes
+// nothing.
+func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result, leaving bool, invalid error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, invalid := t.request(s)
@@ -91,7 +96,17 @@ func (t *term) assign(id service.ID, s *corev1.Service) (res addresspool.Result,
 	if res.Changed && len(before) > 0 {
 		poke(t.freed)
 	}
-	return res, invalid
+	return res, len(t.alloc.Leaving(id)) > 0, invalid
+}
+
+// settle lets others have what a Service had before its status was written.
+func (t *term) settle(id service.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.alloc.Settle(id) {
+		poke(t.freed)
+		poke(t.used)
+	}
 }
 
 // release takes from a Service what it has.
@@ -166,26 +181,29 @@ func sameAddrs(a, b []corev1.LoadBalancerIngress) bool {
 }
 
 // part takes leave of a Service that is not ours any more: our condition goes,
-// and those addresses that came from here.
+// and those addresses that came from here. They are free when that is written.
 func (t *term) part(ctx context.Context, s *corev1.Service) bool {
 	held := t.alloced(idOf(s))
-	t.release(idOf(s))
-	if conditionOf(s) == nil {
-		return true
+	if conditionOf(s) != nil || len(held) > 0 {
+		status := s.Status.DeepCopy()
+		meta.RemoveStatusCondition(&status.Conditions, ConditionAssigned)
+		status.LoadBalancer.Ingress = slices.DeleteFunc(status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
+			a, err := netip.ParseAddr(in.IP)
+			return err == nil && (slices.Contains(held, a) || t.poolOf(a) != "")
+		})
+		if !t.write(ctx, s, status) {
+			return false
+		}
 	}
-	status := s.Status.DeepCopy()
-	meta.RemoveStatusCondition(&status.Conditions, ConditionAssigned)
-	status.LoadBalancer.Ingress = slices.DeleteFunc(status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool {
-		a, err := netip.ParseAddr(in.IP)
-		return err == nil && (slices.Contains(held, a) || t.poolOf(a) != "")
-	})
-	return t.write(ctx, s, status)
+	t.release(idOf(s))
+	return true
 }
 
+// alloced gives what a Service has, and what it may be published with still.
 func (t *term) alloced(id service.ID) []netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.alloc.Held(id)
+	return append(t.alloc.Held(id), t.alloc.Leaving(id)...)
 }
 
 func (t *term) poolOf(a netip.Addr) string {
@@ -207,7 +225,9 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	if err == nil {
 		err = t.leading()
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration)
+	// Who may write now may do so for a third of the Lease at least, and another
+	// leads only then.
+	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
 	defer cancel()
 	if err == nil {
 		_, err = t.core.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component}, "status")

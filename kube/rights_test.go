@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
@@ -123,7 +124,7 @@ func (w *world) agent(t *testing.T) {
 	passwords := make(chan string, 8)
 	s, err := sourcekube.New(sourcekube.Config{
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
-		OnPeers: func(peers []sourcekube.Peer) []source.Problem {
+		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
 			for _, p := range peers {
 				passwords <- p.Password
 			}
@@ -241,7 +242,9 @@ func TestPodsHaveNoMoreThanTheyNeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for object := range strings.SplitSeq(string(text), "\n---\n") {
-			var o struct{ Spec struct{ Template corev1.PodTemplateSpec } }
+			var o struct {
+				Spec struct{ Template corev1.PodTemplateSpec }
+			}
 			_ = yaml.Unmarshal([]byte(object), &o) // a Service has another spec
 			pod := o.Spec.Template.Spec
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {

@@ -31,8 +31,10 @@ type term struct {
 	*Controller
 	// leading says why nothing may be written any more, or nil.
 	leading                     func() error
+	end                         func()
 	services, namespaces, pools cache.SharedIndexInformer
 	queue                       workqueue.TypedRateLimitingInterface[service.ID]
+	gateways                    *gatewayTerm // nil where there is no Gateway API
 	// poolsChanged, used and freed have room for one: that something has to be
 	// done, however often that was told.
 	poolsChanged, used, freed chan struct{}
@@ -48,6 +50,10 @@ type term struct {
 	refused map[string]error
 	// waiting are Services that lack an address which may become free.
 	waiting map[service.ID]bool
+	// behind are the Services that Gateways lead to, whose servers' ages are kept,
+	// too; lookAt, once there is somebody who keeps them, says that one came or went.
+	behind map[service.ID]bool
+	lookAt func(service.ID)
 }
 
 // lead does the work of a leader until the context ends.
@@ -62,13 +68,16 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, t.end = context.WithCancel(ctx)
+	defer t.end()
 	began := time.Now()
 	if !t.load(ctx, &running) {
 		return
 	}
-	n := t.restore()
+	if !t.loadGateways(ctx, &running) {
+		return
+	}
+	n := t.restore() + t.restoreGateways()
 	k.Log.Info("loaded", "services", len(t.services.GetStore().ListKeys()), "withAddress", n, "pools", len(t.pools.GetStore().ListKeys()), "took", time.Since(began))
 	t.setPools()
 	t.listen()
@@ -78,6 +87,7 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
+	running.Go(func() { t.keepGateways(ctx) })
 	<-ctx.Done()
 	t.queue.ShutDown()
 }
@@ -106,10 +116,17 @@ func (t *term) load(ctx context.Context, running *sync.WaitGroup) bool {
 func (t *term) restore() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range t.ours(t.services.GetStore().List()) {
+	all := t.services.GetStore().List()
+	for _, s := range t.ours(all) {
 		if r, _ := t.request(s); len(r.Current) > 0 {
 			t.alloc.Restore(idOf(s), r)
 			n++
+		}
+	}
+	for _, o := range all { // what a leader before us gave and has not taken back
+		if s, ok := o.(*corev1.Service); ok && !t.isOurs(s) && conditionOf(s) != nil {
+			r, _ := t.request(s)
+			t.alloc.Restore(idOf(s), r)
 		}
 	}
 	return n
@@ -214,8 +231,10 @@ func (t *term) follow(ctx context.Context) {
 				t.queue.Add(idOf(s))
 			}
 			poke(t.used)
+			t.pokeGateways()
 		case <-t.freed:
 			t.retryWaiting()
+			t.pokeGateways()
 		}
 		select {
 		case <-ctx.Done():

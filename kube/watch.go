@@ -35,7 +35,7 @@ type kind struct {
 func (k *Controller) kinds() (services, namespaces, pools kind) {
 	core := k.core.CoreV1().RESTClient()
 	services = kind{
-		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, slimService,
+		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, k.slimService,
 		cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc},
 	}
 	namespaces = kind{"namespaces", core, &corev1.Namespace{}, func() runtime.Object { return &corev1.NamespaceList{} }, slimNamespace, nil}
@@ -102,7 +102,7 @@ func (k *Controller) informer(d kind) cache.SharedIndexInformer {
 }
 
 // slimService keeps of a Service what is read here.
-func slimService(o any) (any, error) {
+func (k *Controller) slimService(o any) (any, error) {
 	s, ok := o.(*corev1.Service)
 	if !ok {
 		return o, nil
@@ -110,6 +110,9 @@ func slimService(o any) (any, error) {
 	kept := &corev1.Service{ObjectMeta: slimMeta(&s.ObjectMeta)}
 	kept.Spec.Type = s.Spec.Type
 	kept.Status.Conditions = s.Status.Conditions
+	if k.GatewayAPI { // routes may lead there
+		kept.Spec.ClusterIP, kept.Spec.Ports = s.Spec.ClusterIP, slimPorts(s.Spec.Ports)
+	}
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return kept, nil
 	}
@@ -117,9 +120,7 @@ func slimService(o any) (any, error) {
 	kept.Status.LoadBalancer = s.Status.LoadBalancer
 	kept.Spec.LoadBalancerClass, kept.Spec.LoadBalancerIP = s.Spec.LoadBalancerClass, s.Spec.LoadBalancerIP
 	kept.Spec.IPFamilies, kept.Spec.IPFamilyPolicy = s.Spec.IPFamilies, s.Spec.IPFamilyPolicy
-	for _, p := range s.Spec.Ports {
-		kept.Spec.Ports = append(kept.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
-	}
+	kept.Spec.Ports = slimPorts(s.Spec.Ports)
 	for _, name := range []string{
 		object.AnnotationAddresses, object.AnnotationAddressPool, object.AnnotationAddressSharingKey, object.AnnotationPortRanges,
 	} {
@@ -128,6 +129,13 @@ func slimService(o any) (any, error) {
 		}
 	}
 	return kept, nil
+}
+
+func slimPorts(all []corev1.ServicePort) (kept []corev1.ServicePort) {
+	for _, p := range all {
+		kept = append(kept, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	return kept
 }
 
 func slimNamespace(o any) (any, error) {

@@ -28,7 +28,13 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 )
 
-func TestMain(m *testing.M) { labkube.Main(m, "kube-controller-manager") }
+func TestMain(m *testing.M) {
+	if err := downloadGatewayAPI(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	labkube.Main(m, "kube-controller-manager")
+}
 
 // long is how long a test waits for what should come at once, on a machine
 // that is busy.
@@ -82,6 +88,11 @@ var resources = map[string]schema.GroupVersionResource{
 	"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
 	"AddressPool":                      {Group: "fairlead.io", Version: "v1alpha1", Resource: "addresspools"},
 	"BGPPeer":                          {Group: "fairlead.io", Version: "v1alpha1", Resource: "bgppeers"},
+	"GatewayClass":                     {Group: "gateway.networking.k8s.io", Resource: "gatewayclasses"},
+	"Gateway":                          {Group: "gateway.networking.k8s.io", Resource: "gateways"},
+	"TCPRoute":                         {Group: "gateway.networking.k8s.io", Resource: "tcproutes"},
+	"UDPRoute":                         {Group: "gateway.networking.k8s.io", Resource: "udproutes"},
+	"ReferenceGrant":                   {Group: "gateway.networking.k8s.io", Resource: "referencegrants"},
 	"Announcement":                     {Group: "fairlead.io", Version: "v1alpha1", Resource: "announcements"},
 }
 
@@ -105,7 +116,9 @@ func (w *world) apply(text string) error {
 }
 
 func (w *world) create(o *unstructured.Unstructured) error {
-	r := w.any.Resource(resources[o.GetKind()])
+	of := resources[o.GetKind()]
+	of.Version = o.GroupVersionKind().Version
+	r := w.any.Resource(of)
 	var err error
 	if o.GetNamespace() != "" {
 		_, err = r.Namespace(o.GetNamespace()).Create(context.Background(), o, metav1.CreateOptions{})

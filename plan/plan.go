@@ -24,6 +24,9 @@ type Node struct {
 	// Only is the one Service that this balancer is for; zero for all that are
 	// not dedicated to balancers of their own.
 	Only service.ID
+	// Weight is what the node is worth among balancers, where nothing else says
+	// so; 0: 1.
+	Weight uint32
 }
 
 // elsewhere says why a Service is left to other balancers; empty where it is not.
@@ -47,10 +50,10 @@ type Input struct {
 	// gets no new flows, Unknown where it does not. One whose first probe has not
 	// ended stays what it was, so that an agent that starts disturbs nothing.
 	Held func(service.Key, netip.AddrPort) health.State
-	// Announce gives the prefixes by which this node announces a VIP of a Service;
+	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
-	Announce func(*service.Service, netip.Addr) ([]netip.Prefix, string)
+	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
 }
 
@@ -81,6 +84,10 @@ type Frontend struct {
 	Backends []Backend
 	// Want is what the data plane shall hold; nil where it shall not.
 	Want *dataplane.Frontend
+	// healthy is how many servers take new flows, and local the addresses of
+	// those of them that are on this node.
+	healthy int
+	local   []netip.Addr
 }
 
 // Backend is one server as the plan sees it.
@@ -98,8 +105,8 @@ type Route struct {
 	Frontends []service.Key
 }
 
-// Refusal is a route that is not announced though its frontends are held: for
-// want of a next hop, or as nothing says that this node is to announce it.
+// Refusal is a route that is not announced though its frontends are held, or not
+// as somebody wishes, and why.
 type Refusal struct {
 	Prefix netip.Prefix
 	Reason string
@@ -213,6 +220,7 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.State, f.Reason = Elsewhere, why
 		return f
 	}
+	f.countHealthy(in)
 	var used []service.Backend
 	used, f.State, f.Reason = choose(s, &f, in.Held)
 	if len(used) > 0 {
@@ -220,6 +228,24 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.Want = &want
 	}
 	return f
+}
+
+// countHealthy counts the servers that take new flows, by what the data plane
+// holds where no probe has ended yet.
+func (f *Frontend) countHealthy(in Input) {
+	for _, b := range f.Backends {
+		state := b.Health
+		if state == health.Unknown {
+			state = in.Held(f.Key, b.Addr)
+		}
+		if state != health.Up || b.Draining() {
+			continue
+		}
+		f.healthy++
+		if b.Node != "" && b.Node == in.Node.Name {
+			f.local = append(f.local, b.Addr.Addr())
+		}
+	}
 }
 
 // target is how a backend of one of s's frontends is probed.

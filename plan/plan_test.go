@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/service"
@@ -199,12 +200,13 @@ func TestAnnounceDecides(t *testing.T) {
 		Services: services, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
 		Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
-		Announce: func(s *service.Service, vip netip.Addr) ([]netip.Prefix, string) {
+		Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
+			wide := announce.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
 			switch s.ID.Name {
 			case "both":
-				return []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.1.1.1/32")}, ""
+				return []announce.Offer{wide, {Prefix: netip.MustParsePrefix("10.1.1.1/32")}}, ""
 			case "sharing":
-				return []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, ""
+				return []announce.Offer{wide}, ""
 			}
 			return nil, "not " + s.ID.Name + " " + vip.String()
 		},

@@ -1,67 +1,179 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 )
 
+// wish is all that is wished of one prefix.
+type wish struct {
+	frontends []service.Key
+	// offers are those that may be taken, not is why others may not.
+	offers []announce.Offer
+	not    []string
+	// local are the healthy servers on this node that it leads to.
+	local []netip.Addr
+}
+
 // collectRoutes gives every prefix that leads to a frontend which is to be
 // held, or says why it cannot be announced.
 func (p *Plan) collectRoutes(in Input) {
-	node, decide := in.Node, in.Announce
+	decide := in.Announce
 	if decide == nil {
 		decide = byItself
 	}
-	leadsTo := map[netip.Prefix][]service.Key{}
-	refused, announced := map[netip.Addr]string{}, map[netip.Addr]bool{}
+	wishes := map[netip.Prefix]*wish{}
+	refused, offered := map[netip.Addr]string{}, map[netip.Addr]bool{}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		if f.Want == nil && f.State != AwaitingHealth {
 			continue
 		}
-		prefixes, why := decide(f.Service, f.Key.VIP)
-		for _, prefix := range prefixes {
-			leadsTo[prefix] = append(leadsTo[prefix], f.Key)
-			announced[f.Key.VIP] = true
+		offers, why := decide(f.Service, f.Key.VIP)
+		for _, o := range offers {
+			if wishes[o.Prefix] == nil {
+				wishes[o.Prefix] = &wish{}
+			}
+			wishes[o.Prefix].add(f, o)
+			offered[f.Key.VIP] = true
 		}
-		if len(prefixes) == 0 {
+		if len(offers) == 0 {
 			refused[f.Key.VIP] = why
 		}
 	}
 	for vip, why := range refused {
-		if !announced[vip] { // for another Service that shares it
-			p.Refusals = append(p.Refusals, Refusal{netip.PrefixFrom(vip, vip.BitLen()), why})
+		if !offered[vip] { // for another Service that shares it
+			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), why)
 		}
 	}
-	for prefix, keys := range leadsTo {
-		nextHop, family := node.NextHop4, "IPv4"
-		if prefix.Addr().Is6() {
-			nextHop, family = node.NextHop6, "IPv6"
-		}
-		if !nextHop.IsValid() {
-			p.Refusals = append(p.Refusals, Refusal{prefix,
-				fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family)})
-			continue
-		}
-		p.Routes = append(p.Routes, Route{announce.Route{Prefix: prefix, NextHop: nextHop}, keys})
+	for prefix, w := range wishes {
+		p.route(in.Node, prefix, w)
 	}
 	slices.SortFunc(p.Routes, func(a, b Route) int { return a.Compare(b.Route) })
-	slices.SortFunc(p.Refusals, func(a, b Refusal) int { return a.Prefix.Compare(b.Prefix) })
+	slices.SortStableFunc(p.Refusals, func(a, b Refusal) int {
+		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+func (p *Plan) refuse(prefix netip.Prefix, why string) {
+	p.Refusals = append(p.Refusals, Refusal{prefix, why})
+}
+
+// add notes that an offer leads to a frontend.
+func (w *wish) add(f *Frontend, o announce.Offer) {
+	if !slices.Contains(w.frontends, f.Key) {
+		w.frontends = append(w.frontends, f.Key)
+		w.local = append(w.local, f.local...)
+	}
+	if why := f.unfit(o); why == "" && !slices.Contains(w.offers, o) {
+		w.offers = append(w.offers, o)
+	} else if why != "" && !slices.Contains(w.not, why) {
+		w.not = append(w.not, why)
+	}
+}
+
+// unfit says why a frontend does not meet the terms of an offer; nothing where it
+// does, or where that is not known yet.
+func (f *Frontend) unfit(o announce.Offer) string {
+	switch {
+	case f.State == AwaitingHealth:
+		return ""
+	case f.healthy < o.MinimumHealthy:
+		return fmt.Sprintf("%s wants %d healthy servers (minimumHealthy), and %s has %d", o.By, o.MinimumHealthy, f.Key, f.healthy)
+	case o.Local && len(f.local) == 0:
+		return fmt.Sprintf("%s is for nodes with a healthy server of their own (endpoints), and %s has none on this one", o.By, f.Key)
+	case o.WeighBy == announce.WeighByEndpoints && len(f.local) == 0:
+		return fmt.Sprintf("%s weighs nodes by their healthy servers (weight), and %s has none on this one", o.By, f.Key)
+	}
+	return ""
+}
+
+// route makes one route of all that is wished of a prefix.
+func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
+	if len(w.offers) == 0 {
+		p.refuse(prefix, strings.Join(w.not, "; "))
+		return
+	}
+	nextHop, family := node.NextHop4, "IPv4"
+	if prefix.Addr().Is6() {
+		nextHop, family = node.NextHop6, "IPv6"
+	}
+	if !nextHop.IsValid() {
+		p.refuse(prefix, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
+		return
+	}
+	slices.SortStableFunc(w.offers, func(a, b announce.Offer) int { return cmp.Compare(a.By, b.By) })
+	made := w.offers[0].Attributes
+	made.Weight = w.weight(node, w.offers[0])
+	for _, o := range w.offers[1:] {
+		more, _ := o.Communities.Parse() // checked where they are read
+		made.Communities = made.Communities.With(more...)
+		made.Peers = unite(made.Peers, o.Peers)
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals, Refusal{prefix, why}) {
+			p.refuse(prefix, why)
+		}
+	}
+	p.Routes = append(p.Routes, Route{announce.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
+}
+
+// unite gives the peers of two offers; those of none are all.
+func unite(a, b announce.Names) announce.Names {
+	if a == "" || b == "" {
+		return ""
+	}
+	return announce.NamesOf(append(a.List(), b.List()...)...)
+}
+
+// differ says in what an offer cannot have its way beside the first; nothing
+// where it can.
+func (w *wish) differ(node Node, first, o announce.Offer) string {
+	var no []string
+	for _, field := range []struct {
+		name       string
+		its, first uint32
+	}{
+		{"localPreference", o.LocalPreference, first.LocalPreference}, {"med", o.MED, first.MED}, {"prepend", o.Prepend, first.Prepend},
+		{"weight", w.weight(node, o), w.weight(node, first)},
+	} {
+		if field.its != field.first {
+			no = append(no, fmt.Sprintf("%s %d, not %d", field.name, field.first, field.its))
+		}
+	}
+	if len(no) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("announced as %s has it, with %s as %s wants: a prefix is announced in one way; make the two say the same, or be for other Services or nodes",
+		first.By, strings.Join(no, " and "), o.By)
+}
+
+// weight gives the weight that an offer asks for.
+func (w *wish) weight(node Node, o announce.Offer) uint32 {
+	switch o.WeighBy {
+	case announce.WeighByEndpoints:
+		slices.SortFunc(w.local, netip.Addr.Compare)
+		w.local = slices.Compact(w.local)
+		return uint32(max(len(w.local), 1)) // none is known while their health is awaited
+	case announce.WeighByNode:
+		return cmp.Or(o.Weight, node.Weight, 1)
+	}
+	return 0
 }
 
 // byItself gives the prefix under which a VIP is announced where nobody else
 // decides: the widest of its Service's prefixes that contains it, or the address
 // alone.
-func byItself(s *service.Service, vip netip.Addr) ([]netip.Prefix, string) {
+func byItself(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 	widest := netip.PrefixFrom(vip, vip.BitLen())
 	for _, prefix := range s.Prefixes {
 		if prefix.Contains(vip) && prefix.Bits() < widest.Bits() {
 			widest = prefix.Masked()
 		}
 	}
-	return []netip.Prefix{widest}, ""
+	return []announce.Offer{{Prefix: widest}}, ""
 }

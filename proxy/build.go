@@ -68,14 +68,13 @@ func doubled(before []netip.Addr, a netip.Addr) bool {
 
 // port adds the frontends that one port has in the family of clusterIP.
 func (b *builder) port(p ServicePort, clusterIP netip.Addr) {
-	l := b.lists(p, clusterIP)
-	cluster := l.choice(l.cluster)
+	cluster, local := b.choices(p, clusterIP)
 	internal, external := cluster, cluster
 	if b.s.InternalLocal {
-		internal = l.choice(l.local)
+		internal = local
 	}
 	if b.s.ExternalLocal {
-		external = l.choice(l.local)
+		external = local
 	}
 	f := Frontend{
 		Key: Key{Addr: clusterIP, Port: p.Port, Protocol: p.Protocol}, Kind: ClusterIP,
@@ -132,40 +131,46 @@ func (b *builder) sorted() []Frontend {
 	return slices.CompactFunc(b.frontends, func(a, o Frontend) bool { return a.Key == o.Key })
 }
 
-// lists are the targets of one port in one family.
-type lists struct {
-	// cluster are those of the policy Cluster, local those of the policy Local;
-	// the latter only where the Service has such a policy.
-	cluster, local []Target
-	// some says that the Service has an endpoint somewhere.
-	some bool
-}
-
-func (l *lists) choice(targets []Target) Choice {
-	if len(targets) == 0 && l.some {
-		return Choice{Empty: Dropped}
-	}
-	return Choice{Targets: targets}
-}
-
-func (b *builder) lists(p ServicePort, clusterIP netip.Addr) lists {
+// choices are what clients of one port get in one family by the policy Cluster
+// and, where the Service has such a policy, by Local.
+func (b *builder) choices(p ServicePort, clusterIP netip.Addr) (cluster, local Choice) {
 	var few [16]candidate
 	all := b.candidates(few[:0], p, clusterIP)
-	l := lists{cluster: b.targets(all, ready, b.nearness(all))}
-	if len(l.cluster) == 0 {
-		l.cluster = b.targets(all, leaving, anywhere)
+	if cluster.Targets = b.targets(all, ready, b.nearness(all)); len(cluster.Targets) == 0 {
+		cluster.Targets = b.targets(all, leaving, anywhere)
 	}
-	l.some = len(l.cluster) > 0
+	var serving []Target
+	if p.Protocol == service.UDP {
+		serving = b.targets(all, answering, anywhere)
+	}
+	cluster.Keeps = without(serving, cluster.Targets)
 	if !b.s.InternalLocal && !b.s.ExternalLocal {
-		return l
+		return cluster, local
 	}
-	if l.local = b.targets(all, ready, here); len(l.local) == 0 {
-		l.local = b.targets(all, leaving, here)
+	if local.Targets = b.targets(all, ready, here); len(local.Targets) == 0 {
+		local.Targets = b.targets(all, leaving, here)
 	}
-	if slices.Equal(l.local, l.cluster) {
-		l.local = l.cluster
+	if slices.Equal(local.Targets, cluster.Targets) {
+		return cluster, cluster
 	}
-	return l
+	if len(local.Targets) == 0 {
+		local.Empty = Dropped
+	}
+	local.Keeps = without(serving, local.Targets)
+	return cluster, local
+}
+
+// without gives those of a list that another has not; both are sorted.
+func without(list, other []Target) (rest []Target) {
+	for _, t := range list {
+		for len(other) > 0 && other[0].Addr.Compare(t.Addr) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || other[0].Addr != t.Addr {
+			rest = append(rest, t)
+		}
+	}
+	return rest
 }
 
 // local says whether an endpoint runs on this node.
@@ -228,19 +233,24 @@ func (b *builder) isSelf(e *Endpoint, port uint16, p ServicePort) bool {
 }
 
 // condition is which endpoints to take: the ready ones or, where there are none,
-// those that serve though they terminate (KEP-1669).
-type condition bool
+// those that serve though they terminate (KEP-1669). Whoever serves keeps its
+// flows of UDP, whatever else is so (kube-proxy's conntrack/cleanup.go).
+type condition uint8
 
 const (
-	ready   condition = true
-	leaving condition = false
+	ready condition = iota
+	leaving
+	answering
 )
 
 func (c *candidate) is(wanted condition) bool {
-	if wanted == ready {
+	switch wanted {
+	case ready:
 		return c.Ready
+	case leaving:
+		return c.Serving && c.Terminating
 	}
-	return c.Serving && c.Terminating
+	return c.Serving
 }
 
 // place is where endpoints must be to be taken.
@@ -315,4 +325,6 @@ func (f *Frontend) Same(o *Frontend) bool {
 		f.Inside.same(o.Inside) && f.Outside.same(o.Outside) && slices.Equal(f.Allow, o.Allow)
 }
 
-func (c Choice) same(o Choice) bool { return c.Empty == o.Empty && slices.Equal(c.Targets, o.Targets) }
+func (c Choice) same(o Choice) bool {
+	return c.Empty == o.Empty && slices.Equal(c.Targets, o.Targets) && slices.Equal(c.Keeps, o.Keeps)
+}

@@ -69,18 +69,24 @@ func slice(name, text string) *proxy.Slice {
 // where it differs, what others get. Local targets have a star.
 func print(frontends []proxy.Frontend) string {
 	kinds := []string{"cluster-ip", "external-ip", "load-balancer-ip", "node-port"}
-	choice := func(c proxy.Choice) string {
-		if len(c.Targets) == 0 {
-			return []string{"refused", "dropped"}[c.Empty]
-		}
-		text := ""
-		for _, t := range c.Targets {
+	list := func(targets []proxy.Target) (text string) {
+		for _, t := range targets {
 			text += " " + t.Addr.String()
 			if t.Local {
 				text += "*"
 			}
 		}
-		return text[1:]
+		return text
+	}
+	choice := func(c proxy.Choice) string {
+		text := strings.TrimPrefix(list(c.Targets), " ")
+		if len(c.Targets) == 0 {
+			text = []string{"refused", "dropped"}[c.Empty]
+		}
+		if len(c.Keeps) > 0 {
+			text += " keeps" + list(c.Keeps)
+		}
+		return text
 	}
 	text := ""
 	for _, f := range frontends {
@@ -141,10 +147,13 @@ func compare(t *testing.T, what, got, want string) {
 //     for the node's own sockets and pods, and for others that of the external policy.
 //  7. Where a list is empty: refused if the Service has no endpoint in either
 //     condition on any node, else dropped (nftables/proxier.go, syncProxyRules).
-//  8. Source ranges are of load balancers' addresses only; a range /0 is everybody
+//  8. A flow of UDP stays with its endpoint as long as that serves, be it
+//     terminating or passed over by hints or policy (conntrack/cleanup.go).
+//  9. Source ranges are of load balancers' addresses only; a range /0 is everybody
 //     (serviceport.go, newBaseServiceInfo).
 func TestBuild(t *testing.T) {
 	local := func(s *proxy.Service) { s.InternalLocal = true }
+	datagrams := func(s *proxy.Service) { s.Ports[0].Protocol = service.UDP }
 	outer := func(s *proxy.Service) {
 		s.Ports[0].NodePort = 30080
 		s.ExternalIPs, s.LoadBalancerIPs = addrs("192.0.2.1"), addrs("198.51.100.1")
@@ -201,6 +210,14 @@ func TestBuild(t *testing.T) {
 			`node-port 0.0.0.0:30080/TCP: 10.1.0.2:8080 | 10.1.0.1:8080*
 			 cluster-ip 10.96.0.1:80/TCP: 10.1.0.2:8080`},
 
+		{"UDP, one terminates", datagrams, "10.1.0.1 n1 st\n10.1.0.2 n2 rs\n10.1.0.3 n2 t", "cluster-ip 10.96.0.1:80/UDP: 10.1.0.2:8080 keeps 10.1.0.1:8080*"},
+		{"UDP, all terminate", datagrams, "10.1.0.1 n1 st\n10.1.0.3 n2 t", "cluster-ip 10.96.0.1:80/UDP: 10.1.0.1:8080*"},
+		{"UDP, hints", datagrams, "10.1.0.1 n1 rs zone=za\n10.1.0.3 n3 rs zone=zb", "cluster-ip 10.96.0.1:80/UDP: 10.1.0.1:8080* keeps 10.1.0.3:8080"},
+		{"UDP, internal Local", func(s *proxy.Service) { datagrams(s); local(s) }, "10.1.0.1 n1 st\n10.1.0.2 n1 rs\n10.1.0.3 n3 rs\n10.1.0.4 n3 -",
+			"cluster-ip 10.96.0.1:80/UDP: 10.1.0.2:8080* keeps 10.1.0.1:8080* 10.1.0.3:8080"},
+		{"UDP, internal Local, none here", func(s *proxy.Service) { datagrams(s); local(s) }, "10.1.0.3 n3 rs",
+			"cluster-ip 10.96.0.1:80/UDP: dropped keeps 10.1.0.3:8080"},
+
 		{"zone hints", nil, "10.1.0.1 n1 rs zone=za\n10.1.0.2 n2 rs zone=zb,za\n10.1.0.3 n3 rs zone=zb",
 			"cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080* 10.1.0.2:8080"},
 		{"one ready endpoint lacks a hint", nil, "10.1.0.1 n1 rs zone=za\n10.1.0.3 n3 rs", "cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080* 10.1.0.3:8080"},
@@ -247,6 +264,7 @@ func TestBuild(t *testing.T) {
 				n = proxy.Node{}
 			}
 			s, slices := web(c.service), []*proxy.Slice{slice("web-1", c.endpoints)}
+			slices[0].Ports[0].Protocol = s.Ports[0].Protocol
 			got, problems := proxy.Build(s, slices, n)
 			compare(t, "frontends", print(got), c.want)
 			compare(t, "problems", printProblems(problems), "")
@@ -281,6 +299,31 @@ func TestBuildOfTwoFamilies(t *testing.T) {
 	compare(t, "problems", printProblems(problems), `
 		Service default/web: spec.loadBalancerSourceRanges: none is of the family of 2001:db8::1, which therefore serves nobody; add one`)
 	compare(t, "the slow twin", print(twin(s, slices, here)), print(got))
+}
+
+// TestBuildOfTwoFamiliesAndEndpointsOfOne refuses clients of the other, whatever the
+// policies: it has no endpoint anywhere.
+func TestBuildOfTwoFamiliesAndEndpointsOfOne(t *testing.T) {
+	s := web(func(s *proxy.Service) {
+		s.ClusterIPs = addrs("fd00:96::1 10.96.0.1")
+		s.Ports[0].NodePort, s.InternalLocal, s.ExternalLocal = 30080, true, true
+	})
+	got, problems := proxy.Build(s, []*proxy.Slice{slice("web-4", "10.1.0.2 n2 rs"), {Service: "web", IPv6: true}}, here)
+	compare(t, "frontends", print(got), `
+		node-port 0.0.0.0:30080/TCP: 10.1.0.2:8080 | dropped
+		cluster-ip 10.96.0.1:80/TCP: dropped
+		node-port [::]:30080/TCP: refused
+		cluster-ip [fd00:96::1]:80/TCP: refused`)
+	compare(t, "problems", printProblems(problems), "")
+}
+
+// TestBuildOfANamedTargetPort has pods of two generations name different ports,
+// and one pod both.
+func TestBuildOfANamedTargetPort(t *testing.T) {
+	before, after := slice("web-1", "10.1.0.1 n1 rs\n10.1.0.2 n2 rs"), slice("web-2", "10.1.0.3 n1 rs\n10.1.0.2 n2 rs")
+	after.Ports[0].Port = 9090
+	got, _ := proxy.Build(web(nil), []*proxy.Slice{before, after}, here)
+	compare(t, "frontends", print(got), "cluster-ip 10.96.0.1:80/TCP: 10.1.0.1:8080* 10.1.0.2:8080 10.1.0.2:9090 10.1.0.3:9090*")
 }
 
 // TestBuildDropsDoubles has the same endpoint in two slices: while it moves from
@@ -427,6 +470,7 @@ func TestSame(t *testing.T) {
 		func(f *proxy.Frontend) { f.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 		func(f *proxy.Frontend) { f.Outside.Targets = f.Outside.Targets[:1] },
 		func(f *proxy.Frontend) { f.Inside = proxy.Choice{Empty: proxy.Dropped} },
+		func(f *proxy.Frontend) { f.Outside.Keeps = f.Inside.Targets },
 		func(f *proxy.Frontend) {
 			f.Inside.Targets = slices.Clone(f.Inside.Targets)
 			f.Inside.Targets[0].Local = false

@@ -34,8 +34,6 @@ type Service struct {
 	HealthCheckNodePort uint16
 	// SourceRanges, where there are any, are the only clients that LoadBalancerIPs serve.
 	SourceRanges []netip.Prefix
-	// Distribution is spec.trafficDistribution: "", PreferClose, PreferSameZone or PreferSameNode.
-	Distribution string
 }
 
 // ServicePort is one port of a Service.
@@ -96,6 +94,11 @@ const (
 	NodePort
 )
 
+// Beats says whether a frontend of this kind has its key though one of kind o, of
+// another and older Service, claims it, too: a cluster IP is allocated, the
+// other addresses are only asked for.
+func (k Kind) Beats(o Kind) bool { return k == ClusterIP && o != ClusterIP }
+
 // Key is what a client addresses. The address of a node port is 0.0.0.0 or ::,
 // which stands for all addresses on which the node serves them.
 type Key struct {
@@ -129,7 +132,11 @@ type Choice struct {
 	// Targets are sorted by address, with no address twice. Frontends of a port
 	// share the same slice where they have the same targets.
 	Targets []Target
-	Empty   Empty
+	// Keeps are endpoints that get no new flow and keep those that they have, of
+	// UDP alone: TCP knows by itself what is a connection. Sorted as Targets are,
+	// and none of them.
+	Keeps []Target
+	Empty Empty
 }
 
 // Frontend is one address, port and protocol of a Service.

@@ -64,10 +64,10 @@ func twinFrontend(s *proxy.Service, all []*proxy.Slice, n proxy.Node, p proxy.Se
 	f := proxy.Frontend{Key: k, Kind: kind, Affinity: max(0, s.Affinity)}
 	endpoints := twinEndpoints(s, all, n, p, is4)
 	if kind == proxy.ClusterIP {
-		f.Inside = twinChoice(endpoints, n, s.InternalLocal)
+		f.Inside = twinChoice(endpoints, n, s.InternalLocal, p.Protocol)
 		f.Outside = f.Inside
 	} else {
-		f.Inside, f.Outside = twinChoice(endpoints, n, false), twinChoice(endpoints, n, s.ExternalLocal)
+		f.Inside, f.Outside = twinChoice(endpoints, n, false, p.Protocol), twinChoice(endpoints, n, s.ExternalLocal, p.Protocol)
 	}
 	if kind != proxy.LoadBalancerIP || len(s.SourceRanges) == 0 {
 		return f
@@ -118,7 +118,7 @@ func twinEndpoints(s *proxy.Service, all []*proxy.Slice, n proxy.Node, p proxy.S
 	return endpoints
 }
 
-func twinChoice(endpoints map[netip.AddrPort]proxy.Endpoint, n proxy.Node, local bool) proxy.Choice {
+func twinChoice(endpoints map[netip.AddrPort]proxy.Endpoint, n proxy.Node, local bool, protocol service.Protocol) (c proxy.Choice) {
 	isLocal := func(e proxy.Endpoint) bool { return e.Node == n.Name && n.Name != "" }
 	ready := func(e proxy.Endpoint) bool { return e.Ready }
 	leaving := func(e proxy.Endpoint) bool { return e.Serving && e.Terminating }
@@ -145,14 +145,17 @@ func twinChoice(endpoints map[netip.AddrPort]proxy.Endpoint, n proxy.Node, local
 		tries = [][]proxy.Target{pick(ready), pick(leaving)}
 	}
 	for _, targets := range tries {
-		if len(targets) > 0 {
-			return proxy.Choice{Targets: targets}
+		if len(c.Targets) == 0 {
+			c.Targets = targets
 		}
 	}
-	if len(pick(ready))+len(pick(leaving)) > 0 {
-		return proxy.Choice{Empty: proxy.Dropped}
+	if len(c.Targets) == 0 && len(pick(ready))+len(pick(leaving)) > 0 {
+		c.Empty = proxy.Dropped
 	}
-	return proxy.Choice{}
+	if protocol == service.UDP {
+		c.Keeps = slices.DeleteFunc(pick(func(e proxy.Endpoint) bool { return e.Serving }), func(t proxy.Target) bool { return slices.Contains(c.Targets, t) })
+	}
+	return c
 }
 
 // dice makes Services of a few values each, so that they often meet.
@@ -179,7 +182,6 @@ func (d dice) service() *proxy.Service {
 		Affinity:        pick(d, 0, -1, time.Hour),
 		InternalLocal:   d.bool(), ExternalLocal: d.bool(),
 		SourceRanges: some(d, 2, netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::1/32"), netip.Prefix{}),
-		Distribution: pick(d, "", "PreferSameZone", "PreferSameNode"),
 	}
 	for range d.roll(4) {
 		s.Ports = append(s.Ports, proxy.ServicePort{

@@ -8,7 +8,7 @@ trap 'rm -rf "$made"' EXIT
 
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
-	--set cleanup.enabled=true,createNamespace=true,balancers[0].name=web,balancers[0].service=default/web \
+	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,balancers[0].name=web,balancers[0].service=default/web \
 	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1'
 
 # refuse HELM FIELD VALUE: such a value is refused, by the name of its field.

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 helm=$1 to=$2
-mkdir -p "$to"/{cleanup,proxy}
+mkdir -p "$to"/{cleanup,gateway,proxy}
 
 # render FILE TEMPLATE VALUE...: writes one, without what only Helm wants to know.
 render() {
@@ -23,3 +23,4 @@ for name in rbac admission agent controller; do
 done
 render proxy/agent agent --set 'agent.roles={balancer,server,proxy}'
 render cleanup/cleanup cleanup --set cleanup.enabled=true
+render gateway/gateway gateway --set gatewayAPI.enabled=true

@@ -302,6 +302,9 @@ type Service struct {
 	Dedicated bool
 	// Panic keeps all servers in service when every one fails its checks.
 	Panic bool
+	// LocalPolicy says that the Service asks for traffic only at nodes with servers
+	// of its own (externalTrafficPolicy Local). It decides nothing by itself.
+	LocalPolicy bool
 	// Prefixes are announced in place of each VIP's own /32 or /128 that they
 	// contain.
 	Prefixes []netip.Prefix

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -41,9 +42,9 @@ type Snapshot struct {
 	// Services are sorted by ID. A Service that did not change between two
 	// snapshots is the same pointer in both.
 	Services []*service.Service
-	// Draining are the addresses of balancers that are on their way out,
-	// sorted, where the source was told who the balancers are.
-	Draining []netip.Addr
+	// Balancers are the addresses of all balancers, Draining of those that are on
+	// their way out, sorted, where the source was told who the balancers are.
+	Balancers, Draining []netip.Addr
 	// Announcements say what of the Services is announced by this node; nil: all.
 	// One that did not change between two snapshots is the same pointer in both.
 	Announcements Announcements
@@ -55,14 +56,15 @@ type Snapshot struct {
 // Announcements decide what a node announces. It is a pointer, and what it
 // points to is never changed.
 type Announcements interface {
-	// Prefixes gives the prefixes by which the node announces a VIP of a Service;
-	// where there are none, why.
-	Prefixes(s *service.Service, vip netip.Addr) ([]netip.Prefix, string)
+	// Offers gives the offers by which the node announces a VIP of a Service; where
+	// there are none, why.
+	Offers(s *service.Service, vip netip.Addr) ([]announce.Offer, string)
 }
 
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
+		slices.Equal(s.Balancers, o.Balancers) &&
 		s.Announcements == o.Announcements
 }
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -24,8 +26,9 @@ type Agent struct {
 	Version, Kernel, Node, Role string
 
 	Started time.Time
-	// View is nil where only a service proxy runs; Source then tells what was
-	// refused of the input.
+	// View is nil where only a service proxy runs. Source then tells what was
+	// refused of the input, and elsewhere what keeps it from being read a first
+	// time; nil for a source that needs nobody.
 	View      func() *control.View
 	Source    func() []source.Problem
 	DataPlane dataplane.DataPlane
@@ -34,6 +37,8 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// Layer2 is nil where VIPs are not announced so.
+	Layer2 segment
 	// PeersUnknown says that it is not known yet which peers the agent has.
 	PeersUnknown bool
 	// ProxySync tells when the service proxy has written all last, and since when
@@ -67,8 +72,12 @@ func (a Agent) Gather(now time.Time) Status {
 			s.Problems = append(s.Problems, source.Problem{Object: "server half", Message: "reading what it holds: " + err.Error()})
 		}
 	}
-	if a.Source != nil {
+	if a.Source != nil && !g.view.Loaded {
 		s.Problems = append(s.Problems, a.Source()...)
+	}
+	if a.View != nil && a.Source != nil && !g.view.Loaded {
+		s.Problems = append(s.Problems, source.Problem{Object: "Services", Message: "have not been read since this agent started; " +
+			"until they are, what the kernel holds is left as it is, and nothing is announced"})
 	}
 	if a.ServiceProxy != nil {
 		p := a.ServiceProxy()
@@ -78,6 +87,12 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
 	}
+	if a.Layer2 != nil {
+		s.Peers = append(s.Peers, a.Layer2.Peers()...)
+	}
+	answered, unanswered := a.answered()
+	s.Problems = append(s.Problems, unanswered...)
+	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
@@ -89,6 +104,8 @@ type gatherer struct {
 	view   *control.View
 	counts map[service.Key]dataplane.FrontendCounters
 	half   half
+	// answered is who answers for what on layer 2.
+	answered map[netip.Prefix]announce.Answered
 }
 
 func (g *gatherer) count() error {
@@ -191,12 +208,23 @@ func (g *gatherer) routes() []Route {
 		return nil // none of its business
 	}
 	var routes []Route
+	var peers []announce.Peer
+	if g.Announcer != nil {
+		peers = g.Announcer.Peers()
+	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && g.Announcer != nil
-		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Announced: announced, Since: since}
-		if !announced {
+		announced = announced && (g.Announcer != nil || g.Layer2 != nil)
+		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
+		switch {
+		case !announced:
 			shown.Reason = g.unannounced(r)
+		case g.Announcer != nil && toNobody(r.Peers, peers):
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
+		}
+		if s, ok := g.answered[r.Prefix]; ok {
+			shown.setLayer2(s, g.Announcer == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -207,6 +235,11 @@ func (g *gatherer) routes() []Route {
 	return routes
 }
 
+// toNobody says that no peer has one of these names, where there are any.
+func toNobody(names announce.Names, peers []announce.Peer) bool {
+	return names != "" && !slices.ContainsFunc(peers, func(p announce.Peer) bool { return names.Has(p.Name) })
+}
+
 func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		return announce.Route{Prefix: a.Prefix, NextHop: a.NextHop}.Compare(announce.Route{Prefix: b.Prefix, NextHop: b.NextHop})
@@ -215,8 +248,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
-	if g.Announcer == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or on a cluster by a BGPPeer"
+	if g.Announcer == nil && g.Layer2 == nil {
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, or an interface by --layer2"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

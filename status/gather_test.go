@@ -26,7 +26,7 @@ type peers struct{}
 func (peers) Set([]announce.Route) error { return nil }
 func (peers) Close() error               { return nil }
 func (peers) Peers() []announce.Peer {
-	return []announce.Peer{{Address: "172.16.9.2", AS: 65021, State: "established"}}
+	return []announce.Peer{{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established"}}
 }
 
 func named(name, vip string, age time.Duration, servers ...string) *service.Service {
@@ -189,6 +189,25 @@ func TestWithoutPeersNothingIsAnnounced(t *testing.T) {
 	s := a.Gather(eleven)
 	if r := s.Routes[0]; r.Announced || !strings.Contains(r.Reason, "announces nothing") || len(s.Peers) != 0 {
 		t.Errorf("route %+v, peers %v", r, s.Peers)
+	}
+}
+
+// A route for peers that this node does not have is told to nobody.
+func TestARouteForNoPeerIsNotAnnounced(t *testing.T) {
+	for names, want := range map[announce.Names]string{
+		"tor-1": "", "tor-1 tor-9": "", "tor-8 tor-9": "nobody is told: this node has no peer of the name tor-8 or tor-9",
+	} {
+		a := scene(t)
+		view := *a.View()
+		p := *view.Plan
+		view.Announced = map[announce.Route]time.Time{}
+		p.Routes = slices.Clone(p.Routes)
+		p.Routes[0].Peers = names
+		view.Plan, view.Announced[p.Routes[0].Route] = &p, eleven
+		a.View = func() *control.View { return &view }
+		if r := a.Gather(eleven).Routes[0]; r.Reason != want || r.Announced != (want == "") {
+			t.Errorf("for %s: announced %v, %q", names, r.Announced, r.Reason)
+		}
 	}
 }
 

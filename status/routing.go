@@ -1,6 +1,8 @@
 package status
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -27,6 +29,9 @@ type Routing struct {
 	// Table gives what the kernel holds, and why it is not all of what was
 	// heard; nil on a reflector.
 	Table func() (routes []fib.Route, failed, err error)
+	// Refused gives the prefixes that are announced and not taken in, with the
+	// reason; nil where all are.
+	Refused func() (map[netip.Prefix]string, error)
 }
 
 // Gather gives the Status at a moment.
@@ -41,6 +46,7 @@ func (r Routing) Gather(now time.Time) Status {
 	}
 	heard, err := r.Heard()
 	problem("BGP table", err)
+	s.Problems = append(s.Problems, r.refusals(heard)...)
 	if r.Table == nil {
 		s.Routes = paths(heard)
 		return s.complete()
@@ -50,6 +56,34 @@ func (r Routing) Gather(now time.Time) Status {
 	problem("kernel table", failed)
 	s.Table, s.Routes = table, installed(heard, table, failed)
 	return s.complete()
+}
+
+// namedRefusals is how many prefixes are named as refused.
+const namedRefusals = 20
+
+// refusals names the prefixes that are not taken in, and those whose next hops
+// do not get the shares that they name.
+func (r Routing) refusals(heard []announce.RouteSet) (problems []source.Problem) {
+	for _, set := range heard {
+		if set.Uneven != "" && len(problems) < namedRefusals {
+			problems = append(problems, source.Problem{Object: "route " + set.Prefix.String(), Message: set.Uneven})
+		}
+	}
+	if r.Refused == nil {
+		return problems
+	}
+	refused, err := r.Refused()
+	if err != nil {
+		return problems // said of the BGP table already
+	}
+	for i, p := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
+		if i == namedRefusals {
+			more := fmt.Sprintf("and %d other prefixes are refused", len(refused)-namedRefusals)
+			return append(problems, source.Problem{Object: "BGP table", Message: more})
+		}
+		problems = append(problems, source.Problem{Object: "route " + p.String(), Message: refused[p]})
+	}
+	return problems
 }
 
 // paths are the routes that a reflector heard.
@@ -93,11 +127,14 @@ func missing(set announce.RouteSet, table []fib.Route) []netip.Addr {
 	if i < 0 {
 		return set.NextHops
 	}
-	held := 0
+	held, want := 0, 0
 	for _, h := range table[i].Hops {
 		held += h.Weight
 	}
-	if held >= len(set.NextHops) {
+	for j := range set.NextHops {
+		want += set.Weight(j)
+	}
+	if held >= want {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(set.NextHops), func(nextHop netip.Addr) bool {

@@ -76,6 +76,29 @@ func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 	}
 }
 
+func TestRouterTellsWhatItRefuses(t *testing.T) {
+	r := routed(RoleRouter, nil)
+	uneven := set("10.1.1.0/24", "10.0.0.105", "10.0.0.106")
+	uneven.Uneven = "10.0.0.105 names a bandwidth and 10.0.0.106 does not"
+	r.Heard = func() ([]announce.RouteSet, error) { return []announce.RouteSet{uneven}, nil }
+	many := map[netip.Prefix]string{netip.MustParsePrefix("0.0.0.0/0"): "never"}
+	for i := range 25 {
+		many[netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)] = "outside"
+	}
+	r.Refused = func() (map[netip.Prefix]string, error) { return many, nil }
+	problems := r.Gather(eleven).Problems
+	if len(problems) != 1+namedRefusals+1 {
+		t.Fatalf("%d problems: %v", len(problems), problems)
+	}
+	for i, want := range map[int]string{
+		0: "route 10.1.1.0/24: " + uneven.Uneven, 1: "route 0.0.0.0/0: never", 21: "BGP table: and 6 other prefixes are refused",
+	} {
+		if got := problems[i].String(); got != want {
+			t.Errorf("problem %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
 func TestReflectorTellsWhatItHeard(t *testing.T) {
 	s := routed(RoleReflector, nil).Gather(eleven)
 	want := []string{

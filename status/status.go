@@ -188,6 +188,8 @@ type Route struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// NextHop is empty where this node has none to announce.
 	NextHop netip.Addr `json:"nextHop"`
+	// Attributes are what the route says beside its next hop.
+	Attributes announce.Attributes `json:"attributes,omitzero"`
 	// Announced: peers have been told (on a reflector: a balancer has told us;
 	// on a router: the kernel holds it).
 	Announced bool `json:"announced"`
@@ -195,4 +197,6 @@ type Route struct {
 	Since time.Time `json:"since,omitzero"`
 	// Reason says why it is not announced.
 	Reason string `json:"reason,omitempty"`
+	// Layer2 is absent where VIPs are not announced so.
+	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
 )
 
@@ -49,6 +50,9 @@ func (v overview) table(t *table) {
 		t.fact("backends", v.backendHealth())
 	}
 	t.fact("routes", v.routeStates())
+	if states := v.layer2States(); states != "" {
+		t.fact("layer 2", states)
+	}
 	t.fact("peers", v.peerStates())
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
@@ -129,7 +133,15 @@ func (v overview) peerStates() string {
 func (v overview) peers(t *table) {
 	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
 	for _, p := range v.Peers {
-		t.row(p.Address, fmt.Sprint(p.AS), p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
+		name := p.Address
+		if p.Name != "" && p.Name != p.Address {
+			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
+		}
+		as := ""
+		if p.AS != 0 { // else a member of layer 2
+			as = fmt.Sprint(p.AS)
+		}
+		t.row(name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
 	}
 	t.end()
 }
@@ -291,11 +303,19 @@ func (v routes) table(t *table) {
 		v.heard(t)
 		return
 	}
-	t.row("PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
+	marked := slices.ContainsFunc(v.list, func(r Route) bool { return r.Attributes != announce.Attributes{} })
+	cells := func(attributes string, rest ...string) {
+		if marked {
+			rest = slices.Insert(rest, len(rest)-1, attributes)
+		}
+		t.row(rest...)
+	}
+	cells("ATTRIBUTES", "PREFIX", "NEXT HOP", "ANNOUNCED", "SINCE", "REASON")
 	for _, r := range v.list {
-		t.row(r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
+		cells(r.Attributes.String(), r.Prefix.String(), address(r.NextHop), yesNo(r.Announced), age(r.Since, v.status.Time), r.Reason)
 	}
 	t.end()
+	v.answers(t)
 }
 
 func (v routes) heard(t *table) {

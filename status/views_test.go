@@ -48,12 +48,13 @@ func balancer() Status {
 					Reason: "no EndpointSlice names a ready endpoint"}}},
 		},
 		Routes: []Route{
-			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second)},
+			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.105"), Announced: true, Since: ago(90 * time.Second),
+				Attributes: announce.Attributes{Communities: "65000:1 no-export", Weight: 3, Peers: "tor-1 tor-2"}},
 			{Prefix: netip.MustParsePrefix("2001:db8::53/128"), NextHop: netip.MustParseAddr("2001:db8:f::5"),
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},
 		Peers: []announce.Peer{
-			{Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
+			{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
 		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",

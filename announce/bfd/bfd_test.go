@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/datagram"
 )
 
 func TestPacketRoundTrip(t *testing.T) {
@@ -205,7 +207,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 		defer c.Close()
 		if ttl {
-			if err := sendTTL(c, true); err != nil {
+			if err := datagram.SendFar(c, true); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,17 +10,14 @@
 package bfd
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fairlead/fairlead/internal/datagram"
 )
 
 // UDP ports: single hop (RFC 5881), where only packets that no router has
@@ -29,6 +26,9 @@ const (
 	PortSingleHop = 3784
 	PortMultihop  = 4784
 )
+
+// maxPacket is what a packet is read up to, in bytes; ours have 24.
+const maxPacket = 128
 
 // Endpoint receives for all sessions of one local address.
 type Endpoint struct {
@@ -51,7 +51,7 @@ func Listen(local netip.Addr) (*Endpoint, error) {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
 		if err == nil {
 			e.sockets = append(e.sockets, c)
-			err = receiveTTL(c, local.Is4())
+			err = datagram.Expect(c, local.Is4())
 		}
 		if err != nil {
 			e.closeSockets()
@@ -59,13 +59,8 @@ func Listen(local netip.Addr) (*Endpoint, error) {
 		}
 	}
 	for i, c := range e.sockets {
-		rc, err := c.SyscallConn()
-		if err != nil {
-			e.closeSockets()
-			return nil, err
-		}
 		e.wg.Add(1)
-		go e.receive(rc, i == 0)
+		go e.receive(c, i == 0)
 	}
 	return e, nil
 }
@@ -99,109 +94,39 @@ func (e *Endpoint) closeSockets() {
 	}
 }
 
-func receiveTTL(c *net.UDPConn, is4 bool) error {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	level, opt := unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT
-	if is4 {
-		level, opt = unix.IPPROTO_IP, unix.IP_RECVTTL
-	}
-	var serr error
-	if err := rc.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), level, opt, 1) }); err != nil {
-		return err
-	}
-	return serr
-}
-
-func (e *Endpoint) receive(rc syscall.RawConn, singleHop bool) {
+func (e *Endpoint) receive(c *net.UDPConn, singleHop bool) {
 	defer e.wg.Done()
 	for {
-		var d datagram
-		var rerr error
-		err := rc.Read(func(fd uintptr) bool {
-			d, rerr = readDatagram(fd)
-			return !errors.Is(rerr, unix.EAGAIN)
-		})
+		d, err := datagram.Receive(c, maxPacket)
 		if err != nil {
 			return // the socket was closed
 		}
-		if rerr == nil {
-			e.mu.Lock()
-			e.handle(d, singleHop)
-			e.mu.Unlock()
-		}
+		e.mu.Lock()
+		e.handle(d, singleHop)
+		e.mu.Unlock()
 	}
 }
 
-// drain takes in what already lies in the sockets. A busy machine may run a
-// timer before the receiver: nobody is declared dead with his packets unread.
+// drain takes in what already lies in the sockets.
 func (e *Endpoint) drain() {
 	for i, c := range e.sockets {
-		rc, err := c.SyscallConn()
-		if err != nil {
-			continue
-		}
-		_ = rc.Control(func(fd uintptr) {
-			for {
-				d, err := readDatagram(fd)
-				if err != nil {
-					return
-				}
-				e.handle(d, i == 0)
-			}
-		})
+		datagram.Pending(c, maxPacket, func(d datagram.Datagram) { e.handle(d, i == 0) })
 	}
-}
-
-type datagram struct {
-	from netip.Addr
-	ttl  int
-	data []byte
-}
-
-func readDatagram(fd uintptr) (datagram, error) {
-	var buf [128]byte
-	var oob [64]byte
-	n, oobn, _, from, err := unix.Recvmsg(int(fd), buf[:], oob[:], unix.MSG_DONTWAIT)
-	if err != nil {
-		return datagram{}, err
-	}
-	d := datagram{ttl: -1, data: append([]byte(nil), buf[:n]...)}
-	switch a := from.(type) {
-	case *unix.SockaddrInet4:
-		d.from = netip.AddrFrom4(a.Addr)
-	case *unix.SockaddrInet6:
-		d.from = netip.AddrFrom16(a.Addr).Unmap()
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return d, nil
-	}
-	for _, m := range msgs {
-		ttl := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL
-		hops := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT
-		if (ttl || hops) && len(m.Data) >= 4 {
-			d.ttl = int(binary.NativeEndian.Uint32(m.Data))
-		}
-	}
-	return d, nil
 }
 
 // handle runs under e.mu.
-func (e *Endpoint) handle(d datagram, singleHop bool) {
-	p, err := parse(d.data)
+func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
+	p, err := parse(d.Data)
 	// RFC 5881, section 5: a single hop's packet still has its 255.
-	if err != nil || singleHop && d.ttl != 255 {
+	if err != nil || singleHop && d.TTL != datagram.MaxTTL {
 		e.refused++
 		return
 	}
-	s := e.byRemote[d.from]
+	s := e.byRemote[d.From]
 	if p.your != 0 {
 		s = e.byLocal[p.your]
 	}
-	if s == nil || s.remote != d.from {
+	if s == nil || s.remote != d.From {
 		e.refused++
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/datagram"
 )
 
 // Defaults: lost after 0.9 s. On a busy two-core machine three times 100 ms
@@ -130,7 +132,7 @@ func (s *Session) dial() error {
 			continue
 		}
 		if err == nil {
-			err = sendTTL(c, s.remote.Is4())
+			err = datagram.SendFar(c, s.remote.Is4())
 		}
 		if err != nil {
 			break
@@ -139,22 +141,6 @@ func (s *Session) dial() error {
 		return nil
 	}
 	return fmt.Errorf("BFD from %s to %s: %w", s.e.local, s.remote, err)
-}
-
-func sendTTL(c *net.UDPConn, is4 bool) error {
-	rc, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	level, opt := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
-	if is4 {
-		level, opt = unix.IPPROTO_IP, unix.IP_TTL
-	}
-	var serr error
-	if err := rc.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), level, opt, 255) }); err != nil {
-		return err
-	}
-	return serr
 }
 
 // send writes a packet and sets the time of the next; runs under e.mu. What

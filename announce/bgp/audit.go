@@ -1,7 +1,7 @@
 package bgp
 
 import (
-	"net/netip"
+	"maps"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -12,7 +12,7 @@ import (
 // gobgp sends a new peer its table, and only a moment later counts the peer
 // among those that hear of changes. A route that comes or goes in between is
 // never told: the router would miss a balancer, or keep a dead one. So each
-// session's bytes are compared with the table, soon after it came up and now
+// session's bytes, next hops and attributes too, are compared with the table, soon after it came up and now
 // and then, and what is amiss is mended.
 var auditAfter = []time.Duration{0, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second}
 
@@ -93,10 +93,7 @@ func (e *engine) audit(t *tap, before difference) difference {
 
 func (e *engine) compare(t *tap) (difference, error) {
 	t.mu.Lock()
-	sent := make(map[path]netip.Addr, len(t.sent))
-	for p, nh := range t.sent {
-		sent[p] = nh
-	}
+	sent := maps.Clone(t.sent)
 	addPath := t.addPath
 	t.mu.Unlock()
 	d := difference{stale: map[path]bool{}}
@@ -116,7 +113,11 @@ func (e *engine) compare(t *tap) (difference, error) {
 				if several {
 					key.id = p.LocalID
 				}
-				if sent[key] != nextHop(p.Attrs) {
+				attrs, told := e.told(t.group, p.Attrs)
+				if !told {
+					continue
+				}
+				if sent[key] != (said{t.nextHopFor(nextHop(p.Attrs)), words(attrs)}) {
 					d.missing++
 				}
 				delete(sent, key)

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -99,8 +100,11 @@ func show(sets []announce.RouteSet) string {
 	var b strings.Builder
 	for _, s := range sets {
 		b.WriteString(s.Prefix.String())
-		for _, nh := range s.NextHops {
+		for i, nh := range s.NextHops {
 			b.WriteString(" " + nh.String())
+			if len(s.Weights) > 0 {
+				fmt.Fprintf(&b, "*%d", s.Weights[i])
+			}
 		}
 		b.WriteString("; ")
 	}
@@ -225,5 +229,20 @@ func TestReflectAcrossASes(t *testing.T) {
 	eventually(t, "both next hops", func() bool {
 		rs, _ := router.Routes()
 		return show(rs) == "10.1.1.0/24 10.0.0.101 10.0.0.102"
+	})
+}
+
+// A router whose address is within the clients' prefix is told of routes like any.
+func TestReflectToRouterAmongClients(t *testing.T) {
+	const port = 20188
+	startReflector(t, port, func(c *ReflectorConfig) { c.Groups[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	router, _ := startRouter(t, port)
+	s := startSpeaker(t, "127.21.1.1", port)
+	if err := s.Set([]announce.Route{route(service, "10.0.0.101")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next hop", func() bool {
+		rs, _ := router.Routes()
+		return show(rs) == "10.1.1.0/24 10.0.0.101"
 	})
 }

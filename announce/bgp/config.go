@@ -1,11 +1,14 @@
 package bgp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fairlead/fairlead/announce/bfd"
 )
@@ -16,12 +19,21 @@ const (
 	DefaultPort = 179
 	// DefaultHoldTime is how long a peer may be silent where BFD does not run.
 	DefaultHoldTime = 9 * time.Second
+	// DefaultConnectRetry is the longest pause between attempts to reach a peer.
+	DefaultConnectRetry = 500 * time.Millisecond
 	// DefaultSendMax is how many next hops of a prefix a reflector passes on.
 	DefaultSendMax = 255
 )
 
 // PeerConfig is a neighbour that we dial.
 type PeerConfig struct {
+	// Name is how routes, log lines and errors call the peer, without spaces;
+	// empty for its address.
+	Name string
+	// Address may be link-local, with the zone that is its link ("fe80::1%eth0").
+	// Such a peer is told our own link-local address as the next hop of all
+	// prefixes, also of IPv4 (RFC 8950). Where it is not valid, the peer of a
+	// speaker is the router that is heard on SourceInterface.
 	Address netip.Addr
 	// AS the peer must be in; 0 means our own (iBGP).
 	AS uint32
@@ -29,8 +41,26 @@ type PeerConfig struct {
 	Password string
 	// Port is the peer's TCP port; 0 means DefaultPort.
 	Port uint16
-	// HoldTime is whole seconds, 3 at least; 0 means DefaultHoldTime.
+	// SourceAddress is where the session starts from, and SourceInterface the
+	// interface that it keeps to; without them the speaker's LocalAddress, or
+	// what the kernel chooses.
+	SourceAddress   netip.Addr
+	SourceInterface string
+	// HoldTime is whole seconds, 3 at least; 0 means DefaultHoldTime. The lower
+	// of ours and the peer's counts.
 	HoldTime time.Duration
+	// Keepalive is how often we tell that we are there, in whole seconds; 0
+	// means a third of the hold time.
+	Keepalive time.Duration
+	// ConnectRetry is the longest pause between attempts to reach the peer; 0
+	// means DefaultConnectRetry.
+	ConnectRetry time.Duration
+	// TTL is that of our segments, with eBGP; 0 means 255. 1 keeps a session on
+	// its link.
+	TTL uint8
+	// TTLSecurity refuses segments that have come over more than so many hops, and
+	// lets ours begin with TTL 255 (RFC 5082); 0: off. The peer must do so too.
+	TTLSecurity uint8
 	// BFD watches the session where the peer does so too.
 	BFD bool
 	// Timing of BFD; the zero value is 3 times 300 ms.
@@ -53,6 +83,12 @@ type NeighborGroup struct {
 	// prefix (add-path, RFC 7911). Groups with SendMax 0 are sent nothing:
 	// balancers have no use for each other's routes.
 	SendMax uint8
+	// MaxPrefixes is how many paths a neighbour may send, in each family: one
+	// that sends more is cut. 0 means without limit.
+	MaxPrefixes uint32
+	// MaxPeers is how many neighbours of the group may have sessions; 0 means
+	// without limit.
+	MaxPeers int
 }
 
 // SpeakerConfig is a balancer's side.
@@ -94,7 +130,16 @@ type RouterConfig struct {
 	Groups []NeighborGroup
 	Listen []netip.Addr
 	Port   uint16
-	Log    *slog.Logger
+	// Accept are the prefixes within which routes are taken in; none: all but
+	// default routes.
+	Accept []netip.Prefix
+	// MaxPrefixes is how many paths each of Peers may send, in each family; 0
+	// means without limit.
+	MaxPrefixes uint32
+	// Held says that the kernel has routes from before the start: they stay
+	// until the peers have sent theirs.
+	Held bool
+	Log  *slog.Logger
 }
 
 // Validate names the field that is wrong and the mend.
@@ -151,16 +196,53 @@ func validateSession(field string, password string, hold time.Duration, t bfd.Ti
 }
 
 func validatePeer(field string, p PeerConfig, local netip.Addr) error {
-	if !p.Address.IsValid() || p.Address.IsUnspecified() || p.Address.IsMulticast() {
-		return fmt.Errorf("%s.address: %v is no neighbour's address", field, p.Address)
+	if p.unnumbered() {
+		p.Address, local = netip.MustParseAddr("fe80::1").WithZone(p.SourceInterface), netip.Addr{} // any will do
 	}
-	if p.Address == local {
+	if p.SourceAddress.IsValid() {
+		local = p.SourceAddress
+	}
+	a := p.Address
+	switch {
+	case strings.ContainsFunc(p.Name, unicode.IsSpace):
+		return fmt.Errorf("%s.name: %q has a space", field, p.Name)
+	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.Is4In6():
+		return fmt.Errorf("%s.address: %v is no neighbour's address", field, a)
+	case a == local:
 		return fmt.Errorf("%s.address: %s is our own address", field, local)
+	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
+		return fmt.Errorf("%s.address: %s is on every link; say on which, as in %s%%eth0", field, a, a)
+	case a.Zone() != "" && !a.IsLinkLocalUnicast():
+		return fmt.Errorf("%s.address: %s has a zone and is no link-local address; leave %%%s out", field, a, a.Zone())
+	case local.IsValid() && local.Is4() != a.Is4():
+		return fmt.Errorf("%s.address: %s and the local address %s are of different families", field, a, local)
 	}
-	if local.IsValid() && local.Is4() != p.Address.Is4() {
-		return fmt.Errorf("%s.address: %s and localAddress %s are of different families", field, p.Address, local)
+	return cmp.Or(validateTimers(field, p), validateHops(field, p), validateSession(field, p.Password, p.HoldTime, p.Timing))
+}
+
+func validateTimers(field string, p PeerConfig) error {
+	hold := cmp.Or(p.HoldTime, DefaultHoldTime)
+	switch {
+	case p.Keepalive != 0 && (p.Keepalive < time.Second || p.Keepalive%time.Second != 0):
+		return fmt.Errorf("%s.keepalive: %s; want whole seconds", field, p.Keepalive)
+	case p.Keepalive >= hold:
+		return fmt.Errorf("%s.keepalive: %s is not less than the hold time of %s; a third of it is usual (RFC 4271)", field, p.Keepalive, hold)
+	case p.ConnectRetry < 0 || p.ConnectRetry != 0 && p.ConnectRetry < 100*time.Millisecond || p.ConnectRetry > time.Hour:
+		return fmt.Errorf("%s.connectRetry: %s; want 100ms to 1h", field, p.ConnectRetry)
 	}
-	return validateSession(field, p.Password, p.HoldTime, p.Timing)
+	return nil
+}
+
+func validateHops(field string, p PeerConfig) error {
+	switch {
+	case p.TTL != 0 && p.AS == 0:
+		return fmt.Errorf("%s.ttl: %d has a meaning only with a peer of another AS; leave it out", field, p.TTL)
+	case p.TTL != 0 && p.TTLSecurity != 0:
+		return fmt.Errorf("%s.ttl: ttlSecurity needs 255, not %d; leave it out", field, p.TTL)
+	case p.TTLSecurity == 255:
+		return fmt.Errorf("%s.ttlSecurity: 255 hops are all that there are; want 1 to 254, or none", field)
+	}
+	return nil
 }
 
 func validateGroup(i int, g NeighborGroup) error {

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,17 +21,24 @@ import (
 // group is what we know of a kind of neighbour before any of it shows up. A
 // neighbour that we dial is a group of one address.
 type group struct {
-	name     string
-	prefixes []netip.Prefix
-	as       uint32
-	password string
-	hold     time.Duration
-	bfd      bool
-	timing   bfd.Timing
-	client   bool  // of this route reflector
-	sendMax  uint8 // next hops of a prefix that it is sent
-	receive  bool  // several next hops of a prefix from it
-	silent   bool  // it is sent no route at all
+	name      string
+	peer      string // its name in the configuration, where it is one peer
+	prefixes  []netip.Prefix
+	as        uint32
+	password  string
+	hold      time.Duration
+	keepalive time.Duration // 0: a third of hold
+	ttl       uint8         // of our segments to another AS; 0: 255
+	hops      uint8         // over how many at most the neighbour's come; 0: any number
+	bfd       bool
+	timing    bfd.Timing
+	client    bool   // of this route reflector
+	sendMax   uint8  // next hops of a prefix that it is sent
+	receive   bool   // several next hops of a prefix from it
+	silent    bool   // it is sent no route at all
+	maxPaths  uint32 // that it may send, in each family; 0: any number
+	dialled   bool   // by us
+	maxPeers  int    // neighbours with sessions; 0: any number
 }
 
 // setup is what the three roles differ in.
@@ -42,12 +50,16 @@ type setup struct {
 	listen    []netip.AddrPort
 	groups    []*group
 	dials     []*dialTarget
-	deaf      bool // no route is taken in
+	deaf      bool // no route is taken in: a speaker
+	avoids    bool // balancers that drain, where there are others
 	log       *slog.Logger
 }
 
 type dialTarget struct {
 	to     netip.AddrPort
+	from   netip.Addr // not valid: the kernel chooses
+	device string     // the interface to keep to; empty: any
+	retry  time.Duration
 	group  *group
 	config PeerConfig
 	// stop ends the loop that keeps the session, which then closes ended.
@@ -68,7 +80,8 @@ type engine struct {
 	mu        sync.Mutex
 	peers     map[netip.Addr]*peerState
 	endpoints map[netip.Addr]*bfd.Endpoint
-	changed   chan struct{} // closed and renewed on any change of a session
+	numbers   map[string]uint32 // of peers' names, in marks
+	changed   chan struct{}     // closed and renewed on any change of a session
 	listeners []*net.TCPListener
 }
 
@@ -138,22 +151,30 @@ func (e *engine) configure() error {
 
 func (e *engine) addGroup(g *group) error {
 	hold := uint64(g.hold / time.Second)
+	keepalive := cmp.Or(uint64(g.keepalive/time.Second), max(hold/3, 1))
 	pg := &api.PeerGroup{
 		Conf: &api.PeerGroupConf{PeerGroupName: g.name, PeerAsn: g.as},
 		Timers: &api.Timers{Config: &api.TimersConfig{
-			HoldTime: hold, KeepaliveInterval: max(hold/3, 1), IdleHoldTimeAfterReset: 1,
+			HoldTime: hold, KeepaliveInterval: keepalive, IdleHoldTimeAfterReset: 1,
 		}},
 		Transport:      &api.Transport{PassiveMode: true},
 		RouteReflector: &api.RouteReflector{RouteReflectorClient: g.client, RouteReflectorClusterId: e.clusterID.String()},
 	}
-	if g.as != e.as {
-		pg.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: 255}
+	if g.hops != 0 {
+		pg.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: uint32(g.minTTL())}
+	} else if e.external(g) {
+		pg.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(cmp.Or(g.ttl, 255))}
 	}
 	for _, f := range families {
 		pg.AfiSafis = append(pg.AfiSafis, &api.AfiSafi{
 			Config:   &api.AfiSafiConfig{Family: f, Enabled: true},
 			AddPaths: &api.AddPaths{Config: &api.AddPathsConfig{Receive: g.receive, SendMax: uint32(g.sendMax)}},
 		})
+	}
+	if e.deaf {
+		if err := e.exportTo(g); err != nil {
+			return err
+		}
 	}
 	if err := e.server.AddPeerGroup(e.ctx, &api.AddPeerGroupRequest{PeerGroup: pg}); err != nil {
 		return err
@@ -168,24 +189,15 @@ func (e *engine) addGroup(g *group) error {
 	return nil
 }
 
-// addPolicies keeps routes from where they are of no use: a balancer takes in
-// none, and balancers are not told of each other (each change would go to all
-// of them).
+// addPolicies keeps balancers from being told of each other: each change would
+// go to all of them.
 func (e *engine) addPolicies() error {
-	if e.deaf {
-		all := []string{"0.0.0.0/0", "::/0"}
-		if err := e.reject("everybody", all, api.PolicyDirection_POLICY_DIRECTION_IMPORT); err != nil {
+	if e.avoids {
+		if err := e.avoidDraining(); err != nil {
 			return err
 		}
 	}
-	var silent []string
-	for _, g := range e.groups {
-		for _, p := range g.prefixes {
-			if g.silent {
-				silent = append(silent, p.String())
-			}
-		}
-	}
+	silent := e.silentPrefixes()
 	if len(silent) == 0 {
 		return nil
 	}

@@ -25,6 +25,12 @@ type peerState struct {
 	tap   *tap
 	watch *bfd.Session
 	noBFD string
+	// admitted says that the session now has passed judge.
+	admitted bool
+	// cutUntil is when a neighbour that sent too much may come back.
+	cutUntil time.Time
+	// told is when it was last told so.
+	told time.Time
 }
 
 // wake runs under e.mu.
@@ -39,7 +45,7 @@ func (e *engine) state(a netip.Addr, g *group) *peerState {
 	if p == nil {
 		p = &peerState{group: g, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
 		if g != nil {
-			p.AS = g.as
+			p.Name, p.AS = g.peer, g.as
 		}
 		e.peers[a] = p
 	}
@@ -53,7 +59,7 @@ func (e *engine) track(t *tap) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.state(t.peer, t.group)
-	p.tap, p.State, p.Since = t, stateOpenSent, time.Now()
+	p.tap, p.admitted, p.State, p.Since = t, false, stateOpenSent, time.Now()
 	e.forget()
 }
 
@@ -65,6 +71,7 @@ func (e *engine) forget() {
 			delete(e.peers, a)
 		}
 	}
+	e.trim()
 }
 
 func (e *engine) enter(a netip.Addr, g *group, state string) {

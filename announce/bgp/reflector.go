@@ -61,7 +61,7 @@ func (s *setup) addGroups(groups []NeighborGroup, more func(*group) error) error
 			return err
 		}
 		g := &group{name: n.Name, prefixes: n.Prefixes, as: n.AS, password: n.Password, hold: n.HoldTime,
-			bfd: n.BFD, timing: n.Timing, sendMax: n.SendMax}
+			bfd: n.BFD, timing: n.Timing, sendMax: n.SendMax, maxPaths: n.MaxPrefixes, maxPeers: n.MaxPeers}
 		if g.name == "" {
 			g.name = n.Prefixes[0].String()
 		}

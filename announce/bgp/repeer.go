@@ -20,15 +20,39 @@ const endLimit = time.Second
 func (s *Speaker) SetPeers(peers []PeerConfig) error {
 	s.peering.Lock()
 	defer s.peering.Unlock()
-	want := setup{as: s.e.as, local: s.e.local}
-	if err := want.addDials(peers, func(*group) {}); err != nil {
+	if err := validatePeers(peers, s.e.local); err != nil {
 		return fmt.Errorf("BGP speaker: %w", err)
 	}
 	s.mu.Lock()
-	closed := s.closed
+	was := s.configured
+	s.configured = peers
+	s.mu.Unlock()
+	s.seekFor(peers)
+	err := s.apply()
+	if errors.Is(err, errNotPeers) {
+		s.mu.Lock()
+		s.configured = was
+		s.mu.Unlock()
+		s.seekFor(was)
+	}
+	return err
+}
+
+// errNotPeers is what is wrong with peers as they are configured.
+var errNotPeers = errors.New("BGP speaker")
+
+// apply takes and drops peers, as far as their addresses are known; runs under
+// s.peering.
+func (s *Speaker) apply() error {
+	s.mu.Lock()
+	closed, peers := s.closed, s.resolve(s.configured)
 	s.mu.Unlock()
 	if closed {
 		return errors.New("BGP speaker: it is closed")
+	}
+	want := setup{as: s.e.as, local: s.e.local}
+	if err := want.addDials(peers, func(*group) {}); err != nil {
+		return fmt.Errorf("%w: %w", errNotPeers, err)
 	}
 	stays := map[netip.Addr]bool{}
 	var errs []error
@@ -139,6 +163,9 @@ func (e *engine) endSession(a netip.Addr) {
 
 // removeGroup makes gobgp forget a group of one address.
 func (e *engine) removeGroup(g *group) error {
+	if e.deaf {
+		defer e.endExport(g)
+	}
 	known := false
 	err := e.server.ListPeerGroup(e.ctx, &api.ListPeerGroupRequest{PeerGroupName: g.name}, func(*api.PeerGroup) { known = true })
 	if err != nil || !known {

@@ -27,6 +27,30 @@ func peerStates(s *Speaker) string {
 	return strings.Join(all, ", ")
 }
 
+// A peer that is to be found on a link is listed, with the reason why it is not
+// there, and goes when it is taken away; others are no matter of it.
+func TestSetPeersThatAreSought(t *testing.T) {
+	const port = 20194
+	startReflector(t, port)
+	speaker := startSpeaker(t, "127.21.1.8", port, func(c *SpeakerConfig) { c.Peers = nil })
+	known := PeerConfig{Address: reflectorAddr, Port: port}
+	nowhere := PeerConfig{Name: "tor", SourceInterface: "nowhere0"}
+	if err := speaker.SetPeers([]PeerConfig{known, nowhere}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no such interface", func() bool {
+		p := speaker.Peers()
+		return len(p) == 2 && p[0].Name == "tor" && strings.Contains(p[0].LastError, "no such network interface") && p[1].State == stateEstablished
+	})
+	since := speaker.Peers()[1].Since
+	if err := speaker.SetPeers([]PeerConfig{known}); err != nil {
+		t.Fatal(err)
+	}
+	if p := speaker.Peers(); len(p) != 1 || p[0].State != stateEstablished || !p[0].Since.Equal(since) {
+		t.Errorf("without it: %+v", p)
+	}
+}
+
 func TestSetPeers(t *testing.T) {
 	const port = 20191
 	first := startReflector(t, port)

@@ -3,46 +3,46 @@ package bgp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/fairlead/fairlead/announce"
 )
 
-// coalesce is how long the router gathers changes that come together, such as
-// all routes of a balancer that went away.
-const coalesce = time.Millisecond
-
-// A router that starts must not act on the first route of many: what the
-// kernel holds from before its restart would be taken away and put back. It
-// waits until the sessions are up, settleLimit for the last of them once the
-// first is, and then until nothing was heard for settleQuiet. Balancers that
-// dial the router cannot be counted; they get settleLimit.
+// The router gathers changes that come together, such as all routes of a balancer
+// that went away, for as long as there is one each millisecond: for 20 ms, or for
+// as long as the last ones took to write, so that a long row of changes is not
+// written one by one while the next ones wait.
 const (
-	settleQuiet = 100 * time.Millisecond
-	settleLimit = 3 * time.Second
+	coalesce  = time.Millisecond
+	gatherFor = 20 * time.Millisecond
+	gatherMax = 250 * time.Millisecond
 )
 
 // Router hears of routes and says, whole, what should be in the kernel's
 // table.
 type Router struct {
-	e    *engine
-	kick chan struct{}
-	wg   sync.WaitGroup
+	e      *engine
+	accept []netip.Prefix
+	held   bool
+	kick   chan struct{}
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	changed map[netip.Prefix]bool // since they were last looked at
 }
 
 // NewRouter starts the sessions. change is called with the whole set of
 // routes, sorted by prefix, once the sessions have settled after the start,
-// and then whenever the set differs from the last one. Calls do not overlap.
-// While no session has come up, it is not called: the kernel's table is better
-// than none.
+// and then whenever the set differs from the last one; the list is the callee's
+// to read until the next call. Calls do not overlap. While no session has come
+// up, it is not called: the kernel's table is better than none.
 func NewRouter(c RouterConfig, change func([]announce.RouteSet)) (*Router, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
@@ -55,15 +55,8 @@ func NewRouter(c RouterConfig, change func([]announce.RouteSet)) (*Router, error
 	if err != nil {
 		return nil, fmt.Errorf("BGP router: %w", err)
 	}
-	r := &Router{e: e, kick: make(chan struct{}, 1)}
-	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{
-		OnBestPath: func([]*apiutil.Path, time.Time) {
-			select {
-			case r.kick <- struct{}{}:
-			default:
-			}
-		},
-	}, server.WatchBestPath(true))
+	r := &Router{e: e, accept: c.Accept, held: c.Held, kick: make(chan struct{}, 1), changed: map[netip.Prefix]bool{}}
+	err = e.server.WatchEvent(e.ctx, server.WatchEventMessageCallbacks{OnBestPath: r.note}, server.WatchBestPath(true))
 	if err != nil {
 		e.close()
 		return nil, fmt.Errorf("BGP router: %w", err)
@@ -78,8 +71,8 @@ func routerEngine(c RouterConfig) (setup, error) {
 	if err != nil {
 		return setup{}, err
 	}
-	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, log: c.Log}
-	if err := s.addDials(c.Peers, func(g *group) { g.receive, g.silent = true, true }); err != nil {
+	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, avoids: true, log: c.Log}
+	if err := s.addDials(c.Peers, func(g *group) { g.receive, g.silent, g.maxPaths = true, true, c.MaxPrefixes }); err != nil {
 		return s, err
 	}
 	if len(c.Groups) > 0 {
@@ -94,26 +87,75 @@ func routerEngine(c RouterConfig) (setup, error) {
 	})
 }
 
-// follow lists the table after each event; the events themselves may come in
-// another order than the changes, and tell of best paths only.
+// note marks prefixes of an event as changed. What they changed to is looked up
+// later: events may come in another order than the changes.
+func (r *Router) note(paths []*apiutil.Path, _ time.Time) {
+	r.mu.Lock()
+	for _, p := range paths {
+		r.changed[nlriPrefix(p.Nlri)] = true
+	}
+	r.mu.Unlock()
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Router) take() []netip.Prefix {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	prefixes := slices.Collect(maps.Keys(r.changed))
+	clear(r.changed)
+	return prefixes
+}
+
+// listAll is how often the whole table is listed, for what no event told of.
+const listAll = 10 * time.Second
+
+// follow looks up what changed after each event.
 func (r *Router) follow(change func([]announce.RouteSet)) {
 	defer r.wg.Done()
 	r.settle()
-	var last []announce.RouteSet
+	h, last, due := heard{accept: r.accept}, []announce.RouteSet(nil), time.Time{}
 	for first := true; r.e.ctx.Err() == nil; {
-		routes, err := r.e.routes()
+		took := time.Duration(0)
+		whole, prefixes := !time.Now().Before(due), r.take()
+		err := r.look(&h, whole, prefixes)
 		switch {
-		case err == nil && (first || !sameRoutes(last, routes)):
-			first, last = false, routes
-			change(routes)
 		case err != nil && r.e.ctx.Err() == nil:
+			due = time.Time{}
 			r.e.log.Error("reading the BGP table failed; it is read again at the next change", "error", err)
+		case err == nil && (first || !slices.EqualFunc(last, h.sets, announce.RouteSet.Equal)):
+			first, last = false, slices.Clone(h.sets)
+			began := time.Now()
+			change(last)
+			took = time.Since(began)
 		}
-		if r.heard(0) {
-			time.Sleep(coalesce)
-			r.drain()
+		if whole && err == nil {
+			due = time.Now().Add(listAll)
+		}
+		if r.heard(listAll) {
+			r.gather(min(max(took, gatherFor), gatherMax))
 		}
 	}
+}
+
+func (r *Router) look(h *heard, whole bool, prefixes []netip.Prefix) error {
+	switch {
+	case whole:
+		sets, err := r.e.routes()
+		if err == nil {
+			h.all(sets)
+		}
+		return err
+	case len(prefixes) > 0:
+		sets, err := r.e.routes(prefixes...)
+		if err == nil {
+			h.some(prefixes, sets)
+		}
+		return err
+	}
+	return nil
 }
 
 // heard waits for an event, at most limit; 0 means without limit.
@@ -133,73 +175,36 @@ func (r *Router) heard(limit time.Duration) bool {
 	return false
 }
 
-func (r *Router) drain() {
-	select {
-	case <-r.kick:
-	default:
-	}
-}
-
-func (r *Router) settle() {
-	if len(r.e.dials) == 0 {
-		r.e.await(r.e.ctx, settleLimit, func() bool { return false })
-	} else {
-		for r.e.ctx.Err() == nil && !r.e.await(r.e.ctx, time.Minute, func() bool { return r.e.established() > 0 }) {
-			r.e.log.Warn("no BGP session yet; the kernel's routes stay as they are")
-		}
-		r.e.await(r.e.ctx, settleLimit, func() bool { return r.e.established() >= len(r.e.dials) })
-	}
-	for end := time.Now().Add(settleLimit); r.heard(settleQuiet) && time.Now().Before(end); {
-	}
-}
-
-func sameRoutes(a, b []announce.RouteSet) bool {
-	return slices.EqualFunc(a, b, func(x, y announce.RouteSet) bool {
-		return x.Prefix == y.Prefix && slices.Equal(x.NextHops, y.NextHops)
-	})
-}
-
-// routes lists the table: the best paths of every prefix, each next hop once
-// though two reflectors pass it on.
-func (e *engine) routes() ([]announce.RouteSet, error) {
-	var all []announce.RouteSet
-	for _, family := range []pkt.Family{pkt.RF_IPv4_UC, pkt.RF_IPv6_UC} {
-		req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
-		err := e.server.ListPath(req, func(nlri pkt.NLRI, paths []*apiutil.Path) {
-			set := announce.RouteSet{Prefix: nlriPrefix(nlri)}
-			for _, p := range paths {
-				if nh := nextHop(p.Attrs); p.Best && nh.IsValid() {
-					set.NextHops = append(set.NextHops, nh)
-				}
+func (r *Router) gather(limit time.Duration) {
+	for end := time.Now().Add(limit); ; {
+		time.Sleep(coalesce)
+		select {
+		case <-r.kick:
+			if time.Now().After(end) {
+				return
 			}
-			slices.SortFunc(set.NextHops, netip.Addr.Compare)
-			set.NextHops = slices.Compact(set.NextHops)
-			if len(set.NextHops) > 0 {
-				all = append(all, set)
-			}
-		})
-		if err != nil {
-			return nil, fmt.Errorf("BGP table of %s: %w", family, err)
+		default:
+			return
 		}
 	}
-	slices.SortFunc(all, func(a, b announce.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
-	return all, nil
 }
 
-func nextHop(attrs []pkt.PathAttributeInterface) netip.Addr {
-	for _, a := range attrs {
-		switch a := a.(type) {
-		case *pkt.PathAttributeNextHop:
-			return a.Value
-		case *pkt.PathAttributeMpReachNLRI:
-			return a.Nexthop
-		}
-	}
-	return netip.Addr{}
+// Routes gives what is heard now and taken in.
+func (r *Router) Routes() ([]announce.RouteSet, error) {
+	sets, err := r.e.routes()
+	h := heard{accept: r.accept}
+	h.all(sets)
+	return h.sets, err
 }
 
-// Routes gives what is heard now.
-func (r *Router) Routes() ([]announce.RouteSet, error) { return r.e.routes() }
+// Refused gives the prefixes that peers announce and that are not taken in,
+// with the reason.
+func (r *Router) Refused() (map[netip.Prefix]string, error) {
+	sets, err := r.e.routes()
+	h := heard{accept: r.accept}
+	h.all(sets)
+	return h.refused, err
+}
 
 // Peers tells how the sessions stand.
 func (r *Router) Peers() []announce.Peer { return r.e.list() }

@@ -15,10 +15,9 @@ import (
 )
 
 // Waits between attempts to reach a peer: soon at first, so that a restarted
-// reflector has its routes back at once, and never rarely.
+// reflector has its routes back at once, and then up to the peer's ConnectRetry.
 const (
 	firstRetry = 20 * time.Millisecond
-	lastRetry  = 500 * time.Millisecond
 	// refusedRetry follows a peer that answered and then refused us: only a
 	// change of configuration mends that.
 	refusedRetry = 2 * time.Second
@@ -58,6 +57,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
+		if !e.admit(c, from) {
+			continue
+		}
 		if !e.makeRoom(from) {
 			c.Close()
 			continue
@@ -65,7 +67,9 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 		e.wg.Add(1)
 		go func() {
 			defer e.wg.Done()
-			e.hand(newTap(c, from, g, e.as, e.onTap))
+			t := e.newTap(c, from, g)
+			e.hand(t)
+			t.oversee()
 		}()
 	}
 }
@@ -121,7 +125,7 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 	for {
 		e.enter(d.to.Addr(), d.group, stateConnect)
 		start := time.Now()
-		c, err := dialTCP(ctx, e.local, d.to, d.group.password)
+		c, err := d.dialTCP(ctx)
 		if ctx.Err() != nil {
 			if c != nil {
 				c.Close()
@@ -129,25 +133,42 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 			return
 		}
 		if err != nil {
-			e.failed(d, dialWords(d.to, e.local, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
+			e.failed(d, dialWords(d.to, d.from, d.group.password != "", time.Since(start).Round(100*time.Millisecond), err))
 			if !sleep(ctx, wait) {
 				return
 			}
-			wait = min(2*wait, lastRetry)
+			wait = min(2*wait, d.retry)
 			continue
 		}
-		t := newTap(c, d.to.Addr(), d.group, e.as, e.onTap)
+		t := e.newTap(c, d.to.Addr(), d.group)
 		e.hand(t)
-		<-t.done
-		wait = e.afterSession(t, wait)
+		t.oversee()
+		wait = afterSession(d, t, wait)
 		if !sleep(ctx, wait) {
 			return
 		}
 	}
 }
 
+// oversee waits for a connection's end. One that is no session after the hold time
+// is ended: gobgp waits for ever for a peer that has spoken but does not hear us.
+func (t *tap) oversee() {
+	late := time.NewTimer(t.group.hold)
+	defer late.Stop()
+	select {
+	case <-t.done:
+		return
+	case <-late.C:
+	}
+	if state, _, _, _, _ := t.status(); state != stateEstablished {
+		t.end(fmt.Sprintf("no session within the hold time of %s: the peer does not hear us; a filter may drop what we send, or the peer's TTL security", t.group.hold))
+		t.Close()
+	}
+	<-t.done
+}
+
 // afterSession chooses how long to wait after a connection that came about.
-func (e *engine) afterSession(t *tap, wait time.Duration) time.Duration {
+func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 	state, _, _, _, _ := t.status()
 	if state == stateEstablished {
 		return firstRetry
@@ -156,9 +177,9 @@ func (e *engine) afterSession(t *tap, wait time.Duration) time.Duration {
 	heard := t.heard
 	t.mu.Unlock()
 	if heard {
-		return refusedRetry
+		return max(refusedRetry, d.retry)
 	}
-	return min(2*wait, lastRetry)
+	return min(2*wait, d.retry)
 }
 
 // sleep waits, give or take a quarter so that many speakers do not knock in
@@ -234,8 +255,17 @@ func (e *engine) onTap(t *tap) {
 		p.AS = t.group.as
 	}
 	watch := p.watch
+	code, sub, refused := uint8(0), uint8(0), ""
+	if state == stateOpenConfirm && !closed && !p.admitted {
+		if code, sub, refused = e.judge(t); refused == "" {
+			p.admitted = true
+		}
+	}
 	if closed {
 		p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+		if t.overLimit() {
+			p.cutUntil = time.Now().Add(cutFor)
+		}
 		if reason != "" {
 			p.LastError = reason
 		}
@@ -243,6 +273,8 @@ func (e *engine) onTap(t *tap) {
 	e.wake()
 	e.mu.Unlock()
 	switch {
+	case refused != "":
+		t.reject(code, sub, refused)
 	case closed:
 		if watch != nil {
 			watch.Close()
@@ -253,6 +285,10 @@ func (e *engine) onTap(t *tap) {
 		if t.group.bfd {
 			e.watch(t)
 		}
+		if t.group.maxPaths > 0 {
+			e.wg.Add(1)
+			go e.boundPaths(t)
+		}
 		if !t.group.silent {
 			e.wg.Add(1)
 			go e.auditLoop(t)
@@ -262,8 +298,7 @@ func (e *engine) onTap(t *tap) {
 
 // watch starts BFD for an established session.
 func (e *engine) watch(t *tap) {
-	local := t.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	s, err := e.bfdSession(local, t)
+	s, err := e.bfdSession(t)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.peers[t.peer]
@@ -280,16 +315,16 @@ func (e *engine) watch(t *tap) {
 	}
 }
 
-func (e *engine) bfdSession(local netip.Addr, t *tap) (*bfd.Session, error) {
+func (e *engine) bfdSession(t *tap) (*bfd.Session, error) {
 	e.mu.Lock()
-	ep := e.endpoints[local]
+	ep := e.endpoints[t.local]
 	if ep == nil {
 		var err error
-		if ep, err = bfd.Listen(local); err != nil {
+		if ep, err = bfd.Listen(t.local); err != nil {
 			e.mu.Unlock()
 			return nil, err
 		}
-		e.endpoints[local] = ep
+		e.endpoints[t.local] = ep
 	}
 	e.mu.Unlock()
 	return ep.Add(t.peer, t.group.timing, t.fail)

@@ -8,16 +8,18 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/announce"
 )
@@ -33,7 +35,11 @@ type Speaker struct {
 	peering   sync.Mutex // one SetPeers at a time; taken before mu
 	mu        sync.Mutex // one Set at a time
 	closed    bool
-	announced map[netip.Prefix]netip.Addr
+	announced map[netip.Prefix]announce.Route
+	// configured are the peers as they were given, and seekers look for those
+	// that are known by their link alone, which is the key.
+	configured []PeerConfig
+	seekers    map[string]*seeker
 }
 
 var _ announce.Announcer = (*Speaker)(nil)
@@ -44,15 +50,17 @@ func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	s, err := speakerEngine(c)
+	setup, err := speakerEngine(c)
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	e, err := startEngine(s)
+	e, err := startEngine(setup)
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	return &Speaker{e: e, announced: map[netip.Prefix]netip.Addr{}}, nil
+	s := &Speaker{e: e, announced: map[netip.Prefix]announce.Route{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s.seekFor(c.Peers)
+	return s, nil
 }
 
 func speakerEngine(c SpeakerConfig) (setup, error) {
@@ -61,30 +69,62 @@ func speakerEngine(c SpeakerConfig) (setup, error) {
 		return setup{}, err
 	}
 	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, deaf: true, log: c.Log}
-	return s, s.addDials(c.Peers, func(*group) {})
+	if err := validatePeers(c.Peers, s.local); err != nil {
+		return s, err
+	}
+	numbered := slices.DeleteFunc(slices.Clone(c.Peers), PeerConfig.unnumbered)
+	return s, s.addDials(numbered, func(*group) {})
+}
+
+// validatePeers names what is wrong with any, also with those that must be found.
+func validatePeers(peers []PeerConfig, local netip.Addr) error {
+	links := map[string]int{}
+	for i, p := range peers {
+		field := fmt.Sprintf("peers[%d]", i)
+		if err := validatePeer(field, p, local); err != nil {
+			return err
+		}
+		if j, twice := links[p.SourceInterface]; twice && p.unnumbered() {
+			return fmt.Errorf("%s.sourceInterface: peers[%d] is the router on %s already", field, j, p.SourceInterface)
+		} else if p.unnumbered() {
+			links[p.SourceInterface] = i
+		}
+	}
+	return nil
 }
 
 // addDials makes a group of one address for each peer that is dialled.
 func (s *setup) addDials(peers []PeerConfig, more func(*group)) error {
-	seen := map[netip.Addr]int{}
+	seen, names := map[netip.Addr]int{}, map[string]int{}
 	for i, p := range peers {
 		if err := validatePeer(fmt.Sprintf("peers[%d]", i), p, s.local); err != nil {
 			return err
 		}
-		if j, twice := seen[p.Address]; twice {
-			return fmt.Errorf("peers[%d].address: %s is peers[%d] already", i, p.Address, j)
+		bare := p.Address.WithZone("")
+		if j, twice := seen[bare]; twice {
+			return fmt.Errorf("peers[%d].address: %s is peers[%d] already", i, bare, j)
 		}
-		seen[p.Address] = i
-		g := &group{name: "peer " + p.Address.String(), as: p.AS, password: p.Password, hold: p.HoldTime,
-			prefixes: []netip.Prefix{netip.PrefixFrom(p.Address.WithZone(""), p.Address.BitLen())}, bfd: p.BFD, timing: p.Timing}
+		seen[bare] = i
+		name := cmp.Or(p.Name, p.Address.String())
+		if j, twice := names[name]; twice {
+			return fmt.Errorf("peers[%d].name: %s is peers[%d] already", i, name, j)
+		}
+		names[name] = i
+		g := &group{
+			name: "peer " + p.Address.String(), peer: name, as: p.AS, password: p.Password, hold: p.HoldTime, keepalive: p.Keepalive,
+			prefixes: []netip.Prefix{netip.PrefixFrom(bare, bare.BitLen())}, bfd: p.BFD, timing: p.Timing, ttl: p.TTL, hops: p.TTLSecurity, dialled: true,
+		}
 		s.defaults(g)
 		more(g)
-		port := p.Port
-		if port == 0 {
-			port = DefaultPort
+		d := &dialTarget{
+			to: netip.AddrPortFrom(p.Address, cmp.Or(p.Port, DefaultPort)), from: s.local, device: p.SourceInterface,
+			retry: cmp.Or(p.ConnectRetry, DefaultConnectRetry), group: g, config: p,
+		}
+		if p.SourceAddress.IsValid() {
+			d.from = p.SourceAddress
 		}
 		s.groups = append(s.groups, g)
-		s.dials = append(s.dials, &dialTarget{to: netip.AddrPortFrom(p.Address, port), group: g, config: p})
+		s.dials = append(s.dials, d)
 	}
 	return nil
 }
@@ -99,8 +139,9 @@ func (s *setup) defaults(g *group) {
 }
 
 // Set announces exactly these routes: what is no longer wanted is withdrawn
-// first, then what is new or has another next hop is announced. It returns
-// once every established peer's connection has been written the change.
+// first, then what is new is announced, and what has another next hop or other
+// attributes is announced anew, which replaces it. It returns once every
+// established peer's connection has been written the change.
 func (s *Speaker) Set(routes []announce.Route) error {
 	want, err := wanted(routes)
 	if err != nil {
@@ -111,54 +152,44 @@ func (s *Speaker) Set(routes []announce.Route) error {
 	if s.closed {
 		return errors.New("announce: the speaker is closed")
 	}
-	for p, nh := range s.announced {
+	for p, r := range s.announced {
 		if _, keep := want[p]; keep {
 			continue
 		}
-		if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{localPath(p, nh)}}); err != nil {
+		if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
 			return fmt.Errorf("withdraw %s: %w", p, err)
 		}
 		delete(s.announced, p)
 	}
-	for p, nh := range want {
-		if s.announced[p] == nh {
+	for p, r := range want {
+		if s.announced[p] == r {
 			continue
 		}
-		if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{localPath(p, nh)}}); err != nil {
-			return fmt.Errorf("announce %s via %s: %w", p, nh, err)
+		if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
+			return fmt.Errorf("announce %s via %s: %w", p, r.NextHop, err)
 		}
-		s.announced[p] = nh
+		s.announced[p] = r
 	}
 	s.awaitSent()
 	return nil
 }
 
-func wanted(routes []announce.Route) (map[netip.Prefix]netip.Addr, error) {
-	want := make(map[netip.Prefix]netip.Addr, len(routes))
-	for _, r := range routes {
-		switch {
-		case !r.Prefix.IsValid():
-			return nil, errors.New("a route has no prefix")
-		case r.Prefix != r.Prefix.Masked():
-			return nil, fmt.Errorf("%s has bits set behind its length; did you mean %s?", r.Prefix, r.Prefix.Masked())
-		case !r.NextHop.IsValid() || r.NextHop.IsUnspecified():
-			return nil, fmt.Errorf("%s has no next hop; give the node's address", r.Prefix)
-		case r.NextHop.Is4() != r.Prefix.Addr().Is4():
-			return nil, fmt.Errorf("%s via %s: prefix and next hop are of different families", r.Prefix, r.NextHop)
-		}
-		if nh, twice := want[r.Prefix]; twice && nh != r.NextHop {
-			return nil, fmt.Errorf("%s is given twice, via %s and %s; a balancer has one next hop for a prefix", r.Prefix, nh, r.NextHop)
-		}
-		want[r.Prefix] = r.NextHop
-	}
-	return want, nil
+func (s *Speaker) path(r announce.Route) *apiutil.Path {
+	return localPath(r, s.e.as, s.e.marks(r.Attributes))
 }
 
 func (s *Speaker) awaitSent() {
 	var slow netip.Addr
+	due := map[*tap]map[path]said{}
 	sent := s.e.await(s.e.ctx, sendLimit, func() bool {
 		for _, t := range s.e.taps() {
-			if state, _, _, _, closed := t.status(); state == stateEstablished && !closed && !t.holds(s.announced) {
+			if state, _, _, _, closed := t.status(); state != stateEstablished || closed {
+				continue
+			}
+			if due[t] == nil {
+				due[t] = s.due(t)
+			}
+			if !t.holds(due[t]) {
 				slow = t.peer
 				return false
 			}
@@ -170,8 +201,30 @@ func (s *Speaker) awaitSent() {
 	}
 }
 
+// due gives what a session is to have been told.
+func (s *Speaker) due(t *tap) map[path]said {
+	all := make(map[path]said, len(s.announced))
+	type form struct {
+		words unique.Handle[string]
+		told  bool
+	}
+	forms := map[announce.Attributes]form{} // mostly few
+	for p, r := range s.announced {
+		f, known := forms[r.Attributes]
+		if !known {
+			attrs, told := s.e.told(t.group, s.path(r).Attrs)
+			f = form{words(attrs), told}
+			forms[r.Attributes] = f
+		}
+		if f.told {
+			all[path{prefix: p}] = said{t.nextHopFor(r.NextHop), f.words}
+		}
+	}
+	return all
+}
+
 // Announced gives what is announced now, for a look.
-func (s *Speaker) Announced() map[netip.Prefix]netip.Addr {
+func (s *Speaker) Announced() map[netip.Prefix]announce.Route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.announced)
@@ -181,11 +234,17 @@ func (s *Speaker) Announced() map[netip.Prefix]netip.Addr {
 func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
 
 // Peers tells how the sessions stand.
-func (s *Speaker) Peers() []announce.Peer { return s.e.list() }
+func (s *Speaker) Peers() []announce.Peer {
+	s.mu.Lock()
+	sought := s.sought()
+	s.mu.Unlock()
+	return append(sought, s.e.list()...)
+}
 
 // Close withdraws everything, then ends the sessions, telling the peers.
 func (s *Speaker) Close() error {
 	err := s.Set(nil)
+	s.endSeeking()
 	s.peering.Lock()
 	defer s.peering.Unlock()
 	s.mu.Lock()
@@ -197,19 +256,4 @@ func (s *Speaker) Close() error {
 	}
 	s.e.close()
 	return err
-}
-
-func localPath(p netip.Prefix, nextHop netip.Addr) *apiutil.Path {
-	nlri, _ := pkt.NewIPAddrPrefix(p)
-	family := pkt.RF_IPv4_UC
-	attrs := []pkt.PathAttributeInterface{pkt.NewPathAttributeOrigin(pkt.BGP_ORIGIN_ATTR_TYPE_IGP)}
-	if p.Addr().Is4() {
-		nh, _ := pkt.NewPathAttributeNextHop(nextHop)
-		attrs = append(attrs, nh)
-	} else {
-		family = pkt.RF_IPv6_UC
-		reach, _ := pkt.NewPathAttributeMpReachNLRI(family, []pkt.PathNLRI{{NLRI: nlri}}, nextHop)
-		attrs = append(attrs, reach)
-	}
-	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}
 }

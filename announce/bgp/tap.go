@@ -1,7 +1,8 @@
 package bgp
 
 import (
-	"encoding/binary"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -18,10 +19,12 @@ import (
 type tap struct {
 	*net.TCPConn
 	peer   netip.Addr
+	local  netip.Addr
 	group  *group
 	ourAS  uint32
 	in     scanner
 	out    scanner
+	sieve  *sieve     // nil where updates are taken in
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 	// greeted is closed when our OPEN has gone out.
@@ -33,10 +36,19 @@ type tap struct {
 	state  string
 	since  time.Time
 	peerAS uint32
-	heard  bool
-	reason string
-	closed bool
-	sent   map[path]netip.Addr
+	peerID netip.Addr
+	cut    bool // it sent more than it may
+	// octets came in since so many paths were counted; more is told when that
+	// could be more than there may be.
+	octets, counted int
+	more            chan struct{}
+	// updates came in since minute.
+	updates int
+	minute  time.Time
+	heard   bool
+	reason  string
+	closed  bool
+	sent    map[path]said
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
 }
@@ -57,9 +69,14 @@ const (
 	stateEstablished = announce.Established
 )
 
-func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func(*tap)) *tap {
-	t := &tap{TCPConn: c, peer: peer, group: g, ourAS: ourAS, change: change, done: make(chan struct{}), greeted: make(chan struct{}),
-		state: stateOpenSent, since: time.Now(), sent: map[path]netip.Addr{}}
+func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
+	t := &tap{
+		TCPConn: c, peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{},
+	}
+	if e.deaf {
+		t.sieve = &sieve{}
+	}
 	t.in.message, t.out.message = t.received, t.wrote
 	t.out.updates = true
 	return t
@@ -67,8 +84,16 @@ func newTap(c *net.TCPConn, peer netip.Addr, g *group, ourAS uint32, change func
 
 // Read overhears what comes in.
 func (t *tap) Read(b []byte) (int, error) {
+	if t.sieve != nil {
+		return t.sieve.read(b, t.hear)
+	}
+	return t.hear(b)
+}
+
+func (t *tap) hear(b []byte) (int, error) {
 	n, err := t.TCPConn.Read(b)
 	t.in.feed(b[:n])
+	t.weigh(n)
 	if err != nil && !isTimeout(err) {
 		t.end(t.readFailure(err))
 	}
@@ -80,9 +105,12 @@ func (t *tap) Read(b []byte) (int, error) {
 func (t *tap) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
 	n, err := t.TCPConn.Write(b)
 	t.out.feed(b[:n])
-	if err != nil {
+	if err != nil && isTimeout(err) {
+		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
+	} else if err != nil {
 		t.end(errorWords(err))
 	}
 	return n, err
@@ -142,19 +170,11 @@ func (t *tap) status() (state string, since time.Time, peerAS uint32, reason str
 	return t.state, t.since, t.peerAS, t.reason, t.closed
 }
 
-// holds says whether exactly these routes have been written.
-func (t *tap) holds(routes map[netip.Prefix]netip.Addr) bool {
+// holds says whether exactly this has been written.
+func (t *tap) holds(all map[path]said) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.sent) != len(routes) {
-		return false
-	}
-	for p, nh := range routes {
-		if t.sent[path{prefix: p}] != nh {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(t.sent, all)
 }
 
 func (t *tap) enter(state string) {
@@ -172,12 +192,14 @@ func (t *tap) received(typ uint8, body []byte) {
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
 		t.mu.Lock()
-		t.peerAS, t.addPath = readOpen(body)
+		t.peerAS, t.peerID, t.addPath = readOpen(body)
 		if t.group.sendMax == 0 {
 			t.addPath = nil
 		}
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
+	case pkt.BGP_MSG_UPDATE:
+		t.tally()
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
@@ -215,25 +237,23 @@ func (t *tap) noteSent(body []byte) {
 	u := m.Body.(*pkt.BGPUpdate)
 	t.mu.Lock()
 	t.withdrew(u.WithdrawnRoutes)
-	var nextHop netip.Addr
+	told := said{nextHop(u.PathAttributes), words(u.PathAttributes)}
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
-		case *pkt.PathAttributeNextHop:
-			nextHop = a.Value
 		case *pkt.PathAttributeMpReachNLRI:
-			t.announced(a.Value, a.Nexthop)
+			t.announced(a.Value, told)
 		case *pkt.PathAttributeMpUnreachNLRI:
 			t.withdrew(a.Value)
 		}
 	}
-	t.announced(u.NLRI, nextHop)
+	t.announced(u.NLRI, told)
 	t.mu.Unlock()
 	t.change(t)
 }
 
-func (t *tap) announced(list []pkt.PathNLRI, nextHop netip.Addr) {
+func (t *tap) announced(list []pkt.PathNLRI, told said) {
 	for _, n := range list {
-		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = nextHop
+		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
 	}
 }
 
@@ -244,15 +264,15 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 }
 
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), and the families in which the peer takes several paths.
-func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode) {
+// (RFC 6793), the router ID, and the families in which the peer takes several paths.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0, nil
+		return 0, id, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
-	as, addPath = uint32(open.MyAS), map[pkt.Family]pkt.BGPAddPathMode{}
+	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -271,40 +291,5 @@ func readOpen(body []byte) (as uint32, addPath map[pkt.Family]pkt.BGPAddPathMode
 			}
 		}
 	}
-	return as, addPath
-}
-
-// scanner cuts a stream into BGP messages, however it was chopped. Bodies of
-// updates are kept only where they are asked for.
-type scanner struct {
-	message func(typ uint8, body []byte)
-	updates bool
-	head    []byte
-	body    []byte
-	left    int
-	keep    bool
-}
-
-func (s *scanner) feed(b []byte) {
-	for len(b) > 0 {
-		if len(s.head) < pkt.BGP_HEADER_LENGTH {
-			n := min(pkt.BGP_HEADER_LENGTH-len(s.head), len(b))
-			s.head, b = append(s.head, b[:n]...), b[n:]
-			if len(s.head) < pkt.BGP_HEADER_LENGTH {
-				return
-			}
-			s.left = max(int(binary.BigEndian.Uint16(s.head[16:]))-pkt.BGP_HEADER_LENGTH, 0)
-			s.keep = s.head[18] != pkt.BGP_MSG_UPDATE || s.updates
-		}
-		n := min(s.left, len(b))
-		if s.keep {
-			s.body = append(s.body, b[:n]...)
-		}
-		s.left -= n
-		b = b[n:]
-		if s.left == 0 {
-			s.message(s.head[18], s.body)
-			s.head, s.body = s.head[:0], s.body[:0]
-		}
-	}
+	return as, id, addPath
 }

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,8 +20,9 @@ const (
 	connectStagger = 200 * time.Millisecond
 )
 
-// dialTCP connects from a local address, signed where there is a password.
-func dialTCP(ctx context.Context, local netip.Addr, to netip.AddrPort, password string) (*net.TCPConn, error) {
+// dialTCP connects to a peer, from the address and with the signatures and TTL
+// that are for it.
+func (d *dialTarget) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	type result struct {
@@ -29,7 +31,7 @@ func dialTCP(ctx context.Context, local netip.Addr, to netip.AddrPort, password 
 	}
 	results := make(chan result)
 	attempt := func() {
-		c, err := dialOnce(ctx, local, to, password)
+		c, err := d.dialOnce(ctx)
 		select {
 		case results <- result{c, err}:
 		case <-ctx.Done(): // another one was first, or it is too late
@@ -53,25 +55,66 @@ func dialTCP(ctx context.Context, local netip.Addr, to netip.AddrPort, password 
 	}
 }
 
-func dialOnce(ctx context.Context, local netip.Addr, to netip.AddrPort, password string) (*net.TCPConn, error) {
-	d := net.Dialer{
-		KeepAlive: -1, // BGP has its own
-		Control: func(_, _ string, c syscall.RawConn) error {
-			if password == "" {
-				return nil
-			}
-			return signTCP(c, netip.PrefixFrom(to.Addr(), to.Addr().BitLen()), password)
-		},
+func (d *dialTarget) dialOnce(ctx context.Context) (*net.TCPConn, error) {
+	dialer := net.Dialer{KeepAlive: -1, Control: d.prepare} // BGP has its own
+	dialer.SetMultipathTCP(false)
+	if d.from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.from, 0))
 	}
-	d.SetMultipathTCP(false)
-	if local.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
-	}
-	c, err := d.DialContext(ctx, "tcp", to.String())
+	c, err := dialer.DialContext(ctx, "tcp", d.to.String())
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
+}
+
+// prepare readies a socket for the very first segment.
+func (d *dialTarget) prepare(_, _ string, c syscall.RawConn) error {
+	to := d.to.Addr()
+	if d.group.password != "" {
+		if err := signTCP(c, netip.PrefixFrom(to.WithZone(""), to.BitLen()), d.group.password); err != nil {
+			return err
+		}
+	}
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = errors.Join(d.bind(int(fd)), d.group.setTTL(int(fd), to.Is4())) })
+	return errors.Join(err, failed)
+}
+
+// bind keeps a socket to its interface.
+func (d *dialTarget) bind(fd int) error {
+	if d.device == "" {
+		return nil
+	}
+	if err := unix.BindToDevice(fd, d.device); err != nil {
+		return fmt.Errorf("source interface %s: %w", d.device, err)
+	}
+	return nil
+}
+
+// minTTL is the least that segments of a neighbour arrive with (RFC 5082).
+func (g *group) minTTL() int { return 256 - int(g.hops) }
+
+// setTTL sets what our segments begin with, and what is refused of the
+// neighbour's. gobgp does so too, but only once the session is up.
+func (g *group) setTTL(fd int, ip4 bool) error {
+	level, ttl, least := unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
+	if !ip4 {
+		level, ttl, least = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
+	}
+	set := func(what, value int) error {
+		if err := unix.SetsockoptInt(fd, level, what, value); err != nil {
+			return fmt.Errorf("TTL %d: %w", value, err)
+		}
+		return nil
+	}
+	switch {
+	case g.hops != 0:
+		return errors.Join(set(ttl, 255), set(least, g.minTTL()))
+	case g.ttl != 0:
+		return set(ttl, int(g.ttl))
+	}
+	return nil
 }
 
 // listenTCP listens on an address, expecting signatures from the prefixes of

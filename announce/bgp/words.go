@@ -86,7 +86,11 @@ func (t *tap) receivedWords(body []byte) string {
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_PEER_AS:
 		return fmt.Sprintf("peer %s, which is in AS %d, does not expect us to be in AS %d: correct --as or the peer", t.peer, as, t.ourAS)
 	case code == pkt.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-		return fmt.Sprintf("peer %s has our own router ID: router IDs must differ", t.peer)
+		return fmt.Sprintf("peer %s, or another neighbour of it, has our own router ID: router IDs must differ", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:
+		return fmt.Sprintf("peer %s cut us: we announce more prefixes than it takes from one neighbour, or change them too often (--max-prefixes there)", t.peer)
+	case code == pkt.BGP_ERROR_CEASE && sub == pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES:
+		return fmt.Sprintf("peer %s has as many neighbours as it takes (--max-clients there)", t.peer)
 	case code == pkt.BGP_ERROR_HOLD_TIMER_EXPIRED:
 		return fmt.Sprintf("peer %s heard nothing from us for its hold time", t.peer)
 	case code == pkt.BGP_ERROR_CEASE && sub == subBFDDown:
@@ -111,6 +115,9 @@ func notificationName(code, sub uint8) string {
 }
 
 func nlriPrefix(n pkt.NLRI) netip.Prefix {
+	if p, ok := n.(*pkt.IPAddrPrefix); ok {
+		return p.Prefix
+	}
 	p, _ := netip.ParsePrefix(n.String())
 	return p
 }

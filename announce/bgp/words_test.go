@@ -89,7 +89,7 @@ func TestUnwelcome(t *testing.T) {
 	wantError(t, stranger.Peers, "127.21.0.109", "the peer closed the connection without a word: it expects no neighbour at our address")
 
 	twin := startSpeaker(t, "127.21.1.2", port, func(c *SpeakerConfig) { c.RouterID = reflectorAddr })
-	wantError(t, twin.Peers, "127.21.0.109", "peer 127.21.0.109 has our own router ID: router IDs must differ")
+	wantError(t, twin.Peers, "127.21.0.109", "has our own router ID: router IDs must differ")
 	nowhere := startSpeaker(t, "127.21.1.3", port, func(c *SpeakerConfig) {
 		c.RouterID, c.LocalAddress = c.LocalAddress, netip.MustParseAddr("192.0.2.1")
 	})
@@ -117,7 +117,28 @@ func TestValidate(t *testing.T) {
 		"peers[1].address: 127.21.0.109 is peers[0]": func(c *SpeakerConfig) { c.Peers = append(c.Peers, c.Peers[0]) },
 		"peers[0].password: 81 bytes":                func(c *SpeakerConfig) { c.Peers[0].Password = strings.Repeat("x", 81) },
 		"peers[0].holdTime: 2s; want whole seconds":  func(c *SpeakerConfig) { c.Peers[0].HoldTime = 2 * time.Second },
-		"peers[0].timing: BFD interval 1ms":          func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
+		`peers[0].name: "rack 1" has a space`:        func(c *SpeakerConfig) { c.Peers[0].Name = "rack 1" },
+		"peers[1].name: a is peers[0]": func(c *SpeakerConfig) {
+			c.Peers[0].Name = "a"
+			c.Peers = append(c.Peers, PeerConfig{Name: "a", Address: routerAddr})
+		},
+		"peers[0].address: fe80::1 is on every link": func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fe80::1") },
+		"has a zone and is no link-local address":    func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("fd00::1%eth0") },
+		"fe80::1 is peers[0] already": func(c *SpeakerConfig) {
+			c.RouterID, c.LocalAddress = c.LocalAddress, netip.Addr{}
+			c.Peers = []PeerConfig{{Address: netip.MustParseAddr("fe80::1%eth0")}, {Address: netip.MustParseAddr("fe80::1%eth1")}}
+		},
+		"peers[1].sourceInterface: peers[0] is the router on eth0 already": func(c *SpeakerConfig) {
+			c.Peers = []PeerConfig{{Name: "a", SourceInterface: "eth0"}, {Name: "b", SourceInterface: "eth0"}}
+		},
+		"peers[0].holdTime: 1s; want whole":                            func(c *SpeakerConfig) { c.Peers[0] = PeerConfig{SourceInterface: "eth0", HoldTime: time.Second} },
+		"peers[0].keepalive: 1.5s; want whole seconds":                 func(c *SpeakerConfig) { c.Peers[0].Keepalive = 1500 * time.Millisecond },
+		"peers[0].keepalive: 9s is not less than the hold time of 9s":  func(c *SpeakerConfig) { c.Peers[0].Keepalive = 9 * time.Second },
+		"peers[0].connectRetry: 1ms; want 100ms to 1h":                 func(c *SpeakerConfig) { c.Peers[0].ConnectRetry = time.Millisecond },
+		"peers[0].ttl: 1 has a meaning only with a peer of another AS": func(c *SpeakerConfig) { c.Peers[0].TTL = 1 },
+		"peers[0].ttl: ttlSecurity needs 255, not 2":                   func(c *SpeakerConfig) { c.Peers[0].AS, c.Peers[0].TTL, c.Peers[0].TTLSecurity = 65000, 2, 1 },
+		"peers[0].ttlSecurity: 255 hops are all":                       func(c *SpeakerConfig) { c.Peers[0].TTLSecurity = 255 },
+		"peers[0].timing: BFD interval 1ms":                            func(c *SpeakerConfig) { c.Peers[0].Timing = bfd.Timing{Interval: time.Millisecond} },
 	} {
 		c := good()
 		spoil(&c)
@@ -147,14 +168,23 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func with(a announce.Attributes) announce.Route {
+	r := route(service, "10.0.0.1")
+	r.Attributes = a
+	return r
+}
+
 func TestSetRefuses(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", 20184)
 	for want, routes := range map[string][]announce.Route{
 		"a route has no prefix": {{}},
 		"10.1.1.1/24 has bits set behind its length; did you mean 10.1.1.0/24?": {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
 		"10.1.1.0/24 has no next hop":                                           {{Prefix: service}},
-		"fd00:1:1::/64 via 10.0.0.1: prefix and next hop are of differ":         {route(service6, "10.0.0.1")},
-		"10.1.1.0/24 is given twice, via 10.0.0.1 and 10.0.0.2":                 {route(service, "10.0.0.1"), route(service, "10.0.0.2")},
+		"fd00:1:1::/64 via 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":     {route(service6, "10.0.0.1")},
+		"as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;":          {route(service, "10.0.0.1"), route(service, "10.0.0.2")},
+		"10.1.1.0/24: prepend: 11 times is too much":                            {with(announce.Attributes{Prepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`:              {with(announce.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":                   {with(announce.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -8,6 +8,7 @@
 #include "proxy/choose.h"
 #include "proxy/find.h"
 #include "proxy/flow.h"
+#include "proxy/foreign.h"
 #include "proxy/leave.h"
 #include "proxy/scratch.h"
 
@@ -81,12 +82,7 @@ static __always_inline struct run *run_of(struct scratch *s, bool inside)
 /* Whether a flow's target still is one of its service. */
 static __noinline bool is_served(struct scratch *s, const struct packet_flow *f)
 {
-	struct run *r;
-
-	if (!find_asked(s))
-		return false;
-	r = run_of(s, f->from_inside);
-	return r->count && is_in_run(r, &f->dst, f->dport);
+	return find_asked(s) && keeps(run_of(s, f->from_inside), &f->dst, f->dport);
 }
 
 /* Enters the target's half of s->made. -EEXIST: another flow looks the same to
@@ -149,12 +145,12 @@ static __noinline int mask(struct __sk_buff *skb, struct scratch *s)
 	const struct packet_mask *m;
 	const struct addr *a;
 	__u32 any = 0;
-	long err = find_way(skb, v, &v->t.src, &s->made.dst, longest(skb, v), &s->way);
+	long err = find_way(skb, v, &v->t.src, &s->made.dst, ANY_LENGTH, &s->way);
 
 	if (err == BPF_FIB_LKUP_RET_NOT_FWDED)
 		return TC_ACT_UNSPEC;
 	if (err)
-		return no_way(skb, s, err);
+		return drop(PACKET_COUNTER_DROPPED_NO_WAY);
 	m = bpf_map_lookup_elem(&packet_masks, &s->way.ifindex);
 	a = m ? (v->v6 ? &m->v6 : &m->v4) : NULL;
 	if (!a || addr_is_zero(a)) {
@@ -196,14 +192,15 @@ static __noinline int remember_flow(struct scratch *s)
 }
 
 /* A segment that opens nothing. To the node's own addresses the kernel answers;
- * elsewhere nobody would.
+ * elsewhere nobody would, but for a connection that is not ours. What leaves has
+ * been translated before by who else does that.
  */
-static __always_inline int stray(struct scratch *s)
+static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct view *v = &s->view;
 
 	if (v->flags & VIEW_RESET || s->service.kind == SERVICE_NODE_PORT ||
-	    is_node_address(&v->t.dst))
+	    is_node_address(&v->t.dst) || (s->place != PLACE_LEAVING && is_foreign(skb, s)))
 		return pass(PACKET_COUNTER_PASSED_STRAY);
 	count(PACKET_COUNTER_RESET);
 	return ANSWER_RESET;
@@ -224,7 +221,25 @@ static __noinline int not_ours(struct scratch *s)
 	s->key.dport = t->sport;
 	s->key.proto = t->proto;
 	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
-	forget_flow(&s->key);
+	if (!find_flow(&s->key, &s->held) || !(s->held.kind & PACKET_FLOW_LOOPED))
+		forget_flow(&s->key); /* but for a looped one, whose packet this is */
+	return TC_ACT_UNSPEC;
+}
+
+/* Of this node's own clients. A target in the node's own network would see the
+ * client's address, which is its own, and answer past every device: it sees the
+ * service instead.
+ */
+static __always_inline int own(struct __sk_buff *skb, struct scratch *s, bool local)
+{
+	struct packet_flow *f = &s->made;
+
+	f->kind = PACKET_FLOW_OWN;
+	if (local && find_way(skb, &s->view, &f->src, &f->dst, ANY_LENGTH, &s->way) ==
+			     BPF_FIB_LKUP_RET_NOT_FWDED) {
+		f->kind |= PACKET_FLOW_LOOPED;
+		f->src = s->view.t.dst;
+	}
 	return TC_ACT_UNSPEC;
 }
 
@@ -251,14 +266,12 @@ static __noinline int choose_for(struct __sk_buff *skb, struct scratch *s, const
 	f->dport = s->chosen.port;
 	f->seen = flow_clock();
 	f->from_inside = s->place != PLACE_OUTSIDE;
-	if (s->place == PLACE_LEAVING) {
-		f->kind = PACKET_FLOW_OWN;
-		return TC_ACT_UNSPEC;
-	}
-	if (s->place == PLACE_OUTSIDE) {
+	if (s->place != PLACE_INSIDE) {
 		target = find_in_run(r, &f->dst, f->dport);
 		local = target && target->local;
 	}
+	if (s->place == PLACE_LEAVING)
+		return own(skb, s, local);
 	if (!local || addr_equal(&f->dst, &f->src))
 		return mask(skb, s);
 	if (s->place == PLACE_INSIDE && is_on_one_bridge(skb, s))
@@ -276,6 +289,8 @@ static __always_inline int refuse(struct scratch *s)
 /* Serves the first packet of a flow; what is for no service goes on. */
 static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 {
+	bool inside = s->place != PLACE_OUTSIDE;
+	enum service_empty empty;
 	const struct run *r;
 	int verdict;
 
@@ -284,11 +299,11 @@ static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 	if (!is_allowed(&s->service, &s->view.t.src))
 		return drop(PACKET_COUNTER_DROPPED_SOURCE_RANGE);
 	if (s->view.t.proto == IPPROTO_TCP && !(s->view.flags & VIEW_OPENS))
-		return stray(s);
-	r = run_of(s, s->place != PLACE_OUTSIDE);
+		return stray(skb, s);
+	r = run_of(s, inside);
+	empty = inside ? s->service.inside_empty : s->service.outside_empty;
 	if (!r->count)
-		return r->empty == EMPTY_DROPPED ? drop(PACKET_COUNTER_DROPPED_NO_LOCAL)
-						 : refuse(s);
+		return empty == EMPTY_DROPPED ? drop(PACKET_COUNTER_DROPPED_NO_LOCAL) : refuse(s);
 	verdict = choose_for(skb, s, r);
 	if (verdict == TC_ACT_UNSPEC)
 		verdict = remember_flow(s);

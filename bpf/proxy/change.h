@@ -30,14 +30,19 @@ static __noinline long change_sctp_ports(struct __sk_buff *skb, const struct vie
 				   BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Gives 0, or an error after which the packet must be dropped. */
-static __noinline long change(struct __sk_buff *skb, const struct view *v,
-			      const struct packet_flow *f)
+/* Gives 0, or an error after which the packet must be dropped. Not static, so that
+ * it is verified once.
+ */
+__noinline long change(struct __sk_buff *skb, const struct view *v, const struct packet_flow *f)
 {
-	bool sctp = v->t.proto == IPPROTO_SCTP;
-	__be16 sport = sctp ? v->t.sport : f->sport;
-	__be16 dport = sctp ? v->t.dport : f->dport;
+	__be16 sport, dport;
+	bool sctp;
 
+	if (!v || !f)
+		return -1;
+	sctp = v->t.proto == IPPROTO_SCTP;
+	sport = sctp ? v->t.sport : f->sport;
+	dport = sctp ? v->t.dport : f->dport;
 	if (sport != v->t.sport || !addr_equal(&f->src, &v->t.src))
 		if (rewrite(skb, v, SIDE_SRC, &f->src, sport))
 			return -1;

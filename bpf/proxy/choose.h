@@ -90,66 +90,81 @@ static long search_step(__u32 step __attribute__((unused)), void *context)
 	return 0;
 }
 
-/* Where in a run a target is, or NULL. */
-static __always_inline const struct target *find_in_run(const struct run *r, const struct addr *a,
-							__be16 port)
+/* Where among so many targets one is, or NULL. */
+static __always_inline const struct target *find_among(__u32 first, __u32 count,
+						       const struct addr *a, __be16 port)
 {
 	struct search s = {
 		.high = bpf_be64_to_cpu((__u64)a->word[1] << 32 | a->word[0]),
 		.low = bpf_be64_to_cpu((__u64)a->word[3] << 32 | a->word[2]),
 		.port = bpf_ntohs(port),
-		.from = r->first,
-		.to = r->first + r->count,
+		.from = first,
+		.to = first + count,
 	};
 
 	bpf_loop(SEARCH_STEPS, search_step, &s, 0);
 	return s.found ? target_at(s.from + (s.to - s.from) / 2) : NULL;
 }
 
-static __always_inline bool is_in_run(const struct run *r, const struct addr *a, __be16 port)
+/* Where among those that take new flows. */
+static __always_inline const struct target *find_in_run(const struct run *r, const struct addr *a,
+							__be16 port)
 {
-	return find_in_run(r, a, port) != NULL;
+	return find_among(r->first, r->count, a, port);
 }
 
-/* Chooses of a run that has targets, for a client who is asked to come back to
- * the same one for so many seconds; 0: no client is. k says who that is, and
- * remembered is the map that knows.
+/* Whether a flow of a target goes on. */
+static __always_inline bool keeps(const struct run *r, const struct addr *a, __be16 port)
+{
+	return find_in_run(r, a, port) || find_among(r->first + r->count, r->keeps, a, port);
+}
+
+/* Copies the target that k had, if that was less than so many seconds ago and it
+ * still is one. A flow that goes on may keep one that takes no others.
  */
-static __always_inline bool choose_by(void *remembered, const struct run *r, __u32 seconds,
-				      const struct affinity_key *k, struct affinity *chosen)
+static __always_inline bool recall(void *remembered, const struct run *r, __u32 seconds,
+				   const struct affinity_key *k, bool goes_on,
+				   struct affinity *chosen)
+{
+	struct affinity *had = bpf_map_lookup_elem(remembered, k);
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!had)
+		return false;
+	chosen->addr = had->addr;
+	chosen->port = had->port;
+	/* Another CPU may have used it since the clock was read. */
+	if ((__s64)(now - had->used) >= (__s64)(seconds * SECOND))
+		return false;
+	if (!(goes_on ? keeps(r, &chosen->addr, chosen->port)
+		      : find_in_run(r, &chosen->addr, chosen->port) != NULL))
+		return false;
+	had->used = now;
+	chosen->used = now;
+	return true;
+}
+
+/* Chooses of a run, if that has targets, for a client who is asked to come back
+ * to the same one for so many seconds; 0: no client is. k says who that is.
+ */
+static __always_inline bool choose_target(const struct run *r, __u32 seconds,
+					  const struct affinity_key *k, struct affinity *chosen)
 {
 	const struct target *t;
-	struct affinity *had;
 
-	chosen->used = 0;
-	if (seconds) {
-		chosen->used = bpf_ktime_get_coarse_ns();
-		had = bpf_map_lookup_elem(remembered, k);
-		if (had) {
-			chosen->addr = had->addr;
-			chosen->port = had->port;
-			/* Another CPU may have used it since the clock was read. */
-			if ((__s64)(chosen->used - had->used) < (__s64)(seconds * SECOND) &&
-			    is_in_run(r, &chosen->addr, chosen->port)) {
-				had->used = chosen->used;
-				return true;
-			}
-		}
-	}
+	if (!r->count)
+		return false;
+	if (seconds && recall(&affinities, r, seconds, k, false, chosen))
+		return true;
 	t = target_at(r->first + (__u32)((__u64)bpf_get_prandom_u32() * r->count >> 32));
 	if (!t)
 		return false;
 	chosen->addr = t->addr;
 	chosen->port = t->port;
+	chosen->used = bpf_ktime_get_coarse_ns();
 	if (seconds)
-		bpf_map_update_elem(remembered, k, chosen, BPF_ANY);
+		bpf_map_update_elem(&affinities, k, chosen, BPF_ANY);
 	return true;
-}
-
-static __always_inline bool choose_target(const struct run *r, __u32 seconds,
-					  const struct affinity_key *k, struct affinity *chosen)
-{
-	return choose_by(&affinities, r, seconds, k, chosen);
 }
 
 #endif

@@ -24,7 +24,7 @@ enum packet_counter {
 	PACKET_COUNTER_TOO_BIG,		/* answered with an ICMP error */
 	PACKET_COUNTER_EXPIRED,		/* its hops are spent: likewise */
 	PACKET_COUNTER_PASSED_FRAGMENT, /* a later one, of no packet that is known */
-	PACKET_COUNTER_PASSED_STRAY,	/* as RESET, but to the node, which answers itself */
+	PACKET_COUNTER_PASSED_STRAY,	/* as RESET, but to the node, or somebody else's */
 	PACKET_COUNTER_PASSED_MALFORMED,
 	PACKET_COUNTER_DROPPED_SOURCE_RANGE,  /* no client of this service */
 	PACKET_COUNTER_DROPPED_NO_LOCAL,      /* a policy Local, and no target here */
@@ -33,7 +33,6 @@ enum packet_counter {
 	PACKET_COUNTER_DROPPED_NO_PORT,	      /* all ports toward this target are in use */
 	PACKET_COUNTER_DROPPED_FLOWS_FULL,    /* the kernel took no further flow */
 	PACKET_COUNTER_DROPPED_WRONG_FAMILY,  /* the target is of the other one */
-	PACKET_COUNTER_DROPPED_TOO_BIG,	      /* may be fragmented, but not here */
 	PACKET_COUNTER_DROPPED_SCTP_FRAGMENT, /* its checksum covers what is elsewhere */
 	PACKET_COUNTER_DROPPED_NO_ANSWER,     /* to be refused, but nobody may be told */
 	PACKET_COUNTER_DROPPED_REWRITE,	      /* the kernel refused a change */

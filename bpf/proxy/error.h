@@ -52,11 +52,7 @@ static __noinline int about_flow(struct __sk_buff *skb, struct scratch *s)
 	if (!speaker_changes(&s->made, s))
 		s->made.src = s->view.t.src;
 	count(PACKET_COUNTER_ERROR);
-	if (goes_straight(s->made.kind))
-		return leave_straight(skb, s, KIND_ICMP);
-	if (change_addrs(skb, &s->view, KIND_ICMP, &s->made.src, &s->made.dst))
-		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return TC_ACT_UNSPEC;
+	return leave_changed(skb, s, KIND_ICMP);
 }
 
 #endif

@@ -40,6 +40,8 @@ enum packet_flow_kind {
 	PACKET_FLOW_MASKED = 2,	 /* the target sees this node's address, not the client's */
 	PACKET_FLOW_OWN = 4,	 /* the client is this node itself */
 	PACKET_FLOW_BRIDGED = 8, /* target and client are ports of one bridge */
+	PACKET_FLOW_LOOPED = 16, /* target and client are both this node itself */
+	PACKET_FLOW_CUT = 32,	 /* of a fragment: it is too long for the way */
 } __attribute__((packed));
 
 enum packet_flow_state {

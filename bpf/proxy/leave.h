@@ -3,15 +3,33 @@
  * the kernel, which routes it and shows its firewall a flow that it can follow;
  * or straight out. That is the way of what the kernel would take for a forgery,
  * a packet that comes in with an address of its own as the source, and so of all
- * packets of such flows, in both directions.
+ * packets of such flows, in both directions. Between the node and itself packets
+ * turn round at the device that leads to the service: each side sees that one.
  */
 #ifndef FAIRLEAD_PROXY_LEAVE_H
 #define FAIRLEAD_PROXY_LEAVE_H
 
+#include "proxy/answer.h"
 #include "proxy/change.h"
 #include "proxy/fragment.h"
 #include "proxy/scratch.h"
 #include "skb/way.h"
+
+#define LOOPBACK_IFINDEX 1
+
+/* Of each device that has the programs; zeros where it has none. */
+struct packet_mac {
+	__u8 mac[ETH_ALEN];
+	__u8 zero[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u32);
+	__type(value, struct packet_mac);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} packet_macs SEC(".maps");
 
 /* An own client's packets have a route already, that to the service. */
 static __always_inline bool goes_straight(__u8 kind)
@@ -28,7 +46,8 @@ static __always_inline bool is_place_of(__u8 kind, enum place place)
 	bool leaving;
 
 	if (kind & PACKET_FLOW_ANSWER)
-		leaving = !(kind & (PACKET_FLOW_MASKED | PACKET_FLOW_OWN));
+		leaving = !(kind & (PACKET_FLOW_MASKED | PACKET_FLOW_OWN)) ||
+			  kind & PACKET_FLOW_LOOPED;
 	else
 		leaving = kind & PACKET_FLOW_OWN;
 	return leaving == (place == PLACE_LEAVING);
@@ -51,12 +70,10 @@ static __always_inline __u32 longest(struct __sk_buff *skb, const struct view *v
 	return bytes + (doff >> 4) * 4;
 }
 
-static __noinline int no_way(struct __sk_buff *skb, struct scratch *s, long why)
+static __always_inline int no_way(long why, enum kind kind)
 {
-	if (why != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+	if (why != BPF_FIB_LKUP_RET_FRAG_NEEDED || kind != KIND_TRANSPORT)
 		return drop(PACKET_COUNTER_DROPPED_NO_WAY);
-	if (!may_not_fragment(skb, &s->view))
-		return drop(PACKET_COUNTER_DROPPED_TOO_BIG);
 	count(PACKET_COUNTER_TOO_BIG);
 	return ANSWER_TOO_BIG;
 }
@@ -69,26 +86,92 @@ static __always_inline long change_any(struct __sk_buff *skb, struct scratch *s,
 				      : change_addrs(skb, &s->view, kind, &f->src, &f->dst);
 }
 
+/* All fragments of a packet go where it is cut, for connection tracking puts them
+ * together there.
+ */
+static __always_inline void remember_cut(struct scratch *s, enum kind kind)
+{
+	if (!s->view.fragment || kind != KIND_TRANSPORT)
+		return;
+	s->made.kind |= PACKET_FLOW_CUT;
+	remember_fragment(s);
+}
+
+/* Through the kernel, which fragments: by the loopback device, where a source of
+ * the node's own is no forgery (accept_local).
+ */
+static __always_inline int take_way_to_be_cut(struct __sk_buff *skb)
+{
+	struct ethhdr eth = {.h_proto = skb->protocol};
+
+	if (bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	return bpf_redirect(LOOPBACK_IFINDEX, BPF_F_INGRESS);
+}
+
 static __noinline int leave_straight(struct __sk_buff *skb, struct scratch *s, enum kind kind)
 {
 	const struct view *v = &s->view;
 	struct packet_flow *f = &s->made;
-	bool own = f->kind & PACKET_FLOW_OWN;
+	bool own = f->kind & PACKET_FLOW_OWN, cut = f->kind & PACKET_FLOW_CUT;
 	long err = find_way(skb, v, &f->src, &f->dst, longest(skb, v), &s->way);
 
-	if (err)
-		return kind == KIND_TRANSPORT ? no_way(skb, s, err)
-					      : drop(PACKET_COUNTER_DROPPED_NO_WAY);
+	if (err == BPF_FIB_LKUP_RET_FRAG_NEEDED && !may_not_fragment(skb, v))
+		cut = true;
+	else if (err)
+		return no_way(err, kind);
 	if (!own && v->ttl <= 1) {
 		count(PACKET_COUNTER_EXPIRED);
 		return kind == KIND_TRANSPORT ? ANSWER_EXPIRED : TC_ACT_SHOT;
 	}
-	if (change_any(skb, s, kind) || (!own && rewrite_ttl(skb, v)))
+	if (cut)
+		remember_cut(s, kind);
+	if (change_any(skb, s, kind) || (!own && !cut && rewrite_ttl(skb, v)))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
 	/* The kernel takes an Ethernet header off before it puts one on. */
 	if (!s->l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
 		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return take_way(&s->way);
+	return cut ? take_way_to_be_cut(skb) : take_way(&s->way);
+}
+
+/* The answer to a client on this node comes from the service, so by the device
+ * that leads to that: a node that is strict about sources (rp_filter) would not
+ * take it where the target is.
+ */
+static __noinline int leave_inward(struct __sk_buff *skb, struct scratch *s)
+{
+	const struct packet_flow *f = &s->made;
+	const struct packet_mac *m;
+	struct ethhdr eth = {};
+
+	if (find_way(skb, &s->view, &f->dst, &f->src, ANY_LENGTH, &s->way) ||
+	    s->way.ifindex == skb->ifindex)
+		return TC_ACT_UNSPEC;
+	m = bpf_map_lookup_elem(&packet_macs, &s->way.ifindex);
+	if (!m)
+		return TC_ACT_UNSPEC;
+	__builtin_memcpy(eth.h_dest, m->mac, sizeof(eth.h_dest));
+	eth.h_proto = skb->protocol;
+	if ((!s->l3 && bpf_skb_change_head(skb, sizeof(eth), 0)) ||
+	    bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	return bpf_redirect(s->way.ifindex, BPF_F_INGRESS);
+}
+
+/* On its way, with what s->made says. */
+static __noinline int leave_changed(struct __sk_buff *skb, struct scratch *s, enum kind kind)
+{
+	__u8 of = s->made.kind;
+
+	if (!(of & PACKET_FLOW_LOOPED) && goes_straight(of))
+		return leave_straight(skb, s, kind);
+	if (change_any(skb, s, kind))
+		return drop(PACKET_COUNTER_DROPPED_REWRITE);
+	if (of & PACKET_FLOW_LOOPED)
+		return bounce(skb, s);
+	if ((of & (PACKET_FLOW_OWN | PACKET_FLOW_ANSWER)) == (PACKET_FLOW_OWN | PACKET_FLOW_ANSWER))
+		return leave_inward(skb, s);
+	return TC_ACT_UNSPEC;
 }
 
 static __always_inline enum packet_counter work_done(__u8 kind)
@@ -111,11 +194,7 @@ static __noinline int leave(struct __sk_buff *skb, struct scratch *s)
 		remember_fragment(s);
 	}
 	count(work_done(kind));
-	if (goes_straight(kind))
-		return leave_straight(skb, s, KIND_TRANSPORT);
-	if (change(skb, v, &s->made))
-		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return TC_ACT_UNSPEC;
+	return leave_changed(skb, s, KIND_TRANSPORT);
 }
 
 /* A later fragment. */
@@ -125,11 +204,7 @@ static __noinline int leave_later(struct __sk_buff *skb, struct scratch *s)
 		return s->place == PLACE_LEAVING ? TC_ACT_UNSPEC
 						 : pass(PACKET_COUNTER_PASSED_FRAGMENT);
 	count(PACKET_COUNTER_FRAGMENT);
-	if (goes_straight(s->made.kind))
-		return leave_straight(skb, s, KIND_LATER);
-	if (change_addrs(skb, &s->view, KIND_LATER, &s->made.src, &s->made.dst))
-		return drop(PACKET_COUNTER_DROPPED_REWRITE);
-	return TC_ACT_UNSPEC;
+	return leave_changed(skb, s, KIND_LATER);
 }
 
 #endif

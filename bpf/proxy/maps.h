@@ -2,12 +2,14 @@
 /* What the agent tells the service proxy's programs; the types are generated
  * into Go. Maps that only one step uses stand in that step's header.
  *
- *   services --inside, outside--> targets[first ... first + count]
+ *   services --inside, outside--> targets[first ... first + count + keeps]
  *
  * A run of targets is never changed while a service names it, nor while a
  * program may still be reading for one that did: the agent writes another run
  * and then the service, so that no packet meets half a change. Services with
- * equal targets share a run; its targets are sorted by address, then port.
+ * equal targets share a run. The targets that take new flows come first, then
+ * those that only keep the flows of UDP they have; each sorted by address, then
+ * port.
  * Changing a type or a map means a new layout: PROXY_LAYOUT below, which is part
  * of the name of the folder of pins.
  */
@@ -18,7 +20,7 @@
 #include "common.h"
 
 enum proxy_layout {
-	PROXY_LAYOUT = 1,
+	PROXY_LAYOUT = 2,
 };
 
 const volatile enum proxy_layout map_layout = PROXY_LAYOUT;
@@ -53,8 +55,7 @@ struct service_key {
 struct run {
 	__u32 first;
 	__u16 count;
-	enum service_empty empty;
-	__u8 zero;
+	__u16 keeps;
 };
 
 struct service {
@@ -64,7 +65,8 @@ struct service {
 	__u32 affinity;	    /* seconds; 0: none */
 	enum service_kind kind;
 	enum service_flags flags;
-	__u8 zero[2];
+	enum service_empty inside_empty; /* where a run counts none */
+	enum service_empty outside_empty;
 	__u32 check; /* service_check(), see find.h */
 };
 

@@ -15,6 +15,8 @@ struct way {
 	struct bpf_redir_neigh next;
 };
 
+#define ANY_LENGTH 1 /* fits every route */
+
 /* Asks for the route from src to dst. Gives 0, BPF_FIB_LKUP_RET_* or an error;
  * a neighbour that is yet to be asked for its MAC address is good: sending
  * does that. bytes are those of the longest packet in the frame, which must fit

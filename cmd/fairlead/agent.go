@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/announce/l2"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/control"
 	"github.com/fairlead/fairlead/dataplane"
@@ -40,7 +41,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP.
+its IPVS), and announces the VIPs by BGP or, on a segment without a router that
+speaks it, by ARP and neighbour discovery.
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -54,6 +56,7 @@ on until they have ended, at most for --drain-timeout; meanwhile the balancers t
 stay hand it the packets of flows that they do not know, if --balancers tells them
 who is leaving. A second signal ends it at once.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
+  fairlead agent --services /etc/fairlead/services --layer2 eth0 --layer2-members 10.0.0.1,10.0.0.2
   fairlead agent --services /etc/fairlead/services --role server
   fairlead agent --kubernetes --role balancer,server,proxy --node worker-1 --peer 10.0.0.109`,
 		Args:    cobra.NoArgs,
@@ -71,18 +74,21 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Services, "services", c.Services, "`folder` of manifests, watched")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "take Services from the API server of the cluster that this is a pod of, or of --kubeconfig")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "with --kubernetes: Gateways of the Gateway API, with their TCPRoutes and UDPRoutes, too")
 	f.StringVar(&c.Only, "only", "", "`namespace/name` of the one Service that this balancer is for")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others, as the controller's --require-class does")
 	f.StringSliceVar(&c.Roles, "role", c.Roles, "balancer, server, proxy or several")
 	f.StringVar(&c.Node, "node", c.Node, "`name` of this node")
+	f.StringToStringVar(&c.NodeLabels, "node-labels", nil, "`key=value` labels of this node, for selectors of BGPPeers and Announcements in the folder")
 	f.StringSliceVar(&c.Interfaces, "interface", c.Interfaces, "`name`s of the interfaces on which packets for the VIPs arrive")
 	f.StringVar(&c.DataPlane, "dataplane", c.DataPlane, "xdp, ipvs, or auto: xdp where this kernel can, else ipvs")
 	f.StringVar(&c.Mode, "xdp-mode", c.Mode, "native, generic, or auto: native where the driver has it")
 	f.StringSliceVar(&c.NextHops, "next-hop", nil, "next-hop `address`es to announce (default: the interface's own)")
 	f.Uint32Var(&c.AS, "as", c.AS, "our AS `number`")
 	f.StringVar(&c.RouterID, "router-id", "", "router ID, an IPv4 `address` (default: the interface's)")
-	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`; with --kubernetes beside its BGPPeers. None at all announces nothing")
+	f.StringSliceVar(&c.Peers, "peer", nil, "BGP peers: `address[:port][@AS]`, beside the BGPPeers of the cluster or folder. None at all announces nothing")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of the peers")
+	f.Uint32Var(&c.Weight, "weight", 0, "what this node is worth among balancers where an Announcement weighs nodes and its label fairlead.io/weight does not say (default 1)")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
@@ -96,6 +102,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	proxyFlags(f, &c.ServiceProxy)
+	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -138,6 +145,7 @@ type agent struct {
 	started time.Time
 	socket  net.Listener
 	speaker *bgp.Speaker
+	layer2  *l2.Announcer
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
 	half    *serverhalf.Half
@@ -160,7 +168,7 @@ func (a *agent) open() (err error) {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Balancer && (len(r.Peers) > 0 || r.Agent.Kubernetes && r.RouterID.IsValid()) { // a cluster's peers come later
+	if r.Balancer && (len(r.Peers) > 0 || r.RouterID.IsValid()) { // BGPPeers come later
 		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}
@@ -181,13 +189,16 @@ func (a *agent) open() (err error) {
 	}
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID},
+		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
 		Linger: r.Linger, Resync: r.Resync, Log: log,
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
 		if a.speaker != nil {
 			loop.Announcer = a.speaker
+		}
+		if err := a.openLayer2(&loop); err != nil {
+			return err
 		}
 		if err := a.openPlane(); err != nil {
 			return err
@@ -213,10 +224,16 @@ func (a *agent) openSource() (err error) {
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
+		if r.Balancer {
+			folder.Routing(r.NodeLabels, a.setPeers)
+		}
 		a.source = folder
 		return nil
 	}
-	c := kube.Config{Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass, Log: log}
+	c := kube.Config{
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		GatewayAPI: r.GatewayAPI, Log: log,
+	}
 	if r.Balancer {
 		c.OnPeers = a.setPeers
 	}
@@ -273,6 +290,9 @@ func (a *agent) close() error {
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
 	}
+	if a.layer2 != nil {
+		errs = append(errs, a.layer2.Close())
+	}
 	if a.plane != nil {
 		errs = append(errs, a.plane.Close())
 	}
@@ -297,7 +317,8 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.loop != nil {
 		s.View = a.loop.View
-	} else {
+	}
+	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
 	if a.proxy != nil {
@@ -315,6 +336,9 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
+	}
+	if a.layer2 != nil {
+		s.Layer2 = a.layer2
 	}
 	return s
 }

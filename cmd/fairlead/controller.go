@@ -43,5 +43,6 @@ conditions and Events.`,
 	f.DurationVar(&c.LeaseDuration, "lease-duration", kube.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
 	f.DurationVar(&c.StatusInterval, "status-interval", kube.DefaultStatusInterval, "how often a pool's status is written at most")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others")
+	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "give addresses to Gateways of the Gateway API, too, and write their conditions and those of their TCPRoutes and UDPRoutes")
 	return cmd
 }

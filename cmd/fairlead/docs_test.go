@@ -301,6 +301,24 @@ func asText[T ~string](values []T) (out []string) {
 	return out
 }
 
+// TestRoutingInThePagesIsRight: peers and announcements are read from a folder as
+// they stand on their page.
+func TestRoutingInThePagesIsRight(t *testing.T) {
+	checked := 0
+	for _, s := range snippets(pages(t)["docs/bgp.md"]) {
+		if s.language != "yaml" {
+			continue
+		}
+		checked++
+		for _, p := range manifest.Read("bgp.yaml", []byte(s.text)).Problems {
+			t.Errorf("docs/bgp.md:%d: %s", s.line, p)
+		}
+	}
+	if checked == 0 {
+		t.Error("the page shows neither peer nor announcement")
+	}
+}
+
 // checkManifest reads a manifest as an agent does.
 func checkManifest(text string) error {
 	got := manifest.Read("page.yaml", []byte(text))

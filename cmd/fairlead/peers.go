@@ -2,16 +2,16 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 
+	"github.com/fairlead/fairlead/announce/bfd"
 	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
-	"github.com/fairlead/fairlead/source/kube"
 )
 
 // setPeers makes the speaker talk to the peers named by flag and to those of the
 // cluster, and gives what is wrong with these.
-func (a *agent) setPeers(of []kube.Peer) []source.Problem {
+func (a *agent) setPeers(of []v1alpha1.Peer) []source.Problem {
 	defer a.peersTold.Store(true)
 	if a.speaker == nil {
 		return noSpeaker(of)
@@ -24,7 +24,7 @@ func (a *agent) setPeers(of []kube.Peer) []source.Problem {
 }
 
 // noSpeaker refuses peers where this node cannot speak BGP.
-func noSpeaker(of []kube.Peer) (problems []source.Problem) {
+func noSpeaker(of []v1alpha1.Peer) (problems []source.Problem) {
 	for _, p := range of {
 		problems = append(problems, source.Problem{Object: p.Object(), Message: "this node has no router ID, as its interface has no " +
 			"IPv4 address: give the agent one by --router-id, unique among the speakers"})
@@ -34,28 +34,35 @@ func noSpeaker(of []kube.Peer) (problems []source.Problem) {
 
 // mergePeers gives the peers named by flag, and those of the cluster that are of
 // other addresses; and what is wrong with the rest, which is left out.
-func mergePeers(flags []bgp.PeerConfig, of []kube.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
-	owner := map[netip.Addr]string{}
+func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerConfig, problems []source.Problem) {
+	owner := map[string]string{}
 	for _, p := range flags {
-		owner[p.Address] = "--peer"
+		owner[p.Address.String()] = "--peer"
 	}
 	peers = append(peers, flags...)
 	for _, p := range of {
 		c := bgp.PeerConfig{
-			Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password, HoldTime: p.HoldTime, BFD: p.BFD,
+			Name: p.Name, Address: p.Address.Addr(), Port: p.Address.Port(), AS: p.AS, Password: p.Password,
+			SourceAddress: p.Source, SourceInterface: p.Interface, HoldTime: p.HoldTime, Keepalive: p.Keepalive,
+			ConnectRetry: p.ConnectRetry, TTL: p.TTL, TTLSecurity: p.TTLSecurity,
+			BFD: p.BFD, Timing: bfd.Timing{Interval: p.BFDInterval, Multiplier: p.BFDMultiplier},
 		}
 		refuse := func(field, message string) {
 			problems = append(problems, source.Problem{Object: p.Object(), Field: field, Message: message})
 		}
-		if first := owner[c.Address]; first != "" {
-			refuse("spec.address", fmt.Sprintf("%s has %s already, and counts; this one is left out", first, c.Address))
+		at, field := c.Address.String(), "spec.address"
+		if !c.Address.IsValid() {
+			at, field = "the router on "+c.SourceInterface, "spec.interface"
+		}
+		if first := owner[at]; first != "" {
+			refuse(field, fmt.Sprintf("%s has %s already, and counts; this one is left out", first, at))
 			continue
 		}
 		if err := c.Validate(); err != nil {
 			refuse("", err.Error()+"; it is left out")
 			continue
 		}
-		owner[c.Address] = p.Object()
+		owner[at] = p.Object()
 		peers = append(peers, c)
 	}
 	return peers, problems

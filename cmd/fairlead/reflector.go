@@ -16,7 +16,7 @@ import (
 )
 
 func newReflectorCommand() *cobra.Command {
-	c := config.Reflector{AS: config.DefaultAS, BFD: true, Socket: status.Socket(status.RoleReflector)}
+	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: 1024, MaxPrefixes: 1 << 16, Socket: status.Socket(status.RoleReflector)}
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run the BGP route reflector between balancers and router",
@@ -39,6 +39,8 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	f.StringSliceVar(&c.Routers, "router", nil, "`address`es or prefixes from which routers dial")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
+	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "prefixes of each family that a balancer may announce; one that announces more is cut; 0: any `number`")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	return cmd
 }
@@ -50,7 +52,7 @@ func runReflector(ctx context.Context, c config.Reflector) error {
 	}
 	session := bgp.NeighborGroup{AS: r.AS, Password: r.Password, BFD: r.BFD}
 	clients, routers := session, session
-	clients.Name, clients.Prefixes = "clients", r.Clients
+	clients.Name, clients.Prefixes, clients.MaxPeers, clients.MaxPrefixes = "clients", r.Clients, r.MaxClients, r.MaxPrefixes
 	routers.Name, routers.Prefixes, routers.SendMax = "routers", r.Routers, bgp.DefaultSendMax
 	reflector, err := bgp.NewReflector(bgp.ReflectorConfig{
 		AS: r.AS, RouterID: r.RouterID, ClusterID: r.ClusterID, Listen: r.Listen,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -18,22 +19,34 @@ import (
 )
 
 func newRouterCommand() *cobra.Command {
-	c := config.Router{AS: config.DefaultAS, BFD: true, Metric: 20, Socket: status.Socket(status.RoleRouter)}
+	c := config.Router{AS: config.DefaultAS, BFD: true, MaxPrefixes: 1 << 20, Socket: status.Socket(status.RoleRouter)}
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "router",
 		Short: "Run an upstream router: learn all paths, spread packets over them",
 		Long: `Router learns the balancers' routes from reflectors (or from balancers that dial
 it) and puts them into this machine's kernel: for each prefix a resilient next-hop
-group, so that a balancer that goes takes only its own flows along.
+group, so that a balancer that goes takes only its own flows along. Next hops get
+shares by the bandwidths that their paths name.
 
-It sets the sysctls that hashing by addresses and ports needs, and puts them back
-when it ends. Its routes stay, for the next start to find, unless --remove says
-otherwise.`,
-		Example: `  fairlead router --router-id 10.0.0.110 --peer 10.0.0.109`,
+It sets the sysctls that hashing needs. They and its routes stay when it ends, for
+packets to flow on and the next start to find, unless --remove says otherwise.
+
+With --beside it has no BGP session: another routing daemon has them, and router
+holds, beside each of its routes with several next hops, one over a resilient group
+of the same next hops, which the kernel prefers. Those go when it ends, even when it
+is killed: packets then take the daemon's own routes.`,
+		Example: `  fairlead router --router-id 10.0.0.110 --peer 10.0.0.109
+  fairlead router --beside bgp --accept 10.1.0.0/16`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("metric") {
+				c.Metric = fib.DefaultMetric
+				if len(c.Beside) > 0 {
+					c.Metric = fib.DefaultBesideMetric
+				}
+			}
 			return runRouter(cmd.Context(), c, remove)
 		},
 	}
@@ -44,10 +57,15 @@ otherwise.`,
 	f.StringSliceVar(&c.Balancers, "balancers", nil, "`prefix`es from which balancers dial us directly")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
-	f.IntVar(&c.Metric, "metric", c.Metric, "metric of the routes")
+	f.StringSliceVar(&c.Accept, "accept", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "paths of each family that a peer may send; one that sends more is cut; 0: any `number`")
+	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
+	f.StringSliceVar(&c.Beside, "beside", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
+	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", fib.DefaultMetric, fib.DefaultBesideMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
-	f.BoolVar(&remove, "remove", false, "take the routes away when ending")
+	f.BoolVar(&remove, "remove", false, "take the routes away when ending, and put the sysctls back")
+	cmd.AddCommand(newRouterGuardCommand())
 	return cmd
 }
 
@@ -56,20 +74,25 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
-	restore, err := sysctl.Change(fib.RouterSysctls())
+	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, restore()) }()
+	restore, err := sysctl.Change(settings)
+	if err != nil {
+		return err
+	}
+	if remove {
+		defer func() { err = errors.Join(err, restore()) }()
+	}
+	if len(r.Beside) > 0 {
+		return runBeside(ctx, r)
+	}
 	table, err := fib.New(fib.Config{Metric: uint32(c.Metric), Table: uint32(c.Table), Log: slog.Default()})
 	if err != nil {
 		return err
 	}
-	router, err := bgp.NewRouter(routerConfig(r), func(routes []announce.RouteSet) {
-		if err := table.Set(routes); err != nil {
-			slog.Error("cannot write the routes; the next change tries again", "error", err)
-		}
-	})
+	router, err := startRouter(r, table)
 	if err != nil {
 		return errors.Join(err, table.Close(remove))
 	}
@@ -78,15 +101,27 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
+// startRouter begins to hear of routes, and writes them.
+func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error) {
+	before, err := table.List()
+	if err != nil {
+		return nil, err
+	}
+	c := routerConfig(r)
+	c.Held = len(before) > 0
+	return bgp.NewRouter(c, func(routes []announce.RouteSet) {
+		if err := table.Set(routes); err != nil {
+			slog.Error("cannot write the routes; the next change tries again", "error", err)
+		}
+	})
+}
+
 // keepRouting holds the kernel to what was heard, and answers on the socket,
 // until ctx ends or either fails.
 func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *fib.Table) error {
 	look := routing(status.RoleRouter)
-	look.Peers, look.Heard = router.Peers, router.Routes
-	look.Table = func() ([]fib.Route, error, error) {
-		routes, err := table.List()
-		return routes, table.Failed(), err
-	}
+	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
+	look.Table = lookTable(table)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
@@ -98,14 +133,21 @@ func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *
 	return group.Wait()
 }
 
+func lookTable(table *fib.Table) func() ([]fib.Route, error, error) {
+	return func() ([]fib.Route, error, error) {
+		routes, err := table.List()
+		return routes, table.Failed(), err
+	}
+}
+
 func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {
-	c := bgp.RouterConfig{AS: r.AS, RouterID: r.RouterID, Log: slog.Default()}
+	c := bgp.RouterConfig{AS: r.AS, RouterID: r.RouterID, Accept: r.Accept, MaxPrefixes: r.MaxPrefixes, Log: slog.Default()}
 	for _, p := range r.Peers {
 		c.Peers = append(c.Peers, peerConfig(p, r.Password, r.BFD))
 	}
 	if len(r.Balancers) > 0 {
 		c.Groups = []bgp.NeighborGroup{{
-			Name: "balancers", Prefixes: r.Balancers, AS: r.AS, Password: r.Password, BFD: r.BFD,
+			Name: "balancers", Prefixes: r.Balancers, AS: r.AS, Password: r.Password, BFD: r.BFD, MaxPrefixes: r.MaxPrefixes,
 		}}
 	}
 	return c

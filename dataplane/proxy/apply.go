@@ -117,7 +117,10 @@ func (c *change) put(f *proxy.Frontend) error {
 
 // valueOf gives what a frontend is to be, without its id, and takes its runs.
 func (c *change) valueOf(f *proxy.Frontend, before proxyService) (v proxyService, err error) {
-	v = proxyService{Affinity: toSeconds(f.Affinity), Kind: proxyServiceKind(f.Kind), Flags: flagsOf(f)}
+	v = proxyService{
+		Affinity: toSeconds(f.Affinity), Kind: proxyServiceKind(f.Kind), Flags: flagsOf(f),
+		InsideEmpty: proxyServiceEmpty(f.Inside.Empty), OutsideEmpty: proxyServiceEmpty(f.Outside.Empty),
+	}
 	if v.Inside, err = c.d.runs.take(f.Inside, before.Inside); err != nil {
 		return v, err
 	}

@@ -64,9 +64,11 @@ func checkFrontend(f *proxy.Frontend) error {
 		return fmt.Errorf("address %s: take an IPv4 or IPv6 address", f.Addr)
 	}
 	for _, c := range []proxy.Choice{f.Inside, f.Outside} {
-		for _, t := range c.Targets {
-			if t.Addr.Addr().Is4() != f.Addr.Is4() || t.Addr.Addr().Is4In6() {
-				return fmt.Errorf("target %s is of another address family", t.Addr)
+		for _, list := range [][]proxy.Target{c.Targets, c.Keeps} {
+			for _, t := range list {
+				if t.Addr.Addr().Is4() != f.Addr.Is4() || t.Addr.Addr().Is4In6() {
+					return fmt.Errorf("target %s is of another address family", t.Addr)
+				}
 			}
 		}
 	}

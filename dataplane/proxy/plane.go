@@ -88,7 +88,7 @@ func (d *DataPlane) open() (err error) {
 	if d.hooks, err = attach(d.pins, d.config.Cgroup, d.kernel.proxyPrograms); err != nil {
 		return err
 	}
-	d.sweeper, err = newSweeper(d.config, &d.kernel, d.serves)
+	d.sweeper, err = newSweeper(d.config, &d.kernel, d.keeps)
 	return err
 }
 
@@ -209,15 +209,15 @@ func (d *DataPlane) SetNodeAddresses(addresses []netip.Addr) error {
 	return nil
 }
 
-// serves says whether a service of UDP still has a target for this node's
-// sockets.
-func (d *DataPlane) serves(k proxyServiceKey, target netip.AddrPort) bool {
+// keeps says whether a service of UDP still has a target for this node's sockets
+// that are connected to it.
+func (d *DataPlane) keeps(k proxyServiceKey, target netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.stale {
 		return true // for all that is known
 	}
-	return d.runs.has(d.held[k].Inside, target)
+	return d.runs.keeps(d.held[k].Inside, target)
 }
 
 // Describe tells where the programs are.

@@ -70,6 +70,13 @@ func randomFrontend(r *rand.Rand, k proxy.Key) proxy.Frontend {
 		if len(c.Targets) == 0 {
 			c.Empty = proxy.Empty(r.IntN(2))
 		}
+		if n := len(c.Targets); n > 0 && r.IntN(3) == 0 {
+			split := r.IntN(n)
+			c.Targets, c.Keeps = c.Targets[:split:split], c.Targets[split:]
+			if split == 0 {
+				c.Targets = nil
+			}
+		}
 		return c
 	}
 	f := proxy.Frontend{Key: k, Kind: proxy.Kind(r.IntN(4)), Inside: some(), Affinity: time.Duration(r.IntN(3)) * time.Hour}

@@ -54,15 +54,14 @@ type proxyOrigin struct {
 type proxyProxyLayout uint32
 
 const (
-	proxyProxyLayoutPROXY_LAYOUT proxyProxyLayout = 1
+	proxyProxyLayoutPROXY_LAYOUT proxyProxyLayout = 2
 )
 
 type proxyRun struct {
 	_     structs.HostLayout
 	First uint32
 	Count uint16
-	Empty proxyServiceEmpty
-	Zero  uint8
+	Keeps uint16
 }
 
 type proxySentKey struct {
@@ -72,15 +71,16 @@ type proxySentKey struct {
 }
 
 type proxyService struct {
-	_        structs.HostLayout
-	Inside   proxyRun
-	Outside  proxyRun
-	Id       uint32
-	Affinity uint32
-	Kind     proxyServiceKind
-	Flags    proxyServiceFlags
-	Zero     [2]uint8
-	Check    uint32
+	_            structs.HostLayout
+	Inside       proxyRun
+	Outside      proxyRun
+	Id           uint32
+	Affinity     uint32
+	Kind         proxyServiceKind
+	Flags        proxyServiceFlags
+	InsideEmpty  proxyServiceEmpty
+	OutsideEmpty proxyServiceEmpty
+	Check        uint32
 }
 
 type proxyServiceEmpty uint8

@@ -297,10 +297,10 @@ func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) 
 			Key: fromKey(e.key), Kind: proxy.Kind(s.Kind), Affinity: time.Duration(s.Affinity) * time.Second,
 			Closed: s.Flags&proxyServiceFlagsSERVICE_CLOSED != 0,
 		}}
-		if h.Inside, err = r.choice(s.Inside); err != nil {
+		if h.Inside, err = r.choice(s.Inside, s.InsideEmpty); err != nil {
 			return h, err
 		}
-		if h.Outside, err = r.choice(s.Outside); err != nil {
+		if h.Outside, err = r.choice(s.Outside, s.OutsideEmpty); err != nil {
 			return h, err
 		}
 		if s.Id < uint32(len(r.connections)) {
@@ -316,9 +316,10 @@ func (r reader) held(e entry, ranges []proxySourceRangeKey) (h Held, err error) 
 	}
 }
 
-func (r reader) choice(run proxyRun) (proxy.Choice, error) {
-	if uint64(run.First)+uint64(run.Count) > uint64(len(r.targets)) {
+func (r reader) choice(run proxyRun, empty proxyServiceEmpty) (proxy.Choice, error) {
+	if uint64(run.First)+uint64(run.length()) > uint64(len(r.targets)) {
 		return proxy.Choice{}, fmt.Errorf("targets %d of %d: the map is damaged", run.First, len(r.targets))
 	}
-	return proxy.Choice{Targets: fromTargets(r.targets[run.First:][:run.Count]), Empty: proxy.Empty(run.Empty)}, nil
+	all := r.targets[run.First:][:run.length()]
+	return proxy.Choice{Targets: fromTargets(all[:run.Count]), Keeps: fromTargets(all[run.Count:]), Empty: proxy.Empty(empty)}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead/fairlead/proxy"
 )
 
-// maxRun is how many targets a run can have: its count has 16 bits.
+// maxRun is how many targets of each kind a run can have: the counts have 16 bits.
 const maxRun = 1<<16 - 1
 
 // runs are the runs of targets in the kernel's memory, which is mapped here.
@@ -29,17 +29,20 @@ type runs struct {
 }
 
 // users says how many entries name a run, and how long that is.
-type users struct {
-	entries uint32
-	count   uint16
-}
+type users struct{ entries, length uint32 }
 
 // recent is what was taken last: frontends of one port follow each other and
 // share their targets.
 type recent struct {
-	targets []proxy.Target
-	first   uint32
+	targets, keeps []proxy.Target
+	first          uint32
 }
+
+func sameMemory(a, b []proxy.Target) bool {
+	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
+}
+
+func (run proxyRun) length() uint32 { return uint32(run.Count) + uint32(run.Keeps) }
 
 // newRuns has none in use.
 func newRuns(memory []proxyTarget, rouse func() error) runs {
@@ -61,45 +64,53 @@ func targetBytes(t []proxyTarget) []byte {
 }
 
 func (r *runs) at(run proxyRun) []proxyTarget {
-	return r.memory[run.First:][:run.Count]
+	return r.memory[run.First:][:run.length()]
 }
 
-// has says whether a run has this target.
-func (r *runs) has(run proxyRun, target netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(r.at(run), target, func(t proxyTarget, a netip.AddrPort) int {
-		return t.addrPort().Compare(a)
-	})
-	return found
+// keeps says whether a flow of this target goes on.
+func (r *runs) keeps(run proxyRun, target netip.AddrPort) bool {
+	all := r.at(run)
+	for _, some := range [][]proxyTarget{all[:run.Count], all[run.Count:]} {
+		if _, found := slices.BinarySearchFunc(some, target, func(t proxyTarget, a netip.AddrPort) int {
+			return t.addrPort().Compare(a)
+		}); found {
+			return true
+		}
+	}
+	return false
 }
 
 // take gives a run that holds these targets to one entry more. before is what
 // the entry has; where that is right, it stays.
 func (r *runs) take(c proxy.Choice, before proxyRun) (proxyRun, error) {
-	run := proxyRun{Count: uint16(len(c.Targets)), Empty: proxyServiceEmpty(c.Empty)}
-	switch {
-	case len(c.Targets) == 0:
+	run := proxyRun{Count: uint16(len(c.Targets)), Keeps: uint16(len(c.Keeps))}
+	switch most := max(len(c.Targets), len(c.Keeps)); {
+	case most == 0:
 		return run, nil
-	case len(c.Targets) > maxRun:
-		return run, fmt.Errorf("%d targets: a frontend can have %d", len(c.Targets), maxRun)
+	case most > maxRun:
+		return run, fmt.Errorf("%d targets: a frontend can have %d", most, maxRun)
 	}
-	if last := r.recent.targets; len(last) == len(c.Targets) && &last[0] == &c.Targets[0] {
+	if sameMemory(r.recent.targets, c.Targets) && sameMemory(r.recent.keeps, c.Keeps) {
 		run.First = r.recent.first
 		r.use(run)
 		return run, nil
 	}
-	first, err := r.find(c.Targets, before)
+	first, err := r.find(c, before)
 	if err != nil {
 		return run, err
 	}
-	run.First, r.recent = first, recent{c.Targets, first}
+	run.First, r.recent = first, recent{c.Targets, c.Keeps, first}
 	r.use(run)
 	return run, nil
 }
 
 // find gives the first place of a run with these targets, which it writes where
 // there is none.
-func (r *runs) find(targets []proxy.Target, before proxyRun) (first uint32, err error) {
-	if r.scratch, err = appendTargets(r.scratch[:0], targets); err != nil {
+func (r *runs) find(c proxy.Choice, before proxyRun) (first uint32, err error) {
+	if r.scratch, err = appendTargets(r.scratch[:0], c.Targets); err != nil {
+		return 0, err
+	}
+	if r.scratch, err = appendTargets(r.scratch, c.Keeps); err != nil {
 		return 0, err
 	}
 	raw := targetBytes(r.scratch)
@@ -108,10 +119,10 @@ func (r *runs) find(targets []proxy.Target, before proxyRun) (first uint32, err 
 	}
 	hash := maphash.Bytes(r.seed, raw)
 	first, known := r.byHash[hash]
-	if known && bytes.Equal(raw, targetBytes(r.memory[first:][:r.users[first].count])) {
+	if known && bytes.Equal(raw, targetBytes(r.memory[first:][:r.users[first].length])) {
 		return first, nil
 	}
-	if first, err = r.place(uint32(len(targets))); err != nil {
+	if first, err = r.place(uint32(len(r.scratch))); err != nil {
 		return 0, err
 	}
 	copy(r.memory[first:], r.scratch)
@@ -137,12 +148,12 @@ func (r *runs) place(n uint32) (uint32, error) {
 
 func (r *runs) use(run proxyRun) {
 	u := &r.users[run.First]
-	u.entries, u.count = u.entries+1, run.Count
+	u.entries, u.length = u.entries+1, run.length()
 }
 
 // release says that an entry has a run no longer.
 func (r *runs) release(run proxyRun) {
-	if run.Count == 0 {
+	if run.length() == 0 {
 		return
 	}
 	u := &r.users[run.First]
@@ -156,26 +167,26 @@ func (r *runs) release(run proxyRun) {
 	if first, known := r.byHash[hash]; known && first == run.First {
 		delete(r.byHash, hash)
 	}
-	r.space.giveBack(extent{run.First, uint32(run.Count)})
+	r.space.giveBack(extent{run.First, run.length()})
 }
 
 // adopt takes over what an entry in the kernel names, all of it or nothing.
 // settle comes when all are.
 func (r *runs) adopt(named ...proxyRun) error {
 	for _, run := range named {
-		end := uint64(run.First) + uint64(run.Count)
+		end := uint64(run.First) + uint64(run.length())
 		if end > uint64(len(r.memory)) {
 			return fmt.Errorf("it names targets %d to %d of %d", run.First, end, len(r.memory))
 		}
-		if run.Count == 0 {
+		if run.length() == 0 {
 			continue
 		}
-		if u := r.users[run.First]; u.entries > 0 && u.count != run.Count {
-			return fmt.Errorf("it names %d targets at %d, where another has %d", run.Count, run.First, u.count)
+		if u := r.users[run.First]; u.entries > 0 && u.length != run.length() {
+			return fmt.Errorf("it names %d targets at %d, where another has %d", run.length(), run.First, u.length)
 		}
 	}
 	for _, run := range named {
-		if run.Count > 0 {
+		if run.length() > 0 {
 			r.use(run)
 			r.byHash[maphash.Bytes(r.seed, targetBytes(r.at(run)))] = run.First
 		}
@@ -194,8 +205,8 @@ func (r *runs) settle() error {
 		if uint32(first) < end {
 			return fmt.Errorf("targets at %d belong to two runs", first)
 		}
-		end = uint32(first) + uint32(u.count)
-		taken = append(taken, extent{uint32(first), uint32(u.count)})
+		end = uint32(first) + u.length
+		taken = append(taken, extent{uint32(first), u.length})
 	}
 	r.space = newSpace(uint32(len(r.memory)), taken)
 	return nil

@@ -33,12 +33,12 @@ type sweeper struct {
 	// tell gives all origins of UDP.
 	tell    *ebpf.Program
 	origins *ebpf.Map
-	// serves says whether a service still has a target.
-	serves func(proxyServiceKey, netip.AddrPort) bool
-	awake  chan struct{}
-	quit   chan struct{}
-	done   chan struct{}
-	once   sync.Once
+	// keeps says whether a service still has a target for who is connected to it.
+	keeps func(proxyServiceKey, netip.AddrPort) bool
+	awake chan struct{}
+	quit  chan struct{}
+	done  chan struct{}
+	once  sync.Once
 
 	mu      sync.Mutex
 	problem error // of the last look
@@ -49,13 +49,13 @@ const sweepPause = 100 * time.Millisecond
 
 // newSweeper works in the calling thread's network namespace and those of
 // config.
-func newSweeper(config Config, kernel *proxyObjects, serves func(proxyServiceKey, netip.AddrPort) bool) (*sweeper, error) {
+func newSweeper(config Config, kernel *proxyObjects, keeps func(proxyServiceKey, netip.AddrPort) bool) (*sweeper, error) {
 	own, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
 	s := &sweeper{
-		config: config, tell: kernel.TellOrigins, origins: kernel.Origins, serves: serves,
+		config: config, tell: kernel.TellOrigins, origins: kernel.Origins, keeps: keeps,
 		awake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.run(own)
@@ -166,7 +166,7 @@ func (s *sweeper) stale() (sockets, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("read what sockets are connected to: %w", err)
 		}
-		if s.serves(o.Service, netip.AddrPortFrom(fromAddr(o.Target.Addr), netorder.Port(o.Target.Port))) {
+		if s.keeps(o.Service, netip.AddrPortFrom(fromAddr(o.Target.Addr), netorder.Port(o.Target.Port))) {
 			continue
 		}
 		if found[o.Netns] == nil {

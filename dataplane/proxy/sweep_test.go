@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -74,6 +76,62 @@ func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
 	if w := d.Describe().Warnings; len(w) > 0 {
 		t.Error(w)
 	}
+}
+
+// A target that takes no new flows serves those that it has until it is gone.
+func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) {
+	d := open(t, config(t))
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
+			f := frontend(key(w.service, service.UDP), goes)
+			to := netip.AddrPortFrom(f.Addr, f.Port)
+			for _, affinity := range []time.Duration{0, time.Hour} {
+				f.Affinity, f.Inside = affinity, choice(goes)
+				apply(t, d, f)
+				connected, sender := connectUDP(t, w.family, to), newSocket(t, w.family, unix.SOCK_DGRAM)
+				ask := func(s socket, want string) {
+					t.Helper()
+					if err := s.sendTo(to); err != nil {
+						t.Fatal(err)
+					}
+					if name, from := s.hear(); name != want || from != to {
+						t.Errorf("%s answered from %s, want %s", name, from, want)
+					}
+				}
+				ask(sender, "goes")
+				f.Inside = choice(stays)
+				f.Inside.Keeps = choice(goes).Targets
+				apply(t, d, f)
+				ask(sender, "goes")
+				ask(newSocket(t, w.family, unix.SOCK_DGRAM), "stays")
+				f.Inside.Targets = nil // as by a policy, which is about new ones
+				apply(t, d, f)
+				ask(sender, "goes")
+				if err := newSocket(t, w.family, unix.SOCK_DGRAM).sendTo(to); !errors.Is(err, unix.ECONNREFUSED) {
+					t.Errorf("a new socket: %v", err)
+				}
+				if err := d.sweeper.sweepNow(); err != nil {
+					t.Fatal(err)
+				}
+				alive(t, connected)
+				f.Inside = choice(stays)
+				apply(t, d, f)
+				ask(sender, "stays")
+				waitEnded(t, connected)
+			}
+		})
+	}
+}
+
+// sweepNow looks once, in the caller's namespace.
+func (s *sweeper) sweepNow() error {
+	own, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return s.sweep(own)
 }
 
 // What went while no agent was there is found by the next.

@@ -242,11 +242,11 @@ func (r *reader) layer2(at importer.At, what string) {
 }
 
 func (r *reader) bfdProfile(at importer.At, what string) {
-	r.lose(at, what, "the intervals of BFD are Fairlead's own", "leave it out: fairlead agent --bfd")
+	r.lose(at, what, notTaken, "leave it out: fairlead agent --bfd; or write a BGPPeer with bfdIntervalMilliseconds")
 }
 
 func (r *reader) community(at importer.At, what string) {
-	r.lose(at, what, "routes carry no communities", "let the peer set them")
+	r.lose(at, what, notTaken, "write its value into an Announcement with communities")
 }
 
 // names of the old ConfigMap by those of the resources.

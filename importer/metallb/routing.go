@@ -50,13 +50,17 @@ type advert struct {
 	length4, length6 int
 }
 
+// notTaken is what becomes of what resources of ours could say: no such are
+// written, as flags and annotations do for the rest.
+const notTaken = "it is not carried over"
+
 // advertLosses are fields of an advertisement without counterpart.
 var advertLosses = map[string][2]string{
-	"localPref":              {"routes carry Fairlead's own local preference", "let the peer set it"},
-	"communities":            {"routes carry no communities", "let the peer set them"},
-	"nodeSelectors":          {"every agent announces what it holds", "run agents with --role balancer on those nodes alone"},
-	"peers":                  {"every route goes to all of an agent's peers", "let the peers filter"},
-	"serviceSelectors":       {"every Service is announced", "leave Services that shall not be out of the folder"},
+	"localPref":              {notTaken, "write an Announcement with localPreference"},
+	"communities":            {notTaken, "write an Announcement with communities"},
+	"nodeSelectors":          {notTaken, "write an Announcement with nodeSelector"},
+	"peers":                  {notTaken, "write an Announcement with peers"},
+	"serviceSelectors":       {notTaken, "write an Announcement with serviceSelector"},
 	"ipAddressPoolSelectors": {"pools have no labels here; all are meant", "name the pools by ipAddressPools"},
 }
 
@@ -126,15 +130,15 @@ type peer struct {
 // peerLosses are fields of a peer without counterpart.
 var peerLosses = map[string][2]string{
 	"localASN":               {"an agent has one AS", "set --as"},
-	"sourceAddress":          {"sessions come from the address that the kernel chooses", "set the source of the route to the peer"},
-	"interface":              {"peers are known by their addresses", "give the peer's address: --peer"},
-	"holdTime":               {"the timers are Fairlead's own", "leave it out: BFD is faster"},
-	"keepaliveTime":          {"the timers are Fairlead's own", "leave it out: BFD is faster"},
-	"connectTime":            {"the timers are Fairlead's own", "leave it out"},
+	"sourceAddress":          {notTaken, "write a BGPPeer with sourceAddress in place of --peer"},
+	"interface":              {notTaken, "write a BGPPeer with interface in place of --peer"},
+	"holdTime":               {notTaken, "leave it out, as BFD is faster; or write a BGPPeer with holdTimeSeconds in place of --peer"},
+	"keepaliveTime":          {notTaken, "leave it out, as BFD is faster; or write a BGPPeer with keepaliveSeconds in place of --peer"},
+	"connectTime":            {notTaken, "leave it out; or write a BGPPeer with connectRetrySeconds in place of --peer"},
 	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
-	"nodeSelectors":          {"an agent has the peers that it is started with", "give --peer to the agents of those nodes alone"},
-	"password":               {"passwords are in files", "write it into a file of mode 600 and add --password-file"},
-	"passwordSecret":         {"passwords are in files", "write it into a file of mode 600 and add --password-file"},
+	"nodeSelectors":          {notTaken, "give --peer to the agents of those nodes alone; or write a BGPPeer with nodeSelector"},
+	"password":               {"passwords are in files or Secrets", "write it into a file of mode 600 and add --password-file; or write a BGPPeer with passwordSecret"},
+	"passwordSecret":         {"passwords are in files or Secrets", "write it into a file of mode 600 and add --password-file; or write a BGPPeer with passwordSecret"},
 	"enableGracefulRestart":  {"a balancer that is gone must be left at once", "leave it out"},
 	"vrf":                    {"an agent's sessions are in its own network namespace", "start it by ip vrf exec"},
 	"disableMP":              {"both families go over one session", "leave it out"},
@@ -199,6 +203,6 @@ func (r *reader) agent() {
 		r.Agent = append(r.Agent, "--bfd=false")
 	case len(r.peers):
 	default:
-		r.lose(first.at, "BFD with some peers", "an agent watches all of its peers by BFD, or none", "let all have it, or pass --bfd=false")
+		r.lose(first.at, "BFD with some peers", "--peer watches all peers by BFD, or none", "let all have it, or pass --bfd=false, or write BGPPeers")
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -54,4 +56,18 @@ func TestEventually(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestLeftoverMounts(t *testing.T) {
+	testkit.NoLeftovers(t)
+	folder := t.TempDir()
+	for range 2 { // one on the other
+		if err := unix.Mount("tmpfs", folder, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(folder, 0)
+	}
+	if left := sandbox.Leftovers(); !slices.Contains(left, "mount "+folder) || len(left) != 2 {
+		t.Errorf("left over: %q, want two mounts on %s", left, folder)
+	}
 }

@@ -16,7 +16,8 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool", "sim", "sim/lvs"}
+var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
+	"announce/l2/elect", "announce/l2/wire", "sim", "sim/lvs"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{
@@ -63,9 +64,9 @@ var walls = []Wall{
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 }

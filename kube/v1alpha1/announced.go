@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fairlead/fairlead/addresspool"
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -30,6 +34,8 @@ type announced struct {
 	pools            []string
 	services         labels.Selector // nil: all
 	length4, length6 int
+	endpoints        EndpointsRule
+	offer            announce.Offer // but for what depends on the Service
 }
 
 type namedRanges struct {
@@ -50,8 +56,9 @@ func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]stri
 		s := one.Spec
 		nodes, wrong := selector("spec.nodeSelector", s.NodeSelector)
 		services, wrongToo := selector("spec.serviceSelector", s.ServiceSelector)
-		made := announced{one.Name, s.Pools, services, cmp.Or(int(s.AggregationLength), 32), cmp.Or(int(s.AggregationLengthV6), 128)}
-		if wrong = errors.Join(wrong, wrongToo, made.checkLengths()); wrong != nil {
+		made, unparsed := one.parse(node)
+		made.services = services
+		if wrong = errors.Join(wrong, wrongToo, unparsed); wrong != nil {
 			out = append(out, Wrong{"Announcement " + one.Name, wrong})
 			a.elsewhere = append(a.elsewhere, one.Name+" is refused")
 			continue
@@ -65,25 +72,75 @@ func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]stri
 	return a, out
 }
 
-func (a announced) checkLengths() error {
-	var errs [2]error
-	if a.length4 < 1 || a.length4 > 32 {
-		errs[0] = fmt.Errorf("spec.aggregationLength: %d is not between 1 and 32", a.length4)
+// parse reads all but the selectors, for a node with these labels. The error
+// names all fields that are wrong.
+func (a *Announcement) parse(node map[string]string) (announced, error) {
+	s, f := &a.Spec, fields{}
+	made := announced{
+		name: a.Name, pools: s.Pools, endpoints: cmp.Or(s.Endpoints, EndpointsAny),
+		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
+		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
+		offer: announce.Offer{
+			By: "Announcement " + a.Name, MinimumHealthy: int(f.within("minimumHealthy", int64(s.MinimumHealthy), 0, 100000)),
+			Attributes: announce.Attributes{
+				Communities: f.communities(s.Communities), Peers: f.peers(s.Peers),
+				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
+				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
+				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, announce.MaxPrepend)),
+			},
+		},
 	}
-	if a.length6 < 1 || a.length6 > 128 {
-		errs[1] = fmt.Errorf("spec.aggregationLengthV6: %d is not between 1 and 128", a.length6)
+	if !slices.Contains([]EndpointsRule{EndpointsAny, EndpointsLocal, EndpointsByPolicy}, made.endpoints) {
+		f.refuse("endpoints", "%q is none of Any, Local and ByPolicy", s.Endpoints)
 	}
-	return errors.Join(errs[:]...)
+	switch cmp.Or(s.Weight, WeightNone) {
+	case WeightNone:
+	case WeightEndpoints:
+		made.offer.WeighBy = announce.WeighByEndpoints
+	case WeightNode:
+		made.offer.WeighBy = announce.WeighByNode
+		if n, err := strconv.ParseUint(node[LabelWeight], 10, 16); err == nil {
+			made.offer.Weight = uint32(n)
+		}
+	default:
+		f.refuse("weight", "%q is none of None, Endpoints and Node", s.Weight)
+	}
+	return made, f.err
 }
 
-// rangesOf gives the addresses of pools, those of the oldest first, as of two
-// that overlap the younger is refused. Of a pool that is wrong in part, the rest
+// Validate names all fields that are wrong.
+func (a *Announcement) Validate() error {
+	_, nodes := selector("spec.nodeSelector", a.Spec.NodeSelector)
+	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
+	_, err := a.parse(nil)
+	return errors.Join(nodes, services, err)
+}
+
+func (f *fields) communities(texts []CommunityText) announce.Communities {
+	var all []announce.Community
+	for i, text := range texts {
+		c, err := announce.ParseCommunity(string(text))
+		if err != nil {
+			f.refuse(fmt.Sprintf("communities[%d]", i), "%v", err)
+		}
+		all = append(all, c)
+	}
+	return announce.CommunitiesOf(all...)
+}
+
+func (f *fields) peers(names []string) announce.Names {
+	for i, name := range names {
+		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) {
+			f.refuse(fmt.Sprintf("peers[%d]", i), "%q is not the name of a BGPPeer", name)
+		}
+	}
+	return announce.NamesOf(names...)
+}
+
+// rangesOf gives the addresses of pools. Of a pool that is wrong in part, the rest
 // counts: what the controller makes of it is no matter here.
 func rangesOf(pools []*AddressPool) (all []namedRanges) {
-	sorted := slices.SortedFunc(slices.Values(pools), func(a, b *AddressPool) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for _, p := range sorted {
+	for _, p := range ByAge(pools) {
 		one := namedRanges{name: p.Name}
 		for _, text := range p.Spec.Addresses {
 			if r, err := addresspool.ParseRange(string(text)); err == nil {
@@ -105,9 +162,9 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 	return ""
 }
 
-// Prefixes gives the prefixes, sorted, by which the node announces an address of
-// a Service; where there are none, why.
-func (a *Announced) Prefixes(s *service.Service, vip netip.Addr) (found []netip.Prefix, why string) {
+// Offers gives the offers by which the node announces an address of a Service, by
+// the Announcements' names; where there are none, why.
+func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []announce.Offer, why string) {
 	pool := a.poolOf(vip)
 	reasons := a.elsewhere[:len(a.elsewhere):len(a.elsewhere)]
 	for _, one := range a.here {
@@ -120,14 +177,14 @@ func (a *Announced) Prefixes(s *service.Service, vip netip.Addr) (found []netip.
 		if vip.Is6() {
 			length = one.length6
 		}
-		if prefix, _ := vip.Prefix(length); !slices.Contains(found, prefix) { // lengths are checked
-			found = append(found, prefix)
-		}
+		offer := one.offer
+		offer.Prefix, _ = vip.Prefix(length) // lengths are checked
+		offer.Local = one.endpoints == EndpointsLocal || one.endpoints == EndpointsByPolicy && s.LocalPolicy
+		found = append(found, offer)
 	}
 	if len(found) == 0 {
 		return nil, "no Announcement is for it on this node: " + strings.Join(reasons, "; ")
 	}
-	slices.SortFunc(found, netip.Prefix.Compare)
 	return found, ""
 }
 

@@ -1,11 +1,10 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,6 +19,13 @@ type Pool struct {
 	addresspool.Pool
 	namespaces            []string
 	ofNamespace, ofObject labels.Selector // nil: not given
+}
+
+// ByAge sorts AddressPools, the oldest first: of two that overlap it counts.
+func ByAge(pools []*AddressPool) []*AddressPool {
+	return slices.SortedFunc(slices.Values(pools), func(a, b *AddressPool) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // Parse reads an AddressPool. The error names all fields that are wrong.
@@ -43,7 +49,7 @@ func parseRanges(field string, texts []AddressRange) (all []addresspool.Range, e
 	for i, text := range texts {
 		r, wrong := addresspool.ParseRange(string(text))
 		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%s[%d]: %w", field, i, wrong))
+			err = errors.Join(err, &FieldError{fmt.Sprintf("%s[%d]", field, i), wrong.Error()})
 		}
 		all = append(all, r)
 	}
@@ -57,7 +63,7 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	}
 	made, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, &FieldError{field, err.Error()}
 	}
 	return made, nil
 }
@@ -80,18 +86,6 @@ func (p Pool) Barred(namespace string, ofNamespace, ofService map[string]string)
 	return ""
 }
 
-// Peer is what a BGPPeer says to a node that it is for.
-//
-// +kubebuilder:object:generate=false
-type Peer struct {
-	Address netip.AddrPort
-	// AS is 0 for the balancers' own.
-	AS             uint32
-	PasswordSecret string // name of a Secret, or empty
-	HoldTime       time.Duration
-	BFD            bool
-}
-
 // Wrong is an object that is left out, and why.
 //
 // +kubebuilder:object:generate=false
@@ -100,27 +94,22 @@ type Wrong struct {
 	Err    error
 }
 
-// PeersOf gives the peers of a node with these labels, by name; and those that
-// are left out.
-func PeersOf(all []*BGPPeer, node map[string]string) (peers map[string]Peer, out []Wrong) {
-	peers = map[string]Peer{}
-	for _, p := range all {
-		s := p.Spec
-		of, wrong := selector("spec.nodeSelector", s.NodeSelector)
-		addr, unparsed := netip.ParseAddr(s.Address)
-		if unparsed != nil {
-			wrong = errors.Join(wrong, fmt.Errorf("spec.address: %q is not an IP address", s.Address))
+// FieldError is a field that is wrong, and the mend.
+//
+// +kubebuilder:object:generate=false
+type FieldError struct{ Field, Message string }
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
+
+// FieldErrors gives the fields that an error of this package names.
+func FieldErrors(err error) (all []FieldError) {
+	var one *FieldError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, FieldErrors(e)...)
 		}
-		if wrong != nil {
-			out = append(out, Wrong{"BGPPeer " + p.Name, wrong})
-			continue
-		}
-		if matches(of, node) {
-			peers[p.Name] = Peer{
-				Address: netip.AddrPortFrom(addr, uint16(s.Port)), AS: uint32(s.AS), PasswordSecret: s.PasswordSecret,
-				HoldTime: time.Duration(s.HoldTimeSeconds) * time.Second, BFD: s.BFD == nil || *s.BFD,
-			}
-		}
+	} else if errors.As(err, &one) {
+		all = append(all, *one)
 	}
-	return peers, out
+	return all
 }

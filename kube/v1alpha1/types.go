@@ -147,6 +147,7 @@ type AddressPoolList struct {
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,priority=1
+// +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`,priority=1
 // +kubebuilder:printcolumn:name="AS",type=integer,JSONPath=`.spec.as`
 // +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -159,11 +160,33 @@ type BGPPeer struct {
 }
 
 // BGPPeerSpec says who a peer is, and which nodes' it is.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.interface)",message="want the peer's address, or the interface on which it is the router"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !ip(self.address).isLinkLocalUnicast() || has(self.interface)",message="address is link-local, so that it is on every link: say on which one, by interface"
+// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || has(self.as)",message="ttl has a meaning only with a peer of another AS: give as, or leave ttl out"
+// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurity)",message="ttlSecurity needs a ttl of 255: leave ttl out"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveSeconds) || self.keepaliveSeconds < (has(self.holdTimeSeconds) ? self.holdTimeSeconds : 9)",message="keepaliveSeconds is not less than holdTimeSeconds: a third of it is usual"
 type BGPPeerSpec struct {
-	// Address is the peer's, IPv4 or IPv6.
+	// Address is the peer's, IPv4 or IPv6. A peer with a link-local one is told
+	// the balancer's own as the next hop of all prefixes, IPv4 too (RFC 8950).
+	// Without any the peer is the router that is heard on Interface, by its
+	// link-local address.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not the address of a peer: want one like 10.0.0.109 or 2001:db8::1"
-	Address string `json:"address"`
+	// +optional
+	Address string `json:"address,omitempty"`
+	// Interface is the node's interface that the session keeps to. A link-local
+	// address needs one; else without it the routes say.
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:Pattern=`^[^\s/%]+$`
+	// +optional
+	Interface string `json:"interface,omitempty"`
+	// SourceAddress is the node's address that the session starts from, which is
+	// of use where a selector selects one node. Without it the kernel chooses.
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && !ip(self).isUnspecified()",message="is not an address of a node: want one like 10.0.0.105 or 2001:db8::5"
+	// +optional
+	SourceAddress string `json:"sourceAddress,omitempty"`
 	// Port is the peer's TCP port.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -188,10 +211,45 @@ type BGPPeerSpec struct {
 	// +kubebuilder:default=9
 	// +optional
 	HoldTimeSeconds int32 `json:"holdTimeSeconds,omitempty"`
+	// KeepaliveSeconds is how often the balancer says that it is there. Without it
+	// three times in the hold time.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=21845
+	// +optional
+	KeepaliveSeconds int32 `json:"keepaliveSeconds,omitempty"`
+	// ConnectRetrySeconds is the longest pause between attempts to reach the peer.
+	// Without it half a second, so that a restarted router has its routes at once.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	// +optional
+	ConnectRetrySeconds int32 `json:"connectRetrySeconds,omitempty"`
+	// TTL is that of the balancer's segments to a peer of another AS: 1 keeps the
+	// session on its link. Without it 255.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	// +optional
+	TTL int32 `json:"ttl,omitempty"`
+	// TTLSecurity drops segments that have come over more than so many hops (RFC
+	// 5082); 1 is for a peer on the same link. The peer must do so, too.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=254
+	// +optional
+	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
 	// BFD watches the session, where the peer does so too (RFC 5880).
 	// +kubebuilder:default=true
 	// +optional
 	BFD *bool `json:"bfd,omitempty"`
+	// BFDIntervalMilliseconds is how often BFD's packets go and are expected.
+	// Without it 300, which also a busy node keeps to.
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=60000
+	// +optional
+	BFDIntervalMilliseconds int32 `json:"bfdIntervalMilliseconds,omitempty"`
+	// BFDMultiplier is how many of them may be missed. Without it 3.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=255
+	// +optional
+	BFDMultiplier int32 `json:"bfdMultiplier,omitempty"`
 	// NodeSelector selects the nodes whose balancers have this peer, by their
 	// labels. Without it all have.
 	// +optional
@@ -216,6 +274,10 @@ type BGPPeerList struct {
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.spec.pools`
 // +kubebuilder:printcolumn:name="Length4",type=integer,JSONPath=`.spec.aggregationLength`
 // +kubebuilder:printcolumn:name="Length6",type=integer,JSONPath=`.spec.aggregationLengthV6`
+// +kubebuilder:printcolumn:name="Peers",type=string,JSONPath=`.spec.peers`
+// +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints`,priority=1
+// +kubebuilder:printcolumn:name="Weight",type=string,JSONPath=`.spec.weight`,priority=1
+// +kubebuilder:printcolumn:name="Communities",type=string,JSONPath=`.spec.communities`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Announcement struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -224,6 +286,46 @@ type Announcement struct {
 	// Spec says what is announced, by whom and how.
 	Spec AnnouncementSpec `json:"spec"`
 }
+
+// CommunityText is a community ("65000:1"), a large one ("65000:1:2") or a
+// well-known one by its name.
+//
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:XValidation:rule="self in ['graceful-shutdown', 'blackhole', 'no-export', 'no-advertise', 'no-export-subconfed', 'no-peer'] || self.matches('^[0-9]{1,5}:[0-9]{1,5}$') && self.split(':').all(n, int(n) <= 65535) || self.matches('^[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}$') && self.split(':').all(n, int(n) <= 4294967295)",message="is not a community: want one like 65000:1 or 65000:1:2, or one of graceful-shutdown, blackhole, no-export, no-advertise, no-export-subconfed, no-peer"
+type CommunityText string
+
+// EndpointsRule is where the servers must be for a node to announce.
+//
+// +kubebuilder:validation:Enum=Any;Local;ByPolicy
+type EndpointsRule string
+
+// The rules.
+const (
+	// EndpointsAny announces wherever the Service has servers.
+	EndpointsAny EndpointsRule = "Any"
+	// EndpointsLocal announces only on nodes with a healthy server of their own.
+	EndpointsLocal EndpointsRule = "Local"
+	// EndpointsByPolicy is Local for Services with externalTrafficPolicy Local.
+	EndpointsByPolicy EndpointsRule = "ByPolicy"
+)
+
+// WeightRule is what a node's share of the flows depends on.
+//
+// +kubebuilder:validation:Enum=None;Endpoints;Node
+type WeightRule string
+
+// The rules.
+const (
+	// WeightNone has all nodes share alike.
+	WeightNone WeightRule = "None"
+	// WeightEndpoints weighs a node by its healthy servers.
+	WeightEndpoints WeightRule = "Endpoints"
+	// WeightNode weighs a node by its label fairlead.io/weight.
+	WeightNode WeightRule = "Node"
+)
+
+// LabelWeight is the label of a Node that says what it is worth among balancers.
+const LabelWeight = "fairlead.io/weight"
 
 // AnnouncementSpec says what is announced, by whom and how.
 type AnnouncementSpec struct {
@@ -254,6 +356,56 @@ type AnnouncementSpec struct {
 	// +kubebuilder:default=128
 	// +optional
 	AggregationLengthV6 int32 `json:"aggregationLengthV6,omitempty"`
+	// Peers are the names of the BGPPeers that are told, or the addresses of those
+	// that agents have by --peer. Without any all are.
+	// +kubebuilder:validation:MaxItems=1024
+	// +listType=set
+	// +optional
+	Peers []string `json:"peers,omitempty"`
+	// Communities mark the routes for other routers: communities ("65000:1"),
+	// large ones ("65000:1:2") and well-known ones ("no-export").
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=set
+	// +optional
+	Communities []CommunityText `json:"communities,omitempty"`
+	// LocalPreference is for peers of the balancers' own AS: the highest wins.
+	// Without it they take 100.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	// +optional
+	LocalPreference int64 `json:"localPreference,omitempty"`
+	// MED is for all peers: of the routes from one AS the lowest wins. Without it
+	// they take 0.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	// +optional
+	MED int64 `json:"med,omitempty"`
+	// Prepend is how often more the balancers' AS stands in the path, for peers of
+	// other ASes: the shortest path wins.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	// +optional
+	Prepend int32 `json:"prepend,omitempty"`
+	// MinimumHealthy is how many healthy servers a Service must have to be
+	// announced. With 0 it is announced also while all fail and are kept in
+	// service for want of better.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	MinimumHealthy int32 `json:"minimumHealthy,omitempty"`
+	// Endpoints says where servers must be for a node to announce: Any announces
+	// on all nodes, Local on those with a healthy server of their own, ByPolicy is
+	// Local for Services with externalTrafficPolicy Local.
+	// +kubebuilder:default=Any
+	// +optional
+	Endpoints EndpointsRule `json:"endpoints,omitempty"`
+	// Weight says what a node's share of the flows depends on, at routers that
+	// honour link bandwidths (RFC 10005); others share alike. None has all share
+	// alike, Endpoints weighs a node by its healthy servers, Node by its label
+	// fairlead.io/weight, 1 where it has none.
+	// +kubebuilder:default=None
+	// +optional
+	Weight WeightRule `json:"weight,omitempty"`
 }
 
 // AnnouncementList is a list of Announcements.

@@ -8,19 +8,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 	"sigs.k8s.io/yaml"
 )
 
-// fields is what is looked at of a manifest's schema.
-type fields struct {
-	Description string            `json:"description"`
-	Properties  map[string]fields `json:"properties"`
-	Items       *fields           `json:"items"`
-	Required    []string          `json:"required"`
+// described is what is looked at of a manifest's schema.
+type described struct {
+	Description string               `json:"description"`
+	Properties  map[string]described `json:"properties"`
+	Items       *described           `json:"items"`
+	Required    []string             `json:"required"`
 }
 
 // The manifests have the fields of the types, each with a description for
@@ -35,7 +37,7 @@ func TestManifestsAreOfTheTypes(t *testing.T) {
 			Spec struct {
 				Versions []struct {
 					Schema struct {
-						OpenAPIV3Schema fields `json:"openAPIV3Schema"`
+						OpenAPIV3Schema described `json:"openAPIV3Schema"`
 					} `json:"schema"`
 				} `json:"versions"`
 			} `json:"spec"`
@@ -47,7 +49,7 @@ func TestManifestsAreOfTheTypes(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, path string, of reflect.Type, s fields) {
+func compare(t *testing.T, path string, of reflect.Type, s described) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
 		if of.Kind() == reflect.Slice {
 			s = *s.Items
@@ -149,9 +151,89 @@ func TestPeersOf(t *testing.T) {
 	if fmt.Sprint(err) != `[{BGPPeer d spec.address: "router" is not an IP address}]` {
 		t.Error(err)
 	}
-	want := "map[a:{10.0.0.109:179 0  9s true} b:{[2001:db8::1]:1179 65000 bgp 0s false}]"
-	if fmt.Sprint(got) != want {
+	want := []Peer{
+		{Name: "a", Address: netip.MustParseAddrPort("10.0.0.109:179"), HoldTime: 9 * time.Second, BFD: true},
+		{Name: "b", Address: netip.MustParseAddrPort("[2001:db8::1]:1179"), AS: 65000, PasswordSecret: "bgp"},
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestPeerHasEverything(t *testing.T) {
+	p := &BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}, Spec: BGPPeerSpec{
+		Address: "fe80::1", Interface: "eth1", SourceAddress: "fe80::5", Port: 1179, AS: 4200000001, PasswordSecret: "bgp", HoldTimeSeconds: 30,
+		KeepaliveSeconds: 10, ConnectRetrySeconds: 5, TTLSecurity: 1, BFDIntervalMilliseconds: 50, BFDMultiplier: 5,
+	}}
+	want := Peer{
+		Name: "tor", Address: netip.AddrPortFrom(netip.MustParseAddr("fe80::1%eth1"), 1179), Interface: "eth1", Source: netip.MustParseAddr("fe80::5"),
+		AS: 4200000001, PasswordSecret: "bgp", HoldTime: 30 * time.Second, Keepalive: 10 * time.Second, ConnectRetry: 5 * time.Second,
+		TTLSecurity: 1, BFD: true, BFDInterval: 50 * time.Millisecond, BFDMultiplier: 5,
+	}
+	if got, err := p.Parse(); err != nil || got != want {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+	p.Spec = BGPPeerSpec{Address: "fe80::1%eth0", SourceAddress: "me", Port: 70000, AS: 1 << 32, HoldTimeSeconds: -1, KeepaliveSeconds: 1 << 20,
+		ConnectRetrySeconds: 4000, TTL: 256, TTLSecurity: 255, BFDIntervalMilliseconds: 60001, BFDMultiplier: 256}
+	_, err := p.Parse()
+	for _, field := range []string{"address", "sourceAddress", "port", "as", "holdTimeSeconds", "keepaliveSeconds", "connectRetrySeconds", "ttl",
+		"ttlSecurity", "bfdIntervalMilliseconds", "bfdMultiplier"} {
+		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
+			t.Errorf("%v lacks spec.%s", err, field)
+		}
+	}
+}
+
+// What an Announcement says reaches the offer.
+func TestOfferHasEverything(t *testing.T) {
+	of := func(s AnnouncementSpec, node map[string]string, policy bool) (announce.Offer, error) {
+		t.Helper()
+		a, wrong := AnnouncedBy([]*Announcement{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: s}}, nil, node)
+		if len(wrong) > 0 {
+			return announce.Offer{}, wrong[0].Err
+		}
+		offers, why := a.Offers(&service.Service{LocalPolicy: policy}, netip.MustParseAddr("10.1.1.7"))
+		if len(offers) != 1 {
+			t.Fatalf("offers %v: %s", offers, why)
+		}
+		return offers[0], nil
+	}
+	plain := announce.Offer{By: "Announcement edge", Prefix: netip.MustParsePrefix("10.1.1.7/32")}
+	with := func(change func(*announce.Offer)) announce.Offer {
+		o := plain
+		change(&o)
+		return o
+	}
+	three := map[string]string{LabelWeight: "3"}
+	for _, c := range []struct {
+		spec   AnnouncementSpec
+		node   map[string]string
+		policy bool
+		want   announce.Offer
+	}{
+		{AnnouncementSpec{}, three, true, plain},
+		{AnnouncementSpec{Peers: []string{"tor-2", "tor-1"}, Communities: []CommunityText{"no-export", "65000:1", "1:2:3"}, LocalPreference: 200, MED: 1<<32 - 1,
+			Prepend: 2, MinimumHealthy: 4}, nil, false, with(func(o *announce.Offer) {
+			o.Attributes = announce.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
+			o.MinimumHealthy = 4
+		})},
+		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *announce.Offer) { o.Local = true })},
+		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, false, plain},
+		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *announce.Offer) { o.Local = true })},
+		{AnnouncementSpec{Weight: WeightEndpoints}, three, false, with(func(o *announce.Offer) { o.WeighBy = announce.WeighByEndpoints })},
+		{AnnouncementSpec{Weight: WeightNode}, three, false, with(func(o *announce.Offer) { o.WeighBy, o.Weight = announce.WeighByNode, 3 })},
+		{AnnouncementSpec{Weight: WeightNode}, nil, false, with(func(o *announce.Offer) { o.WeighBy = announce.WeighByNode })},
+	} {
+		if got, err := of(c.spec, c.node, c.policy); err != nil || got != c.want {
+			t.Errorf("%+v: got %+v, %v, want %+v", c.spec, got, err, c.want)
+		}
+	}
+	_, err := of(AnnouncementSpec{Peers: []string{"a b"}, Communities: []CommunityText{"1:1", "x"}, LocalPreference: -1, MED: 1 << 32, Prepend: 11,
+		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129}, nil, false)
+	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6"} {
+		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
+			t.Errorf("%v lacks spec.%s", err, field)
+		}
 	}
 }
 
@@ -185,7 +267,7 @@ func TestAnnounced(t *testing.T) {
 		{all, "2001:db8::7", nil, nil, "[2001:db8::/64]"},
 		{all, "10.1.1.7", nil, gold, "[10.1.1.0/24 10.1.1.7/32]"},
 		{all, "10.1.2.7", rack, nil, "[10.1.0.0/16]"},
-		{all, "10.1.1.7", rack, gold, "[10.1.0.0/16 10.1.1.0/24 10.1.1.7/32]"},
+		{all, "10.1.1.7", rack, gold, "[10.1.1.0/24 10.1.1.7/32 10.1.0.0/16]"},
 		{all, "10.1.2.7", nil, nil, "[]no Announcement is for it on this node: c is for nodes with labels rack=1; " +
 			"a is for addresses of pools web, and this one is of mail; b is for addresses of pools web, and this one is of mail"},
 		{all[1:2], "192.0.2.1", nil, nil, "[]no Announcement is for it on this node: a is for addresses of pools web, and this one is of none"},
@@ -195,7 +277,11 @@ func TestAnnounced(t *testing.T) {
 		{[]*Announcement{bad}, "10.1.1.7", nil, nil, "[]no Announcement is for it on this node: bad is refused"},
 	} {
 		a, wrong := AnnouncedBy(c.all, pools, c.node)
-		got, why := a.Prefixes(&service.Service{Labels: c.ofService}, netip.MustParseAddr(c.vip))
+		offers, why := a.Offers(&service.Service{Labels: c.ofService}, netip.MustParseAddr(c.vip))
+		var got []netip.Prefix
+		for _, o := range offers {
+			got = append(got, o.Prefix)
+		}
 		if fmt.Sprint(got)+why != c.want {
 			t.Errorf("%s: %v %s, want %s", c.vip, got, why, c.want)
 		}

@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
+const birdSocket = "bird.ctl"
+
 func (c Config) bird(dir string) (programs []program, files map[string]string, debian string) {
-	conf, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
+	conf, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, birdSocket)
 	return []program{{
 		name:   "bird",
 		paths:  []string{"/usr/sbin/bird", "/usr/sbin/bird2"},
@@ -18,6 +20,9 @@ func (c Config) bird(dir string) (programs []program, files map[string]string, d
 
 // birdConf is the bird.conf of BIRD 2.
 func (c Config) birdConf() string {
+	if c.Text != "" {
+		return c.Text
+	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("log stderr all;")

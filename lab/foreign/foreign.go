@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -46,6 +47,12 @@ type Config struct {
 	Metric int
 	// BFD watches the sessions, 3 times 300 ms.
 	BFD bool
+	// Text is the configuration itself, bgpd's or BIRD's, in place of one made of
+	// all that is above; FRR then also listens.
+	Text string
+	// Files are configurations that are taken as they are, by name (bgpd.conf,
+	// bfdd.conf, bird.conf), in place of those that are made of the rest.
+	Files map[string]string
 }
 
 // Peer is a reflector.
@@ -61,6 +68,7 @@ const readyWithin = 20 * time.Second
 
 // Daemon is a router that runs.
 type Daemon struct {
+	kind      Kind
 	dir       string
 	processes []*process
 }
@@ -89,7 +97,7 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{dir: dir}
+	d := &Daemon{kind: kind, dir: dir}
 	programs, files, debian := c.frr(dir)
 	switch kind {
 	case FRR:
@@ -99,6 +107,7 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("router %q is not known; known are %s and %s", kind, FRR, BIRD)
 	}
+	maps.Copy(files, c.Files)
 	err = d.start(ns, programs, files)
 	if errors.Is(err, exec.ErrNotFound) {
 		err = fmt.Errorf("%w; install Debian's package %s", err, debian)
@@ -116,6 +125,9 @@ func (c *Config) validate() error {
 	}
 	if c.Metric == 0 {
 		c.Metric = 20
+	}
+	if c.Text != "" {
+		return nil
 	}
 	if !c.RouterID.Is4() {
 		return errors.New("routerID: want an IPv4 address")
@@ -240,6 +252,19 @@ func (d *Daemon) Log() string {
 		fmt.Fprintf(&all, "== %s\n%s", p.name, b)
 	}
 	return all.String()
+}
+
+// Ask gives the answer to a command of vtysh or birdc.
+func (d *Daemon) Ask(command string) (string, error) {
+	cmd := exec.Command("birdc", "-r", "-s", filepath.Join(d.dir, birdSocket), command)
+	if d.kind == FRR {
+		cmd = exec.Command("vtysh", "--vty_socket", d.dir, "-c", command)
+	}
+	answer, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cmd, err, answer)
+	}
+	return string(answer), nil
 }
 
 // PIDs are the daemons' process ids.

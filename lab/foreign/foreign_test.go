@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -34,8 +35,17 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if config := os.Getenv(speakerVar); config != "" {
+		if err := speakAs(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	testkit.Main(m)
 }
+
+const speakerVar = "FAIRLEAD_FOREIGN_TEST_SPEAKER"
 
 func example() Config {
 	return Config{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"), LocalAddress: netip.MustParseAddr("10.0.0.110"), BFD: true,
@@ -108,6 +118,7 @@ func speak(nodes string) error {
 	}
 	defer r.Close()
 	var speakers []*bgp.Speaker
+	last := []announce.Route(nil)
 	for _, n := range strings.Split(nodes, ",") {
 		s, err := bgp.NewSpeaker(bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("172.16.0." + n),
 			Peers: []bgp.PeerConfig{{Address: reflector}}})
@@ -115,10 +126,10 @@ func speak(nodes string) error {
 			return err
 		}
 		defer s.Close()
-		err = s.Set([]announce.Route{
+		last = []announce.Route{
 			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0." + n)},
-			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}})
-		if err != nil {
+			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}}
+		if err := s.Set(last); err != nil {
 			return err
 		}
 		speakers = append(speakers, s)
@@ -133,6 +144,10 @@ func speak(nodes string) error {
 			if err := speakers[len(speakers)-1].Set(nil); err != nil {
 				return err
 			}
+		case 'a': // and announces again
+			if err := speakers[len(speakers)-1].Set(last); err != nil {
+				return err
+			}
 		case '?':
 			for _, p := range r.Peers() {
 				if p.Address == "10.0.0.110" {
@@ -141,6 +156,28 @@ func speak(nodes string) error {
 			}
 		}
 	}
+}
+
+// startSpeaking runs speak in a host; orders go in, answers come out.
+func startSpeaking(t *testing.T, h *lab.Host, nodes string) (io.Writer, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.Stderr = append(os.Environ(), speakVar+"="+nodes), os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Close() })
+	cmd.Stdout = in
+	if _, err := h.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	return stdin, bufio.NewScanner(out)
 }
 
 // kernelRoutes shows a namespace's routes to service prefixes, sorted.
@@ -192,23 +229,7 @@ func TestAsRouter(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			cmd := exec.Command("/proc/self/exe")
-			cmd.Env, cmd.Stderr = append(os.Environ(), speakVar+"=105,106"), os.Stderr
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, in, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			cmd.Stdout = in
-			if _, err := l.Host("reflector").Start(cmd); err != nil {
-				t.Fatal(err)
-			}
-			in.Close()
-			answers := bufio.NewScanner(out)
+			stdin, answers := startSpeaking(t, l.Host("reflector"), "105,106")
 			c := example()
 			c.Peers = c.Peers[:1]
 			start := time.Now()

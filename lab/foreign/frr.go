@@ -31,7 +31,11 @@ func (c Config) frr(dir string) (programs []program, files map[string]string, de
 		}
 	}
 	files = map[string]string{"zebra.conf": "hostname router\n", "bgpd.conf": c.bgpdConf()}
-	programs = []program{daemon("zebra"), daemon("bgpd", "-p", "0")}
+	port := "0"
+	if c.Text != "" {
+		port = "179"
+	}
+	programs = []program{daemon("zebra"), daemon("bgpd", "-p", port)}
 	if c.BFD {
 		files["bfdd.conf"] = "bfd\n profile fairlead\n  receive-interval 300\n  transmit-interval 300\n  detect-multiplier 3\n"
 		programs = []program{programs[0], daemon("bfdd", "--bfdctl", filepath.Join(dir, "bfdd.sock")), programs[1]}
@@ -41,6 +45,9 @@ func (c Config) frr(dir string) (programs []program, files map[string]string, de
 
 // bgpdConf is the bgpd.conf of FRR 8.
 func (c Config) bgpdConf() string {
+	if c.Text != "" {
+		return c.Text
+	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("hostname router")

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -47,6 +48,8 @@ type Options struct {
 	// Address is the server's in it.
 	Host    *netns.NS
 	Address netip.Addr
+	// EtcdRelay puts a Relay between the server and etcd.
+	EtcdRelay bool
 	// Logs is the folder for the programs' logs; with their data where empty.
 	Logs string
 }
@@ -60,6 +63,8 @@ type Cluster struct {
 	Kubeconfig string
 	// APIServer and Etcd are the programs; stop the server before etcd.
 	APIServer, Etcd *Program
+	// EtcdRelay is between them where Options ask for it; else nil.
+	EtcdRelay *Relay
 
 	dir     string
 	opts    Options
@@ -132,11 +137,7 @@ func (c *Cluster) prepare() error {
 	if err := c.credentials(); err != nil {
 		return err
 	}
-	var enter func() error
-	if ns := c.opts.Host; ns != nil {
-		enter = func() error { return unix.Setns(ns.FD(), unix.CLONE_NEWNET) }
-	}
-	if c.place, err = NewPlace(enter); err != nil {
+	if c.place, err = NewPlace(c.enter()); err != nil {
 		return err
 	}
 	client, err := rest.HTTPClientFor(c.Config)
@@ -146,8 +147,39 @@ func (c *Cluster) prepare() error {
 	c.etcd = etcd{fmt.Sprintf("http://127.0.0.1:%d", ports[1]), &http.Client{Transport: &http.Transport{DialContext: c.Dial}}}
 	c.Etcd = c.Program(bin, "etcd", c.etcd.healthy, c.etcdFlags(fmt.Sprintf("http://127.0.0.1:%d", ports[2]))...)
 	ready := func(ctx context.Context) error { return serves(ctx, client, "https://"+c.address.String()) }
-	c.APIServer = c.Program(bin, "kube-apiserver", ready, c.apiServerFlags()...)
+	etcd := c.etcd.url
+	if c.opts.EtcdRelay {
+		if etcd, err = c.relayEtcd(); err != nil {
+			return err
+		}
+	}
+	c.APIServer = c.Program(bin, "kube-apiserver", ready, c.apiServerFlags(etcd)...)
 	return nil
+}
+
+// enter takes a thread to where the programs run; nil for where we are.
+func (c *Cluster) enter() func() error {
+	ns := c.opts.Host
+	if ns == nil {
+		return nil
+	}
+	return func() error { return unix.Setns(ns.FD(), unix.CLONE_NEWNET) }
+}
+
+// relayEtcd makes the relay, and gives its URL.
+func (c *Cluster) relayEtcd() (string, error) {
+	var l net.Listener
+	err := c.place.Do(func() (err error) {
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	c.EtcdRelay = NewRelay(l, func() (net.Conn, error) {
+		return c.Dial(context.Background(), "tcp4", strings.TrimPrefix(c.etcd.url, "http://"))
+	})
+	return "http://" + l.Addr().String(), nil
 }
 
 // credentials are the administrator's, and the server's own.
@@ -192,6 +224,9 @@ func (c *Cluster) start(ctx context.Context) error {
 func (c *Cluster) Close() error {
 	// The server first: without its etcd it would not end for a minute.
 	err := errors.Join(c.APIServer.Stop(), c.Etcd.Stop())
+	if c.EtcdRelay != nil {
+		err = errors.Join(err, c.EtcdRelay.Close())
+	}
 	if c.place != nil {
 		c.place.Close()
 	}
@@ -208,9 +243,9 @@ func (c *Cluster) etcdFlags(peer string) []string {
 	}
 }
 
-func (c *Cluster) apiServerFlags() []string {
+func (c *Cluster) apiServerFlags(etcd string) []string {
 	flags := []string{
-		"--etcd-servers", c.etcd.url,
+		"--etcd-servers", etcd,
 		"--bind-address", c.address.Addr().String(), "--advertise-address", c.address.Addr().String(),
 		"--secure-port", fmt.Sprint(c.address.Port()),
 		"--tls-cert-file", c.pki.crt("kube-apiserver"), "--tls-private-key-file", c.pki.key("kube-apiserver"),

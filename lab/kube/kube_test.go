@@ -71,7 +71,7 @@ func TestServes(t *testing.T) {
 
 // TestOutages asks with writes, which no cache of the server can answer.
 func TestOutages(t *testing.T) {
-	c := kube.Start(t, kube.Options{})
+	c := kube.Start(t, kube.Options{EtcdRelay: true})
 	api := clientOf(t, c.Config)
 	write := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -99,6 +99,9 @@ func TestOutages(t *testing.T) {
 			return nil
 		}, true},
 		{"speed etcd up", func() error { return speedUp() }, true},
+		{"a long way to etcd", func() error { return longWay(c.EtcdRelay, write) }, true},
+		{"no way to etcd", func() error { c.EtcdRelay.Cut(true); return nil }, false},
+		{"the way is back", func() error { c.EtcdRelay.Cut(false); return nil }, true},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
@@ -112,6 +115,19 @@ func TestOutages(t *testing.T) {
 	if err := c.APIServer.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "runs already") {
 		t.Errorf("starting a running server: %v", err)
 	}
+}
+
+// longWay makes the way to etcd long, and sees that a write takes so long.
+func longWay(r *kube.Relay, write func() error) error {
+	const way = 100 * time.Millisecond
+	r.Delay(way)
+	defer r.Delay(0)
+	began := time.Now()
+	err := write()
+	if took := time.Since(began); err == nil && took < 2*way {
+		err = fmt.Errorf("a write took %s, there and back are %s", took, 2*way)
+	}
+	return err
 }
 
 // stands tells whether a program is stopped (proc_pid_stat(5)).
@@ -152,6 +168,39 @@ func TestCompact(t *testing.T) {
 	_, err = services(api).List(t.Context(), metav1.ListOptions{ResourceVersion: old, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a list of before: %v, want 410 Gone", err)
+	}
+}
+
+// TestApply makes objects and changes them, of a kind that is defined in the same
+// moment, too.
+func TestApply(t *testing.T) {
+	c := kube.Start(t, kube.Options{})
+	const text = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.org}
+spec:
+  group: example.org
+  names: {kind: Thing, plural: things}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+{apiVersion: example.org/v1, kind: Thing, metadata: {name: one}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {is: %s}}
+`
+	for _, want := range []string{"first", "second"} {
+		if err := c.Apply(t.Context(), fmt.Sprintf(text, want)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := clientOf(t, c.Config).CoreV1().ConfigMaps("default").Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil || m.Data["is"] != want {
+			t.Errorf("the ConfigMap is %v (%v), want %q", m.Data, err, want)
+		}
+	}
+	err := c.Apply(t.Context(), "{apiVersion: v1, kind: Service, metadata: {name: bad}, spec: {ports: [{port: 0}]}}")
+	if err == nil || !strings.Contains(err.Error(), "Service bad") {
+		t.Errorf("a Service without a port: %v", err)
 	}
 }
 

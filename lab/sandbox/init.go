@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -64,6 +66,19 @@ func Reap(program int) int {
 	}
 }
 
+// uncover takes away, here alone, what the machine has mounted below a folder that
+// is about to be covered: it would still be listed, and who reads the list, as
+// container runtimes do, takes it for what is there.
+func uncover(folder string) {
+	table, _ := os.ReadFile("/proc/self/mounts")
+	lines := strings.Split(string(table), "\n")
+	for _, line := range slices.Backward(lines) { // what is on another first
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], folder+"/") {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH) // what stays does no harm but to the list
+		}
+	}
+}
+
 // prepare mounts what must be the sandbox's own. /run is replaced as a whole:
 // netns.Dir may not exist there, and making it would leave it behind.
 func prepare(o Options) error {
@@ -89,6 +104,9 @@ func prepare(o Options) error {
 	for _, m := range mounts {
 		if m.skip {
 			continue
+		}
+		if m.target == "/run" {
+			uncover(m.target)
 		}
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.target, err)

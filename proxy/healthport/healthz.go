@@ -9,10 +9,6 @@ import (
 // DefaultTimeout is a good value of Healthz.Timeout, and kube-proxy's.
 const DefaultTimeout = time.Minute
 
-// ToBeDeletedTaint is set on a node that the cluster autoscaler is about to
-// delete; such a node is not eligible for traffic from load balancers.
-const ToBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
-
 // Healthz tells whether the service proxy is well.
 type Healthz struct {
 	// Sync gives when all was written last, and since when something waits to be;
@@ -20,8 +16,8 @@ type Healthz struct {
 	Sync func() (last, waits time.Time)
 	// Timeout is how long something may wait.
 	Timeout time.Duration
-	// Eligible says whether the node is: not while it is being deleted or has
-	// ToBeDeletedTaint.
+	// Eligible says whether load balancers may send the node packets: not while it
+	// is being deleted, or about to be.
 	Eligible func() bool
 }
 

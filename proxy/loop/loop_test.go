@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -321,6 +322,38 @@ func TestTheOlderServiceHasTheKey(t *testing.T) {
 	})
 }
 
+// TestAClusterIPIsItsServices: an older Service may not take another one's cluster
+// IP by asking for it as an outer address.
+func TestAClusterIPIsItsServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, quick)
+		w.SetSlice(eps("old-1", "old", "10.1.0.1"))
+		w.SetSlice(eps("new-1", "new", "10.1.0.2"))
+		w.SetSlice(eps("third-1", "third", "10.1.0.3"))
+		w.Loaded()
+		w.SetService(svc("old", "10.96.0.1", 1, external("10.96.0.2")))
+		w.SetService(svc("third", "10.96.0.3", 0, external("10.96.0.2")))
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.3", "10.96.0.3:80/TCP 10.1.0.3")
+		time.Sleep(time.Second)
+		w.SetService(svc("new", "10.96.0.2", 9))
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.2", "10.96.0.3:80/TCP 10.1.0.3")
+		want := "Service default/old: spec.externalIPs: Service default/new already has 10.96.0.2:80/TCP as its cluster IP: " +
+			"give one of the two another address or port"
+		if got := w.View().Problems; len(got) != 2 || got[0].String() != want {
+			t.Errorf("problems %v, want %s, and that of default/third", got, want)
+		}
+		time.Sleep(time.Second)
+		w.SetService(svc("new", "10.96.0.4", 9, external("10.96.0.2"))) // the same address, but only asked for
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.3", "10.96.0.3:80/TCP 10.1.0.3", "10.96.0.4:80/TCP 10.1.0.2")
+		time.Sleep(time.Second)
+		w.SetService(svc("new", "10.96.0.2", 9, external("10.96.0.4")))
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.2", "10.96.0.3:80/TCP 10.1.0.3", "10.96.0.4:80/TCP 10.1.0.2")
+		time.Sleep(time.Second)
+		w.DeleteService(id("new"))
+		w.holds("10.96.0.1:80/TCP 10.1.0.1", "10.96.0.2:80/TCP 10.1.0.3", "10.96.0.3:80/TCP 10.1.0.3")
+	})
+}
+
 // TestTheNodeChanges: all is decided anew, but only what differs is written.
 func TestTheNodeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -467,8 +500,7 @@ func wanted(services map[service.ID]*proxy.Service, all map[proxy.SliceID]*proxy
 		byAge = append(byAge, s)
 	}
 	slices.SortFunc(byAge, func(a, b *proxy.Service) int { return cmp.Or(a.Created.Compare(b.Created), a.ID.Compare(b.ID)) })
-	held := memory.New()
-	taken := map[proxy.Key]bool{}
+	first := map[proxy.Key]proxy.Frontend{}
 	for _, s := range byAge {
 		var of []*proxy.Slice
 		for _, sl := range all {
@@ -478,13 +510,11 @@ func wanted(services map[service.ID]*proxy.Service, all map[proxy.SliceID]*proxy
 		}
 		slices.SortFunc(of, func(a, b *proxy.Slice) int { return a.ID.Compare(b.ID) })
 		frontends, _ := proxy.Build(s, of, n)
-		frontends = slices.DeleteFunc(frontends, func(f proxy.Frontend) bool { return taken[f.Key] })
 		for _, f := range frontends {
-			taken[f.Key] = true
-		}
-		if err := held.Apply(frontends, nil); err != nil {
-			panic(err)
+			if had, taken := first[f.Key]; !taken || f.Kind == proxy.ClusterIP && had.Kind != proxy.ClusterIP {
+				first[f.Key] = f
+			}
 		}
 	}
-	return held.Held()
+	return slices.SortedFunc(maps.Values(first), func(a, b proxy.Frontend) int { return a.Key.Compare(b.Key) })
 }

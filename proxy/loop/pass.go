@@ -275,7 +275,12 @@ func (l *Loop) compare(e *entry, next []proxy.Frontend) {
 			l.release(old[i].Key, e)
 			i++
 		case c > 0:
-			l.claim(next[j].Key, e)
+			l.claim(&next[j], e)
+			j++
+		case old[i].Kind != next[j].Kind:
+			l.release(old[i].Key, e)
+			l.claim(&next[j], e)
+			i++
 			j++
 		default:
 			if l.owners[next[j].Key] == e && !old[i].Same(&next[j]) {
@@ -298,10 +303,12 @@ func order(old, next []proxy.Frontend, i, j int) int {
 	return old[i].Key.Compare(next[j].Key)
 }
 
-// claim gives e a key, or makes it the rival of an older Service that has it.
-func (l *Loop) claim(k proxy.Key, e *entry) {
+// claim gives e the key of a frontend that it is about to have, or makes it the
+// rival of a Service that has it with more right.
+func (l *Loop) claim(f *proxy.Frontend, e *entry) {
+	k := f.Key
 	had := l.owners[k]
-	if had != nil && had.compare(e) < 0 {
+	if had != nil && had.before(had.frontend(k).Kind, e, f.Kind) {
 		l.rivals[k] = append(l.rivals[k], e)
 		return
 	}
@@ -312,7 +319,7 @@ func (l *Loop) claim(k proxy.Key, e *entry) {
 	}
 }
 
-// release takes a key from e. If e had it, the oldest rival gets it.
+// release takes a key from e. If e had it, the rival with the most right gets it.
 func (l *Loop) release(k proxy.Key, e *entry) {
 	rivals := l.rivals[k]
 	if l.owners[k] != e {
@@ -324,7 +331,12 @@ func (l *Loop) release(k proxy.Key, e *entry) {
 		delete(l.owners, k)
 		return
 	}
-	heir := slices.MinFunc(rivals, (*entry).compare)
+	heir := rivals[0]
+	for _, o := range rivals[1:] {
+		if o.before(o.frontend(k).Kind, heir, heir.frontend(k).Kind) {
+			heir = o
+		}
+	}
 	l.owners[k] = heir
 	l.setRivals(k, slices.DeleteFunc(rivals, func(o *entry) bool { return o == heir }))
 }
@@ -345,9 +357,13 @@ func (l *Loop) note(k proxy.Key) {
 	}
 }
 
-// compare orders entries by the age of their Services, then by ID.
-func (e *entry) compare(o *entry) int {
-	return cmp.Or(e.created.Compare(o.created), e.id.Compare(o.id))
+// before says whether e, whose frontend is of this kind, has more right to a key
+// than o: by the kinds, then by the age of their Services, then by ID.
+func (e *entry) before(kind proxy.Kind, o *entry, other proxy.Kind) bool {
+	if kind.Beats(other) || other.Beats(kind) {
+		return kind.Beats(other)
+	}
+	return cmp.Or(e.created.Compare(o.created), e.id.Compare(o.id)) < 0
 }
 
 // frontend gives the one of a key that the entry has.

@@ -71,7 +71,7 @@ func (m *model) change(l *Loop) {
 	case 3, 4, 5, 6:
 		s := svc(name, fmt.Sprintf("10.96.0.%d", 1+m.rng.IntN(5)), m.rng.IntN(3))
 		for range m.rng.IntN(3) {
-			external(fmt.Sprintf("192.0.2.%d", m.rng.IntN(3)))(s)
+			external(fmt.Sprintf([]string{"192.0.2.%d", "10.96.0.%d"}[m.rng.IntN(2)], 1+m.rng.IntN(3)))(s)
 		}
 		s.InternalLocal, s.ExternalLocal = m.rng.IntN(4) == 0, m.rng.IntN(4) == 0
 		s.Ports[0].NodePort = uint16(30000 * m.rng.IntN(2))

@@ -161,8 +161,13 @@ var fields = map[proxy.Kind]string{
 }
 
 func (l *Loop) conflict(k proxy.Key, e *entry) proxy.Problem {
-	return proxy.OfService(e.id, fields[e.frontend(k).Kind], "Service %s already has %s and is older: give one of the two another address or port",
-		l.owners[k].id, k)
+	owner, kind := l.owners[k], e.frontend(k).Kind
+	why := "and is older"
+	if owner.frontend(k).Kind.Beats(kind) {
+		why = "as its cluster IP"
+	}
+	return proxy.OfService(e.id, fields[kind], "Service %s already has %s %s: give one of the two another address or port",
+		owner.id, k, why)
 }
 
 func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
@@ -172,7 +177,7 @@ func (l *Loop) refusal(k proxy.Key, e *entry, err error) proxy.Problem {
 // ServiceView is what the loop knows of one Service.
 type ServiceView struct {
 	ID service.ID
-	// Frontends are those that the Service has, without those that an older one
+	// Frontends are those that the Service has, without those that another one
 	// has. They are shared: not to be changed.
 	Frontends []proxy.Frontend
 	Problems  []proxy.Problem

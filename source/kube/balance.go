@@ -53,7 +53,7 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.loaded || !s.slices.loaded || !s.routingRead() {
+	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.gatewaysRead() {
 		return source.Snapshot{}, false
 	}
 	b := &s.balancer
@@ -70,11 +70,10 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 		}
 	}
 	b.merge(ids)
-	announcements := s.announcedNow() // may find problems
+	announcements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
+	balancers, draining := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
 	return source.Snapshot{
-		Services: b.services, Announcements: announcements,
-		Draining: object.Terminating(b.slices[s.config.Balancers], s.config.Balancers),
-		Problems: s.problems.all(),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: s.problems.all(),
 	}, true
 }
 

@@ -17,6 +17,7 @@ import (
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/gateway"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -53,7 +55,7 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 }
 
 // client asks the API server. It knows no more kinds than are read here.
-type client struct{ core, discovery, own rest.Interface }
+type client struct{ core, discovery, own, gateway, olderRoutes, grants rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
@@ -62,7 +64,7 @@ func newClient(config *rest.Config) (*client, error) {
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -83,9 +85,18 @@ func newClient(config *rest.Config) (*client, error) {
 	}
 	// Of resources that a cluster has by definitions there is no protobuf.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.GroupVersion = &v1alpha1.GroupVersion
-	c.own, err = rest.RESTClientForConfigAndClient(config, http)
-	return c, err
+	for _, one := range []struct {
+		into    *rest.Interface
+		version schema.GroupVersion
+	}{
+		{&c.own, v1alpha1.GroupVersion}, {&c.gateway, gateway.V1}, {&c.olderRoutes, gateway.V1Alpha2}, {&c.grants, gateway.V1Beta1},
+	} {
+		config.GroupVersion = &one.version
+		if *one.into, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 // resource is what is listed and watched.
@@ -94,9 +105,12 @@ type resource struct {
 	name           string
 	fields, labels string
 	blank          func() message
-	// own, where it is set, makes a list of one of our own resources, which need
-	// not be there; blank does not count then.
+	// own, where it is set, makes a list of a resource that has its definition in
+	// the cluster, ours or the Gateway API's: it need not be there. blank does not
+	// count then.
 	own func() runtime.Object
+	// older, where it is set, is asked where client has no such resource.
+	older rest.Interface
 }
 
 // message is an object as protobuf has it.
@@ -133,6 +147,9 @@ func (s *Source) reflectors() []func(context.Context) {
 	if s.config.OnPeers != nil {
 		all = append(all, s.followRouting()...)
 	}
+	if s.config.GatewayAPI {
+		all = append(all, s.followGateways()...)
+	}
 	return all
 }
 
@@ -149,6 +166,14 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 	lw := listWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := readAll(ctx, r, o, into.read)
+			if r.absent(err) && r.older != nil {
+				r.client, r.older = r.older, r.client
+				list, err = readAll(ctx, r, o, into.read)
+			}
+			if r.absent(err) {
+				s.awaitResource(r.name)
+				_ = into.Replace(nil, "") // where there is no such resource there are none
+			}
 			return list, s.asked(ctx, r, err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -239,12 +264,12 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 		return err // ends anyway; is listed anew at once
 	}
 	var now []source.Problem
-	missing := r.own != nil && apierrors.IsNotFound(err)
+	forbidden := apierrors.IsForbidden(err)
 	switch {
-	case missing:
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+	case r.absent(err):
+	case forbidden || apierrors.IsUnauthorized(err):
 		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
-			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); it is tried again", err, r.name)}}
+			"cannot be read: %v; let this agent get, list and watch %s (ClusterRole); what was read last stays, and it is tried again", err, r.name)}}
 	case err != nil:
 		now = []source.Problem{{Object: r.name, Message: fmt.Sprintf(
 			"cannot be read: %v; what was read last is served on, and it is tried again", err)}}
@@ -252,9 +277,10 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.put(s.problems.kinds, object.Key{Kind: r.name}, now)
-	if r.own != nil && (missing || apierrors.IsForbidden(err)) {
-		s.notRead(r.name, !missing)
-	}
+	s.setForbidden(r.name, forbidden)
 	s.wakeUp()
 	return err
 }
+
+// absent says that the cluster lacks a resource that it need not have.
+func (r resource) absent(err error) bool { return r.own != nil && apierrors.IsNotFound(err) }

@@ -28,6 +28,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"Proxy", testProxy}, {"Selected", testSelected}, {"Node", testNode}, {"NoNode", testNoNode},
 		{"Balancer", testBalancer}, {"Both", testBoth}, {"Kubeconfig", testKubeconfig},
+		{"Strange", testStrange}, {"Many", testMany}, {"Renamed", testRenamed},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, c, world{t, clientFor(t, c.Config)}) })
 	}
@@ -36,7 +37,7 @@ func TestCluster(t *testing.T) {
 // kubernetes is the Service that every cluster has, as the Sink is told of it.
 const kubernetesService = "service {ID:default/kubernetes ClusterIPs:[10.96.0.1] ExternalIPs:[] LoadBalancerIPs:[] " +
 	"Ports:[{Name:https Protocol:TCP Port:443 NodePort:0}] Affinity:0s InternalLocal:false ExternalLocal:false " +
-	"HealthCheckNodePort:0 SourceRanges:[] Distribution:}"
+	"HealthCheckNodePort:0 SourceRanges:[]}"
 
 func testProxy(t *testing.T, c *labkube.Cluster, w world) {
 	w.service("web", "10.96.0.50", func(s *corev1.Service) {
@@ -47,14 +48,13 @@ func testProxy(t *testing.T, c *labkube.Cluster, w world) {
 		s.Spec.ExternalIPs = []string{"192.0.2.9"}
 		s.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16 "}
 		s.Spec.Ports[0].NodePort, s.Spec.HealthCheckNodePort = 30080, 30081
-		s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferClose)
 	})
 	w.slice(sliceOf("web-1", "web", "10.200.0.1", "10.200.0.2"))
 	f := newFollower(t, c.Config, Config{}, false)
 	f.awaitLoaded()
 	web := "service {ID:default/web ClusterIPs:[10.96.0.50] ExternalIPs:[192.0.2.9] LoadBalancerIPs:[%s] " +
 		"Ports:[{Name:http Protocol:TCP Port:80 NodePort:30080}] Affinity:3h0m0s InternalLocal:true ExternalLocal:true " +
-		"HealthCheckNodePort:30081 SourceRanges:[10.1.0.0/16] Distribution:PreferClose}"
+		"HealthCheckNodePort:30081 SourceRanges:[10.1.0.0/16]}"
 	slice := "slice {ID:{Namespace:default Name:web-1} Service:web IPv6:false Ports:[{Name:http Protocol:TCP Port:8080}] " +
 		"Endpoints:[{Addr:10.200.0.1 Node:node-a Ready:%v Serving:true Terminating:%v ForZones:[%s] ForNodes:[]} " +
 		"{Addr:10.200.0.2 Node:node-a Ready:true Serving:true Terminating:false ForZones:[] ForNodes:[]}]}"

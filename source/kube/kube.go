@@ -8,7 +8,8 @@
 // An object's way: client.go (requests), list.go (a list, as it arrives),
 // service.go, slice.go and node.go (what they mean to the proxy; to the
 // balancer: package object), store.go (what differs), balance.go (snapshots).
-// routing.go and peers.go do so for BGP, of which kube/v1alpha1 says the meaning.
+// routing.go and peers.go do so for BGP, of which kube/v1alpha1 says the meaning,
+// gateway.go for the Gateway API, of which source/gateway does.
 package kube
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -45,7 +47,9 @@ type Config struct {
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
-	OnPeers func([]Peer) []source.Problem
+	OnPeers func([]v1alpha1.Peer) []source.Problem
+	// GatewayAPI has Gateways, and their TCPRoutes and UDPRoutes, balanced, too.
+	GatewayAPI bool
 	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;
 	// where it is empty, this pod's, or DefaultNamespace.
 	Namespace string
@@ -64,6 +68,7 @@ type Source struct {
 	nodes    *store[Node]
 	balancer balancer
 	routing  routing
+	gateways gateways
 	problems problems
 	told     bool // the Sink, that all has loaded
 	// wake has one element where there may be a new snapshot to publish.
@@ -95,7 +100,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	s.services = newStore(s, object.KindService, s.readService, s.tellService)
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
 	s.nodes = newStore(s, kindNode, readNode, s.tellNode)
-	s.routing = newRouting(s)
+	s.routing, s.gateways = newRouting(s), newGateways(s)
 	return s, nil
 }
 
@@ -105,6 +110,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 // wants them, and nothing is kept for one. Run is called once.
 func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	s.balance = publish != nil
+	s.config.GatewayAPI = s.config.GatewayAPI && s.balance
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, follow := range s.reflectors() {

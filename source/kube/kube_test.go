@@ -44,6 +44,11 @@ type follower struct {
 	mu       sync.Mutex
 	services map[service.ID]string
 	slices   map[proxy.SliceID]string
+	// told are the values of these.
+	told struct {
+		services map[service.ID]*proxy.Service
+		slices   map[proxy.SliceID]*proxy.Slice
+	}
 	node     proxy.Node
 	nodes    []Node
 	loaded   int
@@ -55,6 +60,7 @@ type follower struct {
 func newFollower(t *testing.T, config *rest.Config, c Config, balance bool) *follower {
 	t.Helper()
 	f := &follower{t: t, services: map[service.ID]string{}, slices: map[proxy.SliceID]string{}}
+	f.told.services, f.told.slices = map[service.ID]*proxy.Service{}, map[proxy.SliceID]*proxy.Slice{}
 	c.Sink, c.OnNode, c.Log = f, f.onNode, slog.New(slog.DiscardHandler)
 	if c.Node == "" {
 		c.Node = "node-a"
@@ -86,7 +92,7 @@ func (f *follower) note(format string, args ...any) {
 func (f *follower) SetService(s *proxy.Service) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.services[s.ID] = showService(s)
+	f.services[s.ID], f.told.services[s.ID] = showService(s), s
 	f.note("set service %s", s.ID)
 }
 
@@ -97,13 +103,14 @@ func (f *follower) DeleteService(id service.ID) {
 		f.t.Errorf("%s is deleted, and was never there", id)
 	}
 	delete(f.services, id)
+	delete(f.told.services, id)
 	f.note("delete service %s", id)
 }
 
 func (f *follower) SetSlice(s *proxy.Slice) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slices[s.ID] = showSlice(s)
+	f.slices[s.ID], f.told.slices[s.ID] = showSlice(s), s
 	f.note("set slice %s/%s", s.ID.Namespace, s.ID.Name)
 }
 
@@ -114,6 +121,7 @@ func (f *follower) DeleteSlice(id proxy.SliceID) {
 		f.t.Errorf("slice %v is deleted, and was never there", id)
 	}
 	delete(f.slices, id)
+	delete(f.told.slices, id)
 	f.note("delete slice %s/%s", id.Namespace, id.Name)
 }
 

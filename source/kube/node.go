@@ -64,7 +64,7 @@ func (s *Source) tellNode(id service.ID, was, now Node) (Node, bool) {
 	if now.Name == "" {
 		now = was
 		now.Leaving = true
-		s.nodeProblem("is gone from the cluster; what was known of it is taken for true")
+		s.nodeProblem("is gone from the cluster; what was known of it is taken for true; if it has another name now, start the agent with that (--node)")
 	} else {
 		s.nodeProblem("")
 		s.setLabels(now.labels)

@@ -29,16 +29,6 @@ const (
 	lookBroken = 10 * time.Second // where anything is wrong
 )
 
-// Peer is a BGPPeer of this node.
-type Peer struct {
-	Name string
-	v1alpha1.Peer
-	Password string // empty for none
-}
-
-// Object names a peer, for a Problem.
-func (p Peer) Object() string { return kindPeer + " " + p.Name }
-
 // followPeers tells of the peers until ctx ends.
 func (s *Source) followPeers(ctx context.Context) {
 	again := time.NewTimer(lookAgain)
@@ -57,7 +47,7 @@ func (s *Source) followPeers(ctx context.Context) {
 // tellPeers tells of the peers as they are now, and says when to look again.
 func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	s.mu.Lock()
-	known := s.nodeRead() && (s.routing.peers.loaded || s.routing.unread[bgpPeers])
+	known := s.nodeRead() && s.routing.peers.loaded
 	all, labels := slices.Collect(maps.Values(s.routing.peers.held)), s.routing.labels
 	s.mu.Unlock()
 	if !known {
@@ -65,9 +55,8 @@ func (s *Source) tellPeers(ctx context.Context) time.Duration {
 	}
 	peers, wrong := v1alpha1.PeersOf(all, labels)
 	wrongs := problemsOf(wrong)
-	var told []Peer
-	for _, name := range slices.Sorted(maps.Keys(peers)) {
-		p := Peer{Name: name, Peer: peers[name]}
+	var told []v1alpha1.Peer
+	for _, p := range peers {
 		var err error
 		if p.PasswordSecret != "" {
 			p.Password, err = s.password(ctx, p.PasswordSecret)

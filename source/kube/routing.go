@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -33,12 +35,12 @@ type routing struct {
 	announcements *store[*v1alpha1.Announcement]
 	pools         *store[*v1alpha1.AddressPool]
 	labels        map[string]string // this node's
-	// unread are the resources that are not there, or that we may not read: they
-	// are not waited for.
-	unread map[string]bool
+	// awaited are the resources that were not there when they were asked for,
+	// forbidden those that we may not read now.
+	awaited, forbidden map[string]bool
 	// announced is what Announcements say, as of the last look; stale says that
 	// it must be made anew.
-	announced *v1alpha1.Announced
+	announced source.Announcements
 	stale     bool
 	// wake has one element where the peers may be others.
 	wake      chan struct{}
@@ -46,16 +48,16 @@ type routing struct {
 }
 
 func newRouting(s *Source) routing {
-	r := routing{unread: map[string]bool{}, wake: make(chan struct{}, 1), passwords: map[string]string{}}
+	r := routing{awaited: map[string]bool{}, forbidden: map[string]bool{}, wake: make(chan struct{}, 1), passwords: map[string]string{}}
 	r.peers = own(s, kindPeer, func(in *v1alpha1.BGPPeer) *v1alpha1.BGPPeer {
 		return &v1alpha1.BGPPeer{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	r.announcements = own(s, kindAnnouncement, func(in *v1alpha1.Announcement) *v1alpha1.Announcement {
 		return &v1alpha1.Announcement{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	r.pools = own(s, kindPool, func(in *v1alpha1.AddressPool) *v1alpha1.AddressPool {
 		return &v1alpha1.AddressPool{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
-	})
+	}, s.rerouted)
 	return r
 }
 
@@ -63,18 +65,19 @@ func slim(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: m.Name, CreationTimestamp: m.CreationTimestamp}
 }
 
-// own makes the store of one of our own kinds, of which keep gives what matters.
-func own[T any](s *Source, kind string, keep func(*T) *T) *store[*T] {
+// own makes the store of a kind of which keep gives what matters; changed is told,
+// with the lock held, that there are others.
+func own[T any](s *Source, kind string, keep func(*T) *T, changed func()) *store[*T] {
 	read := func(o runtime.Object) (*made[*T], error) {
 		in, ok := any(o).(*T)
 		if !ok {
 			return nil, fmt.Errorf("%T came where one of kind %s was awaited", o, kind)
 		}
-		name := any(in).(metav1.Object).GetName()
-		return &made[*T]{id: service.ID{Name: name}, value: keep(in)}, nil
+		m := any(in).(metav1.Object)
+		return &made[*T]{id: service.ID{Namespace: m.GetNamespace(), Name: m.GetName()}, value: keep(in)}, nil
 	}
 	tell := func(_ service.ID, was, now *T) (*T, bool) {
-		now = settle(was, now, func(*T) { s.rerouted() }, s.rerouted)
+		now = settle(was, now, func(*T) { changed() }, changed)
 		return now, now != nil
 	}
 	return newStore(s, kind, read, tell)
@@ -113,45 +116,73 @@ func (s *Source) setLabels(now map[string]string) {
 	}
 }
 
-// routingRead says, with the lock held, whether it is known what is announced: no
-// address is announced before that, as it might be one that is not to be.
+// routingRead says, with the lock held, whether it is known what is announced, or
+// known to be kept from us: no address is announced before that, as it might be one
+// that is not to be.
 func (s *Source) routingRead() bool {
 	r := &s.routing
 	return s.config.OnPeers == nil || s.nodeRead() &&
-		(r.announcements.loaded || r.unread[announcements]) && (r.pools.loaded || r.unread[addressPools])
+		(r.announcements.loaded || r.forbidden[announcements]) && (r.pools.loaded || r.forbidden[addressPools])
 }
 
 // nodeRead says, with the lock held, that this node is known, or known to be none.
 func (s *Source) nodeRead() bool { return s.nodes.loaded || s.config.Node == "" }
 
-// notRead notes, with the lock held, that one of our own resources is not there or
-// may not be read. That is told once, and is no reason to wait.
-func (s *Source) notRead(resource string, exists bool) {
-	if s.routing.unread[resource] {
-		return
+// awaitResource notes that one of our own resources is not there, which is told
+// once.
+func (s *Source) awaitResource(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.routing.awaited[resource] {
+		s.routing.awaited[resource] = true
+		s.config.Log.Info("the cluster does not define this resource; it is awaited", "resource", resource)
 	}
-	s.routing.unread[resource] = true
-	if !exists {
-		s.config.Log.Info("there is no such resource; it is awaited: kubectl apply -f deploy/crds", "resource", resource)
+}
+
+// setForbidden notes, with the lock held, whether we may not read a resource.
+func (s *Source) setForbidden(resource string, now bool) {
+	if s.routing.forbidden[resource] != now {
+		s.routing.forbidden[resource] = now
+		s.rerouted()
 	}
-	s.rerouted()
 }
 
 // announcedNow gives, with the lock held, what Announcements say to this node.
 func (s *Source) announcedNow() source.Announcements {
 	r := &s.routing
 	if r.stale {
-		var wrong []v1alpha1.Wrong
-		r.announced, wrong = v1alpha1.AnnouncedBy(
-			slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
-		s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
-		r.stale = false
-	}
-	if r.announced == nil {
-		return nil
+		r.announced, r.stale = s.announce(), false
 	}
 	return r.announced
 }
+
+func (s *Source) announce() source.Announcements {
+	r := &s.routing
+	for _, unread := range []struct {
+		resource string
+		is       bool
+	}{
+		{announcements, s.config.OnPeers != nil && !r.announcements.loaded},
+		{addressPools, s.config.OnPeers != nil && !r.pools.loaded && len(r.announcements.held) > 0},
+	} {
+		if unread.is {
+			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}
+		}
+	}
+	said, wrong := v1alpha1.AnnouncedBy(
+		slices.Collect(maps.Values(r.announcements.held)), slices.Collect(maps.Values(r.pools.held)), r.labels)
+	s.problems.put(s.problems.kinds, object.Key{Kind: kindAnnouncement}, problemsOf(wrong))
+	if said == nil {
+		return nil
+	}
+	return said
+}
+
+// nothing is announced, and why.
+type nothing struct{ why string }
+
+// Offers gives none.
+func (n *nothing) Offers(*service.Service, netip.Addr) ([]announce.Offer, string) { return nil, n.why }
 
 func problemsOf(wrong []v1alpha1.Wrong) (all []source.Problem) {
 	for _, w := range wrong {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 )
@@ -50,7 +53,8 @@ type routed struct {
 	follower *follower
 
 	mu    sync.Mutex
-	peers []Peer // told last
+	peers []v1alpha1.Peer // told last
+	told  int
 }
 
 func newRouted(t *testing.T) (*routed, *labkube.Cluster) {
@@ -126,10 +130,11 @@ func (r *routed) secret(password string) {
 	must(r.t, err)
 }
 
-func (r *routed) onPeers(all []Peer) []source.Problem {
+func (r *routed) onPeers(all []v1alpha1.Peer) []source.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.peers = all
+	r.told++
 	return nil
 }
 
@@ -161,7 +166,11 @@ func (r *routed) awaitPrefixes(want string) {
 		}
 		got := "itself"
 		if a := r.follower.snapshot.Announcements; a != nil {
-			prefixes, why := a.Prefixes(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			offers, why := a.Offers(r.follower.snapshot.Services[0], netip.MustParseAddr("10.1.1.1"))
+			var prefixes []netip.Prefix
+			for _, o := range offers {
+				prefixes = append(prefixes, o.Prefix)
+			}
 			got = fmt.Sprint(prefixes, why)
 		}
 		if !strings.Contains(got, want) {
@@ -205,20 +214,91 @@ subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
 	r.editService("web", func(s *corev1.Service) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.1.1"}}
 	})
-	config := rest.CopyConfig(c.Config)
+	way, config := newRelay(t, c.Config)
 	config.Impersonate.UserName = agentUser
 	r.follower = newFollower(t, config, Config{Namespace: "fairlead", OnPeers: r.onPeers}, true)
 
-	// What may not be read, or is not there, keeps nobody from being served.
-	r.awaitPrefixes("itself")
+	// What may not be read might forbid it: all is served, and nothing announced.
+	r.awaitPrefixes("announcements cannot be read, which say what is announced: let this agent")
 	r.follower.awaitProblem(true, "announcements: cannot be read")
+	r.follower.awaitProblem(true, "bgppeers: cannot be read")
+	r.mu.Lock()
+	if r.told > 0 {
+		t.Errorf("told of peers %v, which cannot be known", r.peers)
+	}
+	r.mu.Unlock()
+	// What is not there keeps nobody from being announced.
 	r.deploy("manifests/rbac.yaml")
 	r.follower.awaitProblem(false, "cannot be read")
 	r.awaitPrefixes("itself")
 	r.awaitPeers()
 	r.deploy("crds/*.yaml")
 	r.awaitAnnouncements(rack, tier)
+	r.apply(mayGetPassword)
 	r.awaitSessions(rack)
+	r.awaitRevoked(way, config)
+}
+
+// mayGetPassword is what a user adds for a peer with a password, as the page on
+// Kubernetes says.
+const mayGetPassword = `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: fairlead-peers, namespace: fairlead}
+rules:
+  - {apiGroups: [""], resources: [secrets], resourceNames: [bgp], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: fairlead-peers, namespace: fairlead}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: fairlead-peers}
+subjects: [{kind: ServiceAccount, name: fairlead-agent, namespace: fairlead}]
+`
+
+// awaitRevoked has the rights taken away from an agent that runs, and from one that
+// starts then.
+func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
+	r.own(kindAnnouncement, "b", "{pools: [web]}")
+	r.own(kindPeer, "stays", "{address: 10.0.0.108}")
+	const stays = "stays 10.0.0.108:179 0 9s true "
+	r.awaitPrefixes("[10.1.1.1/32]")
+	r.awaitPeers(stays)
+	all := r.api.RbacV1().ClusterRoleBindings()
+	binding, err := all.Get(context.Background(), "fairlead-agent", metav1.GetOptions{})
+	must(r.t, err)
+	must(r.t, all.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}))
+	reconnect := func() { // a watch that runs runs on
+		way.set(true)
+		way.set(false)
+	}
+	forbidden := func(resource string) {
+		r.t.Helper()
+		testkit.Eventually(r.t, patience, func() error {
+			all := fmt.Sprint(r.follower.source.Problems())
+			if strings.Contains(all, resource+": cannot be read") && strings.Contains(all, "cannot watch resource \""+resource) {
+				return nil
+			}
+			reconnect()
+			time.Sleep(3 * time.Second)
+			return errors.New(all)
+		})
+	}
+	forbidden(announcements)
+	forbidden(bgpPeers)
+	r.awaitPrefixes("[10.1.1.1/32]")
+	r.awaitPeers(stays)
+	first := r.follower
+	r.follower = newFollower(r.t, config, Config{Namespace: "fairlead", OnPeers: func([]v1alpha1.Peer) []source.Problem { return nil }}, true)
+	r.awaitPrefixes("announcements cannot be read")
+	binding.ResourceVersion = ""
+	_, err = all.Create(context.Background(), binding, metav1.CreateOptions{})
+	must(r.t, err)
+	r.awaitPrefixes("[10.1.1.1/32]")
+	r.follower = first
+	r.follower.awaitProblem(false, "cannot be read")
+	r.awaitPrefixes("[10.1.1.1/32]")
+	// Definitions that go take all that they defined along.
+	r.drop("CustomResourceDefinition", "announcements.fairlead.io")
+	r.awaitPrefixes("itself")
 }
 
 // awaitAnnouncements has Announcements come, change and go.

@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source/gateway"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -23,6 +25,7 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 type serviceEntry struct {
 	proxy  *proxy.Service
 	object *object.Object
+	ports  []gateway.Port // for who serves Gateways
 	// refused says that the object has faults: the balancer keeps what the
 	// Service was before, unless its addresses, which may be another's by now,
 	// are no longer the same. What is held is never refused.
@@ -44,6 +47,9 @@ func (s *Source) readService(o runtime.Object) (*made[serviceEntry], error) {
 	}
 	if s.balance {
 		s.readBalanced(in, m)
+	}
+	if s.config.GatewayAPI {
+		m.value.ports = gateway.PortsOf(in)
 	}
 	return m, nil
 }
@@ -74,7 +80,10 @@ func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry
 		}
 	}
 	now.object = s.balancer.tellService(id, was.object, now.object)
-	return now, now.proxy != nil || now.object != nil
+	if !slices.Equal(was.ports, now.ports) {
+		s.gateways.stale = true
+	}
+	return now, now.proxy != nil || now.object != nil || now.ports != nil
 }
 
 // proxyService gives what the proxy needs of a Service, or nil where it is none
@@ -105,9 +114,6 @@ func proxyService(in *corev1.Service) (*proxy.Service, []object.Fault) {
 	}
 	if out.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer {
 		out.HealthCheckNodePort = r.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)
-	}
-	if d := spec.TrafficDistribution; d != nil {
-		out.Distribution = *d
 	}
 	return out, r.faults
 }

@@ -37,6 +37,8 @@ type folder struct {
 	dir    string
 	files  map[string]*file
 	joiner joiner
+	// routing is what the objects say of BGP.
+	routing routing
 	// balancers is the Service whose endpoints are balancers; zero for none.
 	balancers service.ID
 	// loaded says that the folder has been read once.
@@ -297,9 +299,14 @@ func (d *folder) snapshot() source.Snapshot {
 		}
 		problems = append(problems, f.problems...)
 	}
+	announcements, wrong := d.routing.look(objects)
+	problems = append(problems, wrong...)
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	return source.Snapshot{Services: services, Draining: object.Terminating(objects, d.balancers), Problems: append(problems, more...)}
+	balancers, draining := object.Balancers(objects, d.balancers)
+	return source.Snapshot{
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: append(problems, more...),
+	}
 }
 
 // present gives the objects of files that are not missing.

@@ -287,18 +287,19 @@ func TestDrainingBalancers(t *testing.T) {
 	for _, c := range []struct {
 		of   service.ID
 		want string
+		all  string
 	}{
-		{service.ID{Namespace: "lb", Name: "balancers"}, "[172.16.2.2 172.16.3.2]"},
-		{service.ID{Namespace: "lb", Name: "nobody"}, "[]"},
-		{service.ID{}, "[]"},
+		{service.ID{Namespace: "lb", Name: "balancers"}, "[172.16.2.2 172.16.3.2]", "[172.16.1.2 172.16.2.2 172.16.3.2]"},
+		{service.ID{Namespace: "lb", Name: "nobody"}, "[]", "[]"},
+		{service.ID{}, "[]", "[]"},
 	} {
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, "balancers.yaml"), []byte(text), 0o644))
 		d := newFolder(dir)
 		d.balancers = c.of
 		d.look(time.Now())
-		if s := d.snapshot(); fmt.Sprint(s.Draining) != c.want || len(s.Services) > 0 {
-			t.Errorf("%v: draining %v, want %s; %d services", c.of, s.Draining, c.want, len(s.Services))
+		if s := d.snapshot(); fmt.Sprint(s.Draining) != c.want || fmt.Sprint(s.Balancers) != c.all || len(s.Services) > 0 {
+			t.Errorf("%v: draining %v of %v, want %s of %s; %d services", c.of, s.Draining, s.Balancers, c.want, c.all, len(s.Services))
 		}
 	}
 }

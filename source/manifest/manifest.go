@@ -1,9 +1,10 @@
 // Package manifest reads services from a folder: the very objects that
-// Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice) as YAML or
-// JSON, decoded strictly, and watched. A file's way through the package is
-// text.go (lines), decode.go (the API's types), object.go (what they mean, by
+// Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice), and what is
+// said of BGP (BGPPeer, Announcement, AddressPool, and Secret for passwords), as
+// YAML or JSON, decoded strictly, and watched. A file's way through the package
+// is text.go (lines), decode.go (the API's types), object.go (what they mean, by
 // package object), folder.go (what is in force), join.go (Services with their
-// servers). It knows the API's types but no cluster, no
+// servers) and routing.go (peers and announcements). It knows the API's types but no cluster, no
 // kernel and no health, and whatever is refused leaves what was there before.
 package manifest
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -38,6 +40,8 @@ type Source struct {
 	log *slog.Logger
 	// balancers is the Service that the balancers themselves are behind.
 	balancers service.ID
+	labels    map[string]string
+	onPeers   func([]v1alpha1.Peer) []source.Problem
 }
 
 var _ source.Source = (*Source)(nil)
@@ -51,6 +55,13 @@ func New(dir string, log *slog.Logger) *Source {
 // Balancers names the Service whose endpoints are the balancers themselves, so
 // that those that terminate are known; the zero ID for none.
 func (s *Source) Balancers(id service.ID) { s.balancers = id }
+
+// Routing takes the BGPPeers and Announcements that are for a node with these
+// labels. onPeers is told of the peers, by their names, when the folder has been
+// read and after every change, and says what is wrong with them.
+func (s *Source) Routing(labels map[string]string, onPeers func([]v1alpha1.Peer) []source.Problem) {
+	s.labels, s.onPeers = labels, onPeers
+}
 
 // Read gives what a folder would publish that has nothing but one file of this
 // name and text. It is pure and takes any text.
@@ -69,6 +80,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	defer w.close()
 	d := newFolder(s.dir)
 	d.balancers = s.balancers
+	d.routing = routing{labels: s.labels, onPeers: s.onPeers}
 	var last *source.Snapshot
 	waiting := false
 	for {
@@ -79,7 +91,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 			waiting = true
 			s.log.Warn("waiting for the folder of manifests: it " + d.gone)
 		}
-		if d.loaded && changed {
+		if d.loaded && (changed || len(d.routing.problems) > 0) {
 			now := d.snapshot()
 			if last == nil || !now.Equal(*last) {
 				s.tell(last, now)

@@ -18,13 +18,20 @@ import (
 	"github.com/fairlead/fairlead/source/object"
 )
 
-// apiVersions says in which version each kind is read.
-var apiVersions = map[string]string{
-	object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1",
-	"List": "v1", object.KindService + "List": "v1", object.KindSlice + "List": "discovery.k8s.io/v1",
-}
+// kinds are those that are read, and List.
+var kinds = []string{object.KindService, object.KindSlice, kindPeer, kindAnnouncement, kindPool, kindSecret, "List"}
 
-var kinds = []string{object.KindService, object.KindSlice, "List"}
+// apiVersions says in which version each kind is read, typed lists too.
+var apiVersions = func() map[string]string {
+	all := map[string]string{"List": "v1"}
+	for kind, version := range map[string]string{
+		object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1", kindSecret: "v1",
+		kindPeer: ownVersion, kindAnnouncement: ownVersion, kindPool: ownVersion,
+	} {
+		all[kind], all[kind+"List"] = version, version
+	}
+	return all
+}()
 
 // couldBe says whether a refused object, of which k is known, may have been
 // meant to be o.
@@ -117,8 +124,8 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 // object is taken for the one that was meant.
 func (r *reader) otherKind(n *yaml.Node, k object.Key) {
 	meant := suggest.Nearest(k.Kind, kinds)
-	if meant == object.KindService || meant == object.KindSlice {
-		r.refuse(object.Key{Kind: meant, Namespace: k.Namespace, Name: k.Name})
+	if meant != "" && meant != "List" {
+		r.refuse(scoped(object.Key{Kind: meant, Namespace: k.Namespace, Name: k.Name}))
 	}
 	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + suggest.DidYouMean(k.Kind, kinds), lineOf(n, "kind")})
 }
@@ -160,7 +167,7 @@ func (r *reader) list(n *yaml.Node, k object.Key, depth int) {
 	}
 }
 
-// single reads a Service or an EndpointSlice.
+// single reads an object that is no list.
 func (r *reader) single(n *yaml.Node, k object.Key) {
 	var o *object.Object
 	var fs []object.Fault
@@ -179,6 +186,8 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 			o, fs = object.ReadSlice(&s, at)
 			fs = append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Subdomain), fs...)
 		}
+	default:
+		o, fs, faults = r.routing(n, k, at)
 	}
 	faults = append(faults, locate(n, fs)...)
 	switch {
@@ -237,7 +246,7 @@ func identify(n *yaml.Node, kind string) object.Key {
 		k.Name = scalarAt(meta, "name")
 		k.Namespace = cmp.Or(scalarAt(meta, "namespace"), metav1.NamespaceDefault)
 	}
-	return k
+	return scoped(k)
 }
 
 // child gives the value of a field, or nil.

@@ -30,10 +30,14 @@ const (
 // which is to say unknown.
 type Key struct{ Kind, Namespace, Name string }
 
-// String gives "Service default/web", or as much of it as is known.
+// String gives "Service default/web" or "BGPPeer rack-1", or as much of it as is
+// known.
 func (k Key) String() string {
-	if k.Name == "" {
+	switch {
+	case k.Name == "":
 		return k.Kind
+	case k.Namespace == "":
+		return strings.TrimSpace(k.Kind + " " + k.Name)
 	}
 	return strings.TrimSpace(k.Kind + " " + k.Namespace + "/" + k.Name)
 }
@@ -74,9 +78,18 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
-	// Either of these, by the key's kind.
+	// Value is the object itself, of a kind that is neither of these two; of those
+	// there is one of what follows.
+	Value   any
 	service *listener
 	slice   *slice
+}
+
+// Other gives an object of another kind, of which no more is known here.
+func Other(k Key, m *metav1.ObjectMeta, at Origin, value any) *Object {
+	o := newObject(k.Kind, m, at)
+	o.Key, o.Value = k, value
+	return o
 }
 
 func newObject(kind string, m *metav1.ObjectMeta, at Origin) *Object {
@@ -133,19 +146,23 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 	return &p
 }
 
-// Terminating gives the endpoints of a Service that are on their way out,
-// sorted. Objects that are none of its slices do not count.
-func Terminating(objects []*Object, of service.ID) (addrs []netip.Addr) {
+// Balancers gives the endpoints of a Service, and those of them that are on
+// their way out, sorted. Objects that are none of its slices do not count.
+func Balancers(objects []*Object, of service.ID) (all, draining []netip.Addr) {
 	for _, o := range objects {
 		if o.slice == nil || o.Service() != of {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
+			all = append(all, e.addr)
 			if e.terminating {
-				addrs = append(addrs, e.addr)
+				draining = append(draining, e.addr)
 			}
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
+	sorted := func(addrs []netip.Addr) []netip.Addr {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		return slices.Compact(addrs)
+	}
+	return sorted(all), sorted(draining)
 }

@@ -85,9 +85,8 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
 		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
 	}
-	if at.Assigned {
-		l.template.Labels = s.Labels
-	}
+	l.template.LocalPolicy = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	l.template.Labels = s.Labels
 	l.template.Affinity, fs = readAffinity(&s.Spec)
 	note(fs)
 	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)

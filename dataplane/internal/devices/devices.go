@@ -18,8 +18,9 @@ import (
 type Device struct {
 	Index, Master int
 	Name, Kind    string
-	Ethernet      bool // and not the loopback
-	Bare          bool // packets have no header of the link's: WireGuard, IP tunnels
+	Ethernet      bool    // and not the loopback
+	MAC           [6]byte // zeros where there is none of this length
+	Bare          bool    // packets have no header of the link's: WireGuard, IP tunnels
 }
 
 // View is the node's devices and what its routes make of them.
@@ -57,11 +58,15 @@ func lookOnce(nl *netlink.Handle, uplinks []string) (*View, error) {
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		v.Devices[a.Index] = Device{
+		d := Device{
 			Index: a.Index, Master: a.MasterIndex, Name: a.Name, Kind: l.Type(),
 			Ethernet: a.EncapType == "ether" && a.Flags&net.FlagLoopback == 0,
 			Bare:     slices.Contains(bare, a.EncapType),
 		}
+		if len(a.HardwareAddr) == len(d.MAC) {
+			copy(d.MAC[:], a.HardwareAddr)
+		}
+		v.Devices[a.Index] = d
 	}
 	addrs, err := nl.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
@@ -22,7 +23,7 @@ var shared = []string{
 // own are the maps of this half that outlive the process.
 var own = map[string]load.Fit{
 	packetMapPacketFlows: load.Keep, packetMapPacketFragments: load.Renew, packetMapPacketCounters: load.Renew,
-	packetMapPacketMasks: load.Renew, packetMapPacketBridges: load.Renew,
+	packetMapPacketMasks: load.Renew, packetMapPacketBridges: load.Renew, packetMapPacketMacs: load.Renew,
 }
 
 // halves of a flow, each an entry.
@@ -49,12 +50,24 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(setPorts(spec), spec.Variables[packetVarFlowKeeps].Get(&h.keep)); err != nil {
+	err = errors.Join(setPorts(spec), spec.Variables[packetVarHasConntrack].Set(hasConntrack()),
+		spec.Variables[packetVarFlowKeeps].Get(&h.keep))
+	if err != nil {
 		return err
 	}
 	return load.Explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: h.dir.Path("")}, MapReplacements: foreign,
 	}), load.ErrVersion)
+}
+
+// hasConntrack says whether programs may ask connection tracking, be it built in
+// or a module.
+func hasConntrack() bool {
+	has := func(types *btf.Spec, err error) bool {
+		var f *btf.Func
+		return err == nil && types.TypeByName("bpf_skb_ct_lookup", &f) == nil
+	}
+	return has(btf.LoadKernelSpec()) || has(btf.LoadKernelModuleSpec("nf_conntrack"))
 }
 
 // openShared opens what dataplane/proxy has pinned, and takes its sizes.

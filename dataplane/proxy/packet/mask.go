@@ -48,6 +48,19 @@ func (h *Half) writeBridges(view *devices.View) error {
 	return nil
 }
 
+// writeMACs makes the kernel hold the MAC addresses of the devices by which
+// packets come in.
+func (h *Half) writeMACs(view *devices.View) error {
+	wanted := map[uint32]packetPacketMac{}
+	for index := range h.places {
+		wanted[uint32(index)] = packetPacketMac{Mac: view.Devices[index].MAC}
+	}
+	if err := hold(h.obj.PacketMacs, wanted); err != nil {
+		return fmt.Errorf("write the devices' MAC addresses: %w", err)
+	}
+	return nil
+}
+
 // hold makes a small map hold exactly this, by no more writes than differ.
 func hold[V comparable](m *ebpf.Map, wanted map[uint32]V) error {
 	held := map[uint32]V{}

@@ -141,7 +141,7 @@ func (h *Half) reconcile() error {
 		return err
 	}
 	h.places = placesOf(view)
-	return errors.Join(h.writeMasks(view), h.writeBridges(view), loosen(view, h.places), h.hook.Keep(points(h.places)))
+	return errors.Join(h.writeMasks(view), h.writeBridges(view), h.writeMACs(view), h.hook.Keep(points(h.places)))
 }
 
 // Counters gives what became of packets since the half was first opened, by

@@ -59,11 +59,10 @@ const (
 	packetPacketCounterPACKET_COUNTER_DROPPED_NO_PORT       packetPacketCounter = 19
 	packetPacketCounterPACKET_COUNTER_DROPPED_FLOWS_FULL    packetPacketCounter = 20
 	packetPacketCounterPACKET_COUNTER_DROPPED_WRONG_FAMILY  packetPacketCounter = 21
-	packetPacketCounterPACKET_COUNTER_DROPPED_TOO_BIG       packetPacketCounter = 22
-	packetPacketCounterPACKET_COUNTER_DROPPED_SCTP_FRAGMENT packetPacketCounter = 23
-	packetPacketCounterPACKET_COUNTER_DROPPED_NO_ANSWER     packetPacketCounter = 24
-	packetPacketCounterPACKET_COUNTER_DROPPED_REWRITE       packetPacketCounter = 25
-	packetPacketCounterPACKET_COUNTERS                      packetPacketCounter = 26
+	packetPacketCounterPACKET_COUNTER_DROPPED_SCTP_FRAGMENT packetPacketCounter = 22
+	packetPacketCounterPACKET_COUNTER_DROPPED_NO_ANSWER     packetPacketCounter = 23
+	packetPacketCounterPACKET_COUNTER_DROPPED_REWRITE       packetPacketCounter = 24
+	packetPacketCounterPACKET_COUNTERS                      packetPacketCounter = 25
 )
 
 type packetPacketFlow struct {
@@ -98,6 +97,8 @@ const (
 	packetPacketFlowKindPACKET_FLOW_MASKED  packetPacketFlowKind = 2
 	packetPacketFlowKindPACKET_FLOW_OWN     packetPacketFlowKind = 4
 	packetPacketFlowKindPACKET_FLOW_BRIDGED packetPacketFlowKind = 8
+	packetPacketFlowKindPACKET_FLOW_LOOPED  packetPacketFlowKind = 16
+	packetPacketFlowKindPACKET_FLOW_CUT     packetPacketFlowKind = 32
 )
 
 type packetPacketFlowState uint8
@@ -120,6 +121,12 @@ type packetPacketFragmentKey struct {
 	Zero    [2]uint8
 }
 
+type packetPacketMac struct {
+	_    structs.HostLayout
+	Mac  [6]uint8
+	Zero [2]uint8
+}
+
 type packetPacketMask struct {
 	_  structs.HostLayout
 	V4 packetAddr
@@ -129,7 +136,7 @@ type packetPacketMask struct {
 type packetProxyLayout uint32
 
 const (
-	packetProxyLayoutPROXY_LAYOUT packetProxyLayout = 1
+	packetProxyLayoutPROXY_LAYOUT packetProxyLayout = 2
 )
 
 type packetScratch struct {
@@ -194,22 +201,21 @@ type packetService struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint16
-		Empty uint8
-		Zero  uint8
+		Keeps uint16
 	}
 	Outside struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint16
-		Empty uint8
-		Zero  uint8
+		Keeps uint16
 	}
-	Id       uint32
-	Affinity uint32
-	Kind     uint8
-	Flags    uint8
-	Zero     [2]uint8
-	Check    uint32
+	Id           uint32
+	Affinity     uint32
+	Kind         uint8
+	Flags        uint8
+	InsideEmpty  uint8
+	OutsideEmpty uint8
+	Check        uint32
 }
 
 type packetServiceKey struct {
@@ -256,6 +262,7 @@ const (
 	packetMapPacketCounters   = "packet_counters"
 	packetMapPacketFlows      = "packet_flows"
 	packetMapPacketFragments  = "packet_fragments"
+	packetMapPacketMacs       = "packet_macs"
 	packetMapPacketMasks      = "packet_masks"
 	packetMapPacketScratch    = "packet_scratch"
 	packetMapServices         = "services"
@@ -267,6 +274,7 @@ const (
 	packetProgLeaving         = "leaving"
 	packetProgLeavingBare     = "leaving_bare"
 	packetVarFlowKeeps        = "flow_keeps"
+	packetVarHasConntrack     = "has_conntrack"
 	packetVarMapLayout        = "map_layout"
 	packetVarMaskCount        = "mask_count"
 	packetVarMaskFirst        = "mask_first"
@@ -332,6 +340,7 @@ type packetMapSpecs struct {
 	PacketCounters  *ebpf.MapSpec `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.MapSpec `ebpf:"packet_flows"`
 	PacketFragments *ebpf.MapSpec `ebpf:"packet_fragments"`
+	PacketMacs      *ebpf.MapSpec `ebpf:"packet_macs"`
 	PacketMasks     *ebpf.MapSpec `ebpf:"packet_masks"`
 	PacketScratch   *ebpf.MapSpec `ebpf:"packet_scratch"`
 	Services        *ebpf.MapSpec `ebpf:"services"`
@@ -343,10 +352,11 @@ type packetMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetVariableSpecs struct {
-	FlowKeeps *ebpf.VariableSpec `ebpf:"flow_keeps"`
-	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
-	MaskCount *ebpf.VariableSpec `ebpf:"mask_count"`
-	MaskFirst *ebpf.VariableSpec `ebpf:"mask_first"`
+	FlowKeeps    *ebpf.VariableSpec `ebpf:"flow_keeps"`
+	HasConntrack *ebpf.VariableSpec `ebpf:"has_conntrack"`
+	MapLayout    *ebpf.VariableSpec `ebpf:"map_layout"`
+	MaskCount    *ebpf.VariableSpec `ebpf:"mask_count"`
+	MaskFirst    *ebpf.VariableSpec `ebpf:"mask_first"`
 }
 
 // packetObjects contains all objects after they have been loaded into the kernel.
@@ -376,6 +386,7 @@ type packetMaps struct {
 	PacketCounters  *ebpf.Map `ebpf:"packet_counters"`
 	PacketFlows     *ebpf.Map `ebpf:"packet_flows"`
 	PacketFragments *ebpf.Map `ebpf:"packet_fragments"`
+	PacketMacs      *ebpf.Map `ebpf:"packet_macs"`
 	PacketMasks     *ebpf.Map `ebpf:"packet_masks"`
 	PacketScratch   *ebpf.Map `ebpf:"packet_scratch"`
 	Services        *ebpf.Map `ebpf:"services"`
@@ -392,6 +403,7 @@ func (m *packetMaps) Close() error {
 		m.PacketCounters,
 		m.PacketFlows,
 		m.PacketFragments,
+		m.PacketMacs,
 		m.PacketMasks,
 		m.PacketScratch,
 		m.Services,
@@ -404,10 +416,11 @@ func (m *packetMaps) Close() error {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetVariables struct {
-	FlowKeeps *ebpf.Variable `ebpf:"flow_keeps"`
-	MapLayout *ebpf.Variable `ebpf:"map_layout"`
-	MaskCount *ebpf.Variable `ebpf:"mask_count"`
-	MaskFirst *ebpf.Variable `ebpf:"mask_first"`
+	FlowKeeps    *ebpf.Variable `ebpf:"flow_keeps"`
+	HasConntrack *ebpf.Variable `ebpf:"has_conntrack"`
+	MapLayout    *ebpf.Variable `ebpf:"map_layout"`
+	MaskCount    *ebpf.Variable `ebpf:"mask_count"`
+	MaskFirst    *ebpf.Variable `ebpf:"mask_first"`
 }
 
 // packetPrograms contains all programs after they have been loaded into the kernel.

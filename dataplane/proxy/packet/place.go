@@ -16,7 +16,8 @@ const (
 
 // placesOf says which devices programs belong to: all with addresses of their
 // own, but of a bridge for pods its ports, which see what goes
-// from one pod to another.
+// from one pod to another. What passes a bridge that the node has no address at
+// is for others, as a Service's address is for a balancer in a pod there.
 func placesOf(v *devices.View) map[int]place {
 	at := map[int]place{}
 	bridged := map[int]bool{}
@@ -30,6 +31,7 @@ func placesOf(v *devices.View) map[int]place {
 		case d.Bare:
 			at[d.Index] = outsideBare
 		case !d.Ethernet || bridged[d.Index]:
+		case ok && bridged[master.Index] && !isAt(v, master):
 		case ok && master.Kind != "vrf" && !bridged[master.Index]:
 			// A member of a bond, or a port of a bridge to the network: that has it.
 		case devices.IsPodKind(d.Kind) && d.Kind != "bridge" && !isEntrance(v, d):
@@ -39,6 +41,16 @@ func placesOf(v *devices.View) map[int]place {
 		}
 	}
 	return at
+}
+
+// isAt says that the node has an address there by which others reach it.
+func isAt(v *devices.View, d devices.Device) bool {
+	for a, index := range v.Holders {
+		if index == d.Index && !a.IsLinkLocalUnicast() {
+			return true
+		}
+	}
+	return false
 }
 
 // isEntrance tells a device that leads to the network: by name, or because it

@@ -41,20 +41,24 @@ func TestPlaces(t *testing.T) {
 		}
 		return m
 	}
+	here := map[netip.Addr]int{netip.MustParseAddr("10.244.1.1"): 5}
+	passing := map[netip.Addr]int{netip.MustParseAddr("fe80::5"): 5}
 	set := func(index int) map[int]bool { return map[int]bool{index: true} }
 	for _, tc := range []struct {
 		name               string
 		defaults, gateways map[int]bool
 		uplinks            []string
+		holders            map[netip.Addr]int
 		want               map[int]place
 	}{
-		{"a node of its own", set(2), nil, nil, with(map[int]place{3: inside})},
-		{"a node that is a namespace", set(3), nil, nil, with(map[int]place{3: outside})},
-		{"without a default route", nil, set(3), nil, with(map[int]place{3: outside})},
-		{"a bridge to the network", set(5), nil, nil, with(map[int]place{3: inside, 5: outside, 6: ""})},
-		{"by configuration", set(2), set(4), []string{"up0"}, with(map[int]place{3: outside})},
+		{"a node of its own", set(2), nil, nil, here, with(map[int]place{3: inside})},
+		{"a node that is a namespace", set(3), nil, nil, here, with(map[int]place{3: outside})},
+		{"without a default route", nil, set(3), nil, here, with(map[int]place{3: outside})},
+		{"a bridge to the network", set(5), nil, nil, here, with(map[int]place{3: inside, 5: outside, 6: ""})},
+		{"a bridge that the node is not at", set(2), nil, nil, passing, with(map[int]place{3: inside, 6: ""})},
+		{"by configuration", set(2), set(4), []string{"up0"}, here, with(map[int]place{3: outside})},
 	} {
-		v := &devices.View{Devices: all, Defaults: tc.defaults, Gateways: tc.gateways, Uplinks: tc.uplinks}
+		v := &devices.View{Devices: all, Defaults: tc.defaults, Gateways: tc.gateways, Uplinks: tc.uplinks, Holders: tc.holders}
 		if got := placesOf(v); !maps.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}

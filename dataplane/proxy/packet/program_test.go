@@ -173,6 +173,7 @@ func TestProtocols(t *testing.T) {
 			w.pass(tc.name+" from a pod here", toNetwork, next(target, client, 63), next(vip, client, 63), untouched, tc.edit)
 			w.masked(v6, tc.name, tc.edit, first, next, port+100)
 			w.own(v6, tc.name, tc.edit, first, next, port+200)
+			w.looped(v6, tc.name, tc.edit, first, next, port+300)
 		}
 	})
 }
@@ -201,6 +202,19 @@ func (w *world) own(v6 family, name string, edit func([]byte) []byte, first, nex
 	w.pass(name+" from the node", toNetwork, first(node, vip, 64), first(node, target, 64), sent, edit)
 	w.pass(name+" from the node goes on", toNetwork, next(node, vip, 64), next(node, target, 64), sent, edit)
 	w.pass(name+" back to the node", fromNetwork, next(target, node, 60), next(vip, node, 60), untouched, edit)
+}
+
+// looped has the node be the client of a server of its own: each sees the service.
+func (w *world) looped(v6 family, name string, edit func([]byte) []byte, first, next crafter, port uint16) {
+	w.t.Helper()
+	w.exposeAll(v6, "H")
+	vip, node := v6.at(clusterIP, 80), v6.at(nodeAAddr, port)
+	client, server := v6.at(clusterIP, port), v6.at(nodeAAddr, 8080)
+	w.pass(name+" to the node itself", toNetwork, first(node, vip, 64), first(client, server, 64), sent, edit)
+	w.pass(name+" arrives", fromNetwork, first(client, server, 64), first(client, server, 64), untouched, edit)
+	w.pass(name+" back to the node itself", toNetwork, next(server, client, 64), next(vip, node, 64), sent, edit)
+	w.pass(name+" comes back", fromNetwork, next(vip, node, 64), next(vip, node, 64), untouched, edit)
+	w.pass(name+" to the node itself goes on", toNetwork, next(node, vip, 64), next(client, server, 64), sent, edit)
 }
 
 func syn(from, to netip.AddrPort) craft.Packet {

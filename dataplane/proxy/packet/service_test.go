@@ -57,6 +57,10 @@ func TestPoliciesLocal(t *testing.T) {
 		w.expose(v6, "B", "", func(f *proxy.Frontend) { f.Outside.Empty = proxy.Dropped })
 		w.wantDropped(w.client, node, "dropped-no-local")
 		w.want(w.podC, node, "B", v6.of(podCAddr), false)
+		w.expose(v6, "", "", func(f *proxy.Frontend) { f.Inside.Empty, f.Outside.Empty = proxy.Dropped, proxy.Dropped })
+		for _, ns := range []*netns.NS{w.podC, w.nodeA, w.client} {
+			w.wantDropped(ns, v6.at(clusterIP, 80), "dropped-no-local")
+		}
 	})
 }
 
@@ -156,7 +160,7 @@ func TestTargetsOwnErrors(t *testing.T) {
 			w.expose(v6, pod, pod, closed)
 			for _, ns := range []*netns.NS{w.client, w.podC, w.podA, w.nodeA} {
 				for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(nodeAAddr, 30080)} {
-					if ns == w.nodeA && (at.Port() == 30080 || pod == "H") {
+					if ns == w.nodeA && at.Port() == 30080 {
 						continue
 					}
 					if _, err := w.dial(ns, "tcp", at); !errors.Is(err, unix.ECONNREFUSED) {
@@ -181,6 +185,18 @@ func TestSourceRanges(t *testing.T) {
 		w.want(w.client, at, "B", v6.of(nodeAAddr), false)
 		w.wantDropped(w.podC, at, "dropped-source-range")
 		w.wantDropped(w.nodeA, at, "dropped-source-range")
+		for _, pods := range []string{"A", "B"} {
+			w.expose(v6, pods, pods, only(nodeAAddr))
+			w.want(w.nodeA, at, pods, v6.of(nodeAAddr), false)
+		}
+		w.expose(v6, "H", "H", only(nodeAAddr)) // to itself: it sees the service
+		for range 3 {
+			w.want(w.nodeA, at, "host", at.Addr(), true)
+		}
+		for _, size := range []int{10, 5000} {
+			w.wantDatagram(w.nodeA, at, size, "host", at.Addr())
+		}
+		w.wantDropped(w.client, at, "dropped-source-range")
 		w.expose(v6, "A", "A", only(podCAddr))
 		w.want(w.podC, at, "A", v6.of(podCAddr), false)
 		w.wantDropped(w.client, at, "dropped-source-range")
@@ -209,6 +225,64 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
+// TestAffinityOfDatagrams has each datagram be a flow of its own. One that goes on
+// stays where it is; a new one goes to where the client's last one went, until
+// that is gone or too long ago.
+func TestAffinityOfDatagrams(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		at := v6.at(loadIP, 80)
+		expose := func(pods, keeps string, timeout time.Duration) {
+			w.expose(v6, pods, pods, func(f *proxy.Frontend) {
+				f.Affinity, f.Inside.Keeps, f.Outside.Keeps = timeout, targets(v6, keeps), targets(v6, keeps)
+			})
+		}
+		for _, ns := range []*netns.NS{w.client, w.podB} {
+			anew := func() string {
+				conn, err := w.dial(ns, "udp", at)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				defer conn.Close()
+				name, _ := w.datagram(conn, 10)
+				return name
+			}
+			wantAnew := func(want string) {
+				w.t.Helper()
+				for range 8 {
+					if name := anew(); name != want {
+						w.t.Fatalf("%s answered, want %s\n%s", name, want, w.state())
+					}
+				}
+			}
+			expose("AC", "", time.Hour)
+			lasting, err := w.dial(ns, "udp", at)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			defer lasting.Close()
+			first, _ := w.datagram(lasting, 10)
+			wantAnew(first)
+			other := map[string]string{"A": "C", "C": "A"}[first]
+			expose(other, first, time.Hour) // the first one terminates
+			wantAnew(other)
+			expose("AC", "", time.Hour) // and another has its address
+			wantAnew(other)
+			w.wantStays(lasting, first)
+			expose("AC", "", time.Second)
+			for _, ask := range []func() string{anew, func() string { name, _ := w.ask(w.browser(ns), at); return name }} {
+				before := ask()
+				testkit.Eventually(w.t, patience, func() error {
+					time.Sleep(1100 * time.Millisecond)
+					if ask() == before {
+						return errors.New("the client still gets the same target")
+					}
+					return nil
+				})
+			}
+		}
+	})
+}
+
 func TestTargetsShareClients(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "AC", "ABC")
@@ -228,7 +302,8 @@ func TestTargetsShareClients(t *testing.T) {
 	})
 }
 
-// TestTargetGoes has TCP stay with a target that is gone, and UDP move.
+// TestTargetGoes has TCP stay with a target that is gone, and UDP move; but not
+// from one that only takes no new flows.
 func TestTargetGoes(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		for _, ns := range []*netns.NS{w.client, w.podC} {
@@ -242,6 +317,13 @@ func TestTargetGoes(t *testing.T) {
 			}
 			defer conn.Close()
 			w.datagram(conn, 10)
+			made := w.counted("flow-made")
+			w.expose(v6, "B", "B", func(f *proxy.Frontend) { f.Inside.Keeps, f.Outside.Keeps = targets(v6, "A"), targets(v6, "A") })
+			w.wantStays(conn, "A")
+			if made != w.counted("flow-made") {
+				w.t.Error("a datagram made a flow anew")
+			}
+			w.wantDatagram(ns, at, 10, "B", v6.of(map[*netns.NS]netip.Addr{w.client: nodeAAddr, w.podC: podCAddr}[ns]))
 			w.expose(v6, "B", "B")
 			if name, _ := w.ask(browser, at); name != "A" {
 				w.t.Errorf("%s answered on a connection to A", name)
@@ -267,6 +349,19 @@ func TestTargetGoes(t *testing.T) {
 			})
 		}
 	})
+}
+
+// wantStays sends datagrams for longer than the programs believe what they saw of
+// a flow's target.
+func (w *world) wantStays(conn net.Conn, name string) {
+	w.t.Helper()
+	conn.SetDeadline(time.Now().Add(patience))
+	for range 4 {
+		time.Sleep(500 * time.Millisecond)
+		if got, _ := w.datagram(conn, 10); got != name {
+			w.t.Fatalf("%s answered, want %s to stay\n%s", got, name, w.state())
+		}
+	}
 }
 
 // TestForgottenConnection has a client learn at once that nobody knows its

@@ -1,8 +1,6 @@
 package packet
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
@@ -28,26 +26,6 @@ func (h *Half) prepare() error {
 		}
 	}
 	all = append(all, sysctl.Setting{Path: "ipv6/conf/all/forwarding", Value: "1", Why: forward})
+	all = append(all, sysctl.Setting{Path: "ipv4/conf/lo/accept_local", Value: "1", Why: "packets of the node's own that are too long for a tunnel are fragmented by way of lo"})
 	return sysctl.SetAll(all)
-}
-
-// loosen has devices take packets whose source has its route by another device,
-// where they are strict about that (rp_filter 1): a pod's answer to the node
-// itself comes in as the service's, whose route leads to the network. The
-// larger of the two settings holds.
-func loosen(view *devices.View, at map[int]place) error {
-	all := sysctl.Read("ipv4/conf/all/rp_filter")
-	var errs []error
-	for index := range at {
-		path := filepath.Join("ipv4/conf", view.Devices[index].Name, "rp_filter")
-		own := sysctl.Read(path)
-		if max(own, all) != "1" || own == "" { // own: the device is gone
-			continue
-		}
-		err := sysctl.Setting{Path: path, Value: "2", Why: "answers of pods to this node come in as those of services"}.Set()
-		if !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -49,10 +49,15 @@ func (w *world) traffic(v6 family) {
 					w.want(w.podC, to, tc.name, v6.of(podCAddr), big)
 					w.wantDatagram(w.podC, to, 10, tc.name, v6.of(podCAddr))
 					w.wantDatagram(w.podC, to, 5000, tc.name, v6.of(podCAddr))
-					if at.addr < 2 && tc.name != "host" {
-						w.want(w.nodeA, to, tc.name, v6.of(nodeAAddr), at.addr == 0)
-						w.wantDatagram(w.nodeA, to, 10, tc.name, v6.of(nodeAAddr))
+					if at.addr == 2 {
+						return
 					}
+					seen := v6.of(nodeAAddr)
+					if tc.name == "host" {
+						seen = to.Addr()
+					}
+					w.want(w.nodeA, to, tc.name, seen, at.addr == 0)
+					w.wantDatagram(w.nodeA, to, 10, tc.name, seen)
 				})
 			}
 		})

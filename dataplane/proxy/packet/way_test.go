@@ -3,16 +3,21 @@ package packet
 import (
 	"errors"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"testing"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -25,6 +30,11 @@ func TestTrafficPastAFirewall(t *testing.T) {
 	families(t, func(t *testing.T, v6 family) {
 		w.t = t
 		w.traffic(v6)
+		w.route(w.nodeA, "172.16.2.0/24", nodeBAddr, func(r *netlink.Route) { r.MTU, r.MTULock = 1300, true })
+		w.expose(v6, "B", "B")
+		w.wantFragmented(w.client, v6.at(clusterIP, 80))
+		w.wantFragmented(w.nodeA, v6.at(clusterIP, 80))
+		w.route(w.nodeA, "172.16.2.0/24", nodeBAddr)
 	})
 }
 
@@ -96,6 +106,7 @@ func TestTrafficBehindABridge(t *testing.T) {
 					return errors.Join(netns.WriteSysctl("net.bridge.bridge-nf-call-iptables", seen), netns.WriteSysctl("net.bridge.bridge-nf-call-ip6tables", seen))
 				})
 				testkit.DropInvalid(t, w.nodeA)
+				w.dropForged(w.nodeA)
 			})
 			families(t, func(t *testing.T, v6 family) {
 				w.t = t
@@ -110,6 +121,8 @@ func TestTrafficBehindABridge(t *testing.T) {
 					w.wantDatagram(w.podC, at, 5000, "A", v6.of(podCAddr))
 					w.want(w.podA, at, "A", v6.of(gateway), true)
 				}
+				w.want(w.nodeA, v6.at(clusterIP, 80), "A", v6.of(nodeAAddr), true)
+				w.wantDatagram(w.nodeA, v6.at(clusterIP, 80), 10, "A", v6.of(nodeAAddr))
 				w.expose(v6, "B", "B")
 				w.want(w.podC, v6.at(clusterIP, 80), "B", v6.of(podCAddr), true)
 			})
@@ -202,21 +215,62 @@ func (w *world) index(ns *netns.NS, device string) (index int) {
 }
 
 // TestStrictSources has a node that takes packets only where the way back to
-// their source leads (rp_filter 1).
+// their source leads: by rp_filter, and by a rule like that of Calico, which
+// holds for IPv6 as well. The node's settings stay as they are.
 func TestStrictSources(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.nodeA, func() error { return netns.WriteSysctl("net.ipv4.conf.all.rp_filter", "1") })
+	w.dropForged(w.nodeA)
 	if err := w.half.worker.Do(w.half.reconcile); err != nil {
 		t.Fatal(err)
 	}
-	w.traffic(false)
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		w.traffic(v6)
+	})
+	for device, want := range map[string]string{"all": "1", "eth0": "0", "pod0": "0", "pod1": "0"} {
+		w.do(w.nodeA, func() error {
+			if got := sysctl.Read("ipv4/conf/" + device + "/rp_filter"); got != want {
+				t.Errorf("rp_filter of %s is %s, want %s as before", device, got, want)
+			}
+			return nil
+		})
+	}
+}
+
+// dropForged has a namespace drop what comes in by another device than that to
+// its source.
+func (w *world) dropForged(ns *netns.NS) {
+	w.t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "strict"})
+	chain := c.AddChain(&nftables.Chain{
+		Table: table, Name: "raw", Hooknum: nftables.ChainHookPrerouting, Type: nftables.ChainTypeFilter, Priority: nftables.ChainPriorityRaw,
+	})
+	global := []expr.Any{ // neighbours talk by addresses of the link
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+	}
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(global,
+		&expr.Fib{Register: 1, ResultOIF: true, FlagSADDR: true, FlagIIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint16(unix.ARPHRD_ETHER)},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	)})
+	if err := c.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // TestPathMTU narrows the way behind the node, in one direction after the
 // other: large segments pass only if who sends them is told.
 func TestPathMTU(t *testing.T) {
 	const narrow = 1300
-	mtu := func(r *netlink.Route) { r.MTU = narrow }
+	mtu := func(r *netlink.Route) { r.MTU, r.MTULock = narrow, true } // else IPv4 does not forward by it
 	inWorld(t, func(w *world, v6 family) {
 		at := v6.at(clusterIP, 80)
 		for _, tc := range []struct {
@@ -241,13 +295,44 @@ func TestPathMTU(t *testing.T) {
 				}
 				w.expose(v6, "B", "B")
 				w.wantBodies(w.browser(w.client), at)
+				w.wantFragmented(w.client, at)
 				if tc.inside {
 					w.wantBodies(w.browser(w.podC), at)
 					w.wantBodies(w.browser(w.nodeA), at)
+					w.wantFragmented(w.nodeA, at)
 				}
 			})
 		}
 	})
+}
+
+// wantFragmented sends datagrams that may be fragmented on the way, by somebody
+// who does not listen to what is said of its MTU (by IPv6 they may not, so
+// their sender does), and gets them back.
+func (w *world) wantFragmented(ns *netns.NS, at netip.AddrPort) {
+	w.t.Helper()
+	conn, err := w.dial(ns, "udp", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if at.Addr().Is4() {
+		controlErr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT)
+		})
+		if err := errors.Join(controlErr, err); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, size := range []int{1400, 1472, 5000} {
+		if name, _ := w.datagram(conn, size); name != "B" {
+			w.t.Errorf("%s answered, want B", name)
+		}
+	}
 }
 
 // direct routes an address and its twin straight to a device, with an MTU.

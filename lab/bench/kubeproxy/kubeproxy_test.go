@@ -38,8 +38,8 @@ func ground(t *testing.T) string {
 func TestSmall(t *testing.T) {
 	dir := ground(t)
 	binary := filepath.Join(dir, "fairlead")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("build fairlead (the sandbox has no network: go mod download first): %v\n%s", err, out)
+	if err := testkit.Build(binary); err != nil {
+		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "bench", "kube", "--services", "100", "--peer-services", "50", "--big-services", "20", "--starts", "1", "--changes", "5",

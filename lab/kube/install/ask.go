@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,10 +27,10 @@ func (w *world) agnhost() (string, error) {
 	return "registry.k8s.io/e2e-test-images/agnhost:" + fields[len(fields)-1], nil
 }
 
-// vip waits for the Service's address.
-func (w *world) vip(ctx context.Context) (vip netip.Addr, err error) {
+// vip waits for a Service's address.
+func (w *world) vip(ctx context.Context, service string) (vip netip.Addr, err error) {
 	err = w.await(ctx, "an address", func() error {
-		said, err := w.kubectl(ctx, "get", "service", "web", "--output", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+		said, err := w.kubectl(ctx, "get", "service", service, "--output", "jsonpath={.status.loadBalancer.ingress[0].ip}")
 		if err != nil {
 			return err
 		}
@@ -76,9 +78,41 @@ func (w *world) onRouter(argv ...string) (string, error) {
 	return b.String(), err
 }
 
-// await asks again and again, for two minutes.
+// routed waits until the router sends packets for an address by just these.
+func (w *world) routed(ctx context.Context, vip netip.Addr, by ...string) error {
+	slices.Sort(by)
+	return w.await(ctx, "routes", func() error {
+		said, err := w.onRouter("ip", "route", "show", vip.String())
+		var have []string
+		for _, m := range regexp.MustCompile(`via (\S+)`).FindAllStringSubmatch(said, -1) {
+			have = append(have, m[1])
+		}
+		slices.Sort(have)
+		if err == nil && !slices.Equal(have, by) {
+			err = fmt.Errorf("the router sends %s by %v, want %v", vip, have, by)
+		}
+		return err
+	})
+}
+
+// answered waits for answers of all four pods.
+func (w *world) answered(ctx context.Context, vip netip.Addr) error {
+	hosts := map[string]bool{}
+	return w.await(ctx, "answers of all pods", func() error {
+		host, err := w.get(ctx, vip, "/hostname")
+		if err == nil {
+			hosts[host] = true
+		}
+		if len(hosts) < 4 {
+			err = errors.Join(err, fmt.Errorf("%d of 4 pods have answered", len(hosts)))
+		}
+		return err
+	})
+}
+
+// await asks again and again, for a minute.
 func (w *world) await(ctx context.Context, what string, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		err := f()
@@ -107,6 +141,15 @@ func (w *world) tellState() error {
 	} {
 		said, err := w.kubectl(ctx, args...)
 		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	for _, argv := range [][]string{
+		{filepath.Join(w.root, "bin/fairlead"), "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},
+	} {
+		said, err := w.onRouter(argv...)
+		fmt.Fprintf(&all, "# router: %s\n%s\n", strings.Join(argv, " "), said)
 		if err != nil {
 			fmt.Fprintln(&all, err)
 		}

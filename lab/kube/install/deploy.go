@@ -3,19 +3,35 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/fairlead/fairlead/lab/kube/nodes"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
-// render are the ways to make a folder of which kubectl apply -k installs what
-// this cluster needs.
-var render = map[string]func(w *world, ctx context.Context, folder string) error{
-	"manifests": (*world).renderManifests, "chart": (*world).renderChart,
+// way is a way to install what this cluster needs, and to take it away when no
+// agent runs any more.
+type way struct {
+	install, cleanup, remove func(*world, context.Context) error
+	// parts are what is installed.
+	parts []string
+}
+
+var ways = map[string]way{
+	"manifests": {
+		(*world).applyManifests, (*world).applyCleanup, (*world).deleteManifests,
+		[]string{"daemonset/fairlead-agent", "deployment/fairlead-controller"},
+	},
+	"chart": {
+		(*world).installChart, (*world).upgradeToCleanup, (*world).uninstallChart,
+		[]string{"daemonset/fairlead-agent", "deployment/fairlead-controller", "deployment/fairlead-reflector", "deployment/fairlead-balancer-own"},
+	},
 }
 
 // apiServer is where it is reached while nothing serves its Service.
@@ -33,8 +49,9 @@ func (w *world) apiPort() string {
 	return w.Config.Host[strings.LastIndexByte(w.Config.Host, ':')+1:]
 }
 
-// renderManifests lays what is this cluster's own over the plain manifests.
-func (w *world) renderManifests(_ context.Context, folder string) error {
+// applyManifests lays what is this cluster's own over the plain manifests.
+func (w *world) applyManifests(ctx context.Context) error {
+	folder := filepath.Join(w.work, "deploy")
 	if err := os.CopyFS(filepath.Join(folder, "fairlead"), os.DirFS(filepath.Join(w.root, "deploy"))); err != nil {
 		return err
 	}
@@ -45,7 +62,7 @@ func (w *world) renderManifests(_ context.Context, folder string) error {
 	}
 	name, tag, _ := strings.Cut(w.image, ":")
 	cgroups, cgroup := w.cgroup()
-	return w.write(folder, "kustomization.yaml", fmt.Sprintf(`resources: [fairlead]
+	err = w.write(folder, "kustomization.yaml", fmt.Sprintf(`resources: [fairlead]
 images:
   - {name: %s, newTag: %q}
 patches:
@@ -58,35 +75,96 @@ patches:
       - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_PORT, value: "%s"}}
       - {op: replace, path: /spec/template/spec/volumes/2/hostPath/path, value: %s}
 `, name, tag, routerAddr, cgroup, apiServer, w.apiPort(), cgroups))
+	if err == nil {
+		_, err = w.kubectl(ctx, "apply", "-k", folder)
+	}
+	return err
 }
 
-// renderChart renders it with this cluster's values.
-func (w *world) renderChart(ctx context.Context, folder string) error {
+func (w *world) deleteManifests(ctx context.Context) error {
+	_, err := w.kubectl(ctx, "delete", "-k", filepath.Join(w.work, "deploy"), "--ignore-not-found", "--timeout=2m")
+	return err
+}
+
+// applyCleanup has what is left in the nodes' kernels taken away.
+func (w *world) applyCleanup(ctx context.Context) error {
+	cleanup, err := os.ReadFile(filepath.Join(w.root, "deploy/manifests/cleanup/cleanup.yaml"))
+	if err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "daemonset", "fairlead-agent", "--timeout=2m"); err != nil {
+		return err
+	}
+	if err := w.apply(ctx, "cleanup.yaml", strings.ReplaceAll(string(cleanup), "localhost/fairlead:devel", w.image)); err != nil {
+		return err
+	}
+	if err := w.cleaned(ctx); err != nil {
+		return err
+	}
+	_, err = w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "cleanup.yaml"), "--timeout=1m")
+	return err
+}
+
+// cleaned waits until the cleanup has done its work on all nodes.
+func (w *world) cleaned(ctx context.Context) error {
+	_, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m")
+	return err
+}
+
+// reflectorID is no node's: the agent beside the reflector has that.
+const reflectorID = "172.30.0.1"
+
+// installChart installs it with this cluster's values: agents and balancers speak
+// to a reflector on the first node, and a Service has balancers of its own in pods
+// at the router's segment.
+func (w *world) installChart(ctx context.Context) error {
+	if err := w.apply(ctx, "flat.yaml", "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: flat}, handler: "+nodes.Flat+"}\n"); err != nil {
+		return err
+	}
 	name, tag, _ := strings.Cut(w.image, ":")
 	cgroups, cgroup := w.cgroup()
-	if err := w.write(folder, "values.yaml", fmt.Sprintf(`image: {repository: %s, tag: %q}
-createNamespace: true
+	first := w.Nodes[0]
+	if err := w.write(w.work, "values.yaml", fmt.Sprintf(`image: {repository: %s, tag: %q}
 agent:
   roles: [balancer, server, proxy]
   apiServer: {host: %s, port: %s}
   extraArgs: ["%s"]
 bgp: {peers: [%s], bfd: false}
 proxy: {cgroup: %s}
-balancers: [{name: own, service: default/own}]
-`, name, tag, apiServer, w.apiPort(), cgroup, routerAddr, cgroups)); err != nil {
+balancers: [{name: own, service: default/own, replicas: 1, runtimeClassName: flat}]
+reflector:
+  enabled: true
+  nodeSelector: {kubernetes.io/hostname: %s}
+  routerID: %s
+  clients: [172.30.0.0/24]
+  routers: [%s]
+`, name, tag, apiServer, w.apiPort(), cgroup, first.Addr, cgroups, first.Name, reflectorID, routerAddr)); err != nil {
 		return err
 	}
-	helm := exec.CommandContext(ctx, filepath.Join(w.root, "bin/tools/helm"), "template", "fairlead", filepath.Join(w.root, "deploy/helm/fairlead"),
-		"--namespace", "fairlead", "--kube-version", "1.36", "--include-crds", "--values", filepath.Join(folder, "values.yaml"))
-	var all, said bytes.Buffer
-	helm.Stdout, helm.Stderr = &all, &said
-	if err := helm.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s: make manifests builds it", helm.Path, err, &said)
-	}
-	if err := w.write(folder, "all.yaml", all.String()); err != nil {
+	return w.helm(ctx, "install", "fairlead", w.chart(), "--create-namespace", "--values", filepath.Join(w.work, "values.yaml"))
+}
+
+func (w *world) chart() string { return filepath.Join(w.root, "deploy/helm/fairlead") }
+
+// upgradeToCleanup takes the agents away, and has what they leave taken away.
+func (w *world) upgradeToCleanup(ctx context.Context) error {
+	err := w.helm(ctx, "upgrade", "fairlead", w.chart(), "--reuse-values", "--set", "agent.enabled=false,cleanup.enabled=true")
+	if err != nil {
 		return err
 	}
-	return w.write(folder, "kustomization.yaml", "resources: [all.yaml]\n")
+	return w.cleaned(ctx)
+}
+
+func (w *world) uninstallChart(ctx context.Context) error {
+	return w.helm(ctx, "uninstall", "fairlead", "--wait", "--timeout=2m")
+}
+
+func (w *world) helm(ctx context.Context, args ...string) error {
+	_, err := w.tool(ctx, filepath.Join(w.root, "bin/tools/helm"), append([]string{"--namespace", "fairlead"}, args...)...)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: make manifests builds it", err)
+	}
+	return err
 }
 
 func (w *world) write(folder, name, text string) error {

@@ -28,7 +28,7 @@ func main() {
 	limit := flag.Duration("limit", 15*time.Minute, "how long all may take")
 	flag.Parse()
 	var wrong error
-	if render[*by] == nil || flag.NArg() > 0 {
+	if ways[*by].install == nil || flag.NArg() > 0 {
 		wrong = errors.New("-by manifests or -by chart, and nothing else is asked for")
 	}
 	w := &world{by: *by, work: filepath.Join(sandbox.WorkDir, "install")}
@@ -83,7 +83,9 @@ const (
 
 func around(t *lab.Topology) {
 	for i, l := range t.Links {
-		t.Links[i].A = l.A.Via(routerAddr, clientNet) // of a host; B is the switch
+		if len(l.A.Addrs) > 0 {
+			t.Links[i].A = l.A.Via(routerAddr, clientNet) // of a host; B is the switch
+		}
 	}
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "router", Is: "upstream router", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,

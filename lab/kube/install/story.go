@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func (w *world) story(ctx context.Context) error {
 	if err := w.startRouter(); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.drain, w.update} {
+	for _, step := range []func(context.Context) error{w.install, w.expose, w.look, w.dedicated, w.drain, w.update} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -86,6 +87,13 @@ func (w *world) story(ctx context.Context) error {
 	return nil
 }
 
+// reflected says that a reflector is installed, too.
+func (w *world) reflected() bool {
+	return slices.Contains(ways[w.by].parts, "deployment/fairlead-reflector")
+}
+
+func (w *world) routerSocket() string { return filepath.Join(w.work, "router.sock") }
+
 // startRouter takes the balancers' sessions. Nobody uses BFD, which a machine that
 // is two nodes and their clients is too slow for.
 func (w *world) startRouter() error {
@@ -93,31 +101,29 @@ func (w *world) startRouter() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), "router", "--bfd=false", "--router-id", routerAddr,
-		"--balancers", "172.30.0.0/24,"+nodes.PodCIDR, "--socket", filepath.Join(w.work, "router.sock"))
+	args := []string{"router", "--bfd=false", "--router-id", routerAddr, "--socket", w.routerSocket()}
+	if w.reflected() {
+		args = append(args, "--peer", w.Nodes[0].Addr.String())
+	} else {
+		args = append(args, "--balancers", "172.30.0.0/24")
+	}
+	cmd := exec.Command(filepath.Join(w.root, "bin/fairlead"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	_, err = w.Host("router").Start(cmd)
 	return err
 }
 
 func (w *world) install(ctx context.Context) error {
-	folder := filepath.Join(w.work, "deploy")
-	if err := render[w.by](w, ctx, folder); err != nil {
+	how := ways[w.by]
+	if err := how.install(w, ctx); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "apply", "-k", folder); err != nil {
-		return err
-	}
-	parts := []string{"daemonset/fairlead-agent", "deployment/fairlead-controller"}
-	if w.by == "chart" {
-		parts = append(parts, "deployment/fairlead-balancer-own")
-	}
-	for _, what := range parts {
+	for _, what := range how.parts {
 		if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=3m"); err != nil {
 			return err
 		}
 	}
-	w.say("installed by the %s: ready are %s", w.by, strings.Join(parts, ", "))
+	w.say("installed by the %s: ready are %s", w.by, strings.Join(how.parts, ", "))
 	return nil
 }
 
@@ -133,33 +139,15 @@ func (w *world) expose(ctx context.Context) error {
 	if _, err := w.kubectl(ctx, "rollout", "status", "deployment/web", "--timeout=2m"); err != nil {
 		return err
 	}
-	vip, err := w.vip(ctx)
+	vip, err := w.vip(ctx, "web")
 	if err != nil {
 		return err
 	}
 	w.say("the Deployment web runs; its Service has the address %s", vip)
-	if err := w.await(ctx, "routes by both nodes", func() error {
-		said, err := w.onRouter("ip", "route", "show", vip.String())
-		for _, n := range w.Nodes {
-			if err == nil && !strings.Contains(said, n.Addr.String()) {
-				err = fmt.Errorf("no way by %s: %q", n.Name, said)
-			}
-		}
-		return err
-	}); err != nil {
+	if err := w.routed(ctx, vip, w.Nodes[0].Addr.String(), w.Nodes[1].Addr.String()); err != nil {
 		return err
 	}
-	hosts := map[string]bool{}
-	if err := w.await(ctx, "answers of all pods", func() error {
-		host, err := w.get(ctx, vip, "/hostname")
-		if err == nil {
-			hosts[host] = true
-		}
-		if len(hosts) < 4 {
-			err = errors.Join(err, fmt.Errorf("%d of 4 pods have answered", len(hosts)))
-		}
-		return err
-	}); err != nil {
+	if err := w.answered(ctx, vip); err != nil {
 		return err
 	}
 	from, err := w.get(ctx, vip, "/clientip")
@@ -192,7 +180,7 @@ func (w *world) look(ctx context.Context) error {
 
 // ask lets clients ask a VIP, one request a connection.
 func (w *world) ask(ctx context.Context) (*load.Client, netip.Addr, error) {
-	vip, err := w.vip(ctx)
+	vip, err := w.vip(ctx, "web")
 	if err != nil {
 		return nil, vip, err
 	}
@@ -304,27 +292,13 @@ func (w *world) knowEachOther(ctx context.Context) error {
 
 // remove deletes all, in the order of docs/kubernetes.md.
 func (w *world) remove(ctx context.Context) error {
-	folder := filepath.Join(w.work, "deploy")
-	cleanup, err := os.ReadFile(filepath.Join(w.root, "deploy/manifests/cleanup/cleanup.yaml"))
-	if err != nil {
-		return err
-	}
 	if _, err := w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "web.yaml"), "--timeout=2m"); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "daemonset", "fairlead-agent", "--timeout=2m"); err != nil {
+	if err := ways[w.by].cleanup(w, ctx); err != nil {
 		return err
 	}
-	if err := w.apply(ctx, "cleanup.yaml", strings.ReplaceAll(string(cleanup), "localhost/fairlead:devel", w.image)); err != nil {
-		return err
-	}
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m"); err != nil {
-		return err
-	}
-	if _, err := w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "cleanup.yaml"), "--timeout=1m"); err != nil {
-		return err
-	}
-	if _, err := w.kubectl(ctx, "delete", "-k", folder, "--ignore-not-found", "--timeout=2m"); err != nil {
+	if err := ways[w.by].remove(w, ctx); err != nil {
 		return err
 	}
 	w.say("all is deleted")

@@ -14,6 +14,8 @@ var (
 	kubeletConfig string
 	//go:embed pod.conflist.tmpl
 	podNetwork string
+	//go:embed flat.conflist.tmpl
+	flatNetwork string
 )
 
 // configure writes what containerd and kubelet are told.
@@ -34,12 +36,15 @@ func (n *Node) configure() error {
 	values := map[string]string{
 		"Dir": n.dir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup.name,
 		"Addr": n.Addr.String(), "DNS": controlAddr.String(), "CA": authority, "Cert": cert, "Key": key,
+		"Segment": segment.String(), "FlatFirst": flatAddr(n.number, 0).String(), "FlatLast": flatAddr(n.number, flatPods-1).String(),
 	}
-	if err := os.MkdirAll(n.file("cni"), 0o755); err != nil {
-		return err
+	for _, folder := range []string{"cni", "cni-flat"} {
+		if err := os.MkdirAll(n.file(folder), 0o755); err != nil {
+			return err
+		}
 	}
 	for name, text := range map[string]string{
-		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/pod.conflist": podNetwork,
+		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/pod.conflist": podNetwork, "cni-flat/flat.conflist": flatNetwork,
 		"resolv.conf": "nameserver {{.DNS}}\n",
 	} {
 		parsed, err := template.New(name).Option("missingkey=error").Parse(text)

@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // Node is a machine of the cluster.
@@ -31,6 +33,7 @@ type Node struct {
 	// Cluster is what it belongs to.
 	Cluster *Cluster
 
+	number     int
 	dir        string
 	cgroup     *cgroup
 	namespace  string // its mount namespace, as in /proc/PID/ns/mnt
@@ -40,7 +43,7 @@ type Node struct {
 
 func newNode(c *Cluster, number int) (*Node, error) {
 	n := &Node{
-		Name: fmt.Sprintf("n%d", number), Addr: nodeAddr(number), PodCIDR: podCIDR(number), Cluster: c,
+		Name: fmt.Sprintf("n%d", number), Addr: nodeAddr(number), PodCIDR: podCIDR(number), Cluster: c, number: number,
 	}
 	n.Host = c.lab.Host(n.Name)
 	n.dir = filepath.Join(c.work, n.Name)
@@ -128,8 +131,27 @@ func (n *Node) hideSysctls() error {
 	return nil
 }
 
+// bridgeFlat makes the bridge of flat pods, with the device that leads out.
+func (n *Node) bridgeFlat() error {
+	to := n.Host.Netlink()
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "flat0"}}
+	if err := to.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("bridge of flat pods: %w", err)
+	}
+	out, err := to.LinkByName("eth1")
+	if err == nil {
+		err = errors.Join(to.LinkSetMaster(out, bridge), to.LinkSetUp(bridge))
+	}
+	if err != nil {
+		return err
+	}
+	// The kernel would answer for the node's address at eth0 here, too, with the
+	// bridge's own, which changes as pods come.
+	return n.Host.Do(func() error { return netns.WriteSysctl("net.ipv4.conf.flat0.arp_ignore", "1") })
+}
+
 func (n *Node) start(ctx context.Context, images []string) error {
-	if err := n.configure(); err != nil {
+	if err := errors.Join(n.bridgeFlat(), n.configure()); err != nil {
 		return err
 	}
 	if err := n.Start(ctx, n.answers("version"), "containerd", "--config", n.file("containerd.toml")); err != nil {

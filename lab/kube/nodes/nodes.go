@@ -7,6 +7,10 @@
 //	n1 172.30.0.11 ──┤ lan     pods of n1: 10.244.1.0/24
 //	n2 172.30.0.12 ──┘         pods of n2: 10.244.2.0/24
 //
+// Pods whose RuntimeClass has the handler Flat have addresses of lan itself, by a
+// bridge of their node and a device of its own, eth1, as a secondary network gives
+// them.
+//
 // There is no service proxy but what Options.Proxy starts: to see whether one
 // does its work is what this is for. It needs root, a sandbox with Net around it
 // (lab/sandbox), and what scripts/deps.sh cluster installs.
@@ -33,9 +37,23 @@ import (
 // PodCIDR is where pods have their addresses; node n has 10.244.n.0/24.
 const PodCIDR = "10.244.0.0/16"
 
+// Flat is the handler of pods at the nodes' own segment.
+const Flat = "flat"
+
+// segment is what control plane, nodes and flat pods are at.
+var segment = netip.MustParsePrefix("172.30.0.0/24")
+
+// flatPods is for how many a node has addresses; of the first eight nodes each.
+const flatPods = 16
+
+// flatAddr is the address of a node's flat pod.
+func flatAddr(n, pod int) netip.Addr {
+	return netip.AddrFrom4([4]byte{172, 30, 0, byte(112 + flatPods*(n%8) + pod)})
+}
+
 // Options say what is run.
 type Options struct {
-	// Nodes is how many; 2 where 0, at most 200.
+	// Nodes is how many; 2 where 0, at most 100.
 	Nodes int
 	// Logs is the folder for the logs of all programs.
 	Logs string
@@ -136,7 +154,7 @@ func topology(nodes int) lab.Topology {
 		// Without a default route nothing sent to a Service would get as far
 		// as to where a proxy takes it.
 		end := routes(plug(name, nodeAddr(n)), n).Via(controlAddr.String(), "default")
-		t.Links = append(t.Links, lab.Link{A: end, B: lab.Port("lan")})
+		t.Links = append(t.Links, lab.Link{A: end, B: lab.Port("lan")}, lab.Link{A: lab.At(name, "eth1"), B: lab.Port("lan")})
 	}
 	return t
 }

@@ -37,3 +37,10 @@ volumeMounts:
   - {name: bpffs, mountPath: /sys/fs/bpf}
   - {name: sysctl, mountPath: /host/proc/sys/net}
 {{- end }}
+
+{{/* Whether the Gateway API is served: a word, or nothing. */}}
+{{- define "fairlead.gatewayAPI" -}}
+{{- if eq (toString .Values.gatewayAPI.enabled) "true" }}yes
+{{- else if and (eq (toString .Values.gatewayAPI.enabled) "auto") (or (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/TCPRoute") (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1alpha2/TCPRoute")) }}yes
+{{- end }}
+{{- end }}

@@ -1,0 +1,241 @@
+package bgp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// Whoever may dial us may also do us harm, by mistake or not. These bounds keep
+// what one neighbour costs from the others.
+const (
+	// maxPending is how many connections may be on their way to a session; one
+	// more ends the oldest. A good neighbour needs milliseconds.
+	maxPending = 128
+	// cutFor is how long a neighbour that was cut must stay away.
+	cutFor = time.Minute
+	// tellEvery is how often it is told why.
+	tellEvery = time.Second
+	// countEvery is how often, at most, a neighbour's paths are counted.
+	countEvery = 20 * time.Millisecond
+	// maxListed bounds the neighbours that are gone and still listed.
+	maxListed = 1024
+)
+
+// admit says whether a connection that was just taken may go on. One that may not
+// it closes.
+func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
+	e.mu.Lock()
+	if p, now := e.peers[from], time.Now(); p != nil && now.Before(p.cutUntil) {
+		tell := now.Sub(p.told) > tellEvery
+		if tell {
+			p.told = now
+		}
+		e.mu.Unlock()
+		turnAway(c, tell)
+		return false
+	}
+	var oldest *tap
+	var since time.Time
+	pending := 0
+	for _, p := range e.peers {
+		if p.tap == nil || p.dial {
+			continue
+		}
+		state, at, _, _, closed := p.tap.status()
+		if state == stateEstablished || closed {
+			continue
+		}
+		if pending++; oldest == nil || at.Before(since) {
+			oldest, since = p.tap, at
+		}
+	}
+	e.mu.Unlock()
+	if pending >= maxPending {
+		oldest.end(fmt.Sprintf("%d connections are no sessions yet, and this was the oldest: it said too little, too slowly", maxPending))
+		oldest.Close()
+	}
+	return true
+}
+
+// turnAway closes the connection of a neighbour that was cut, and may tell it why.
+func turnAway(c *net.TCPConn, tell bool) {
+	if !tell {
+		c.Close()
+		return
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	msg := pkt.NewBGPNotificationMessage(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED, nil)
+	if b, err := msg.Serialize(); err == nil {
+		_, _ = c.Write(b)
+	}
+	_ = c.CloseWrite()
+	time.AfterFunc(time.Second, func() { c.Close() }) // else what it has sent would have our kernel reset the connection
+}
+
+// judge looks at a neighbour that has told who it is, and says why it cannot have
+// a session, with the code that BGP has for that; runs under e.mu.
+func (e *engine) judge(t *tap) (code, sub uint8, reason string) {
+	if t.group.dialled {
+		return 0, 0, ""
+	}
+	peers := 0
+	t.mu.Lock()
+	id, as := t.peerID, t.peerAS
+	t.mu.Unlock()
+	for a, p := range e.peers {
+		if p.tap == nil || p.tap == t || !p.admitted {
+			continue
+		}
+		if p.group == t.group {
+			peers++
+		}
+		p.tap.mu.Lock()
+		same := p.tap.peerID == id && p.tap.peerAS == as
+		p.tap.mu.Unlock()
+		// One speaker may have a session over each family.
+		if same && id.IsValid() && a.Is4() == t.peer.Is4() {
+			return pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER,
+				fmt.Sprintf("%s has the router ID %s, which %s has already: router IDs must differ; this one is refused while that one is there", t.peer, id, a)
+		}
+	}
+	if most := t.group.maxPeers; most > 0 && peers >= most {
+		return pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_OUT_OF_RESOURCES,
+			fmt.Sprintf("refused %s: %s has %d neighbours already, as many as it may; give a higher --max-clients", t.peer, t.group.name, peers)
+	}
+	return 0, 0, ""
+}
+
+// reject ends a connection with a reason, telling the peer the code.
+func (t *tap) reject(code, sub uint8, reason string) {
+	t.end(reason)
+	_ = t.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	if b, err := pkt.NewBGPNotificationMessage(code, sub, nil).Serialize(); err == nil {
+		_, _ = t.TCPConn.Write(b)
+	}
+	t.Close()
+}
+
+// updateLimit is how many updates a minute a neighbour may send that has a limit
+// for its paths: enough to announce all of them anew several times.
+func (g *group) updateLimit() int {
+	if g.maxPaths == 0 {
+		return 0
+	}
+	return max(4*int(g.maxPaths), 1000)
+}
+
+// tally counts an update that came in, and cuts who sends too many: each is work
+// for us and for all routers.
+func (t *tap) tally() {
+	most := t.group.updateLimit()
+	t.mu.Lock()
+	if now := time.Now(); now.Sub(t.minute) > time.Minute {
+		t.minute, t.updates = now, 0
+	}
+	t.updates++
+	flood := most > 0 && t.updates > most
+	t.mu.Unlock()
+	if flood {
+		t.cutOff(fmt.Sprintf("%s sent more than %d updates within a minute", t.peer, most))
+	}
+}
+
+// cutOff ends a session for sending too much, once.
+func (t *tap) cutOff(reason string) {
+	t.mu.Lock()
+	again := t.cut
+	t.cut = true
+	t.mu.Unlock()
+	if !again {
+		t.reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
+			fmt.Sprintf("%s: it is cut, and refused for %s; correct it, or give a higher --max-prefixes", reason, cutFor))
+	}
+}
+
+// shortestPath is how many octets a path takes at least: the length of a prefix,
+// and one of its own.
+const shortestPath = 2
+
+// weigh counts what came in, and asks for the paths to be counted when they could
+// have become too many. gobgp, which has a limit too, counts them all at each
+// update: with many that takes longer than all the rest.
+func (t *tap) weigh(octets int) {
+	if t.group.maxPaths == 0 {
+		return
+	}
+	t.mu.Lock()
+	t.octets += octets
+	enough := t.counted+t.octets/shortestPath > int(t.group.maxPaths)
+	t.mu.Unlock()
+	if enough {
+		t.recount()
+	}
+}
+
+func (t *tap) recount() {
+	select {
+	case t.more <- struct{}{}:
+	default:
+	}
+}
+
+// boundPaths counts a neighbour's paths when that is asked for, until its session
+// ends, and cuts who has too many in one family.
+func (e *engine) boundPaths(t *tap) {
+	defer e.wg.Done()
+	for {
+		select {
+		case <-t.more:
+		case <-t.done:
+			return
+		case <-e.ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		t.octets = 0
+		t.mu.Unlock()
+		if !sleep(e.ctx, countEvery) {
+			return
+		}
+		most := 0
+		_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
+			for _, f := range p.GetAfiSafis() {
+				most = max(most, int(f.GetState().GetReceived()))
+			}
+		})
+		t.mu.Lock()
+		grew := most != t.counted
+		t.counted = most
+		t.mu.Unlock()
+		if grew { // and may grow on: not all that was read need be in the table
+			t.recount()
+		}
+		if most > int(t.group.maxPaths) {
+			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbour of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths))
+		}
+	}
+}
+
+// overLimit says whether a session ended because the neighbour sent too much.
+func (t *tap) overLimit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.cut
+}
+
+// trim bounds what is listed of those that are gone; runs under e.mu.
+func (e *engine) trim() {
+	gone := 0
+	for a, p := range e.peers {
+		if p.tap == nil && !p.dial {
+			if gone++; gone > maxListed {
+				delete(e.peers, a)
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/fairlead/fairlead/announce"
+)
+
+// routes lists the table, or only some prefixes of it: the best paths of each,
+// every next hop once though two reflectors pass it on, sorted by prefix.
+func (e *engine) routes(only ...netip.Prefix) ([]announce.RouteSet, error) {
+	var all []announce.RouteSet
+	for _, family := range []pkt.Family{pkt.RF_IPv4_UC, pkt.RF_IPv6_UC} {
+		var lookups []*apiutil.LookupPrefix
+		for _, p := range only {
+			if p.Addr().Is4() == (family == pkt.RF_IPv4_UC) {
+				lookups = append(lookups, &apiutil.LookupPrefix{Prefix: p.String()})
+			}
+		}
+		if len(only) > 0 && len(lookups) == 0 {
+			continue
+		}
+		req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: lookups}
+		err := e.server.ListPath(req, func(nlri pkt.NLRI, paths []*apiutil.Path) {
+			if set := routeSet(nlriPrefix(nlri), paths); len(set.NextHops) > 0 {
+				all = append(all, set)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("BGP table of %s: %w", family, err)
+		}
+	}
+	slices.SortFunc(all, func(a, b announce.RouteSet) int { return a.Prefix.Compare(b.Prefix) })
+	return all, nil
+}
+
+// offer is a next hop with the bandwidth that it is said to have, in octets a
+// second; 0 where none is.
+type offer struct {
+	nextHop   netip.Addr
+	bandwidth float64
+}
+
+func routeSet(prefix netip.Prefix, paths []*apiutil.Path) announce.RouteSet {
+	var offers []offer
+	for _, p := range paths {
+		if nh := nextHop(p.Attrs); p.Best && nh.IsValid() {
+			offers = append(offers, offer{nh, offered(p.Attrs)})
+		}
+	}
+	return fromOffers(prefix, offers)
+}
+
+// fromOffers sorts next hops and gives them weights. Where two reflectors tell
+// different bandwidths, as one may for a moment, the larger counts.
+func fromOffers(prefix netip.Prefix, offers []offer) announce.RouteSet {
+	slices.SortFunc(offers, func(a, b offer) int {
+		return cmp.Or(a.nextHop.Compare(b.nextHop), cmp.Compare(b.bandwidth, a.bandwidth))
+	})
+	offers = slices.CompactFunc(offers, func(a, b offer) bool { return a.nextHop == b.nextHop })
+	set := announce.RouteSet{Prefix: prefix}
+	var bandwidths []float64
+	var with, without netip.Addr
+	for _, o := range offers {
+		set.NextHops, bandwidths = append(set.NextHops, o.nextHop), append(bandwidths, o.bandwidth)
+		if o.bandwidth > 0 {
+			with = o.nextHop
+		} else {
+			without = o.nextHop
+		}
+	}
+	if with.IsValid() && without.IsValid() {
+		set.Uneven = fmt.Sprintf("%s names a bandwidth and %s does not: all next hops get equal shares", with, without)
+		return set
+	}
+	set.Weights = announce.Shares(bandwidths)
+	return set
+}
+
+func nextHop(attrs []pkt.PathAttributeInterface) netip.Addr {
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *pkt.PathAttributeNextHop:
+			return a.Value
+		case *pkt.PathAttributeMpReachNLRI:
+			return a.Nexthop
+		}
+	}
+	return netip.Addr{}
+}
+
+// offered reads the link bandwidth of a path (RFC 10005), which may leave the AS or
+// not: gobgp takes both for one. Of two the lower one counts; 0 where there is none.
+func offered(attrs []pkt.PathAttributeInterface) (lowest float64) {
+	for _, a := range attrs {
+		list, ok := a.(*pkt.PathAttributeExtendedCommunities)
+		if !ok {
+			continue
+		}
+		for _, c := range list.Value {
+			b, ok := c.(*pkt.LinkBandwidthExtended)
+			if ok && b.Bandwidth > 0 && (lowest == 0 || float64(b.Bandwidth) < lowest) {
+				lowest = float64(b.Bandwidth)
+			}
+		}
+	}
+	return lowest
+}

@@ -1,0 +1,68 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/foreign"
+)
+
+// TestBandwidthsAtRouters has one balancer offer three times the bandwidth of the
+// other: our router and FRR give it three times the share, BIRD, which knows no
+// bandwidths, the same.
+func TestBandwidthsAtRouters(t *testing.T) {
+	for router, want := range map[string]string{
+		"fairlead": "20: 10.0.0.105 10.0.0.106*3",
+		"frr":      "20: 10.0.0.105*25 10.0.0.106*75", // in percent
+		"bird":     "20: 10.0.0.105 10.0.0.106",
+	} {
+		t.Run(router, func(t *testing.T) {
+			l := paper(t)
+			enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
+			if router == "fairlead" {
+				enact(t, l.Host("router"), routerPart("10.0.0.109"))
+			} else {
+				startForeign(t, l, foreign.Kind(router))
+			}
+			for n, weight := range map[int]uint32{5: 1, 6: 3} {
+				p := speakerPart(n, "10.0.0.109")
+				p.Routes[0].Weight = weight
+				enact(t, l.Host(fmt.Sprintf("pod-10%d", n)), p)
+			}
+			last := ""
+			for deadline := time.Now().Add(30 * time.Second); last != want; time.Sleep(5 * time.Millisecond) {
+				routes, err := l.Host("router").Routes(service)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last = strings.Join(routes, "; "); time.Now().After(deadline) {
+					t.Fatalf("the kernel has %q, want %q", last, want)
+				}
+			}
+		})
+	}
+}
+
+func startForeign(t *testing.T, l *lab.Lab, kind foreign.Kind) {
+	t.Helper()
+	d, err := foreign.Start(l.Host("router").Namespace(), kind, foreign.Config{
+		AS: testAS, RouterID: netip.MustParseAddr("10.0.0.110"), Peers: []foreign.Peer{{Address: netip.MustParseAddr("10.0.0.109")}}})
+	if err != nil && strings.Contains(err.Error(), "install Debian's package") {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(d.Log())
+		}
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package elect
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Address is how one address stands.
+type Address struct {
+	Address netip.Addr
+	State   State
+	// Owner is the member that answers, as far as it is known here; invalid
+	// where none does.
+	Owner netip.Addr
+	// Why says in words why State is what it is.
+	Why   string
+	Since time.Time
+}
+
+// Member is how another member stands.
+type Member struct {
+	Address netip.Addr
+	Alive   bool
+	Since   time.Time
+	// Fault is why nothing, or nothing good, was heard of it last.
+	Fault          string
+	Received, Sent uint32
+}
+
+// Addresses tells of every address, sorted.
+func (c *Core) Addresses(now time.Time) []Address {
+	all := make([]Address, 0, len(c.vips))
+	for _, v := range c.sorted {
+		c.survey(v)
+		shown := Address{Address: v.address, State: v.state, Since: v.since, Owner: v.claimant, Why: c.why(now, v)}
+		if v.state == Owner {
+			shown.Owner = c.Self
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+func (c *Core) why(now time.Time, v *vip) string {
+	switch v.state {
+	case NoLink:
+		return "no interface of layer 2 has a link"
+	case Probing:
+		return "it is being found out whether the address is free on the segment"
+	case Conflict:
+		return fmt.Sprintf("%s has the address already: it is not taken; it is probed again every %s", c.whose(v.stranger), retryConflict)
+	case Owner:
+		return c.whyOwner(now, v)
+	}
+	switch {
+	case v.best == c.Self && !v.claimant.IsValid():
+		return "this node comes first, and is about to take it"
+	case v.best == c.Self:
+		return fmt.Sprintf("%s has not let go of it yet, though this node comes first: does it hear this node?", v.claimant)
+	case v.best == v.claimant:
+		return fmt.Sprintf("%s comes first by rank of %d members that offer it", v.best, v.candidates)
+	}
+	return fmt.Sprintf("%s comes first by rank of %d members that offer it, and has not taken it yet", v.best, v.candidates)
+}
+
+func (c *Core) whyOwner(now time.Time, v *vip) string {
+	text := fmt.Sprintf("this node comes first by rank of %d members that offer it", v.candidates)
+	if v.candidates == 1 {
+		text = "no other member that is alive offers it"
+	}
+	if !v.seen.IsZero() && now.Sub(v.seen) < remember {
+		text += fmt.Sprintf("; but %s uses it, too, seen %s ago", c.whose(v.stranger), now.Sub(v.seen).Round(time.Second))
+	}
+	return text
+}
+
+// Strange says that somebody who is no member alive uses an address that is
+// this node's by right: it is to be mended by a person.
+func (c *Core) Strange(now time.Time, a netip.Addr) bool {
+	v := c.vips[a]
+	return v != nil && (v.state == Conflict || v.state == Owner && !v.seen.IsZero() && now.Sub(v.seen) < remember)
+}
+
+// Members tells of every other member, sorted.
+func (c *Core) Members() []Member {
+	var all []Member
+	for _, m := range c.members {
+		shown := Member{Address: m.address, Alive: m.alive, Since: m.since, Fault: m.fault, Received: m.got, Sent: m.told}
+		if !m.alive {
+			shown.Fault = cmp.Or(m.fault, "nothing heard yet")
+		}
+		all = append(all, shown)
+	}
+	slices.SortFunc(all, func(a, b Member) int { return a.Address.Compare(b.Address) })
+	return all
+}

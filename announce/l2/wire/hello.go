@@ -1,0 +1,181 @@
+package wire
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Hello is what a member says of itself to one other, again and again: that it
+// is there, and which VIPs it could answer for.
+//
+//	 0  "FLL2"  magic
+//	 4  version, 1
+//	 5  flags: 1 signed
+//	 6  hold, in milliseconds
+//	 8  my token     16 your token     24 sequence number
+//	32  first and last address that this hello tells of, 16 bytes each
+//	64  number of Ethernet addresses, one byte; number of offers, two
+//	67  Ethernet addresses, 6 bytes each; offers, 17 each
+//	    where signed, HMAC-SHA-256 of sender, receiver and all of the above
+//
+// IPv4 addresses are IPv4-mapped IPv6 addresses (RFC 4291, section 2.5.5.2).
+type Hello struct {
+	// Hold is how long the sender counts as there without a further word.
+	Hold time.Duration
+	// Mine names the sender's view of this session, Yours is the receiver's as
+	// last heard: a hello that has the right one is no recording of an older
+	// session.
+	Mine, Yours uint64
+	// Sequence grows from hello to hello of a session.
+	Sequence uint64
+	// First and Last are the range that Offers are all of: offers that do not
+	// fit one packet are told in several.
+	First, Last netip.Addr
+	MACs        []MAC
+	// Offers are sorted by address.
+	Offers []Offer
+}
+
+// Offer is an address that a member can answer for.
+type Offer struct {
+	Address netip.Addr
+	// Claimed: it does answer.
+	Claimed bool
+}
+
+// Limits of a hello: so many fit a packet that needs no fragments.
+const (
+	MaxOffers = 60
+	maxMACs   = 16
+)
+
+const (
+	helloMagic   = "FLL2"
+	helloVersion = 1
+	helloHead    = 67
+	offerLength  = 17
+	helloSigned  = 1
+)
+
+// Marshal gives the bytes; signed with key unless that is empty. From and to
+// are the addresses of sender and receiver.
+func (h Hello) Marshal(key []byte, from, to netip.Addr) []byte {
+	b := append(make([]byte, 0, 1400), helloMagic...)
+	flags := byte(0)
+	if len(key) > 0 {
+		flags = helloSigned
+	}
+	b = append(b, helloVersion, flags)
+	b = binary.BigEndian.AppendUint16(b, uint16(h.Hold.Milliseconds()))
+	b = binary.BigEndian.AppendUint64(b, h.Mine)
+	b = binary.BigEndian.AppendUint64(b, h.Yours)
+	b = binary.BigEndian.AppendUint64(b, h.Sequence)
+	b = append16(b, h.First)
+	b = append16(b, h.Last)
+	macs := h.MACs[:min(len(h.MACs), maxMACs)]
+	b = append(b, byte(len(macs)))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(h.Offers)))
+	for _, m := range macs {
+		b = append(b, m[:]...)
+	}
+	for _, o := range h.Offers {
+		b = append16(b, o.Address)
+		claimed := byte(0)
+		if o.Claimed {
+			claimed = 1
+		}
+		b = append(b, claimed)
+	}
+	if len(key) > 0 {
+		b = append(b, sign(b, key, from, to)...)
+	}
+	return b
+}
+
+// ParseHello reads a hello. Where there is a key it must be signed with that,
+// and where there is none it must not be signed.
+func ParseHello(b, key []byte, from, to netip.Addr) (Hello, error) {
+	var h Hello
+	if len(b) < helloHead || string(b[:4]) != helloMagic {
+		return h, errors.New("no hello")
+	}
+	if b[4] != helloVersion {
+		return h, fmt.Errorf("a hello of version %d: only %d is known", b[4], helloVersion)
+	}
+	b, err := authenticate(b, key, from, to)
+	if err != nil {
+		return h, err
+	}
+	h.Hold = time.Duration(binary.BigEndian.Uint16(b[6:])) * time.Millisecond
+	h.Mine, h.Yours, h.Sequence = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])
+	h.First, h.Last = read16(b[32:]), read16(b[48:])
+	macs, offers := int(b[64]), int(binary.BigEndian.Uint16(b[65:]))
+	if b = b[helloHead:]; macs > maxMACs || offers > MaxOffers || len(b) != 6*macs+offerLength*offers || h.Hold == 0 || h.Mine == 0 {
+		return Hello{}, errors.New("a hello whose lengths do not fit")
+	}
+	for ; macs > 0; macs-- {
+		h.MACs = append(h.MACs, MAC(b[:6]))
+		b = b[6:]
+	}
+	for at := h.First; len(b) > 0; b = b[offerLength:] {
+		a := read16(b)
+		if Compare(a, at) < 0 || Compare(a, h.Last) > 0 || len(h.Offers) > 0 && a == at || b[16] > 1 {
+			return Hello{}, errors.New("a hello whose offers are not in order")
+		}
+		h.Offers = append(h.Offers, Offer{a, b[16] == 1})
+		at = a
+	}
+	return h, nil
+}
+
+// authenticate gives the bytes without their signature.
+func authenticate(b, key []byte, from, to netip.Addr) ([]byte, error) {
+	signed := b[5]&helloSigned != 0
+	switch {
+	case signed && len(key) == 0:
+		return nil, errors.New("its hello is signed, but there is no password here to check it with")
+	case len(key) == 0:
+		return b, nil
+	case !signed:
+		return nil, errors.New("its hello is not signed: it has no password")
+	case len(b) < helloHead+sha256.Size:
+		return nil, errors.New("a hello that is cut off")
+	}
+	body := b[:len(b)-sha256.Size]
+	if !hmac.Equal(b[len(body):], sign(body, key, from, to)) {
+		return nil, errors.New("its hello is signed with another password")
+	}
+	return body, nil
+}
+
+func sign(b, key []byte, from, to netip.Addr) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(append16(nil, from))
+	h.Write(append16(nil, to))
+	h.Write(b)
+	return h.Sum(nil)
+}
+
+// Compare orders addresses as on the wire: IPv4 is somewhere in IPv6.
+func Compare(a, b netip.Addr) int {
+	return netip.AddrFrom16(a.As16()).Compare(netip.AddrFrom16(b.As16()))
+}
+
+func append16(b []byte, a netip.Addr) []byte {
+	all := a.As16()
+	return append(b, all[:]...)
+}
+
+func read16(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b[:16])).Unmap() }
+
+// LowestAddress and HighestAddress are the ends of all addresses, in the order
+// of Compare.
+var (
+	LowestAddress  = netip.IPv6Unspecified()
+	HighestAddress = netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+)

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/status"
+)
+
+// runBeside makes the routes of another routing daemon resilient until ctx ends.
+func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
+	table, err := besideTable(r.Metric, r.Table)
+	if err != nil {
+		return err
+	}
+	guard, err := startGuard(r.Metric, r.Table)
+	if err != nil {
+		return errors.Join(err, table.Close(true))
+	}
+	slog.Info("making routes resilient", "protocols", r.Router.Beside, "metric", r.Metric)
+	look := routing(status.RoleRouter)
+	look.Peers = func() []announce.Peer { return nil }
+	look.Heard = func() ([]announce.RouteSet, error) { return table.Desired(), nil }
+	look.Table = lookTable(table)
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, following := errgroup.WithContext(following)
+	group.Go(func() error {
+		defer cancel()
+		return table.Follow(following, fib.Beside{Protocols: r.Beside, Accept: r.Accept})
+	})
+	group.Go(func() error {
+		defer cancel()
+		return status.Serve(following, r.Socket, func() status.Status { return look.Gather(time.Now()) })
+	})
+	group.Go(func() error { return guard.watch(following) })
+	err = group.Wait()
+	return errors.Join(err, table.Close(true), guard.end())
+}
+
+// besideTable is the part of the kernel's table that holds resilient routes.
+// The ids of their next hops are apart from those of a router with sessions.
+func besideTable(metric, table int) (*fib.Table, error) {
+	return fib.New(fib.Config{Metric: uint32(metric), Table: uint32(table), FirstID: 2 * fib.DefaultFirstID, Log: slog.Default()})
+}
+
+// guard is a process that takes our routes away when this one is gone, however
+// it ended: a route that nobody keeps in step would lead to the dead. It waits
+// for the end of a pipe that only we hold open.
+type guard struct {
+	cmd   *exec.Cmd
+	pipe  io.Closer
+	ended chan error
+}
+
+func startGuard(metric, table int) (*guard, error) {
+	cmd := exec.Command("/proc/self/exe", "router", "guard", "--metric", strconv.Itoa(metric), "--table", strconv.Itoa(table))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for us
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start what takes our routes away should we die: %w", err)
+	}
+	g := &guard{cmd: cmd, pipe: pipe, ended: make(chan error, 1)}
+	go func() { g.ended <- cmd.Wait() }()
+	return g, nil
+}
+
+// watch ends with an error where the guard ends before us.
+func (g *guard) watch(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-g.ended:
+		g.ended <- err
+		return fmt.Errorf("what takes our routes away should we die has ended (%v): ending too", err)
+	}
+}
+
+func (g *guard) end() error {
+	g.pipe.Close()
+	return <-g.ended
+}
+
+func newRouterGuardCommand() *cobra.Command {
+	var metric, number int
+	cmd := &cobra.Command{
+		Use:     "guard",
+		Short:   "Take the resilient routes away once standard input ends",
+		Example: `  fairlead router guard --metric 10`,
+		Args:    cobra.NoArgs,
+		Hidden:  true,
+		RunE: func(*cobra.Command, []string) error {
+			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			table, err := besideTable(metric, number)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, os.Stdin)
+			return errors.Join(err, table.Close(true))
+		},
+	}
+	cmd.Flags().IntVar(&metric, "metric", fib.DefaultBesideMetric, "metric of the routes")
+	cmd.Flags().IntVar(&number, "table", 0, "routing table")
+	return cmd
+}

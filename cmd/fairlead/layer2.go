@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/l2"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/source"
+)
+
+func layer2Flags(f *pflag.FlagSet, c *config.Layer2) {
+	f.StringSliceVar(&c.Interfaces, "layer2", nil, "`name`s of the interfaces on which to answer ARP and neighbour discovery for the VIPs, in turns with --layer2-members")
+	f.StringSliceVar(&c.Members, "layer2-members", nil, "`address`es of all nodes that take turns, the same list on each (default: --balancers)")
+	f.StringVar(&c.PasswordFile, "layer2-password-file", "", fmt.Sprintf("`file` with the password that signs what the members tell each other (UDP port %d)", l2.Port))
+}
+
+// openLayer2 makes a loop announce by ARP and neighbour discovery, too, where
+// that is asked for.
+func (a *agent) openLayer2(loop *control.Config) (err error) {
+	r := a.config
+	asked := r.Agent.Layer2
+	if len(asked.Interfaces) == 0 {
+		return nil
+	}
+	a.layer2, err = l2.New(l2.Config{
+		Interfaces: asked.Interfaces, Self: r.Layer2.Self, Members: r.Layer2.Members, Password: r.Layer2.Password, Log: slog.Default(),
+	})
+	if err != nil {
+		return err
+	}
+	if loop.Announcer != nil {
+		loop.Announcer = announce.Together{loop.Announcer, a.layer2}
+	} else {
+		loop.Announcer = a.layer2
+	}
+	if len(r.Layer2.Members) == 0 && r.Balancers != "" {
+		loop.Source = memberSource{loop.Source, a.layer2}
+	}
+	return nil
+}
+
+// memberSource tells layer 2 who the balancers are.
+type memberSource struct {
+	source.Source
+	layer2 *l2.Announcer
+}
+
+func (m memberSource) Run(ctx context.Context, publish func(source.Snapshot)) error {
+	return m.Source.Run(ctx, func(s source.Snapshot) {
+		if err := m.layer2.SetMembers(s.Balancers); err != nil {
+			s.Problems = append(slices.Clone(s.Problems), source.Problem{Object: "layer 2", Message: err.Error()})
+		}
+		publish(s)
+	})
+}

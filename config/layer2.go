@@ -1,0 +1,86 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Layer2 says how VIPs are answered for by ARP and neighbour discovery.
+type Layer2 struct {
+	// Interfaces are those to answer on; none for no such answers.
+	Interfaces []string
+	// Members are the addresses of all that take turns, this node's own
+	// among them. None: where the source knows the balancers, those, else this
+	// node is alone.
+	Members      []string
+	PasswordFile string
+}
+
+// ResolvedLayer2 is a valid Layer2, looked up.
+type ResolvedLayer2 struct {
+	// Self is what the other members know this node by.
+	Self     netip.Addr
+	Members  []netip.Addr
+	Password string
+}
+
+func (r *Resolved) resolveLayer2(p *parser) {
+	l := r.Agent.Layer2
+	if len(l.Interfaces) == 0 {
+		if len(l.Members) > 0 || l.PasswordFile != "" {
+			p.refuse("layer2", "name the interface to answer on: --layer2-members and --layer2-password-file are nothing without")
+		}
+		return
+	}
+	for _, name := range l.Interfaces {
+		if !slices.Contains(r.Interfaces, name) && r.DataPlane != "ipvs" {
+			p.refuse("layer2", "packets for the VIPs will come in by %s: name it with --interface, too (there: %s)", name, strings.Join(r.Interfaces, ", "))
+		}
+	}
+	if file := l.PasswordFile; file != "" {
+		var err error
+		if r.Layer2.Password, err = ReadPassword(file); err != nil {
+			p.refuse("layer2-password-file", "%v", err)
+		}
+	}
+	for _, text := range l.Members {
+		if a := p.addr("layer2-members", text); a.IsValid() {
+			r.Layer2.Members = append(r.Layer2.Members, a)
+		}
+	}
+	r.Layer2.Self = p.self(r)
+}
+
+// self gives the address of this node among the members, or where they are not
+// named the interface's own.
+func (p *parser) self(r *Resolved) netip.Addr {
+	members := r.Layer2.Members
+	if len(members) == 0 {
+		for _, a := range []netip.Addr{r.Source4, r.Source6} {
+			if a.IsValid() {
+				return a
+			}
+		}
+		p.refuse("layer2", "interface %s has no address for the other members to know this node by", strings.Join(r.Interfaces[:min(1, len(r.Interfaces))], ""))
+		return netip.Addr{}
+	}
+	own, _ := net.InterfaceAddrs()
+	i := slices.IndexFunc(members, func(m netip.Addr) bool {
+		return slices.ContainsFunc(own, func(a net.Addr) bool {
+			p, err := netip.ParsePrefix(a.String())
+			return err == nil && p.Addr().Unmap() == m
+		})
+	})
+	if i < 0 {
+		p.refuse("layer2-members", "none of them is an address of this node: give every node the same list, with all of them")
+		return netip.Addr{}
+	}
+	for _, m := range members {
+		if m.Is4() != members[i].Is4() {
+			p.refuse("layer2-members", "%s and %s are of two families, and members speak one", members[i], m)
+		}
+	}
+	return members[i]
+}

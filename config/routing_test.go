@@ -1,0 +1,39 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRouterBeside(t *testing.T) {
+	r, err := Router{Beside: []string{"bgp", "bird", "196"}, Metric: 10, Accept: []string{"10.1.0.0/16", "10.2.0.1"}}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(r.Beside, []uint8{186, 12, 196}) || len(r.Accept) != 2 || r.Accept[1].String() != "10.2.0.1/32" {
+		t.Errorf("resolved to %v, %v", r.Beside, r.Accept)
+	}
+}
+
+func TestRoutingIsRefusedByFlag(t *testing.T) {
+	for _, c := range []struct {
+		config Router
+		want   string
+	}{
+		{Router{}, "--peer: name a reflector"},
+		{Router{Beside: []string{"bgp"}, Metric: 10, Peers: []string{"10.0.0.109"}}, "--beside: the other daemon has the BGP sessions"},
+		{Router{Beside: []string{"quagga"}, Metric: 10}, `--beside: "quagga" is no routing daemon's protocol`},
+		{Router{Beside: []string{"2"}, Metric: 10}, `--beside: "2" is no routing daemon's protocol`},
+		{Router{Beside: []string{"bgp"}}, "--metric: 0: want a positive number"},
+		{Router{Peers: []string{"10.0.0.109"}, Metric: 20, Accept: []string{"10.1.1.1/16"}}, "--accept: 10.1.1.1/16 has bits set behind its length"},
+	} {
+		if _, err := c.config.Resolve(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %q", err, c.want)
+		}
+	}
+	_, err := Reflector{Clients: []string{"10.0.0.0/24"}, Routers: []string{"10.0.0.1"}, MaxClients: -1}.Resolve()
+	if err == nil || !strings.Contains(err.Error(), "--max-clients: -1 is negative") {
+		t.Errorf("error %v", err)
+	}
+}

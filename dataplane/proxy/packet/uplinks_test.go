@@ -1,0 +1,53 @@
+package packet
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/testkit"
+)
+
+// second is node A's address on a second network, by which all that it sends to
+// the world leaves.
+var second = ip("10.9.0.11")
+
+func twoUplinks(w *world) {
+	testnet.Pair(w.t, w.router, "a2", w.nodeA, "eth1")
+	w.do(w.router, func() error { return address("a2", ip("10.9.0.1")) })
+	w.do(w.nodeA, func() error { return address("eth1", second) })
+	w.route(w.nodeA, "0.0.0.0/0", ip("10.9.0.1"))
+}
+
+// TestTwoUplinks has packets come in by one link, and answers leave by another:
+// that needs no masquerading, for the programs are at every link. Node ports are
+// served on the node's second address as well.
+func TestTwoUplinks(t *testing.T) {
+	w := buildWorld(t, tc.Open, twoUplinks)
+	testkit.DropInvalid(t, w.nodeA)
+	families(t, func(t *testing.T, v6 family) {
+		w.t = t
+		if err := w.plane.SetNodeAddresses([]netip.Addr{v6.of(nodeAAddr), v6.of(second)}); err != nil {
+			t.Fatal(err)
+		}
+		for pods, seen := range map[string]netip.Addr{"A": clientAddr, "B": nodeAAddr, "H": clientAddr} {
+			w.expose(v6, pods, pods)
+			name := map[string]string{"A": "A", "B": "B", "H": "host"}[pods]
+			for _, at := range []netip.AddrPort{v6.at(clusterIP, 80), v6.at(loadIP, 80), v6.at(nodeAAddr, 30080), v6.at(second, 30080)} {
+				w.want(w.client, at, name, v6.of(seen), at.Addr() == v6.of(nodeAAddr))
+				w.wantDatagram(w.client, at, 5000, name, v6.of(seen))
+				w.want(w.podC, at, name, v6.of(podCAddr), false)
+				if at.Port() == 30080 {
+					continue
+				}
+				own := v6.of(second)
+				if pods == "H" {
+					own = at.Addr()
+				}
+				w.want(w.nodeA, at, name, own, false)
+				w.wantDatagram(w.nodeA, at, 10, name, own)
+			}
+		}
+	})
+}

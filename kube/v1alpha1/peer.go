@@ -1,0 +1,125 @@
+package v1alpha1
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Peer is what a BGPPeer says to a node that it is for. What is zero is left to
+// the speaker.
+//
+// +kubebuilder:object:generate=false
+type Peer struct {
+	Name string
+	// Address has the interface as its zone where it is link-local. Without an IP
+	// address the peer is the router that is heard on Interface.
+	Address netip.AddrPort
+	// Interface and Source are what the session keeps to.
+	Interface string
+	Source    netip.Addr
+	// AS is 0 for the balancers' own.
+	AS                                uint32
+	PasswordSecret                    string // name of a Secret, or empty
+	Password                          string // what is in it, once somebody has read it
+	HoldTime, Keepalive, ConnectRetry time.Duration
+	TTL, TTLSecurity                  uint8
+	BFD                               bool
+	BFDInterval                       time.Duration
+	BFDMultiplier                     uint8
+}
+
+// Parse reads a BGPPeer, but for its selector. The error names all fields that are
+// wrong.
+func (p *BGPPeer) Parse() (Peer, error) {
+	s := &p.Spec
+	f := fields{}
+	made := Peer{
+		Name: p.Name, Interface: s.Interface, AS: uint32(f.within("as", s.AS, 0, math.MaxUint32-1)), PasswordSecret: s.PasswordSecret,
+		HoldTime:      time.Duration(f.within("holdTimeSeconds", int64(s.HoldTimeSeconds), 0, 65535)) * time.Second,
+		Keepalive:     time.Duration(f.within("keepaliveSeconds", int64(s.KeepaliveSeconds), 0, 21845)) * time.Second,
+		ConnectRetry:  time.Duration(f.within("connectRetrySeconds", int64(s.ConnectRetrySeconds), 0, 3600)) * time.Second,
+		TTL:           uint8(f.within("ttl", int64(s.TTL), 0, 255)),
+		TTLSecurity:   uint8(f.within("ttlSecurity", int64(s.TTLSecurity), 0, 254)),
+		BFD:           s.BFD == nil || *s.BFD,
+		BFDInterval:   time.Duration(f.within("bfdIntervalMilliseconds", int64(s.BFDIntervalMilliseconds), 0, 60000)) * time.Millisecond,
+		BFDMultiplier: uint8(f.within("bfdMultiplier", int64(s.BFDMultiplier), 0, 255)),
+	}
+	var addr netip.Addr
+	if s.Address != "" || s.Interface == "" {
+		addr = f.address("address", s.Address)
+	}
+	if addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface != "" {
+		addr = addr.WithZone(s.Interface)
+	}
+	if s.SourceAddress != "" {
+		made.Source = f.address("sourceAddress", s.SourceAddress)
+	}
+	made.Address = netip.AddrPortFrom(addr, uint16(f.within("port", int64(s.Port), 0, 65535)))
+	switch { // as the definition of the resource has it
+	case addr.Is6() && addr.IsLinkLocalUnicast() && s.Interface == "":
+		f.refuse("address", "%s is link-local, so that it is on every link: say on which one, by spec.interface", addr)
+	case s.TTL != 0 && s.AS == 0:
+		f.refuse("ttl", "has a meaning only with a peer of another AS: give spec.as, or leave it out")
+	case s.TTL != 0 && s.TTLSecurity != 0:
+		f.refuse("ttl", "spec.ttlSecurity needs 255: leave it out")
+	case s.KeepaliveSeconds != 0 && s.KeepaliveSeconds >= cmp.Or(s.HoldTimeSeconds, 9):
+		f.refuse("keepaliveSeconds", "%d is not less than spec.holdTimeSeconds: a third of it is usual", s.KeepaliveSeconds)
+	}
+	return made, f.err
+}
+
+// Validate names all fields that are wrong.
+func (p *BGPPeer) Validate() error {
+	_, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
+	_, err := p.Parse()
+	return errors.Join(wrong, err)
+}
+
+// fields gathers what is wrong with those of a spec.
+type fields struct{ err error }
+
+func (f *fields) refuse(name, format string, args ...any) {
+	f.err = errors.Join(f.err, &FieldError{"spec." + name, fmt.Sprintf(format, args...)})
+}
+
+func (f *fields) within(name string, n, least, most int64) int64 {
+	if n < least || n > most {
+		f.refuse(name, "%d is not between %d and %d", n, least, most)
+		return 0
+	}
+	return n
+}
+
+func (f *fields) address(name, text string) netip.Addr {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		f.refuse(name, "%q is not an IP address", text)
+	}
+	return a.WithZone("")
+}
+
+// Object names a peer, for a problem.
+func (p Peer) Object() string { return "BGPPeer " + p.Name }
+
+// PeersOf gives the peers of a node with these labels, sorted by name; and those
+// that are left out.
+func PeersOf(all []*BGPPeer, node map[string]string) (peers []Peer, out []Wrong) {
+	all = slices.SortedFunc(slices.Values(all), func(a, b *BGPPeer) int { return cmp.Compare(a.Name, b.Name) })
+	for _, p := range all {
+		of, wrong := selector("spec.nodeSelector", p.Spec.NodeSelector)
+		made, unparsed := p.Parse()
+		if err := errors.Join(wrong, unparsed); err != nil {
+			out = append(out, Wrong{"BGPPeer " + p.Name, err})
+			continue
+		}
+		if matches(of, node) {
+			peers = append(peers, made)
+		}
+	}
+	return peers, out
+}

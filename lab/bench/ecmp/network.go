@@ -1,0 +1,192 @@
+package ecmp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/lab"
+)
+
+var (
+	reflectorAddr = netip.MustParseAddr("10.0.0.109")
+	routerAddr    = netip.MustParseAddr("10.0.0.110")
+)
+
+// network is what the cases run in:
+//
+//	balancers 10.0.1.1 … ──┐
+//	reflector 10.0.0.109 ──┤ switch
+//	router    10.0.0.110 ──┘
+type network struct {
+	o        Options
+	lab      *lab.Lab
+	dir      string
+	table    *fib.Table // of the router's kernel, to look at
+	speakers struct {
+		process *lab.Process
+		in      io.WriteCloser
+		out     *bufio.Scanner
+	}
+}
+
+func newNetwork(ctx context.Context, o Options) (n *network, err error) {
+	balancers := lab.HostSpec{Name: "balancers"}
+	end := lab.At("balancers", "eth0", "10.0.2.1/16")
+	for i := range o.Balancers {
+		balancers.Loopback = append(balancers.Loopback, balancerAddr(i).String()+"/32")
+	}
+	l, err := lab.Build(ctx, lab.Topology{
+		Hosts:    []lab.HostSpec{balancers, {Name: "reflector"}, {Name: "router"}},
+		Switches: []lab.SwitchSpec{{Name: "nodenet"}},
+		Links: []lab.Link{
+			{A: end, B: lab.Port("nodenet")},
+			{A: lab.At("reflector", "eth0", reflectorAddr.String()+"/16"), B: lab.Port("nodenet")},
+			{A: lab.At("router", "eth0", routerAddr.String()+"/16"), B: lab.Port("nodenet")},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	n = &network{o: o, lab: l}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	if n.dir, err = os.MkdirTemp("", "fairlead-ecmp-"); err != nil {
+		return n, err
+	}
+	n.table, err = fib.New(fib.Config{NetNS: l.Host("router").Namespace().FD()})
+	return n, err
+}
+
+func (n *network) close() error {
+	err := n.lab.Close()
+	if n.table != nil {
+		n.table.Close(false)
+	}
+	os.RemoveAll(n.dir)
+	return err
+}
+
+// start runs the binary in a host; its log is in the folder, by the host's name.
+func (n *network) start(host string, args ...string) (*lab.Process, error) {
+	log, err := os.Create(filepath.Join(n.dir, host+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(n.o.Binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return n.lab.Host(host).Start(cmd)
+}
+
+func (n *network) startReflector() (*lab.Process, error) {
+	return n.start("reflector", "reflector", "--router-id", reflectorAddr.String(), "--clients", "10.0.1.0/24",
+		"--router", routerAddr.String(), "--socket", filepath.Join(n.dir, "reflector.sock"))
+}
+
+func (n *network) startRouter() (*lab.Process, error) {
+	return n.start("router", "router", "--router-id", routerAddr.String(), "--peer", reflectorAddr.String(),
+		"--socket", filepath.Join(n.dir, "router.sock"))
+}
+
+// startSpeakers returns when all balancers have their sessions.
+func (n *network) startSpeakers() error {
+	cmd := exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(), "--balancers", fmt.Sprint(n.o.Balancers))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout = w
+	n.speakers.process, err = n.lab.Host("balancers").Start(cmd)
+	w.Close()
+	if err != nil {
+		return err
+	}
+	n.speakers.in, n.speakers.out = in, bufio.NewScanner(out)
+	return n.answered()
+}
+
+func (n *network) answered() error {
+	if !n.speakers.out.Scan() {
+		return fmt.Errorf("the balancers' process has ended: %v", n.speakers.out.Err())
+	}
+	said := ""
+	if err := json.Unmarshal(n.speakers.out.Bytes(), &said); err != nil {
+		return err
+	}
+	if said != "" {
+		return fmt.Errorf("balancers: %s", said)
+	}
+	return nil
+}
+
+// tell gives an order, and does not wait for it to be done.
+func (n *network) tell(o order) error { return json.NewEncoder(n.speakers.in).Encode(o) }
+
+// hops gives how many next hops the router's kernel has for a prefix.
+func (n *network) hops(i int) int {
+	to := servicePrefix(i)
+	rs, err := n.lab.Host("router").Netlink().RouteGetWithOptions(to.Addr().Next().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || len(rs) == 0 || rs[0].Dst == nil || rs[0].Dst.String() != to.String() {
+		return 0
+	}
+	return max(1, len(rs[0].MultiPath))
+}
+
+// order gives an order, waits for the router's kernel to have so many next hops
+// for each of the first prefixes, and tells how long that took.
+func (n *network) order(ctx context.Context, o order, prefixes, hops int) (time.Duration, error) {
+	began := time.Now()
+	if err := n.tell(o); err != nil {
+		return 0, err
+	}
+	took, err := n.until(ctx, began, prefixes, hops)
+	if err != nil {
+		return 0, err
+	}
+	return took, n.answered()
+}
+
+// until waits likewise, and tells how long it took since. Prefixes are looked
+// at one after the other: what is right stays right.
+func (n *network) until(ctx context.Context, since time.Time, prefixes, hops int) (time.Duration, error) {
+	for i := 0; i < prefixes; {
+		if n.hops(i) == hops {
+			i++
+			continue
+		}
+		if time.Since(since) > time.Minute || ctx.Err() != nil {
+			return 0, fmt.Errorf("the router has %d next hops for %s after a minute, want %d", n.hops(i), servicePrefix(i), hops)
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return time.Since(since), nil
+}
+
+// endRouter kills the router and empties its kernel's table.
+func (n *network) endRouter(router *lab.Process) error {
+	if err := router.Kill(); err != nil {
+		return err
+	}
+	<-router.Done()
+	return errors.Join(n.table.Set(nil), n.table.Resync())
+}

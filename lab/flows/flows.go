@@ -1,0 +1,162 @@
+// Package flows is traffic that shows where each flow goes: many datagram flows
+// from one host to one address, and hosts that answer there with their names.
+// It counts what is lost, and which flows change their host.
+package flows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+)
+
+// patience is how long an answer may take on a busy machine. A datagram without
+// one is lost.
+const patience = 3 * time.Second
+
+// Answer has a host answer with its name at an address, until it is closed.
+func Answer(h *lab.Host, at netip.AddrPort) (net.PacketConn, error) {
+	c, err := h.ListenPacket("udp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo(append(buf[:n:n], h.Name()...), from)
+		}
+	}()
+	return c, nil
+}
+
+// Flows are flows from one host to one address. Their methods are for one
+// goroutine at a time.
+type Flows struct {
+	to    netip.AddrPort
+	conns []net.PacketConn
+	sent  uint32
+	// Lost counts datagrams that nobody answered, Sent all of them.
+	Lost, Sent int
+}
+
+// Open makes n flows from ports of a host.
+func Open(h *lab.Host, from netip.Addr, to netip.AddrPort, n int) (*Flows, error) {
+	f := &Flows{to: to}
+	for range n {
+		c, err := h.ListenPacket("udp", netip.AddrPortFrom(from, 0).String())
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		f.conns = append(f.conns, c)
+	}
+	return f, nil
+}
+
+// Close ends them.
+func (f *Flows) Close() error {
+	var errs []error
+	for _, c := range f.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Ask sends a datagram of each flow and tells who answered; "" where nobody did.
+func (f *Flows) Ask() ([]string, error) {
+	f.sent++
+	mark := fmt.Appendf(nil, "%08x", f.sent)
+	for _, c := range f.conns {
+		f.Sent++
+		if _, err := c.WriteTo(mark, net.UDPAddrFromAddrPort(f.to)); err != nil {
+			return nil, err
+		}
+	}
+	who := make([]string, len(f.conns))
+	for i, c := range f.conns {
+		name, err := answer(c, string(mark))
+		if err != nil {
+			return nil, err
+		}
+		if who[i] = name; name == "" {
+			f.Lost++
+		}
+	}
+	return who, nil
+}
+
+// answer reads the answer to a mark, over those that came too late.
+func answer(c net.PacketConn, mark string) (string, error) {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 64)
+	for {
+		n, _, err := c.ReadFrom(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if n > len(mark) && string(buf[:len(mark)]) == mark {
+			return string(buf[len(mark):n]), nil
+		}
+	}
+}
+
+// Moved counts the flows that another host answers now, by the host before.
+func Moved(before, now []string) map[string]int {
+	moved := map[string]int{}
+	for i := range before {
+		if before[i] != now[i] {
+			moved[before[i]]++
+		}
+	}
+	return moved
+}
+
+// Shares counts the flows of each host.
+func Shares(who []string) map[string]int {
+	shares := map[string]int{}
+	for _, name := range who {
+		shares[name]++
+	}
+	return shares
+}
+
+// Held asks again and again until ctx ends, and gives how many flows were
+// answered by another host than before, each time that one was.
+func (f *Flows) Held(ctx context.Context, before []string) (moved int, err error) {
+	for ctx.Err() == nil {
+		now, err := f.Ask()
+		if err != nil {
+			return moved, err
+		}
+		for _, n := range Moved(before, now) {
+			moved += n
+		}
+		before = now
+	}
+	return moved, nil
+}
+
+// During runs f.Held beside what is done, and gives what it found.
+func (f *Flows) During(before []string, do func()) (moved int, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { moved, err = f.Held(ctx, before) })
+	do()
+	cancel()
+	wg.Wait()
+	return moved, err
+}

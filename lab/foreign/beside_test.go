@@ -1,0 +1,227 @@
+package foreign
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/flows"
+)
+
+var (
+	clientAddr = netip.MustParseAddr("192.168.0.2")
+	service    = netip.MustParseAddrPort("10.1.1.1:7")
+)
+
+// upstream draws four balancers behind a router of another make; the reflector
+// and the speakers for all four are one process.
+//
+//	client 192.168.0.2 ── router .1 / 10.0.0.110 ── switch ─┬─ node-104 … node-107
+//	                                                        └─ reflector 10.0.0.109
+func upstream(t *testing.T) *lab.Lab {
+	t.Helper()
+	top := lab.Topology{
+		Hosts: []lab.HostSpec{{Name: "client"}, {Name: "router", Forward: true},
+			{Name: "reflector", Loopback: []string{"172.16.0.104/32", "172.16.0.105/32", "172.16.0.106/32", "172.16.0.107/32"}}},
+		Switches: []lab.SwitchSpec{{Name: "nodenet"}},
+		Links: []lab.Link{
+			{A: lab.At("client", "eth0", clientAddr.String()+"/24").Via("192.168.0.1", "default"), B: lab.At("router", "eth1", "192.168.0.1/24")},
+			{A: lab.At("router", "eth0", "10.0.0.110/16", "fd00::110/64"), B: lab.Port("nodenet")},
+			{A: lab.At("reflector", "eth0", "10.0.0.109/16", "fd00::109/64"), B: lab.Port("nodenet")},
+		},
+	}
+	for n := 104; n <= 107; n++ {
+		name := fmt.Sprintf("node-%d", n)
+		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name, Loopback: []string{service.Addr().String() + "/32"}})
+		top.Links = append(top.Links, lab.Link{
+			A: lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/16", n), fmt.Sprintf("fd00::%d/64", n)).Via("10.0.0.110", "192.168.0.0/24"),
+			B: lab.Port("nodenet")})
+	}
+	l, err := lab.Build(context.Background(), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	testkit.Do(t, l.Host("router").Namespace(), func() error {
+		s, err := fib.RouterSysctls(0)
+		if err != nil {
+			return err
+		}
+		return sysctl.SetAll(s)
+	})
+	return l
+}
+
+func openFlows(t *testing.T, l *lab.Lab, n int) *flows.Flows {
+	t.Helper()
+	for node := 104; node <= 107; node++ {
+		c, err := flows.Answer(l.Host(fmt.Sprintf("node-%d", node)), service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	f, err := flows.Open(l.Host("client"), clientAddr, service, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func mustAsk(t *testing.T, f *flows.Flows) []string {
+	t.Helper()
+	who, err := f.Ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(who, "") {
+		t.Fatalf("not all flows were answered: %v", flows.Shares(who))
+	}
+	return who
+}
+
+// beside is a follower of a daemon's routes, and what a test sees of both.
+type beside struct {
+	t     *testing.T
+	l     *lab.Lab
+	table *fib.Table
+	stop  func()
+	d     *Daemon
+}
+
+func startBeside(t *testing.T, l *lab.Lab, d *Daemon, protocol uint8) *beside {
+	t.Helper()
+	table, err := fib.New(fib.Config{Metric: fib.DefaultBesideMetric, FirstID: 2 * fib.DefaultFirstID, NetNS: l.Host("router").Namespace().FD()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- table.Follow(ctx, fib.Beside{Protocols: []uint8{protocol}}) }()
+	stopped := false
+	b := &beside{t: t, l: l, table: table, d: d, stop: func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := table.Close(true); err != nil {
+			t.Error(err)
+		}
+	}}
+	t.Cleanup(b.stop)
+	return b
+}
+
+// until waits for the daemon's route and ours to have so many next hops each,
+// and tells how much later ours had them.
+func (b *beside) until(plain, ours int) (late time.Duration) {
+	b.t.Helper()
+	count := func() (p, o int) {
+		routes, err := b.l.Host("router").Routes(netip.PrefixFrom(service.Addr(), 24).Masked())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, r := range routes {
+			if metric, hops, _ := strings.Cut(r, ": "); metric == fmt.Sprint(fib.DefaultBesideMetric) {
+				o = len(strings.Fields(hops))
+			} else {
+				p = len(strings.Fields(hops))
+			}
+		}
+		return p, o
+	}
+	var since time.Time
+	for deadline := time.Now().Add(time.Minute); ; {
+		p, o := count()
+		if p == plain && since.IsZero() {
+			since = time.Now()
+		}
+		if p == plain && o == ours {
+			return time.Since(since)
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("daemon's route and ours have %d and %d next hops, want %d and %d: %s\n%s", p, o, plain, ours,
+				kernelRoutes(b.l.Host("router").Netlink()), b.d.Log())
+		}
+	}
+}
+
+// TestBeside has FRR's and BIRD's routes become resilient: when one of four
+// balancers leaves, only its flows move, and when we are gone packets take the
+// daemon's own routes.
+func TestBeside(t *testing.T) {
+	for kind, how := range map[Kind]struct {
+		path     string
+		protocol uint8
+	}{FRR: {"/usr/lib/frr/bgpd", 186}, BIRD: {"/usr/sbin/bird", 12}} {
+		t.Run(string(kind), func(t *testing.T) {
+			if _, err := os.Stat(how.path); err != nil {
+				t.Skipf("%s is not installed", kind)
+			}
+			l := upstream(t)
+			orders, _ := startSpeaking(t, l.Host("reflector"), "104,105,106,107")
+			c := example()
+			c.Peers = c.Peers[:1]
+			d, err := Start(l.Host("router").Namespace(), kind, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { d.Stop() }()
+			b := startBeside(t, l, d, how.protocol)
+			b.until(4, 4)
+			f := openFlows(t, l, 200)
+			four := mustAsk(t, f)
+			order := func(o string, hops int) {
+				t.Helper()
+				if _, err := orders.Write([]byte(o)); err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%s: ours follows within %s of the daemon's route", o, b.until(hops, hops))
+			}
+			order("w", 3)
+			three := mustAsk(t, f)
+			if moved, had := flows.Moved(four, three), flows.Shares(four)["node-107"]; len(moved) != 1 || moved["node-107"] != had {
+				t.Errorf("node-107 left with %d of %v flows; moved were %v", had, flows.Shares(four), moved)
+			}
+			order("a", 4)
+			order("w", 3)
+			order("a", 4)
+			four = mustAsk(t, f)
+			if moved, err := f.During(four, b.stop); err != nil || f.Lost > 0 {
+				t.Errorf("when we ended %d of %d datagrams were lost (%d moved), error %v", f.Lost, f.Sent, moved, err)
+			}
+			b.until(4, 0)
+			mustAsk(t, f)
+			again := startBeside(t, l, d, how.protocol)
+			again.until(4, 4)
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			again.until(0, 0)
+			if d, err = Start(l.Host("router").Namespace(), kind, c); err != nil {
+				t.Fatal(err)
+			}
+			again.d = d
+			again.until(4, 4)
+			mustAsk(t, f)
+		})
+	}
+}

@@ -1,0 +1,376 @@
+package foreign
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab"
+)
+
+// speakerOrder is a line to the process that is a speaker.
+type speakerOrder struct {
+	Routes []announce.Route
+}
+
+// speakAs is a process that is one speaker: it sets what each line of its input
+// says, and answers with its peers.
+func speakAs(config string) error {
+	var c bgp.SpeakerConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return err
+	}
+	if os.Getenv("FAIRLEAD_TEST_LOG") != "" {
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	s, err := bgp.NewSpeaker(c)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	for in.Scan() {
+		var o speakerOrder
+		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
+			return err
+		}
+		if o.Routes != nil {
+			if err := s.Set(o.Routes); err != nil {
+				return err
+			}
+		}
+		if err := out.Encode(s.Peers()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// balancer is a process that speaks in a host of a lab.
+type balancer struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func startBalancer(t *testing.T, h *lab.Host, c bgp.SpeakerConfig) *balancer {
+	t.Helper()
+	config, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.Stderr = append(os.Environ(), speakerVar+"="+string(config)), os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	_, err = h.Start(cmd)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stdin.Close(); r.Close() })
+	return &balancer{t, stdin, bufio.NewScanner(r)}
+}
+
+func (b *balancer) set(routes ...announce.Route) []announce.Peer {
+	b.t.Helper()
+	line, err := json.Marshal(speakerOrder{routes})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.in.Write(append(line, '\n')); err != nil {
+		b.t.Fatal(err)
+	}
+	if !b.out.Scan() {
+		b.t.Fatalf("the speaker says nothing: %v", b.out.Err())
+	}
+	var peers []announce.Peer
+	if err := json.Unmarshal(b.out.Bytes(), &peers); err != nil {
+		b.t.Fatal(err)
+	}
+	return peers
+}
+
+func (b *balancer) peers() []announce.Peer { return b.set() }
+
+func (b *balancer) untilUp() {
+	b.t.Helper()
+	testkit.Eventually(b.t, time.Minute, func() error {
+		for _, p := range b.peers() {
+			if p.State != "established" {
+				return fmt.Errorf("%s is %s: %s", p.Address, p.State, p.LastError)
+			}
+		}
+		return nil
+	})
+}
+
+// segment is a balancer and a router on one link:
+//
+//	balancer 10.0.0.105 fd00::105 ── router 10.0.0.110 fd00::110
+func segment(t *testing.T) *lab.Lab {
+	t.Helper()
+	l, err := lab.Build(context.Background(), lab.Topology{
+		Hosts: []lab.HostSpec{{Name: "router"}, {Name: "balancer"}},
+		Links: []lab.Link{{
+			A: lab.At("router", "eth0", "10.0.0.110/16", "fd00::110/64"), B: lab.At("balancer", "eth0", "10.0.0.105/16", "fd00::105/64")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// startText runs a router by its own configuration.
+func startText(t *testing.T, l *lab.Lab, kind Kind, text string) *Daemon {
+	t.Helper()
+	return startConfig(t, l, kind, Config{Text: text})
+}
+
+func startConfig(t *testing.T, l *lab.Lab, kind Kind, c Config) *Daemon {
+	t.Helper()
+	if _, err := os.Stat(map[Kind]string{FRR: "/usr/lib/frr/bgpd", BIRD: "/usr/sbin/bird"}[kind]); err != nil {
+		t.Skipf("%s is not installed", kind)
+	}
+	d, err := Start(l.Host("router").Namespace(), kind, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(d.Log())
+		}
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+const frrText = `
+router bgp %d
+ bgp router-id 10.0.0.110
+ no bgp default ipv4-unicast
+ no bgp ebgp-requires-policy
+ neighbor 10.0.0.105 remote-as %d
+ neighbor 10.0.0.105 passive
+ neighbor 10.0.0.105 timers 3 9
+ address-family ipv4 unicast
+  neighbor 10.0.0.105 activate
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor 10.0.0.105 activate
+ exit-address-family
+`
+
+const birdText = `
+log stderr all;
+router id 10.0.0.110;
+protocol device { scan time 1; }
+protocol direct { ipv4; ipv6; }
+protocol bgp balancer {
+	local 10.0.0.110 as %d;
+	neighbor 10.0.0.105 as %d;
+	passive on;
+	error wait time 1, 2;
+	ipv4 { import all; export none; };
+	ipv6 { import all; export none; };
+}
+`
+
+var (
+	prefix4 = netip.MustParsePrefix("10.1.1.1/32")
+	prefix6 = netip.MustParsePrefix("fd00:1:1::1/128")
+)
+
+func marked(a announce.Attributes) []announce.Route {
+	return []announce.Route{
+		{Prefix: prefix4, NextHop: netip.MustParseAddr("10.0.0.105"), Attributes: a},
+		{Prefix: prefix6, NextHop: netip.MustParseAddr("fd00::105"), Attributes: a},
+	}
+}
+
+// frrPath is what vtysh shows of a path, as far as it matters.
+type frrPath struct {
+	AsPath            struct{ String string }
+	Metric, LocPrf    *uint32
+	Community         struct{ String string }
+	LargeCommunity    struct{ String string }
+	ExtendedCommunity struct{ String string }
+	Nexthops          []struct{ IP string }
+}
+
+func (p frrPath) words() string {
+	number := func(n *uint32) string {
+		if n == nil {
+			return "none"
+		}
+		return fmt.Sprint(*n)
+	}
+	var hops []string
+	for _, h := range p.Nexthops {
+		hops = append(hops, h.IP)
+	}
+	return fmt.Sprintf("via %s; path %s; MED %s; preference %s; communities %s, %s, %s", strings.Join(hops, " "), p.AsPath.String,
+		number(p.Metric), number(p.LocPrf), p.Community.String, p.LargeCommunity.String, p.ExtendedCommunity.String)
+}
+
+// frrShows gives what FRR has of a prefix.
+func frrShows(d *Daemon, prefix netip.Prefix) (string, error) {
+	family := "ipv4"
+	if prefix.Addr().Is6() {
+		family = "ipv6"
+	}
+	text, err := d.Ask(fmt.Sprintf("show bgp %s unicast %s json", family, prefix))
+	if err != nil {
+		return "", err
+	}
+	var all struct{ Paths []frrPath }
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
+	}
+	if len(all.Paths) != 1 {
+		return fmt.Sprintf("%d paths", len(all.Paths)), nil
+	}
+	return all.Paths[0].words(), nil
+}
+
+func await(t *testing.T, what, want string, show func() (string, error)) {
+	t.Helper()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		got, err := show()
+		if err == nil && got != want {
+			err = fmt.Errorf("%s:\n got %s\nwant %s", what, got, want)
+		}
+		return err
+	})
+}
+
+// everything that a route can say.
+var everything = announce.Attributes{
+	Communities: announce.Communities("65000:1 graceful-shutdown no-export 65000:1:2"), LocalPreference: 200, MED: 50, Prepend: 2, Weight: 3,
+}
+
+func frrSession(t *testing.T, as uint32, change func(*bgp.PeerConfig), more string) (*Daemon, *balancer) {
+	t.Helper()
+	l := segment(t)
+	d := startText(t, l, FRR, fmt.Sprintf(frrText, as, 65021)+more)
+	p := bgp.PeerConfig{Name: "tor", Address: netip.MustParseAddr("10.0.0.110"), AS: as}
+	change(&p)
+	b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{
+		AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"), Peers: []bgp.PeerConfig{p}})
+	return d, b
+}
+
+// Each route says what it is to say, within an AS and to another one, in one
+// UPDATE.
+func TestAttributesAtFRR(t *testing.T) {
+	for name, c := range map[string]struct {
+		as    uint32
+		plain string
+		full  string
+	}{
+		"iBGP": {65021, "path Local; MED none; preference 100; communities , , ",
+			"path Local; MED 50; preference 200; communities 65000:1 graceful-shutdown no-export, 65000:1:2, " +
+				"LB:65021:375000 (3.000 Mbps) LB:65021:375000 (3.000 Mbps)"},
+		// FRR itself heeds the community: it takes the preference down to 0.
+		"eBGP": {65110, "path 65021; MED none; preference none; communities , , ",
+			"path 65021 65021 65021; MED 50; preference 0; communities 65000:1 graceful-shutdown no-export, 65000:1:2, LB:65021:375000 (3.000 Mbps)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, b := frrSession(t, c.as, func(*bgp.PeerConfig) {}, "")
+			shown := func(attributes string) {
+				t.Helper()
+				await(t, "IPv4", "via 10.0.0.105; "+attributes, func() (string, error) { return frrShows(d, prefix4) })
+				await(t, "IPv6", "via fd00::105; "+attributes, func() (string, error) { return frrShows(d, prefix6) })
+			}
+			b.set(marked(announce.Attributes{})...)
+			b.untilUp()
+			shown(c.plain)
+			before := frrUpdates(t, d, "10.0.0.105")
+			b.set(marked(everything)...)
+			shown(c.full)
+			if took := frrUpdates(t, d, "10.0.0.105") - before; took != 2 {
+				t.Errorf("other attributes of two prefixes took %d UPDATEs, want 2", took)
+			}
+			b.set(marked(announce.Attributes{})...)
+			shown(c.plain)
+			elsewhere := announce.Attributes{Peers: announce.NamesOf("spine")}
+			b.set(marked(elsewhere)...)
+			await(t, "for another peer", "0 paths", func() (string, error) { return frrShows(d, prefix4) })
+			elsewhere.Peers = announce.NamesOf("spine", "tor")
+			b.set(marked(elsewhere)...)
+			shown(c.plain)
+		})
+	}
+}
+
+// frrUpdates is how many UPDATEs have come from a neighbour.
+func frrUpdates(t *testing.T, d *Daemon, neighbour string) int {
+	t.Helper()
+	text, err := d.Ask("show bgp neighbors json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]struct{ MessageStats struct{ UpdatesRecv int } }
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return all[neighbour].MessageStats.UpdatesRecv
+}
+
+func TestAttributesAtBIRD(t *testing.T) {
+	for name, c := range map[string]struct {
+		as   uint32
+		want []string
+	}{
+		"iBGP": {65021, []string{"BGP.as_path: \n", "BGP.med: 50", "BGP.local_pref: 200", "BGP.community: (65000,1) (65535,0) (65535,65281)",
+			"BGP.ext_community: (unknown 0x4, 65021, 1219959552) (unknown 0x4004, 65021, 1219959552)", "BGP.large_community: (65000, 1, 2)"}},
+		"eBGP": {65110, []string{"BGP.as_path: 65021 65021 65021\n", "BGP.med: 50", "BGP.local_pref: 100", "BGP.community: (65000,1) (65535,0) (65535,65281)",
+			"BGP.ext_community: (unknown 0x4, 65021, 1219959552)\n", "BGP.large_community: (65000, 1, 2)\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := segment(t)
+			d := startText(t, l, BIRD, fmt.Sprintf(birdText, c.as, 65021))
+			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"),
+				Peers: []bgp.PeerConfig{{Address: netip.MustParseAddr("10.0.0.110"), AS: c.as}}})
+			b.set(marked(everything)...)
+			b.untilUp()
+			for prefix, hop := range map[netip.Prefix]string{prefix4: "BGP.next_hop: 10.0.0.105\n", prefix6: "BGP.next_hop: fd00::105\n"} {
+				testkit.Eventually(t, 30*time.Second, func() error {
+					text, err := d.Ask("show route all " + prefix.String())
+					for _, want := range append(c.want, hop) {
+						if err == nil && !strings.Contains(text+"\n", want) {
+							err = fmt.Errorf("no %q in %s", want, text)
+						}
+					}
+					return err
+				})
+			}
+		})
+	}
+}

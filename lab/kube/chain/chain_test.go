@@ -1,0 +1,59 @@
+package chain
+
+import (
+	"testing"
+)
+
+// TestChain tells the stories one after the other in one world; each leaves it as
+// it should be for the next.
+func TestChain(t *testing.T) {
+	w := newWorld(t)
+	t.Run("from Service to answers", w.whole)
+	t.Run("API server away", w.serverAway)
+	t.Run("health without API server", w.healthAlone)
+	t.Run("slow store", w.slowStore)
+	t.Run("no rights", w.noRights)
+	t.Run("two controllers", w.twoControllers)
+}
+
+// whole follows a Service from its address to its end.
+func (w *world) whole(t *testing.T) {
+	w.service(t, "web")
+	vip := w.address(t, "web")
+	w.routed(t, vip) // nobody serves it
+	w.endpoints(t, "web", "s1", "s2")
+	w.routed(t, vip, "n1", "n2")
+	w.answered(t, vip, "s1", "s2")
+	w.endpoints(t, "web", "s2")
+	w.answered(t, vip, "s2")
+	w.routed(t, vip, "n1", "n2")
+	w.endpoints(t, "web")
+	w.routed(t, vip)
+	w.endpoints(t, "web", "s1", "s2")
+	w.routed(t, vip, "n1", "n2")
+	w.answered(t, vip, "s1", "s2")
+
+	// An address of another is not given twice, and becomes free with its Service.
+	w.service(t, "shop")
+	w.endpoints(t, "shop", "s1")
+	other := w.address(t, "shop")
+	if other == vip {
+		t.Fatalf("both Services have %s", vip)
+	}
+	w.routed(t, other, "n1", "n2")
+	w.answered(t, other, "s1")
+	w.drop(t, "web")
+	w.routed(t, vip)
+	w.service(t, "next")
+	if got := w.address(t, "next"); got != vip {
+		t.Errorf("next has %s, not %s, which is free", got, vip)
+	}
+	w.routed(t, vip)
+	w.endpoints(t, "next", "s2")
+	w.routed(t, vip, "n1", "n2")
+	w.answered(t, vip, "s2")
+	w.drop(t, "shop")
+	w.drop(t, "next")
+	w.routed(t, vip)
+	w.routed(t, other)
+}

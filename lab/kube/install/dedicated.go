@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/lab/load"
+)
+
+// own is a Service with balancers of its own.
+const own = `apiVersion: v1
+kind: Service
+metadata: {name: own, annotations: {fairlead.io/balancer: dedicated}}
+spec:
+  type: LoadBalancer
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
+// dedicated scales the balancers of a Service's own while clients ask.
+func (w *world) dedicated(ctx context.Context) error {
+	if !w.reflected() {
+		return nil // the plain manifests have none
+	}
+	if err := w.apply(ctx, "own.yaml", own); err != nil {
+		return err
+	}
+	vip, err := w.vip(ctx, "own")
+	if err != nil {
+		return err
+	}
+	if err := w.byOwn(ctx, vip, 1); err != nil {
+		return err
+	}
+	if err := w.answered(ctx, vip); err != nil {
+		return err
+	}
+	w.say("the Service own has the address %s; its one balancer, a pod at the router's segment, led the client to all 4 pods", vip)
+	clients, err := load.Start(ctx, load.Config{
+		Dial: w.Host("client").Dial, Target: netip.AddrPortFrom(vip, 80), OneShotRate: 50, KeepAlive: 20, KeepAliveRate: 20, Path: "/hostname",
+	})
+	if err != nil {
+		return err
+	}
+	defer clients.Stop()
+	for _, n := range []int{3, 1} {
+		if err := w.byOwn(ctx, vip, n); err != nil {
+			return err
+		}
+	}
+	clients.Stop()
+	counts := clients.Total()
+	w.say("from 1 to 3 balancers and back: %d requests, %d failed, %d connections broke %v", counts.Requests, counts.Failed, counts.BrokenConnections, counts.Reasons)
+	if counts.Requests == 0 || counts.Failed+counts.BrokenConnections > 0 {
+		return fmt.Errorf("%d of %d requests failed and %d connections broke while balancers came and went", counts.Failed, counts.Requests, counts.BrokenConnections)
+	}
+	_, err = w.kubectl(ctx, "delete", "service", "own")
+	return err
+}
+
+// byOwn scales the balancers, and waits until the router sends packets by just
+// these.
+func (w *world) byOwn(ctx context.Context, vip netip.Addr, n int) error {
+	const what = "deployment/fairlead-balancer-own"
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "scale", what, fmt.Sprintf("--replicas=%d", n)); err != nil {
+		return err
+	}
+	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=2m"); err != nil {
+		return err
+	}
+	var pods []string
+	err := w.await(ctx, "balancers that go", func() error {
+		said, err := w.kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--selector", "fairlead.io/balancer=own",
+			"--output", "jsonpath={.items[*].status.podIP}")
+		if pods = strings.Fields(said); err == nil && len(pods) != n {
+			err = fmt.Errorf("there are %d pods, want %d", len(pods), n)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.routed(ctx, vip, pods...)
+}

@@ -1,0 +1,176 @@
+package manifest
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// The kinds that are about routes.
+const (
+	kindPeer, kindAnnouncement, kindPool = "BGPPeer", "Announcement", "AddressPool"
+	kindSecret                           = "Secret"
+	ownVersion                           = "fairlead.io/v1alpha1"
+	// passwordKey is the key of a Secret under which a password stands.
+	passwordKey = "password"
+)
+
+// scoped takes the namespace off the key of an object that is in none.
+func scoped(k object.Key) object.Key {
+	if k.Kind == kindPeer || k.Kind == kindAnnouncement || k.Kind == kindPool {
+		k.Namespace = ""
+	}
+	return k
+}
+
+// secretText is the shape of a v1 Secret.
+type secretText struct {
+	metav1.TypeMeta   `json:""`
+	metav1.ObjectMeta `json:"metadata"`
+	Type              string            `json:"type"`
+	Immutable         bool              `json:"immutable"`
+	Data              map[string]string `json:"data"`
+	StringData        map[string]string `json:"stringData"`
+}
+
+// routing reads an object that is about routes.
+func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *object.Object, fs []object.Fault, faults []located) {
+	switch k.Kind {
+	case kindPeer:
+		p := &v1alpha1.BGPPeer{}
+		if faults = r.dec.decode(n, p); len(faults) == 0 {
+			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, p.Validate())
+		}
+	case kindAnnouncement:
+		a := &v1alpha1.Announcement{}
+		if faults = r.dec.decode(n, a); len(faults) == 0 {
+			o, fs = object.Other(k, &a.ObjectMeta, at, a), faultsOf(&a.ObjectMeta, a.Validate())
+		}
+	case kindPool:
+		p := &v1alpha1.AddressPool{}
+		if faults = r.dec.decode(n, p); len(faults) == 0 {
+			_, err := p.Parse()
+			o, fs = object.Other(k, &p.ObjectMeta, at, p), faultsOf(&p.ObjectMeta, err)
+		}
+	case kindSecret:
+		s := &secretText{}
+		if faults = r.dec.decode(n, s); len(faults) == 0 {
+			password, f := s.password()
+			o, fs = object.Other(k, &s.ObjectMeta, at, password), append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Subdomain), f...)
+		}
+	}
+	return o, fs, faults
+}
+
+// faultsOf gives what is wrong with one of our own objects.
+func faultsOf(m *metav1.ObjectMeta, err error) []object.Fault {
+	faults := checkMeta(m, validation.IsDNS1123Subdomain)
+	if m.Namespace != "" {
+		faults = append(faults, object.Fault{Field: "metadata.namespace", Message: "objects of this kind are in no namespace; leave it out"})
+	}
+	for _, e := range v1alpha1.FieldErrors(err) {
+		faults = append(faults, object.Fault{Field: e.Field, Message: e.Message})
+	}
+	return faults
+}
+
+// password gives a Secret's: its first line, as of a file.
+func (s *secretText) password() (string, []object.Fault) {
+	text, ok := s.StringData[passwordKey]
+	field := "stringData[" + passwordKey + "]"
+	if !ok {
+		field = "data[" + passwordKey + "]"
+		b, err := base64.StdEncoding.DecodeString(s.Data[passwordKey])
+		if err != nil {
+			return "", []object.Fault{{Field: field, Message: "is not base64; under stringData it may stand as it is"}}
+		}
+		text = string(b)
+	}
+	password, _, _ := strings.Cut(text, "\n")
+	if password == "" {
+		return "", []object.Fault{{Field: field, Message: "is missing or empty; the password of a BGPPeer is what is read of a Secret here"}}
+	}
+	return password, nil
+}
+
+// routing is what objects say of BGP to this node.
+type routing struct {
+	labels  map[string]string
+	onPeers func([]v1alpha1.Peer) []source.Problem // nil: no peers are taken
+	// of are the objects that the rest was made of.
+	of        []*object.Object
+	looked    bool
+	announced *v1alpha1.Announced
+	problems  []source.Problem
+	// passwords are those read last of each Secret.
+	passwords map[string]string
+}
+
+// look gives what the objects say of BGP, and what is wrong with it; peers are
+// told. What did not change is the same again, and costs nothing, but peers that
+// something is wrong with are told again.
+func (r *routing) look(objects []*object.Object) (source.Announcements, []source.Problem) {
+	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
+	of, _ = unique(of) // doubles are told by who joins Services
+	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
+		r.make(of)
+	}
+	if r.announced == nil {
+		return nil, r.problems
+	}
+	return r.announced, r.problems
+}
+
+func (r *routing) make(of []*object.Object) {
+	var announcements []*v1alpha1.Announcement
+	var pools []*v1alpha1.AddressPool
+	var peers []*v1alpha1.BGPPeer
+	for _, o := range of {
+		switch v := o.Value.(type) {
+		case *v1alpha1.Announcement:
+			announcements = append(announcements, v)
+		case *v1alpha1.AddressPool:
+			pools = append(pools, v)
+		case *v1alpha1.BGPPeer:
+			peers = append(peers, v)
+		case string:
+			if r.passwords == nil {
+				r.passwords = map[string]string{}
+			}
+			r.passwords[o.Key.Name] = v
+		}
+	}
+	if !r.looked || !slices.Equal(of, r.of) {
+		r.announced, _ = v1alpha1.AnnouncedBy(announcements, pools, r.labels) // none is wrong, or it would not be here
+	}
+	r.looked, r.of, r.problems = true, of, nil
+	if r.onPeers == nil {
+		return
+	}
+	all, _ := v1alpha1.PeersOf(peers, r.labels)
+	var told []v1alpha1.Peer
+	for _, p := range all {
+		p.Password = r.passwords[p.PasswordSecret]
+		if p.PasswordSecret != "" && p.Password == "" {
+			r.problems = append(r.problems, source.Problem{Object: p.Object(), Field: "spec.passwordSecret",
+				Message: "there is no Secret " + p.PasswordSecret + " in this folder; the peer is left out until there is"})
+			continue
+		}
+		told = append(told, p)
+	}
+	r.problems = append(r.problems, r.onPeers(told)...)
+	for i, problem := range r.problems {
+		at := slices.IndexFunc(of, func(o *object.Object) bool { return o.Key.String() == problem.Object })
+		if at >= 0 {
+			r.problems[i].Where = of[at].Where()
+		}
+	}
+}

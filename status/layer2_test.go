@@ -1,0 +1,83 @@
+package status
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+)
+
+// members are a segment with one answer of every kind.
+type members []announce.Answered
+
+func (m members) Answered() []announce.Answered { return m }
+
+func (members) Peers() []announce.Peer {
+	return []announce.Peer{
+		{Address: "10.0.0.2", State: "alive", Since: ago(time.Hour), Received: 12000, Sent: 12001},
+		{Address: "10.0.0.3", State: "silent", Since: ago(time.Minute), LastError: "nothing heard", Received: 7, Sent: 12001},
+	}
+}
+
+func onSegment() members {
+	prefix := netip.MustParsePrefix
+	return members{
+		{Prefix: prefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.1"), Since: ago(time.Hour),
+			Reason: "this node comes first by rank of 2 members that offer it"},
+		{Prefix: prefix("10.1.1.3/32"), State: "standby", Owner: netip.MustParseAddr("10.0.0.2"), Since: ago(time.Minute),
+			Reason: "10.0.0.2 comes first by rank of 2 members that offer it"},
+		{Prefix: prefix("10.1.1.4/32"), State: "conflict", Since: ago(5 * time.Second), Problem: true,
+			Reason: "02:09:09:09:09:09 has the address already: it is not taken; it is probed again every 10s"},
+	}
+}
+
+func TestLayer2(t *testing.T) {
+	s := Status{Version: "v1", Kernel: "Linux 6.1", Node: "lb1", Role: "balancer", Started: ago(time.Hour), Time: eleven, Peers: members{}.Peers()}
+	for _, a := range onSegment() {
+		r := Route{Prefix: a.Prefix, NextHop: netip.MustParseAddr("10.0.0.1"), Announced: true, Since: ago(time.Hour)}
+		r.setLayer2(a, true)
+		s.Routes = append(s.Routes, r)
+	}
+	for name, v := range map[string]View{"status": s.Overview(), "routes": s.RoutesView()} {
+		for _, f := range []Format{Table, JSON} {
+			var got bytes.Buffer
+			if err := Write(&got, v, f); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "layer2-"+name+"."+string(f), got.String())
+		}
+	}
+}
+
+// Where there is no BGP, who answers decides whether a VIP is announced; where
+// there is, it is all the same to it. What is to be mended is a problem in both.
+func TestGatherLayer2(t *testing.T) {
+	conflict := announce.Answered{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "conflict", Reason: "somebody has it", Problem: true}
+	for _, bgp := range []bool{false, true} {
+		a := scene(t)
+		a.Layer2 = members{conflict}
+		if !bgp {
+			a.Announcer = nil
+		}
+		s := a.Gather(eleven)
+		var shown *Route
+		for i := range s.Routes {
+			if s.Routes[i].Prefix == conflict.Prefix {
+				shown = &s.Routes[i]
+			}
+		}
+		if shown == nil || shown.Layer2 == nil || shown.Announced != bgp || !bgp && shown.Reason != conflict.Reason {
+			t.Errorf("with BGP %v: %+v", bgp, shown)
+		}
+		found := false
+		for _, p := range s.Problems {
+			found = found || strings.HasPrefix(p.String(), "layer 2, 10.1.1.1/32: somebody has it")
+		}
+		if peers := len(s.Peers); !found || peers != 2 && !bgp || peers != 3 && bgp {
+			t.Errorf("with BGP %v: problems %v, %d peers", bgp, s.Problems, peers)
+		}
+	}
+}
