@@ -123,8 +123,8 @@ func eightOver12() []Claim {
 		between("8 servers have about as many as 4: within 3 %, from 16,000 a second on", 0.97, 1.03, func(c Curves) float64 {
 			return mean(c.where(eight, 16e3, 30e3)) / mean(c.where(four, 16e3, 30e3))
 		}),
-		observed("8 servers have the most: 8 servers by 4, at 16,000 a second", "which of both is higher differs from seed to seed",
-			func(c Curves) float64 { return c.at(eight, 16e3) / c.at(four, 16e3) }),
+		more("8 servers have the most, more than 4 at 16,000 a second", eight, four, 16e3).over(5).
+			because("4 servers have some 4 % more with every method, as Fig. 12 says of NAT: agents that take no time make no difference"),
 	}
 }
 
