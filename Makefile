@@ -7,9 +7,9 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/fairlead/fairlead/internal/version.stamped=$(VERSION)
 TOOLS   := $(CURDIR)/bin/tools
 
-# Tests of namespaces and BGP are about time: one package after the other keeps
-# them from starving each other on a small machine.
-TESTFLAGS ?= -p 1 -timeout 9m
+# Tests of namespaces and BGP are about time, and many of them wait most of it: two
+# packages at once neither starve each other on a small machine, nor leave it idle.
+TESTFLAGS ?= -p 2 -timeout 15m
 # The experiment beside kube-proxy, which it builds, runs in make test-kube.
 PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy)
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
@@ -109,7 +109,7 @@ bench-ipvs: build ## measure how long one service more takes to write among 50,0
 bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
 	bin/fairlead bench kube $(ARGS)
 
-bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, eBPF (root)
+bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
 
 bench-ecmp: build ## measure how soon the router's kernel has what balancers announce (root)

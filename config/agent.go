@@ -79,11 +79,15 @@ type Agent struct {
 	// DrainTimeout is how long a balancer that is told to end goes on for the
 	// flows that it remembers.
 	DrainTimeout time.Duration
-	Resync       time.Duration
+	// Keep is how old what the API server said last may be for an agent to begin
+	// with it while that is away; 0: nothing is kept.
+	Keep   time.Duration
+	Resync time.Duration
 	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
 	ServiceProxy
+	Cloud  Cloud
 	Layer2 Layer2
 	// GUEPort is the UDP port of tunnels of the encapsulation gue, the same on
 	// balancers and servers; 0 for 6080.
@@ -99,8 +103,9 @@ func DefaultAgent() Agent {
 	return Agent{
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
-		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Resync: 30 * time.Second,
+		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Keep: 24 * time.Hour, Resync: 30 * time.Second,
 		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
+		Cloud:        DefaultCloud(),
 	}
 }
 
@@ -167,6 +172,9 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if a.DrainTimeout < 0 || a.DrainTimeout > 24*time.Hour {
 		p.refuse("drain-timeout", "%s is not between 0 and 24h", a.DrainTimeout)
 	}
+	if a.Keep < 0 {
+		p.refuse("keep", "%s is less than 0", a.Keep)
+	}
 	r.BalancersID = p.service("balancers", a.Balancers)
 	r.OnlyID = p.service("only", a.Only)
 	if a.Resync < time.Second {
@@ -183,6 +191,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if r.Balancer {
 		r.resolveAddresses(p)
 		r.resolveBGP(p)
+		r.resolveCloud(p)
 		r.resolveLayer2(p)
 	}
 	if r.Proxy {

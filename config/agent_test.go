@@ -67,6 +67,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		`--role: "king" is none of balancer, server`:    func(a *Agent) { a.Roles = []string{"king"} },
 		`--dataplane: "lvs" is none of auto, xdp, ipvs`: func(a *Agent) { a.DataPlane = "lvs" },
 		`--xdp-mode: "fast" is none of auto`:            func(a *Agent) { a.Mode = "fast" },
+		"--keep: -1s is less than 0":                    func(a *Agent) { a.Keep = -time.Second },
 		"--drain-timeout: -1s is not between":           func(a *Agent) { a.DrainTimeout = -time.Second },
 		`--balancers: "web" is not a Service`:           func(a *Agent) { a.Balancers = "web" },
 		`--balancers: "a/b/c" is not a Service`:         func(a *Agent) { a.Balancers = "a/b/c" },

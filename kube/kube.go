@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/announce/cloud"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source/gateway"
 )
@@ -57,7 +58,9 @@ type Config struct {
 	// StatusInterval is how often an AddressPool's status is written at most; by
 	// default 5s.
 	StatusInterval time.Duration
-	Log            *slog.Logger
+	// Cloud leads prefixes to the agents that offer them; nil: none does.
+	Cloud cloud.Provider
+	Log   *slog.Logger
 }
 
 // Controller is one of the controllers of a cluster.

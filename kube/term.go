@@ -87,6 +87,9 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 	running.Go(func() { t.follow(ctx) })
 	running.Go(func() { t.countUse(ctx) })
 	running.Go(func() { t.keepAges(ctx) })
+	if t.Cloud != nil {
+		running.Go(func() { t.carry(ctx) })
+	}
 	running.Go(func() { t.keepGateways(ctx) })
 	<-ctx.Done()
 	t.queue.ShutDown()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,16 @@ func (id ID) String() string { return id.Namespace + "/" + id.Name }
 
 // MarshalText makes an ID a string in JSON.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText has written.
+func (id *ID) UnmarshalText(text []byte) error {
+	namespace, name, ok := strings.Cut(string(text), "/")
+	if !ok {
+		return fmt.Errorf("%q is not namespace/name", text)
+	}
+	*id = ID{namespace, name}
+	return nil
+}
 
 // Compare orders IDs by namespace, then name.
 func (id ID) Compare(o ID) int {

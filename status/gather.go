@@ -37,6 +37,8 @@ type Agent struct {
 	// ServiceProxy is nil where there is none.
 	ServiceProxy func() ServiceProxy
 	Announcer    announce.Announcer
+	// Cloud is nil where none leads here. Its peers are no reason not to be ready.
+	Cloud announce.Announcer
 	// Layer2 is nil where VIPs are not announced so.
 	Layer2 segment
 	// PeersUnknown says that it is not known yet which peers the agent has.
@@ -86,6 +88,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
+	}
+	if a.Cloud != nil {
+		s.Peers = append(s.Peers, a.Cloud.Peers()...)
 	}
 	if a.Layer2 != nil {
 		s.Peers = append(s.Peers, a.Layer2.Peers()...)
@@ -214,7 +219,7 @@ func (g *gatherer) routes() []Route {
 	}
 	for _, r := range g.view.Plan.Routes {
 		since, announced := g.view.Announced[r.Route]
-		announced = announced && (g.Announcer != nil || g.Layer2 != nil)
+		announced = announced && g.announces()
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		switch {
 		case !announced:
@@ -224,7 +229,7 @@ func (g *gatherer) routes() []Route {
 			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
-			shown.setLayer2(s, g.Announcer == nil)
+			shown.setLayer2(s, g.Announcer == nil && g.Cloud == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -234,6 +239,8 @@ func (g *gatherer) routes() []Route {
 	sortRoutes(routes)
 	return routes
 }
+
+func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
 
 // toNobody says that no peer has one of these names, where there are any.
 func toNobody(names announce.Names, peers []announce.Peer) bool {
@@ -248,8 +255,8 @@ func sortRoutes(routes []Route) {
 
 // unannounced says why a route of the plan is not announced.
 func (g *gatherer) unannounced(r plan.Route) string {
-	if g.Announcer == nil && g.Layer2 == nil {
-		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, or an interface by --layer2"
+	if !g.announces() {
+		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
 		return err.Error()

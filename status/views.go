@@ -138,7 +138,7 @@ func (v overview) peers(t *table) {
 			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
 		}
 		as := ""
-		if p.AS != 0 { // else a member of layer 2
+		if p.AS != 0 { // else a member of layer 2, or a cloud
 			as = fmt.Sprint(p.AS)
 		}
 		t.row(name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)

@@ -272,6 +272,32 @@ func TestRouterRestart(t *testing.T) {
 	kernel.until("", time.Now()) // though there was nothing to hear of
 }
 
+// TestReflectorOnThisMachine has an agent on a reflector's node, which speaks to it
+// from the reflector's own address: neither takes BFD's ports from the other, which
+// needs them for others.
+func TestReflectorOnThisMachine(t *testing.T) {
+	l := paper(t)
+	nodes := NeighborGroup{Name: "nodes", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, BFD: true}
+	reflector := enact(t, l.Host("node-105"), part{Reflector: &ReflectorConfig{
+		AS: testAS, RouterID: netip.MustParseAddr("10.0.0.109"), Groups: []NeighborGroup{nodes}}})
+	speaker := func(id string) part {
+		return part{Speaker: &SpeakerConfig{AS: testAS, RouterID: netip.MustParseAddr(id), Peers: peers("", "10.0.0.105")}}
+	}
+	bfd := func(a *actor) map[string]string {
+		words := map[string]string{}
+		for _, p := range a.ask().Peers {
+			words[p.Address] = p.BFD
+		}
+		return words
+	}
+	beside := enact(t, l.Host("node-105"), speaker("10.0.0.105"))
+	eventually(t, "no BFD on one machine", func() bool { return bfd(beside)["10.0.0.105"] == onThisMachine })
+	enact(t, l.Host("node-106"), speaker("10.0.0.106")).untilUp()
+	if words := bfd(reflector); words["10.0.0.105"] != onThisMachine || words["10.0.0.106"] != "up" {
+		t.Errorf("the reflector says of BFD %v", words)
+	}
+}
+
 func TestTwoReflectors(t *testing.T) {
 	l := paper(t)
 	both := []string{"10.0.0.108", "10.0.0.109"}

@@ -296,8 +296,20 @@ func (e *engine) onTap(t *tap) {
 	}
 }
 
+// onThisMachine is said in BFD's place of a peer at our own address: its end is
+// seen by the connection's, and it has BFD's ports, or wants them.
+const onThisMachine = "not needed: on this machine"
+
 // watch starts BFD for an established session.
 func (e *engine) watch(t *tap) {
+	if t.local == t.peer {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if p := e.peers[t.peer]; p != nil && p.tap == t {
+			p.noBFD = onThisMachine
+		}
+		return
+	}
 	s, err := e.bfdSession(t)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
+	"github.com/fairlead/fairlead/source/kept"
 	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/status"
@@ -41,8 +42,8 @@ func newAgentCommand() *cobra.Command {
 		Short: "Run a balancer, the servers' half of direct return, or a service proxy",
 		Long: `Agent reads Services and EndpointSlices from a folder, or with --kubernetes from
 an API server, probes the servers, holds the healthy ones in the kernel (XDP, or
-its IPVS), and announces the VIPs by BGP or, on a segment without a router that
-speaks it, by ARP and neighbour discovery.
+its IPVS), and announces the VIPs by BGP, on a segment without a router that speaks
+it by ARP and neighbour discovery, or has a cloud lead them here (--cloud).
 
 With --role server it is the other half of the tunnel and direct-nat methods: on
 the node of the real servers it takes packets out of the tunnel and gives answers
@@ -94,6 +95,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered, where there are other --balancers")
+	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
@@ -102,6 +104,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	proxyFlags(f, &c.ServiceProxy)
+	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "xdp-mode": config.Modes, "role": {string(config.Balancer), string(config.Server), string(config.Proxy)}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -145,6 +148,7 @@ type agent struct {
 	started time.Time
 	socket  net.Listener
 	speaker *bgp.Speaker
+	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
 	plane   plane          // the data plane, or
 	xdp     *xdp.DataPlane // the same, where it is XDP's
@@ -197,6 +201,9 @@ func (a *agent) open() (err error) {
 		if a.speaker != nil {
 			loop.Announcer = a.speaker
 		}
+		if err := a.openCloud(&loop); err != nil {
+			return err
+		}
 		if err := a.openLayer2(&loop); err != nil {
 			return err
 		}
@@ -240,10 +247,19 @@ func (a *agent) openSource() (err error) {
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
 	}
+	var keep *kept.Source
+	if r.Keep > 0 {
+		keep = kept.New(kept.Config{File: r.Socket + ".kept", Limit: r.Keep, Log: log})
+		c.OnPeers = keep.OnPeers(c.OnPeers)
+	}
 	if a.cluster, err = kube.New(c); err != nil {
 		return err
 	}
-	a.begun = begin(a.cluster, r.Balancer || r.Server)
+	var of source.Source = a.cluster
+	if keep != nil {
+		of = keep.Before(a.cluster)
+	}
+	a.begun = begin(of, r.Balancer || r.Server)
 	a.source = a.begun
 	return nil
 }
@@ -289,6 +305,9 @@ func (a *agent) close() error {
 	}
 	if a.speaker != nil {
 		errs = append(errs, a.speaker.Close())
+	}
+	if a.cloud != nil {
+		errs = append(errs, a.cloud.Close())
 	}
 	if a.layer2 != nil {
 		errs = append(errs, a.layer2.Close())
@@ -337,6 +356,7 @@ func (a *agent) teller() status.Agent {
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
 	}
+	s.Cloud = a.cloud
 	if a.layer2 != nil {
 		s.Layer2 = a.layer2
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/kube"
 	source "github.com/fairlead/fairlead/source/kube"
 )
@@ -12,6 +13,7 @@ import (
 func newControllerCommand() *cobra.Command {
 	c := kube.Config{Log: slog.Default()}
 	var kubeconfig string
+	clouds := config.DefaultCloud()
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Give addresses to a cluster's Services",
@@ -19,12 +21,17 @@ func newControllerCommand() *cobra.Command {
 writes them to their status, and to their EndpointSlices since when each server
 takes flows. Run two or three of them: one leads, by a Lease, and what it has
 written is there for the next. Why a Service has no address is told in its
-conditions and Events.`,
+conditions and Events. With --cloud it also has a cloud lead prefixes to the agents
+that offer them, where no router speaks BGP.`,
 		Example: `  fairlead controller
-  fairlead controller --kubeconfig admin.conf --require-class`,
+  fairlead controller --kubeconfig admin.conf --require-class
+  fairlead controller --cloud aws --aws-route-table rtb-0123456789abcdef0`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if c.Cloud, err = newCloud(clouds, ""); err != nil {
+				return err
+			}
 			if c.Client, err = source.Connection(kubeconfig); err != nil {
 				return err
 			}
@@ -43,6 +50,9 @@ conditions and Events.`,
 	f.DurationVar(&c.LeaseDuration, "lease-duration", kube.DefaultLeaseDuration, "how long a dead leader's Lease holds the others off")
 	f.DurationVar(&c.StatusInterval, "status-interval", kube.DefaultStatusInterval, "how often a pool's status is written at most")
 	f.BoolVar(&c.RequireClass, "require-class", false, "leave Services without spec.loadBalancerClass to others")
+	cloudFlags(cmd, &clouds, config.Clouds...)
+	f.StringSliceVar(&clouds.RouteTables, "aws-route-table", nil, "`ID`s of the route tables that lead to VIPs")
+	f.StringVar(&clouds.AddressesVPC, "aws-addresses", "", "`ID` of the VPC whose network interfaces get VIPs as addresses, in place of routes")
 	f.BoolVar(&c.GatewayAPI, "gateway-api", false, "give addresses to Gateways of the Gateway API, too, and write their conditions and those of their TCPRoutes and UDPRoutes")
 	return cmd
 }

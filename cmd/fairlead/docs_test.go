@@ -76,10 +76,10 @@ func TestCommandsInThePagesAreRight(t *testing.T) {
 		for _, s := range snippets(text) {
 			switch s.language {
 			case "sh", "console":
-			case "yaml", "text", "go":
+			case "yaml", "json", "text", "go":
 				continue
 			default:
-				t.Errorf("%s:%d: a fence of %q: use sh, yaml, go or text, so that it can be checked", page, s.line-1, s.language)
+				t.Errorf("%s:%d: a fence of %q: use sh, yaml, json, go or text, so that it can be checked", page, s.line-1, s.language)
 				continue
 			}
 			for i, line := range strings.Split(strings.TrimSpace(s.text), "\n") {

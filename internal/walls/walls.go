@@ -67,6 +67,8 @@ var walls = []Wall{
 		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
 		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
+	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 }

@@ -41,6 +41,9 @@ type Row struct {
 	// Peer is whose figure PeerMeasured is; both are absent where none is known.
 	Peer         string   `json:"peer,omitempty"`
 	PeerMeasured *float64 `json:"peerMeasured,omitempty"`
+	// OverPeer is how many times the peer's figure ours is, where both were
+	// measured here in turns: over the rounds.
+	OverPeer *Spread `json:"overPeer,omitempty"`
 	// Goal bounds Measured; absent where the figure is there to compare with.
 	Goal *float64 `json:"goal,omitempty"`
 	// Met says whether this run reached the goal.
@@ -82,6 +85,17 @@ func (r Row) AtMost(goal float64) Row {
 // Beside puts a peer's figure next to a row.
 func (r Row) Beside(peer string, measured float64) Row {
 	r.Peer, r.PeerMeasured = peer, &measured
+	return r
+}
+
+// InTurns puts next to a row a peer's figure that was measured here, too, in turns:
+// ours and theirs are each round's.
+func (r Row) InTurns(peer string, ours, theirs []float64) Row {
+	ratio := RatioTo(peer, ours, theirs)
+	r = r.Beside(peer, ratio.Raw.Median)
+	if ratio.Raw.Min > 0 {
+		r.OverPeer = &ratio.Times
+	}
 	return r
 }
 
@@ -141,10 +155,21 @@ func (r *Report) WriteTable(out io.Writer) error {
 		return r.writePaired(out)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tMEASURED\tMIN\tMAX\tGOAL\tMET\tPEER\tUNIT")
+	turns := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.OverPeer != nil })
+	head := "CASE\tMEASURED\tMIN\tMAX\tGOAL\tMET\tPEER\tUNIT"
+	if turns {
+		head += "\t/ PEER\tFROM\tTO"
+	}
+	fmt.Fprintln(w, head)
 	for _, row := range r.Rows {
 		goal, met, peer := row.beside()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
+		if o := row.OverPeer; o != nil {
+			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
+		} else if turns {
+			fmt.Fprint(w, "\t\t\t")
+		}
+		fmt.Fprintln(w)
 	}
 	return w.Flush()
 }
@@ -161,6 +186,14 @@ func (r Row) beside() (goal, met, peer string) {
 		peer = r.Peer + " " + figure(*r.PeerMeasured)
 	}
 	return goal, met, peer
+}
+
+// times writes a ratio; a small one as what it is turned round.
+func times(f float64) string {
+	if f > 0 && f < 0.1 {
+		return fmt.Sprintf("1/%.0f", 1/f)
+	}
+	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
 // figure writes a number with as many digits as it is worth.

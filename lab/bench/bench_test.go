@@ -110,6 +110,25 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestTableInTurns(t *testing.T) {
+	var out strings.Builder
+	r := &Report{Rows: []Row{
+		Plain("start", "s", 2, 3, 4).InTurns("theirs:", []float64{2, 3, 4}, []float64{8, 6, 400}),
+		Plain("lost", "requests", 0).InTurns("theirs:", []float64{0}, []float64{0}),
+	}}
+	if err := r.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"CASE   MEASURED  MIN  MAX  GOAL  MET  PEER       UNIT      / PEER  FROM   TO",
+		"start  3         2    4               theirs: 8  s         0.25    1/100  0.50",
+		"lost   0         0    0               theirs: 0  requests                 ",
+	}
+	if got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"); !slices.Equal(got, want) {
+		t.Errorf("\n got %q\nwant %q", got, want)
+	}
+}
+
 // A case that takes twice as long as its floor does so in every round, however
 // long a round takes.
 func TestRatiosAreOfRounds(t *testing.T) {

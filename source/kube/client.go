@@ -277,7 +277,11 @@ func (s *Source) asked(ctx context.Context, r resource, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.put(s.problems.kinds, object.Key{Kind: r.name}, now)
-	s.setForbidden(r.name, forbidden)
+	if s.setForbidden(r.name, forbidden); now != nil {
+		s.unread[r.name] = true
+	} else {
+		delete(s.unread, r.name)
+	}
 	s.wakeUp()
 	return err
 }

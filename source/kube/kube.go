@@ -70,7 +70,8 @@ type Source struct {
 	routing  routing
 	gateways gateways
 	problems problems
-	told     bool // the Sink, that all has loaded
+	told     bool            // the Sink, that all has loaded
+	unread   map[string]bool // the resources that cannot be read now
 	// wake has one element where there may be a new snapshot to publish.
 	wake chan struct{}
 }
@@ -95,7 +96,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{config: c, client: client, wake: make(chan struct{}, 1)}
+	s := &Source{config: c, client: client, wake: make(chan struct{}, 1), unread: map[string]bool{}}
 	s.balancer, s.problems = newBalancer(), newProblems(c.Log)
 	s.services = newStore(s, object.KindService, s.readService, s.tellService)
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
@@ -140,6 +141,14 @@ func (s *Source) Problems() []source.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problems.all()
+}
+
+// Unread says that something cannot be read now, so that what was read last is
+// served on or, before the first snapshot, nothing.
+func (s *Source) Unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unread) > 0
 }
 
 // Node gives this node, once it is known and where it is there.

@@ -45,11 +45,12 @@ type Options struct {
 	// Services, with so many Endpoints each, are what the proxy is measured among.
 	Services, Endpoints int
 	// PeerServices is kube-proxy's number, and that of Fairlead's figures to
-	// compare with; 0 leaves both out.
+	// compare with, measured in turns; 0 leaves both out.
 	PeerServices int
 	// BigServices, with BigEndpoints each, are a cluster of its own.
 	BigServices, BigEndpoints int
-	// Starts is how often the proxy is started from nothing, Changes how many
+	// Starts is how often the proxy is started from nothing, and how many rounds
+	// kube-proxy and Fairlead take turns in, Changes how many
 	// changes are measured one by one, Connects how many connections.
 	Starts, Changes, Connects int
 	// Rate is of the changes a second of a part that goes on for Duration.
@@ -138,10 +139,11 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 type experiment struct {
 	Options
 	ground *ground.Ground
-	// ours are Fairlead's figures among Services, few those among PeerServices
-	// and peer kube-proxy's; big are those of BigServices.
-	ours, few, peer, big figures
-	notes                []string
+	// ours are Fairlead's figures among Services; big are those of BigServices.
+	ours, big figures
+	// few are those among PeerServices and peer kube-proxy's, round by round.
+	few, peer []figures
+	notes     []string
 }
 
 func (e *experiment) note(format string, args ...any) {
@@ -149,7 +151,7 @@ func (e *experiment) note(format string, args ...any) {
 }
 
 func (e *experiment) run(ctx context.Context) error {
-	e.ours, e.few, e.peer, e.big = figures{}, figures{}, figures{}, figures{}
+	e.ours, e.big = figures{}, figures{}
 	stages := []struct {
 		name string
 		size size
@@ -184,18 +186,35 @@ func (e *experiment) stage(ctx context.Context, name string, s size, run func(co
 	return run(ctx, c)
 }
 
-// amongFew measures kube-proxy, and Fairlead for comparison.
+// amongFew measures Fairlead and kube-proxy in turns, as many rounds as there are
+// starts, each with its share of all that is measured.
 func (e *experiment) amongFew(ctx context.Context, c *cluster) error {
-	ours := &meter{experiment: e, cluster: c, subject: newFairlead(e, c), into: e.few}
-	if err := ours.measure(ctx, Start, Add, Change); err != nil {
-		return err
-	}
+	round := *e
+	round.notes = nil
+	round.Changes, round.Connects = max(1, e.Changes/e.Starts), max(100, e.Connects/e.Starts)
+	round.Duration = max(time.Second, e.Duration/time.Duration(e.Starts))
+	defer func() { e.notes = append(e.notes, round.notes...) }()
 	other, err := newKubeProxy(c)
 	if err != nil {
 		return err
 	}
-	peer := &meter{experiment: e, cluster: c, subject: other, into: e.peer}
-	return peer.measure(ctx, Start, Add, Change, Churn, Memory, Packet, Restart)
+	ours := newFairlead(e, c)
+	for i := range e.Starts {
+		e.few, e.peer = append(e.few, figures{}), append(e.peer, figures{})
+		turns := []*meter{
+			{experiment: &round, cluster: c, subject: ours, into: e.few[i]},
+			{experiment: &round, cluster: c, subject: other, into: e.peer[i]},
+		}
+		if i%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, m := range turns {
+			if err := m.measure(ctx, Start, Add, Change, Churn, Memory, Packet, Restart); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // amongAll measures Fairlead.

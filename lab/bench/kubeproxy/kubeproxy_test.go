@@ -78,6 +78,11 @@ func TestSmall(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	for _, name := range []string{"process start to all in the kernel", "one Service more, p50", "changes all the time: processor", "connect to the last Service"} {
+		if r := rows["50 Services: "+name]; r.OverPeer == nil || r.OverPeer.Median <= 0 {
+			t.Errorf("%s, beside kube-proxy: %+v", name, r)
+		}
+	}
 	for _, name := range []string{"entries rewritten", "requests with a packet lost"} {
 		if r := rows["100 Services: killed and started again: "+name]; r.Measured != 0 || r.Met == nil || !*r.Met {
 			t.Errorf("%+v", r)

@@ -26,7 +26,7 @@ type meter struct {
 
 // startLimit is for the start of a proxy, changeLimit for one change.
 const (
-	startLimit  = 15 * time.Minute
+	startLimit  = 30 * time.Minute
 	changeLimit = 2 * time.Minute
 )
 

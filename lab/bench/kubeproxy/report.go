@@ -84,8 +84,8 @@ func (e *experiment) report() *bench.Report {
 	peer := fmt.Sprintf("kube-proxy among %d:", e.PeerServices)
 	for _, l := range lines {
 		row, ok := l.row(e.ours, e.Services)
-		if ok && len(e.peer[l.key]) > 0 {
-			row = row.Beside(peer, l.of(e.peer[l.key]))
+		if theirs := l.rounds(e.peer); ok && len(theirs) > 0 {
+			row = row.Beside(peer, percentile(theirs, 50))
 		}
 		if ok {
 			r.Rows = append(r.Rows, row)
@@ -112,9 +112,9 @@ func (e *experiment) after(l line) []bench.Row {
 		return overFloor(e.ours, e.Services, goalFloor)
 	case "told p50 change":
 		// What a look takes is most of the delay by the server's answer.
-		if len(e.ours[l.key]) > 0 && len(e.few[l.key]) > 0 {
+		if few := l.rounds(e.few); len(e.ours[l.key]) > 0 && len(few) > 0 {
 			text := fmt.Sprintf("one endpoint changed, the agent's part of it, p50, over that among %d", e.PeerServices)
-			return []bench.Row{single(text, "times", l.of(e.ours[l.key])/l.of(e.few[l.key])).AtMost(goalCost)}
+			return []bench.Row{single(text, "times", l.of(e.ours[l.key])/percentile(few, 50)).AtMost(goalCost)}
 		}
 	case "packet last":
 		return ratio("connect to the last Service over the first", e.ours["packet last"], e.ours["packet first"], goalSame)
@@ -122,18 +122,32 @@ func (e *experiment) after(l line) []bench.Row {
 	return nil
 }
 
-// compared gives Fairlead's figures among as many Services as kube-proxy's.
+// compared gives Fairlead's figures among as many Services as kube-proxy's, each the
+// median of the rounds, and the rounds' ratios.
 func (e *experiment) compared(peer string) (rows []bench.Row) {
 	for _, l := range lines {
-		l.goal = none
-		if row, ok := l.row(e.few, e.PeerServices); ok {
-			if theirs := e.peer[l.key]; len(theirs) > 0 {
-				row = row.Beside(peer, l.of(theirs))
-			}
-			rows = append(rows, row)
+		ours, theirs := l.rounds(e.few), l.rounds(e.peer)
+		if len(ours) == 0 {
+			continue
 		}
+		row := bench.Plain(fmt.Sprintf("%d Services: %s", e.PeerServices, l.text), l.unit, ours...)
+		row.Raw = nil
+		if len(theirs) == len(ours) {
+			row = row.InTurns(peer, ours, theirs)
+		}
+		rows = append(rows, row)
 	}
 	return rows
+}
+
+// rounds gives a line's figure in each round that has it.
+func (l line) rounds(all []figures) (out []float64) {
+	for _, f := range all {
+		if len(f[l.key]) > 0 {
+			out = append(out, l.of(f[l.key]))
+		}
+	}
+	return out
 }
 
 func overFloor(f figures, among int, goal float64) []bench.Row {

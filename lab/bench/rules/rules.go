@@ -1,9 +1,10 @@
 // Package rules compares ways to hold Services in one kernel: rules of iptables
 // one after the other, as kube-proxy's, the same as a search tree, maps of
-// nftables, and Fairlead's maps of eBPF. No API server takes part: what is
+// nftables, IPVS, and Fairlead's maps of eBPF. No API server takes part: what is
 // measured is what it costs to write one Service more, and to connect to the
 // first, the middle and the last one ("Scale Kubernetes to support 50,000
-// services", its slides on iptables and IPVS).
+// services", its slides on iptables and IPVS); and what gathering changes saves
+// (batches.go).
 package rules
 
 import (
@@ -21,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/proxy/loop"
 )
 
 // The ways.
@@ -28,11 +30,12 @@ const (
 	Linear   = "iptables"
 	Tree     = "iptables-tree"
 	NFTables = "nftables"
+	IPVS     = "ipvs"
 	EBPF     = "ebpf"
 )
 
 // Ways are all of them.
-var Ways = []string{Linear, Tree, NFTables, EBPF}
+var Ways = []string{Linear, Tree, NFTables, IPVS, EBPF}
 
 // Options say what is compared.
 type Options struct {
@@ -43,13 +46,21 @@ type Options struct {
 	Adds, Connects int
 	// Limit is how long one way may take to write one number of Services; more
 	// are then not tried with it.
-	Limit    time.Duration
-	Progress io.Writer
+	Limit time.Duration
+	// Batches are the numbers of Services behind which pods come up (0: none), Rate
+	// of them a second, with changes gathered for Window, MaxDelay at most.
+	Batches          []int
+	Rate             int
+	Window, MaxDelay time.Duration
+	Progress         io.Writer
 }
 
 // DefaultOptions are the slides' numbers.
 func DefaultOptions() Options {
-	return Options{Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute}
+	return Options{
+		Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute,
+		Batches: []int{100, 150, 200}, Rate: 500, Window: loop.DefaultWindow, MaxDelay: loop.DefaultMaxDelay,
+	}
 }
 
 // Validate tells what makes no sense.
@@ -65,6 +76,12 @@ func (o Options) Validate() error {
 	}
 	if o.Adds < 1 || o.Connects < 1 || o.Limit < time.Second {
 		errs = append(errs, errors.New("--adds, --connects, --limit: want at least 1; 1; 1s"))
+	}
+	if len(o.Batches) == 0 || slices.Min(o.Batches) < 0 || slices.Max(o.Batches) > 10_000 || o.Rate < 1 || o.Rate > 10_000 {
+		errs = append(errs, errors.New("--batches, --rate: want numbers from 1 to 10000, or 0 for no batches"))
+	}
+	if o.Window < 0 || o.MaxDelay < o.Window || o.MaxDelay > 10*time.Second {
+		errs = append(errs, fmt.Errorf("--window, --max-delay: want times from 0s to 10s, the first not longer than the second"))
 	}
 	return errors.Join(errs...)
 }
@@ -117,7 +134,12 @@ func Run(ctx context.Context, o Options) (report *bench.Report, err error) {
 			return report, err
 		}
 	}
-	return report, nil
+	rows, err := o.batches(ctx, g)
+	report.Rows = append(report.Rows, rows...)
+	if len(rows) > 0 {
+		report.Note("pods come up %d a second, in no order; the slides' requests are those of the endpoints controller to the API server, on other machines", o.Rate)
+	}
+	return report, err
 }
 
 func open(name string, g *ground.Ground) (way, error) {
@@ -128,6 +150,8 @@ func open(name string, g *ground.Ground) (way, error) {
 		return &tables{tree: true}, nil
 	case NFTables:
 		return maps{}, nil
+	case IPVS:
+		return &virtual{}, nil
 	}
 	return newPlane(g)
 }
@@ -179,6 +203,7 @@ func (o Options) measure(ctx context.Context, name string, w way, n int) (rows [
 // slides are the milliseconds to add a rule, by the number of Services.
 var slides = map[string]map[int]float64{
 	Linear: {1: 2, 5000: 11 * 60 * 1000, 20_000: 5 * 3600 * 1000},
+	IPVS:   {1: 2, 5000: 2, 20_000: 2},
 }
 
 // connects gives how long connecting to a Service takes, in microseconds.

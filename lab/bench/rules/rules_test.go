@@ -3,12 +3,14 @@ package rules_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench/rules"
+	"github.com/fairlead/fairlead/lab/guest"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -16,8 +18,30 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // TestSmall holds a few Services in each way; connections show that they are
 // served.
 func TestSmall(t *testing.T) {
+	small(t, slices.DeleteFunc(slices.Clone(rules.Ways), func(w string) bool { return w == rules.IPVS }), []int{10})
+	testkit.NoLeftovers(t)
+}
+
+// TestIPVS does so where there is IPVS.
+func TestIPVS(t *testing.T) {
+	if guest.HasIPVS() {
+		small(t, []string{rules.Linear, rules.IPVS}, []int{0})
+		return
+	}
+	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), "TMPDIR=/tmp")}
+	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
+	if err != nil || status != 0 {
+		t.Errorf("in the guest: status %d, %v", status, err)
+	}
+}
+
+func small(t *testing.T, ways []string, batches []int) {
+	t.Helper()
 	o := rules.DefaultOptions()
-	o.Services, o.Adds, o.Connects, o.Progress = []int{1, 300}, 2, 5, os.Stderr
+	o.Services, o.Ways, o.Adds, o.Connects, o.Progress, o.Batches = []int{1, 300}, ways, 2, 5, os.Stderr, batches
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	report, err := rules.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -26,20 +50,28 @@ func TestSmall(t *testing.T) {
 	for _, r := range report.Rows {
 		got[r.Case] = r.Measured > 0
 	}
-	for _, w := range rules.Ways {
+	for _, w := range ways {
 		for _, what := range []string{"all written", "one more", "connect to the first", "connect to the middle", "connect to the last"} {
 			if name := fmt.Sprintf("%s, 300 Services: %s", w, what); !got[name] {
 				t.Errorf("no %q", name)
 			}
 		}
 	}
-	testkit.NoLeftovers(t)
+	for _, what := range []string{"times written", "entries written", "a pod told of to in the kernel", "first pod told of to all in the kernel"} {
+		for _, way := range []string{"not gathered", "gathered for 10ms, 40ms at most", "gathered for 500ms"} {
+			if name := fmt.Sprintf("10 pods in 10 Services, %s: %s", way, what); got[name] != (batches[0] > 0) {
+				t.Errorf("%q: %v", name, got[name])
+			}
+		}
+	}
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for flag, spoil := range map[string]func(*rules.Options){
 		"--services": func(o *rules.Options) { o.Services = []int{5, 1} },
-		"--only":     func(o *rules.Options) { o.Ways = []string{"ipvs"} },
+		"--only":     func(o *rules.Options) { o.Ways = []string{"none"} },
+		"--batches":  func(o *rules.Options) { o.Batches = []int{-1} },
+		"--window":   func(o *rules.Options) { o.Window = time.Second },
 		"--limit":    func(o *rules.Options) { o.Limit = time.Millisecond },
 	} {
 		o := rules.DefaultOptions()

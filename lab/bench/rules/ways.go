@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/ipvs"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
@@ -176,4 +178,43 @@ func (p *plane) clear(context.Context) error {
 	err := p.Detach()
 	p.DataPlane = nil
 	return errors.Join(err, os.RemoveAll(pins))
+}
+
+// virtual are services of IPVS, as its data plane writes them.
+type virtual struct{ *ipvs.DataPlane }
+
+func (v *virtual) fill(ctx context.Context, n int) (err error) {
+	if v.DataPlane, err = ipvs.Open(ipvs.Config{}); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := errors.Join(ctx.Err(), v.add(ctx, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *virtual) add(_ context.Context, i int) error {
+	f := dataplane.Frontend{
+		Key:    service.Key{VIP: kube.ServiceAddr(i), Port: ground.ServicePort, Protocol: service.TCP},
+		Method: service.NAT, Scheduler: service.RoundRobin, Survival: service.FlowTable,
+	}
+	for e := range endpoints {
+		f.Backends = append(f.Backends, service.Backend{Addr: netip.AddrPortFrom(kube.EndpointAddr(i*endpoints+e), ground.Port), Weight: 1})
+	}
+	return v.Upsert(f)
+}
+
+func (v *virtual) clear(context.Context) error {
+	if v.DataPlane == nil {
+		return nil
+	}
+	list, err := v.List()
+	for _, f := range list {
+		err = errors.Join(err, v.Delete(f.Key))
+	}
+	err = errors.Join(err, v.Close())
+	v.DataPlane = nil
+	return err
 }

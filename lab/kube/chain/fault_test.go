@@ -32,12 +32,13 @@ func outage(t *testing.T) time.Duration {
 var agents = []string{"n1", "n2", "s1", "s2"}
 
 // serverAway has no API server for long. Agents serve on, notice by themselves
-// which servers answer, and say what is wrong; an agent that starts anew leaves
-// the kernel as it is, and announces nothing. Then there is a server again, which
-// knows no history.
+// which servers answer, and say what is wrong; an agent that starts anew begins
+// with what was kept. Where that is too old it leaves the kernel as it is, and
+// announces nothing. Then there is a server again, which knows no history.
 func (w *world) serverAway(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
 	tr := w.flow(t, vip, "n2")
+	w.kept(t, "n1", vip)
 	pid, err := w.APIServer.PID()
 	must(t, err)
 	began := time.Now()
@@ -49,15 +50,25 @@ func (w *world) serverAway(t *testing.T) {
 
 	w.kill(t, "n1")
 	w.routed(t, vip, "n2")
+	long := time.Now().Add(-25 * time.Hour)
+	must(t, os.Chtimes(keptBy("n1"), long, long))
 	w.by(t, vip, "n1", func() { // whose kernel goes on
 		w.answered(t, vip, "s1", "s2")
 		w.agent(t, "n1")
-		w.says(t, "n1", true, "Services: have not been read since this agent started")
+		w.says(t, "n1", true, "what the kernel holds is left as it is, and nothing is announced")
 		w.says(t, "n1", true, "services: cannot be read")
 		w.answered(t, vip, "s1", "s2")
 	})
-	time.Sleep(time.Until(began.Add(outage(t))))
 	w.routed(t, vip, "n2")
+	w.kill(t, "n1")
+	must(t, os.Chtimes(keptBy("n1"), began, began))
+	w.agent(t, "n1")
+	w.says(t, "n1", true, "what its predecessor read last, at "+began.UTC().Format(time.RFC3339))
+	w.says(t, "n1", true, "services: cannot be read")
+	w.routed(t, vip, "n1", "n2")
+	w.by(t, vip, "n1", func() { w.answered(t, vip, "s1", "s2") })
+	time.Sleep(time.Until(began.Add(outage(t))))
+	w.routed(t, vip, "n1", "n2")
 	w.answered(t, vip, "s1", "s2")
 
 	must(t, w.APIServer.Stop()) // it has ended
@@ -75,10 +86,39 @@ func (w *world) serverAway(t *testing.T) {
 	w.routed(t, vip)
 }
 
-// healthAlone has a server fail while the API server is away.
+// keptBy is the file of an agent that begins without an API server.
+func keptBy(agent string) string { return socket(agent) + ".kept" }
+
+// kept waits until an agent has kept a Service by its address.
+func (w *world) kept(t *testing.T, agent string, vip netip.Addr) {
+	t.Helper()
+	testkit.Eventually(t, within, func() error {
+		text, err := os.ReadFile(keptBy(agent))
+		if err == nil && !strings.Contains(string(text), vip.String()) {
+			err = fmt.Errorf("%s has not kept %s", agent, vip)
+		}
+		return err
+	})
+}
+
+// healthAlone has all balancers start anew, and a server fail, while the API server
+// is away.
 func (w *world) healthAlone(t *testing.T) {
 	vip := w.serving(t, "web", "s1", "s2")
+	balancers := []string{"n1", "n2"}
+	for _, name := range balancers {
+		w.kept(t, name, vip)
+	}
 	must(t, w.APIServer.Stop())
+	for _, name := range balancers {
+		w.kill(t, name)
+	}
+	w.routed(t, vip)
+	for _, name := range balancers {
+		w.agent(t, name)
+	}
+	w.routed(t, vip, balancers...)
+	w.answered(t, vip, "s1", "s2")
 	must(t, w.servers["s1"].Kill())
 	w.answered(t, vip, "s2")
 	w.serve(t, "s1")

@@ -1,0 +1,139 @@
+package aws
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/fairlead/fairlead/announce/cloud"
+)
+
+// An interface has a tag "fairlead/OWNER/10.0.0.50" for each address that we give
+// it: written before, deleted after. An address without one somebody else has
+// given. An Elastic IP with the tag "fairlead/OWNER" is made to lead to the
+// address that is the tag's value.
+
+func (w *work) addresses(ctx context.Context) error {
+	vips := w.vips()
+	filters := append(byAddress(append(w.nextHops(), vips...)), filter("tag-key", w.tagPrefix()+"*"))
+	all, err := w.interfaces(ctx, w.c.VPC, filters...)
+	if err != nil {
+		return err
+	}
+	w.takeBack(ctx, all, vips)
+	for _, vip := range vips {
+		p := netip.PrefixFrom(vip, vip.BitLen())
+		if to := w.choose(p, all); to != nil {
+			w.give(ctx, all, vip, to)
+		}
+	}
+	return w.elastic(ctx, all, vips)
+}
+
+// vips are the addresses to give to interfaces, sorted; what else is offered is
+// refused.
+func (w *work) vips() (vips []netip.Addr) {
+	for _, p := range cloud.Prefixes(w.hops) {
+		switch {
+		case p.Addr().Is6():
+			w.refused.Refuse(p, "an IPv6 address cannot be moved from one network interface to another: lead it by a route (--aws-route-table)")
+		case !p.IsSingleIP():
+			w.refused.Refuse(p, "a network interface takes single addresses, and this is a prefix: announce addresses (an Announcement with aggregation length 32), or lead it by a route (--aws-route-table)")
+		default:
+			vips = append(vips, p.Addr())
+		}
+	}
+	return vips
+}
+
+// takeBack takes from interfaces what nobody offers.
+func (w *work) takeBack(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
+	for _, e := range sorted(all) {
+		for addr := range e.owned {
+			if slices.Contains(vips, addr) {
+				continue
+			}
+			if primary, has := e.holds[addr]; has && !primary {
+				in := &ec2.UnassignPrivateIpAddressesInput{NetworkInterfaceId: &e.id, PrivateIpAddresses: []string{addr.String()}}
+				if !w.Try(func() error { _, err := w.api.UnassignPrivateIpAddresses(ctx, in); return err }) {
+					continue
+				}
+			}
+			w.Try(func() error { return w.untag(ctx, e.id, addr.String()) })
+		}
+	}
+}
+
+// give has an interface have an address.
+func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to *eni) {
+	holder := having(all, vip)
+	if holder != nil && (!holder.owned[vip] || holder.holds[vip]) {
+		w.refused.Refuse(netip.PrefixFrom(vip, vip.BitLen()),
+			"network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
+		return
+	}
+	if !to.owned[vip] && !w.Try(func() error { return w.tag(ctx, to.id, vip.String(), "") }) {
+		return
+	}
+	if holder != to {
+		in := &ec2.AssignPrivateIpAddressesInput{
+			NetworkInterfaceId: &to.id, PrivateIpAddresses: []string{vip.String()}, AllowReassignment: sdk.Bool(holder != nil),
+		}
+		if !w.Try(func() error { _, err := w.api.AssignPrivateIpAddresses(ctx, in); return err }) {
+			return
+		}
+		to.owned[vip], to.holds[vip] = true, false
+		if holder != nil {
+			delete(holder.holds, vip)
+		}
+	}
+	for _, e := range sorted(all) {
+		if e != to && e.owned[vip] {
+			w.Try(func() error { return w.untag(ctx, e.id, vip.String()) })
+		}
+	}
+}
+
+// elastic makes Elastic IPs lead to the addresses that their tags name.
+func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) error {
+	key := strings.TrimSuffix(w.tagPrefix(), "/")
+	found, err := w.api.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: []types.Filter{filter("tag-key", key)}})
+	if err != nil {
+		return err
+	}
+	for _, a := range found.Addresses {
+		for _, t := range a.Tags {
+			vip, err := netip.ParseAddr(sdk.ToString(t.Value))
+			if sdk.ToString(t.Key) != key || err != nil || !slices.Contains(vips, vip) {
+				continue
+			}
+			to := having(all, vip)
+			if to == nil || !to.owned[vip] { // it was refused, or could not be given
+				continue
+			}
+			if sdk.ToString(a.NetworkInterfaceId) == to.id && sdk.ToString(a.PrivateIpAddress) == vip.String() {
+				continue
+			}
+			w.Try(func() error {
+				_, err := w.api.AssociateAddress(ctx, &ec2.AssociateAddressInput{
+					AllocationId: a.AllocationId, NetworkInterfaceId: &to.id, PrivateIpAddress: sdk.String(vip.String()), AllowReassociation: sdk.Bool(true),
+				})
+				return err
+			})
+		}
+	}
+	return nil
+}
+
+func sorted(all map[string]*eni) (list []*eni) {
+	for _, e := range all {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *eni) int { return strings.Compare(a.id, b.id) })
+	return list
+}

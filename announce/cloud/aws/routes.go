@@ -1,0 +1,184 @@
+package aws
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/fairlead/fairlead/announce/cloud"
+)
+
+// Routes have neither tags nor descriptions. So the table has a tag for each
+// prefix that is ours, "fairlead/OWNER/10.1.1.0/24", whose value are the network
+// interfaces that we lead it to: written before the route, deleted after it. A
+// route that leads anywhere else, or has no tag, somebody else has made.
+
+// table is a route table.
+type table struct {
+	id, vpc string
+	// claims are our tags: by prefix, the interfaces.
+	claims map[netip.Prefix][]string
+	// targets are where the table's routes lead.
+	targets map[netip.Prefix]string
+}
+
+// mine says that a route is ours to change.
+func (t *table) mine(p netip.Prefix) bool { return slices.Contains(t.claims[p], t.targets[p]) }
+
+func (w *work) tables(ctx context.Context) (all []*table, err error) {
+	in := &ec2.DescribeRouteTablesInput{RouteTableIds: w.c.RouteTables}
+	err = pages(func(token *string) (*string, error) {
+		in.NextToken = token
+		page, err := w.api.DescribeRouteTables(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.RouteTables {
+			all = append(all, w.readTable(r))
+		}
+		return page.NextToken, nil
+	})
+	return all, err
+}
+
+func (w *work) readTable(r types.RouteTable) *table {
+	t := &table{
+		id: sdk.ToString(r.RouteTableId), vpc: sdk.ToString(r.VpcId),
+		claims: map[netip.Prefix][]string{}, targets: map[netip.Prefix]string{},
+	}
+	for _, tag := range r.Tags {
+		if rest, ok := strings.CutPrefix(sdk.ToString(tag.Key), w.tagPrefix()); ok {
+			if p, err := netip.ParsePrefix(rest); err == nil {
+				t.claims[p] = strings.Fields(sdk.ToString(tag.Value))
+			}
+		}
+	}
+	for _, route := range r.Routes {
+		destination := sdk.ToString(route.DestinationCidrBlock) + sdk.ToString(route.DestinationIpv6CidrBlock)
+		if p, err := netip.ParsePrefix(destination); err == nil { // else a list of prefixes
+			t.targets[p] = target(route)
+		}
+	}
+	return t
+}
+
+// target names where a route leads.
+func target(r types.Route) string {
+	for _, id := range []*string{
+		r.NetworkInterfaceId, r.InstanceId, r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId,
+		r.EgressOnlyInternetGatewayId, r.CarrierGatewayId, r.LocalGatewayId, r.CoreNetworkArn, r.OdbNetworkArn,
+	} {
+		if id != nil && *id != "" {
+			return *id
+		}
+	}
+	return "somewhere unknown"
+}
+
+func (w *work) routes(ctx context.Context) error {
+	tables, err := w.tables(ctx)
+	if err != nil {
+		return err
+	}
+	found := map[string]map[string]*eni{} // by VPC
+	for _, t := range tables {
+		w.withdraw(ctx, t)
+		if found[t.vpc] == nil {
+			if found[t.vpc], err = w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...); err != nil {
+				return err
+			}
+		}
+	}
+	unchecked := map[string]bool{}
+	for _, t := range tables {
+		for _, p := range cloud.Prefixes(w.hops) {
+			to := w.choose(p, found[t.vpc])
+			if to == nil {
+				continue
+			}
+			if w.lead(ctx, t, p, to.id) && !unchecked[to.id] {
+				unchecked[to.id] = true
+				w.uncheck(ctx, to)
+			}
+		}
+	}
+	return nil
+}
+
+// withdraw deletes what is ours and nobody offers.
+func (w *work) withdraw(ctx context.Context, t *table) {
+	for _, p := range slices.SortedFunc(maps.Keys(t.claims), netip.Prefix.Compare) {
+		if len(w.hops[p]) > 0 {
+			continue
+		}
+		if t.mine(p) {
+			in := &ec2.DeleteRouteInput{RouteTableId: &t.id}
+			in.DestinationCidrBlock, in.DestinationIpv6CidrBlock = destination(p)
+			if !w.Try(func() error { _, err := w.api.DeleteRoute(ctx, in); return err }) {
+				continue
+			}
+		}
+		w.Try(func() error { return w.untag(ctx, t.id, p.String()) })
+	}
+}
+
+// lead makes a table's route of a prefix lead to an interface, and says whether
+// it is ours.
+func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bool {
+	now, exists := t.targets[p]
+	if exists && !t.mine(p) {
+		w.refused.Refuse(p, "route table %s has a route of it to %s that Fairlead has not made, and leaves: delete it, or announce another prefix", t.id, now)
+		return false
+	}
+	claim := []string{to}
+	if exists && now != to {
+		claim = []string{now, to}
+	}
+	if !slices.Equal(t.claims[p], claim) && !w.claim(ctx, t, p, claim) || exists && now == to {
+		return true
+	}
+	var done bool
+	v4, v6 := destination(p)
+	if exists {
+		in := &ec2.ReplaceRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
+		done = w.Try(func() error { _, err := w.api.ReplaceRoute(ctx, in); return err })
+	} else {
+		in := &ec2.CreateRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
+		done = w.Try(func() error { _, err := w.api.CreateRoute(ctx, in); return err })
+	}
+	if done && len(claim) > 1 {
+		w.claim(ctx, t, p, []string{to})
+	}
+	return true
+}
+
+func (w *work) claim(ctx context.Context, t *table, p netip.Prefix, to []string) bool {
+	return w.Try(func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
+}
+
+// uncheck lets an interface take packets that are not for its own addresses.
+func (w *work) uncheck(ctx context.Context, e *eni) {
+	if !e.check {
+		return
+	}
+	w.Try(func() error {
+		_, err := w.api.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
+			NetworkInterfaceId: &e.id, SourceDestCheck: &types.AttributeBooleanValue{Value: sdk.Bool(false)},
+		})
+		return err
+	})
+}
+
+func destination(p netip.Prefix) (v4, v6 *string) {
+	text := p.String()
+	if p.Addr().Is4() {
+		return &text, nil
+	}
+	return nil, &text
+}

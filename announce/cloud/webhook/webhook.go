@@ -1,0 +1,166 @@
+// Package webhook tells a program of the operator's which prefixes are to be led
+// to which balancers, by HTTP.
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/announce/cloud"
+)
+
+// The headers of a request.
+const (
+	// HeaderTime is when it was signed, in seconds of Unix.
+	HeaderTime = "Fairlead-Time"
+	// HeaderSignature is "sha256=" and the HMAC of HeaderTime, a dot and the body.
+	HeaderSignature = "Fairlead-Signature"
+	// HeaderKey is the same for two requests that say the same.
+	HeaderKey = "Idempotency-Key"
+)
+
+// Config says who is told.
+type Config struct {
+	URL string
+	// Secret signs what is sent; empty: it is not signed.
+	Secret string
+	Owner  string
+	// Node is the one whose offers are told by itself; empty: all nodes'.
+	Node string
+}
+
+// State is the body of a request: all that is to be, also where it is nothing.
+type State struct {
+	Owner string `json:"owner"`
+	// Node: the state is that of what this node offers, and no other's.
+	Node   string  `json:"node,omitempty"`
+	Routes []Route `json:"routes"`
+}
+
+// Route is a prefix and the balancers to lead it to, sorted.
+type Route struct {
+	Prefix   netip.Prefix `json:"prefix"`
+	NextHops []cloud.Hop  `json:"nextHops"`
+}
+
+// Answer may be the body of an answer of 2xx.
+type Answer struct {
+	// Refused says by prefix why it is not led as told.
+	Refused map[netip.Prefix]string `json:"refused"`
+}
+
+// Provider is a cloud.Provider.
+type Provider struct {
+	c      Config
+	client *http.Client
+}
+
+var _ cloud.Provider = (*Provider)(nil)
+
+// most is how much of an answer is read, in bytes.
+const most = 1 << 20
+
+// New checks a Config.
+func New(c Config) (*Provider, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("webhook: %q is not a URL of http or https", c.URL)
+	}
+	if err := cloud.CheckOwner(c.Owner); err != nil {
+		return nil, err
+	}
+	// A POST that is sent elsewhere would become a GET.
+	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Provider{c, &http.Client{Timeout: 30 * time.Second, CheckRedirect: never}}, nil
+}
+
+// Name is "webhook".
+func (p *Provider) Name() string { return "webhook" }
+
+// Sync tells the whole state.
+func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refused, error) {
+	s := State{Owner: p.c.Owner, Node: p.c.Node, Routes: []Route{}}
+	hops := cloud.Hops(offers)
+	for _, prefix := range cloud.Prefixes(hops) {
+		s.Routes = append(s.Routes, Route{prefix, hops[prefix]})
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	answer, err := p.post(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	return cloud.Refused(answer.Refused), nil
+}
+
+func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.c.URL, bytes.NewReader(body))
+	if err != nil {
+		return a, fmt.Errorf("webhook: %w", err)
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	sum := sha256.Sum256(body)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(HeaderTime, now)
+	r.Header.Set(HeaderKey, hex.EncodeToString(sum[:]))
+	if p.c.Secret != "" {
+		r.Header.Set(HeaderSignature, Sign(p.c.Secret, now, body))
+	}
+	resp, err := p.client.Do(r)
+	if err != nil {
+		return a, fmt.Errorf("webhook: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return a, fmt.Errorf("webhook: %w", err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return a, refusal(resp, text)
+	}
+	if len(bytes.TrimSpace(text)) == 0 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		return a, nil
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("webhook: the answer cannot be read: %w", err)
+	}
+	return a, nil
+}
+
+// refusal says what an answer means that is none of 2xx.
+func refusal(resp *http.Response, text []byte) error {
+	words := fmt.Sprintf("webhook: %s answered %s: %.200s", resp.Request.URL.Host, resp.Status,
+		cmp.Or(strings.TrimSpace(string(text)), "nothing"))
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		words += " (is the secret the same on both sides?)"
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err == nil && seconds > 0 {
+		return &cloud.Busy{After: time.Duration(min(seconds, 3600)) * time.Second, Err: errors.New(words)}
+	}
+	return errors.New(words)
+}
+
+// Sign gives HeaderSignature for a body at a time.
+func Sign(secret, at string, body []byte) string {
+	m := hmac.New(sha256.New, []byte(secret))
+	_, _ = io.WriteString(m, at+".")
+	_, _ = m.Write(body)
+	return "sha256=" + hex.EncodeToString(m.Sum(nil))
+}

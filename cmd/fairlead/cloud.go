@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/cloud"
+	"github.com/fairlead/fairlead/announce/cloud/aws"
+	"github.com/fairlead/fairlead/announce/cloud/gcp"
+	"github.com/fairlead/fairlead/announce/cloud/webhook"
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/kube"
+	"github.com/fairlead/fairlead/kube/offers"
+	source "github.com/fairlead/fairlead/source/kube"
+)
+
+// cloudFlags are those of an agent and of the controller.
+func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
+	f := cmd.Flags()
+	f.StringVar(&c.Cloud, "cloud", "", "who leads prefixes to balancers where no router speaks BGP: "+strings.Join(names, ", "))
+	f.StringVar(&c.Owner, "cloud-owner", c.Owner, "`name` that marks what is ours there, another one for each installation")
+	f.StringVar(&c.Project, "gcp-project", "", "`name` of the project of the routes")
+	f.StringVar(&c.Network, "gcp-network", "", "`name` of the network of the routes")
+	f.IntVar(&c.Priority, "gcp-priority", c.Priority, "priority of the routes: the lowest wins")
+	f.StringVar(&c.WebhookURL, "webhook-url", "", "`URL` to which is posted what should be")
+	f.StringVar(&c.WebhookSecretFile, "webhook-secret-file", "", "`file` with the secret that signs it")
+	_ = cmd.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// newCloud makes the Provider that is configured; nil for none. node is the one
+// that acts for itself alone, empty: all nodes.
+func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
+	if err := c.CheckName(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p, err = nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+		}
+	}()
+	switch c.Cloud {
+	case "aws":
+		return aws.New(aws.Config{Owner: c.Owner, RouteTables: c.RouteTables, VPC: c.AddressesVPC})
+	case "gcp":
+		return gcp.New(gcp.Config{Owner: c.Owner, Project: c.Project, Network: c.Network, Priority: c.Priority, Node: node})
+	case "webhook":
+		secret, err := c.Secret()
+		if err != nil {
+			return nil, err
+		}
+		return webhook.New(webhook.Config{URL: c.WebhookURL, Secret: secret, Owner: c.Owner, Node: node})
+	}
+	return nil, nil
+}
+
+// openCloud makes a loop announce by a cloud, too, where that is asked for.
+func (a *agent) openCloud(loop *control.Config) (err error) {
+	r := a.config
+	switch r.Agent.Cloud.Cloud {
+	case "":
+		return nil
+	case config.CloudController:
+		client, err := source.Connection(r.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		namespace := kube.DefaultNamespace
+		if r.BalancersID.Namespace != "" {
+			namespace = r.BalancersID.Namespace
+		}
+		if a.cloud, err = offers.New(offers.Config{Client: client, Namespace: namespace, Node: r.Node, Log: slog.Default()}); err != nil {
+			return err
+		}
+	default:
+		provider, err := newCloud(r.Agent.Cloud, r.Node)
+		if err != nil {
+			return err
+		}
+		a.cloud = cloud.NewAnnouncer(r.Node, cloud.Keeper{Provider: provider, Log: slog.Default()})
+	}
+	if loop.Announcer != nil {
+		loop.Announcer = announce.Together{loop.Announcer, a.cloud}
+	} else {
+		loop.Announcer = a.cloud
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ground"
+	"github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/proxy"
+	"github.com/fairlead/fairlead/proxy/loop"
+	"github.com/fairlead/fairlead/service"
+)
+
+// The slides' "Batch processing": what 10 pods behind each of so many Services
+// cost their endpoints controller, in requests and in seconds, before and after it
+// gathered changes for half a second.
+const podsEach = 10
+
+var batched = map[int]struct{ before, after, secondsBefore, secondsAfter float64 }{
+	100: {551, 10, 8.5, 3.5}, 150: {785, 14, 13.5, 5.3}, 200: {1105, 17, 22.8, 7.8},
+}
+
+// slidesInterval is how long they gathered.
+const slidesInterval = 500 * time.Millisecond
+
+// counting is a plane that notes when each pod is in the kernel.
+type counting struct {
+	proxy.Plane
+	mu             sync.Mutex
+	calls, entries int
+	// told are when each Service's pods were told of, by their order; the first
+	// have of each are held.
+	told   map[netip.Addr][]time.Time
+	have   map[netip.Addr]int
+	delays []float64 // milliseconds
+}
+
+// Apply implements proxy.Plane.
+func (c *counting) Apply(set []proxy.Frontend, gone []proxy.Key) error {
+	err := c.Plane.Apply(set, gone)
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	c.entries += len(set) + len(gone)
+	for _, f := range set {
+		for _, told := range c.told[f.Addr][c.have[f.Addr]:len(f.Inside.Targets)] {
+			c.delays = append(c.delays, float64(now.Sub(told))/float64(time.Millisecond))
+		}
+		c.have[f.Addr] = len(f.Inside.Targets)
+	}
+	return err
+}
+
+// tell notes that a Service has a pod more.
+func (c *counting) tell(a netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[a] = append(c.told[a], time.Now())
+}
+
+func (c *counting) held() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.delays)
+}
+
+// batches gives the rows of the slides' table: pods come up, one after the other
+// at a rate, behind Services that have none yet.
+func (o Options) batches(ctx context.Context, g *ground.Ground) (rows []bench.Row, err error) {
+	for _, n := range o.Batches {
+		if n == 0 {
+			continue
+		}
+		for _, way := range []struct {
+			name             string
+			window, maxDelay time.Duration
+			slides           func(int) (calls, seconds float64)
+		}{
+			{"not gathered", 0, 0, func(n int) (float64, float64) { return batched[n].before, batched[n].secondsBefore }},
+			{fmt.Sprintf("gathered for %s, %s at most", o.Window, o.MaxDelay), o.Window, o.MaxDelay, nil},
+			{fmt.Sprintf("gathered for %s", slidesInterval), slidesInterval, slidesInterval,
+				func(n int) (float64, float64) { return batched[n].after, batched[n].secondsAfter }},
+		} {
+			c, took, err := o.comeUp(ctx, g, n, way.window, way.maxDelay)
+			if err != nil {
+				return rows, fmt.Errorf("%d pods in %d Services, %s: %w", podsEach, n, way.name, err)
+			}
+			row := func(text, unit string, values ...float64) bench.Row {
+				r := bench.Plain(fmt.Sprintf("%d pods in %d Services, %s: %s", podsEach, n, way.name, text), unit, values...)
+				r.Raw = nil
+				return r
+			}
+			calls, all := row("times written", "times", float64(c.calls)), row("first pod told of to all in the kernel", "s", took.Seconds())
+			if _, known := batched[n]; known && way.slides != nil {
+				requests, seconds := way.slides(n)
+				calls, all = calls.Beside("slides, requests:", requests), all.Beside("slides:", seconds)
+			}
+			rows = append(rows, calls, row("entries written", "entries", float64(c.entries)), row("a pod told of to in the kernel", "ms", c.delays...), all)
+			fmt.Fprintf(o.Progress, "%d Services, %s: %d writes of %d entries\n", n, way.name, c.calls, c.entries)
+		}
+	}
+	return rows, nil
+}
+
+// comeUp has the pods of n Services come up, in no order, and waits until the kernel
+// has all.
+func (o Options) comeUp(ctx context.Context, g *ground.Ground, n int, window, maxDelay time.Duration) (c *counting, took time.Duration, err error) {
+	p := &plane{ground: g}
+	if err := p.fill(ctx, 0); err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, p.clear(ctx)) }()
+	c = &counting{Plane: p.DataPlane, told: map[netip.Addr][]time.Time{}, have: map[netip.Addr]int{}}
+	l := loop.New(loop.Config{Plane: c, Window: window, MaxDelay: maxDelay, Log: slog.New(slog.DiscardHandler)})
+	l.SetNode(proxy.Node{Name: "node"})
+	for i := range n {
+		l.SetService(&proxy.Service{
+			ID: idOf(i), ClusterIPs: []netip.Addr{kube.ServiceAddr(i)},
+			Ports: []proxy.ServicePort{{Protocol: service.TCP, Port: ground.ServicePort}},
+		})
+	}
+	l.Loaded()
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(running) }()
+	defer func() { stop(); err = errors.Join(err, <-ended) }()
+	if err := settled(ctx, func() bool { return l.View().Synced }); err != nil {
+		return nil, 0, err
+	}
+	c.mu.Lock()
+	c.calls, c.entries = 0, 0
+	c.mu.Unlock()
+	began := time.Now()
+	if err := o.tell(ctx, l, c, n); err != nil {
+		return nil, 0, err
+	}
+	err = settled(ctx, func() bool { return c.held() == n*podsEach })
+	return c, time.Since(began), err
+}
+
+// tell has the pods come up at the rate.
+func (o Options) tell(ctx context.Context, l *loop.Loop, c *counting, n int) error {
+	turns := make([]int, 0, n*podsEach)
+	for i := range n * podsEach {
+		turns = append(turns, i%n)
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
+	endpoints := make([][]proxy.Endpoint, n)
+	tick := time.NewTicker(time.Second / time.Duration(o.Rate))
+	defer tick.Stop()
+	for _, i := range turns {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		up := proxy.Endpoint{Addr: kube.EndpointAddr(i*podsEach + len(endpoints[i])), Node: "another", Ready: true, Serving: true}
+		endpoints[i] = append(endpoints[i][:len(endpoints[i]):len(endpoints[i])], up) // what was told is never changed
+		c.tell(kube.ServiceAddr(i))
+		id := idOf(i)
+		l.SetSlice(&proxy.Slice{
+			ID: proxy.SliceID{Namespace: id.Namespace, Name: id.Name + "-0"}, Service: id.Name,
+			Ports: []proxy.SlicePort{{Protocol: service.TCP, Port: ground.Port}}, Endpoints: endpoints[i],
+		})
+	}
+	return nil
+}
+
+func idOf(i int) service.ID { return service.ID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)} }
+
+// settled waits until something is so.
+func settled(ctx context.Context, so func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !so() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("what was told is not written: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
