@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -161,7 +160,7 @@ func runSim(cmd *cobra.Command, figures []lvs.Figure, o *simOptions) error {
 		fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
 	}
 	if err == nil && report.Interrupted {
-		err = fmt.Errorf("%w: %s has what was done", context.Canceled, o.dir)
+		err = fmt.Errorf("interrupted: %s has what was done", o.dir)
 	}
 	return err
 }
