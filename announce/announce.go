@@ -117,7 +117,13 @@ type Peer struct {
 	LastError string `json:"lastError,omitempty"`
 	// BFD is the state of the fast failure detection ("up", "down", "init"),
 	// "off" where it is not asked for, or why it cannot run.
-	BFD      string `json:"bfd,omitempty"`
+	BFD string `json:"bfd,omitempty"`
+	// Received and Sent are the prefixes that are heard from it, and told, now.
 	Received uint32 `json:"received"`
 	Sent     uint32 `json:"sent"`
+	// UpdatesReceived and UpdatesSent are the UPDATE messages since the peer was
+	// named; Flaps is how often an established session ended.
+	UpdatesReceived uint64 `json:"updatesReceived"`
+	UpdatesSent     uint64 `json:"updatesSent"`
+	Flaps           uint64 `json:"flaps"`
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -72,13 +73,13 @@ type Agent struct {
 	Weight uint32
 	BPFFS  string
 	Socket string
-	Linger time.Duration
+	// Metrics is the address on which Prometheus may ask; empty for none.
+	Metrics string
+	Linger  time.Duration
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string
-	// DrainTimeout is how long a balancer that is told to end goes on for the
-	// flows that it remembers.
-	DrainTimeout time.Duration
+	Drain
 	// Keep is how old what the API server said last may be for an agent to begin
 	// with it while that is away; 0: nothing is kept.
 	Keep   time.Duration
@@ -103,7 +104,7 @@ func DefaultAgent() Agent {
 	return Agent{
 		Roles: []string{string(Balancer)}, Node: host, Interfaces: []string{"eth0"}, DataPlane: "auto", Mode: "auto",
 		AS: DefaultAS, BFD: true, BPFFS: "/sys/fs/bpf", Socket: "/run/fairlead/agent.sock",
-		Linger: 500 * time.Millisecond, DrainTimeout: 25 * time.Second, Keep: 24 * time.Hour, Resync: 30 * time.Second,
+		Linger: 500 * time.Millisecond, Drain: DefaultDrain(), Keep: 24 * time.Hour, Resync: 30 * time.Second,
 		ServiceProxy: ServiceProxy{Health: "0.0.0.0:10256", Window: 10 * time.Millisecond, MaxDelay: 40 * time.Millisecond},
 		Cloud:        DefaultCloud(),
 	}
@@ -131,9 +132,11 @@ type Resolved struct {
 	RouterID           netip.Addr
 	Peers              []Peer
 	Password           string
-	BalancersID        service.ID // of Balancers
-	OnlyID             service.ID // of Only
-	Layer2             ResolvedLayer2
+	// AvoidCommunities are DrainCommunities.
+	AvoidCommunities announce.Communities
+	BalancersID      service.ID // of Balancers
+	OnlyID           service.ID // of Only
+	Layer2           ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
 }
@@ -169,12 +172,10 @@ func (a Agent) Resolve() (*Resolved, error) {
 	if a.Linger < 0 || a.Linger > time.Minute {
 		p.refuse("linger", "%s is not between 0 and 1m", a.Linger)
 	}
-	if a.DrainTimeout < 0 || a.DrainTimeout > 24*time.Hour {
-		p.refuse("drain-timeout", "%s is not between 0 and 24h", a.DrainTimeout)
-	}
 	if a.Keep < 0 {
 		p.refuse("keep", "%s is less than 0", a.Keep)
 	}
+	r.resolveDrain(p)
 	r.BalancersID = p.service("balancers", a.Balancers)
 	r.OnlyID = p.service("only", a.Only)
 	if a.Resync < time.Second {

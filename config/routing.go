@@ -23,6 +23,8 @@ type Reflector struct {
 	PasswordFile     string
 	BFD              bool
 	Socket           string
+	// Metrics is as in Agent.
+	Metrics string
 	// MaxClients is how many balancers may have sessions, MaxPrefixes how many
 	// prefixes of each family one may announce; 0 for any number.
 	MaxClients  int
@@ -80,6 +82,8 @@ type Router struct {
 	Metric       int
 	Table        int
 	Socket       string
+	// Metrics is as in Agent.
+	Metrics string
 	// Accept are the prefixes within which routes are taken in; none for all
 	// but default routes.
 	Accept []string

@@ -56,6 +56,10 @@ type Config struct {
 	// DrainTimeout is how long at most the loop goes on, without its routes,
 	// after its end was asked for, while the data plane remembers flows.
 	DrainTimeout time.Duration
+	// DrainNotice is for how long routes are announced as ones to avoid before
+	// they are withdrawn, and Avoid how; nothing for not at all.
+	DrainNotice time.Duration
+	Avoid       plan.Avoid
 	// Hurry, closed, cuts that short; nil never does.
 	Hurry <-chan struct{}
 	// Resync is how often everything is compared again with what the data
@@ -96,8 +100,11 @@ type Loop struct {
 	told *[]netip.Addr
 	// settled says that a pass has been whole.
 	settled bool
-	// leaving says that nothing is announced any more.
-	leaving bool
+	// drain is where the loop is on its way out, ending that it was told to end.
+	drain  draining
+	ending bool
+	// ordered says that an operator wants this balancer drained.
+	ordered atomic.Bool
 }
 
 type refusal struct {
@@ -116,9 +123,8 @@ func New(c Config) *Loop {
 	return l
 }
 
-// Run works until ctx ends or the source gives up; then, when the others know,
-// routes are withdrawn and, after Linger and for as long as it drains, it
-// returns. What the data plane holds stays.
+// Run works until ctx ends; then it drains and returns. Where the source gives up it
+// withdraws the routes and returns after Linger. What the data plane holds stays.
 func (l *Loop) Run(ctx context.Context) error {
 	sourceCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -132,18 +138,20 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		})
 	}()
-	err := l.loop(ctx, ended)
-	if err == nil {
-		l.giveNotice(ended)
+	if err := l.loop(ctx, ended); err != nil {
+		l.withdrawAll()
+		return err
 	}
-	l.leaving = true
-	l.withdrawAll()
-	if err == nil {
-		l.drain(ended)
+	l.ending = true
+	if err := l.loop(context.WithoutCancel(ctx), ended); err != nil {
+		l.Log.Error("the source ended while draining", "error", err)
+		l.withdrawAll()
 	}
-	return err
+	return nil
 }
 
+// loop works until ctx ends, the source gives up or, where the loop is ending, it
+// has drained.
 func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	var probed <-chan struct{}
 	if l.Prober != nil {
@@ -151,8 +159,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	}
 	resync := time.NewTicker(l.Resync)
 	defer resync.Stop()
-	again := time.NewTimer(time.Hour)
+	again := time.NewTimer(0) // at once: whoever is ending has something to do
 	defer again.Stop()
+	hurry := l.Hurry
 	for {
 		select {
 		case <-ctx.Done():
@@ -162,13 +171,21 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 		case <-l.wake:
 		case <-probed:
 		case <-again.C:
+		case <-hurry:
+			hurry, l.drain.hurry = nil, true
 		case <-resync.C:
 			l.held = nil
 		}
 		if l.snapshot.Load() == nil {
+			if l.ending {
+				return nil // nothing was begun
+			}
 			continue // nothing is touched before the source has loaded
 		}
 		again.Reset(l.pass())
+		if l.ending && l.drain.stage == plan.Drained {
+			return nil
+		}
 	}
 }
 

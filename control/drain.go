@@ -1,12 +1,13 @@
 package control
 
 import (
-	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -40,80 +41,130 @@ const (
 	noticePace   = 20 * time.Millisecond
 )
 
-// giveNotice goes on as before until the other balancers can know that this one
-// is draining: packets of its flows that come to them from then on they hand
-// over, while before they would take them for nobody's.
-func (l *Loop) giveNotice(ended <-chan error) {
-	keeper, ok := l.DataPlane.(dataplane.Peered)
-	if !ok || !l.Balancers || l.DrainTimeout <= 0 || !l.remembers(keeper) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), noticeLimit)
-	defer cancel()
-	go func() {
-		defer cancel()
-		for !l.ownDraining() {
-			if !l.await(ctx, noticePace) {
-				l.Log.Warn("nobody says that this balancer is draining: the others cannot know", "waited", noticeLimit)
-				return
-			}
-		}
-		l.await(ctx, noticeSpread)
-	}()
-	if err := l.loop(ctx, ended); err != nil {
-		l.Log.Error("the source ended while draining", "error", err)
-	}
-	<-ctx.Done()
-}
-
-// ownDraining says whether the source names this balancer among those that
-// drain.
-func (l *Loop) ownDraining() bool {
-	s := l.snapshot.Load()
-	return s != nil && slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
-}
-
-// await waits, and is false where ctx ends or somebody is in a hurry.
-func (l *Loop) await(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-l.Hurry:
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // drainPace is how often a data plane is asked whether it remembers flows
-// still.
+// still, and the stage looked at.
 const drainPace = time.Second
 
-// drain goes on working without a route, for as long as the data plane
-// remembers flows that other balancers hand over, at most for DrainTimeout.
-// Where no balancer knows of others, or the data plane hands nothing over, none
-// does that.
-func (l *Loop) drain(ended <-chan error) {
-	keeper, ok := l.DataPlane.(dataplane.Peered)
-	if !ok || !l.Balancers || l.DrainTimeout <= 0 {
-		return
+// Reasons to drain that are not the source's.
+const (
+	whyEnding  = "the agent was told to end"
+	whyOrdered = "by command (fairlead drain)"
+)
+
+// draining is where a loop is on its way out.
+type draining struct {
+	stage plan.Stage
+	why   []string
+	// began is when it began to drain, entered when it came to its stage, named
+	// when the source was first seen to name it among those that drain.
+	began, entered, named time.Time
+	// linger is how long packets are awaited after the routes have gone: none
+	// where there were none.
+	linger time.Duration
+	flows  int
+	hurry  bool
+}
+
+// OrderDrain lets the loop drain because an operator says so, or ends that. It
+// holds until it is ended, or the loop is.
+func (l *Loop) OrderDrain(on bool) {
+	l.ordered.Store(on)
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.DrainTimeout)
-	defer cancel()
-	began := time.Now()
-	go func() {
-		defer cancel()
-		for l.remembers(keeper) {
-			if !l.await(ctx, drainPace) {
-				return
-			}
+}
+
+// nextStage goes on with draining, as far as it is time to, and gives what the plan
+// is to know of it.
+func (l *Loop) nextStage(s *source.Snapshot) plan.Drain {
+	now, d := time.Now(), &l.drain
+	in := l.drainInput(s, now)
+	d.why = in.Why
+	for next := d.stage.Next(in); next != d.stage; next = d.stage.Next(in) {
+		l.enter(next, now)
+		in.In = 0
+		in.Linger = d.linger
+	}
+	return plan.Drain{Stage: d.stage, Why: d.why, Avoid: l.Avoid}
+}
+
+func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
+	d := &l.drain
+	in := plan.DrainInput{
+		Why: slices.Clone(s.Drain), Last: s.Last, In: now.Sub(d.entered), Notice: l.DrainNotice, Linger: d.linger, NoticeLimit: noticeLimit,
+		Announces: len(l.announced) > 0, Hurry: d.hurry,
+	}
+	for why, is := range map[string]bool{whyEnding: l.ending, whyOrdered: l.ordered.Load()} {
+		if is {
+			in.Why, in.Last = append(in.Why, why), false
 		}
-	}()
-	if err := l.loop(ctx, ended); err != nil {
-		l.Log.Error("the source ended while draining", "error", err)
 	}
-	<-ctx.Done()
-	l.Log.Info("drained", "after", time.Since(began).Round(time.Millisecond))
+	slices.Sort(in.Why)
+	if len(in.Why) == 0 {
+		return in
+	}
+	if !in.Announces || l.Avoid == (plan.Avoid{}) {
+		in.Notice = 0
+	}
+	if keeper, ok := l.DataPlane.(dataplane.Peered); ok && l.Balancers && l.DrainTimeout > 0 && d.stage != plan.Drained {
+		in.Timeout, in.Remembers = l.DrainTimeout, l.remembers(keeper)
+	}
+	if d.named.IsZero() && slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) }) {
+		d.named = now
+	}
+	in.Told = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread
+	return in
+}
+
+// enter takes the loop to another stage.
+func (l *Loop) enter(next plan.Stage, now time.Time) {
+	d := &l.drain
+	was := d.stage
+	if was == "" || was == plan.Serving || was == plan.Kept {
+		d.began = now
+	}
+	if next == plan.Withdrawn {
+		d.linger = 0
+		if len(l.announced) > 0 {
+			d.linger = l.Linger
+		}
+	}
+	d.stage, d.entered, d.named = next, now, time.Time{}
+	reasons := strings.Join(d.why, "; ")
+	switch next {
+	case plan.Serving:
+		d.flows = 0
+		if was != "" {
+			l.Log.Info("serving again: no reason to drain is left", "after", now.Sub(d.began).Round(time.Millisecond))
+		}
+	case plan.Kept:
+		l.Log.Warn("not draining: no other balancer would be left", "why", reasons)
+	case plan.Drained:
+		l.Log.Info("drained", "why", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
+	default:
+		l.Log.Info("draining", "stage", next, "why", reasons, "flows", d.flows)
+	}
+}
+
+// sooner gives the time until the next pass, which draining may want before it
+// would else come.
+func (l *Loop) sooner(next time.Duration) time.Duration {
+	d := &l.drain
+	var due time.Duration
+	switch in := time.Since(d.entered); {
+	case d.stage == plan.Asking && in < l.DrainNotice:
+		due = l.DrainNotice - in
+	case d.stage == plan.Withdrawn && in < d.linger:
+		due = d.linger - in
+	case d.stage == plan.Asking:
+		due = noticePace
+	case d.stage == plan.Withdrawn:
+		due = drainPace
+	default:
+		return next
+	}
+	return min(next, due, drainPace)
 }
 
 // remembers says whether there are flows to keep forwarding; where that cannot
@@ -124,6 +175,6 @@ func (l *Loop) remembers(keeper dataplane.Peered) bool {
 		l.Log.Warn("cannot count the remembered flows", "error", err)
 		return true
 	}
-	l.Log.Debug("draining", "flows", flows)
+	l.drain.flows = flows
 	return flows > 0
 }

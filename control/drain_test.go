@@ -9,9 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -214,5 +216,57 @@ func TestTellsWhoDrains(t *testing.T) {
 		plane.set(0, false)
 		time.Sleep(time.Minute)
 		w.expect("draining []") // told again until it was taken
+	})
+}
+
+// A balancer that is told to end first asks routers to avoid it, for as long as it
+// is told, and then withdraws its routes.
+func TestAsksToBeAvoided(t *testing.T) {
+	avoid := plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown)}
+	for name, c := range map[string]struct {
+		avoid  plan.Avoid
+		notice time.Duration
+		want   time.Duration // until the routes go
+	}{
+		"asks":              {avoid, 2 * time.Second, 2 * time.Second},
+		"no time":           {avoid, 0, 0},
+		"nothing to ask by": {plan.Avoid{}, 2 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, memory.New(), func(_ *world, config *Config) { config.DrainNotice, config.Avoid = c.notice, c.avoid })
+				w.serve(web(1, 2))
+				w.took()
+				began := time.Now()
+				took := end(w)
+				asked := false
+				for !slices.Contains(w.took(), "announce 0") {
+					w.mu.Lock()
+					asked = asked || w.announced[0].Communities == avoid.Communities
+					w.mu.Unlock()
+					time.Sleep(10 * time.Millisecond)
+				}
+				if d := time.Since(began); d < c.want || d > c.want+20*time.Millisecond || asked != (c.want > 0) {
+					t.Errorf("the routes went after %v, want %v; asked: %v", d, c.want, asked)
+				}
+				if d := <-took; d != c.want+w.loop.Linger {
+					t.Errorf("it ended after %v, want %v", d, c.want+w.loop.Linger)
+				}
+			})
+		})
+	}
+}
+
+// Where the data plane cannot even be read, routes go nevertheless.
+func TestWithdrawsWhateverTheDataPlaneSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.serve(web(1, 2))
+		w.took()
+		w.faulty.SetRate(1)
+		time.Sleep(time.Minute) // until it is read anew
+		took := end(w)
+		w.expect("announce 0")
+		<-took
 	})
 }

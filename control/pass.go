@@ -25,7 +25,9 @@ func (l *Loop) pass() time.Duration {
 			failures["data plane"] = err
 		}
 	}
-	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: l.Node}
+	node := l.Node
+	node.Drain = l.nextStage(snapshot)
+	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node}
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
@@ -42,9 +44,11 @@ func (l *Loop) pass() time.Duration {
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
+	} else if node.Drain.Stage.Leaves() {
+		l.announce(nil, failures) // whatever the data plane says
 	}
 	l.publish(p, snapshot.Problems, failures)
-	return l.nextPass(next, failures)
+	return l.sooner(l.nextPass(next, failures))
 }
 
 // close brings announcements and data plane to the plan in the one safe order,
@@ -69,9 +73,6 @@ const hopeless = 3
 // that they lead to is held or refused, or has failed again and again.
 func (l *Loop) wished(p *plan.Plan) []announce.Route {
 	var routes []announce.Route
-	if l.leaving {
-		return nil
-	}
 	announced := byPrefix(l.announced)
 	for _, r := range p.Routes {
 		held, pending := 0, 0

@@ -43,6 +43,7 @@ type stage struct {
 	announcer *announce.Fake
 	loop      *control.Loop
 	end       func()
+	node      *nodeSource // outlives the agents, too
 
 	mu      sync.Mutex
 	refused string
@@ -52,6 +53,7 @@ type stage struct {
 func newStage(t *testing.T, files []txtar.File) *stage {
 	w := &stage{
 		t: t, files: map[string][]byte{}, folder: t.TempDir(), plane: memory.New(),
+		node:   &nodeSource{},
 		probes: &probes{states: map[string]health.State{}, changed: make(chan struct{}, 1)},
 	}
 	for _, f := range files {
@@ -67,16 +69,19 @@ func newStage(t *testing.T, files []txtar.File) *stage {
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	w.announcer = &announce.Fake{}
+	hurry := make(chan struct{})
 	w.loop = control.New(control.Config{
-		Source: manifest.New(w.folder, log), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
+		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
-		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log,
+		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
+		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	loop := w.loop
 	go func() { ended <- loop.Run(ctx) }()
 	w.end = sync.OnceFunc(func() {
+		close(hurry)
 		cancel()
 		if err := <-ended; err != nil {
 			w.t.Errorf("the loop gave up: %v", err)
@@ -106,6 +111,11 @@ func (w *stage) do(words []string) error {
 		w.faulty.SetRate(rate)
 		w.probes.wake()
 		return err
+	case words[0] == "node" && len(args) > 0:
+		return w.node.say(args)
+	case words[0] == "drain" && len(args) <= 1:
+		w.loop.OrderDrain(len(args) == 0)
+		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
 		w.start()
@@ -157,7 +167,7 @@ func (w *stage) frontends() string {
 func (w *stage) routes() string {
 	var b strings.Builder
 	for _, r := range w.announcer.Routes() {
-		fmt.Fprintf(&b, "%s via %s\n", r.Prefix, r.NextHop)
+		fmt.Fprintf(&b, "%s\n", r)
 	}
 	return b.String()
 }
@@ -183,6 +193,9 @@ func (w *stage) status() string {
 		if !r.Announced {
 			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, r.Reason)
 		}
+	}
+	if s.Drain != nil {
+		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(&b, "problem: %s\n", p)

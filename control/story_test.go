@@ -26,6 +26,9 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	health SERVER STATE     what probes say from now on; "all" for every server
 //	refuse WORD             let the data plane refuse a method or scheduler; "nothing" ends that
 //	faults RATE             let calls to the data plane fail at another rate, and the agent try
+//	node WORDS              what the cluster says of the node: cordoned, tainted, last (no other balancer
+//	                        would be left), well
+//	drain [undo]            what fairlead drain tells the agent
 //	restart                 end the agent and start another
 //
 //	frontends               what the data plane holds

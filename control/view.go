@@ -27,11 +27,23 @@ type View struct {
 	// Failures are the calls that failed and will be tried again, by what
 	// they were for.
 	Failures map[string]error
+	// Drain is how the loop is on its way out; nil where it is not.
+	Drain *Drain
 	// Loaded says that the source has yielded at least once.
 	Loaded bool
 	// Waits is what the first whole pass still waits for; empty once all that can
 	// be held was held, and all that leads to it announced.
 	Waits string
+}
+
+// Drain is a loop on its way out.
+type Drain struct {
+	Stage plan.Stage
+	Why   []string
+	// Since is when it began, Entered when its Stage did.
+	Since, Entered time.Time
+	// Flows are those that the data plane remembers, as they were last counted.
+	Flows int
 }
 
 // View gives the latest.
@@ -72,6 +84,9 @@ func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[str
 	}
 	for k, r := range l.refused {
 		v.Refused[k] = r.err.Error()
+	}
+	if d := &l.drain; len(d.why) > 0 {
+		v.Drain = &Drain{Stage: d.stage, Why: d.why, Since: d.began, Entered: d.entered, Flows: d.flows}
 	}
 	l.view.Store(v)
 }

@@ -40,13 +40,19 @@ type world struct {
 // newWorld builds a network with nothing but servers.
 func newWorld(t *testing.T, o paper.Options, servers int) *world {
 	t.Helper()
+	return newWorldBehind(t, cluster.RouterFairlead, o, servers)
+}
+
+// newWorldBehind builds it behind one of cluster.Routers.
+func newWorldBehind(t *testing.T, router string, o paper.Options, servers int) *world {
+	t.Helper()
 	testkit.WatchSources(t)
 	o.ClientAddrs = 120
-	logs := filepath.Join(os.Getenv("TMPDIR"), t.Name())
+	logs := filepath.Join(os.Getenv("TMPDIR"), strings.ReplaceAll(t.Name(), "/", "-"))
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c, err := cluster.New(t.Context(), cluster.Options{Binary: binary, Router: cluster.RouterFairlead, Logs: logs, Paper: o})
+	c, err := cluster.New(t.Context(), cluster.Options{Binary: binary, Router: router, Logs: logs, Paper: o})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ type Node struct {
 	// Weight is what the node is worth among balancers, where nothing else says
 	// so; 0: 1.
 	Weight uint32
+	// Drain is how far it is on its way out.
+	Drain Drain
 }
 
 // elsewhere says why a Service is left to other balancers; empty where it is not.
@@ -109,8 +111,23 @@ type Route struct {
 // as somebody wishes, and why.
 type Refusal struct {
 	Prefix netip.Prefix
+	// Rule is what said so, Reason the same in words.
+	Rule   Rule
 	Reason string
 }
+
+// Rule names what kept a route from being announced, or from being announced as
+// somebody wishes.
+type Rule string
+
+// The rules.
+const (
+	RuleAnnouncement Rule = "announcement" // no Announcement is for it here
+	RuleTerms        Rule = "terms"        // those that are do not have what they ask for
+	RuleNextHop      Rule = "no-next-hop"  // the node has no address of that family to announce
+	RuleAttributes   Rule = "attributes"   // two wish it announced in different ways
+	RuleDraining     Rule = "draining"     // the balancer is on its way out
+)
 
 // Plan is a whole decision.
 type Plan struct {

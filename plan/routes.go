@@ -49,11 +49,14 @@ func (p *Plan) collectRoutes(in Input) {
 	}
 	for vip, why := range refused {
 		if !offered[vip] { // for another Service that shares it
-			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), why)
+			p.refuse(netip.PrefixFrom(vip, vip.BitLen()), RuleAnnouncement, why)
 		}
 	}
 	for prefix, w := range wishes {
 		p.route(in.Node, prefix, w)
+	}
+	if in.Node.Drain.Stage.Leaves() {
+		p.refuseDraining(in.Node.Drain)
 	}
 	slices.SortFunc(p.Routes, func(a, b Route) int { return a.Compare(b.Route) })
 	slices.SortStableFunc(p.Refusals, func(a, b Refusal) int {
@@ -61,8 +64,8 @@ func (p *Plan) collectRoutes(in Input) {
 	})
 }
 
-func (p *Plan) refuse(prefix netip.Prefix, why string) {
-	p.Refusals = append(p.Refusals, Refusal{prefix, why})
+func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
+	p.Refusals = append(p.Refusals, Refusal{prefix, rule, why})
 }
 
 // add notes that an offer leads to a frontend.
@@ -97,7 +100,7 @@ func (f *Frontend) unfit(o announce.Offer) string {
 // route makes one route of all that is wished of a prefix.
 func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if len(w.offers) == 0 {
-		p.refuse(prefix, strings.Join(w.not, "; "))
+		p.refuse(prefix, RuleTerms, strings.Join(w.not, "; "))
 		return
 	}
 	nextHop, family := node.NextHop4, "IPv4"
@@ -105,7 +108,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		nextHop, family = node.NextHop6, "IPv6"
 	}
 	if !nextHop.IsValid() {
-		p.refuse(prefix, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
+		p.refuse(prefix, RuleNextHop, fmt.Sprintf("this node has no %s next hop to announce: set --next-hop", family))
 		return
 	}
 	slices.SortStableFunc(w.offers, func(a, b announce.Offer) int { return cmp.Compare(a.By, b.By) })
@@ -115,9 +118,12 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 		more, _ := o.Communities.Parse() // checked where they are read
 		made.Communities = made.Communities.With(more...)
 		made.Peers = unite(made.Peers, o.Peers)
-		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals, Refusal{prefix, why}) {
-			p.refuse(prefix, why)
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals, Refusal{prefix, RuleAttributes, why}) {
+			p.refuse(prefix, RuleAttributes, why)
 		}
+	}
+	if node.Drain.Stage == Asking {
+		made = node.Drain.mark(made)
 	}
 	p.Routes = append(p.Routes, Route{announce.Route{Prefix: prefix, NextHop: nextHop, Attributes: made}, w.frontends})
 }

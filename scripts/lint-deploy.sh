@@ -8,7 +8,7 @@ trap 'rm -rf "$made"' EXIT
 
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
-	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,balancers[0].name=web,balancers[0].service=default/web \
+	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web \
 	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1'
 
 # refuse HELM FIELD VALUE: such a value is refused, by the name of its field.
@@ -22,6 +22,8 @@ refuse "$1" agnet 'agnet.enabled=true'
 refuse "$1" /agent/roles/0 'agent.roles={king}'
 refuse "$1" /agent/interfaces 'agent.interfaces=eth0'
 refuse "$1" /agent/drainTimeout 'agent.drainTimeout=25'
+refuse "$1" /agent/drainNotice 'agent.drainNotice=2'
+refuse "$1" /metrics/port 'metrics.port=70000'
 refuse "$1" /bgp/as 'bgp.as=0'
 refuse "$1" /bgp/peers/0 'bgp.peers={router}'
 refuse "$1" /cloud/provider 'cloud.provider=azure'

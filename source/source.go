@@ -45,6 +45,10 @@ type Snapshot struct {
 	// Balancers are the addresses of all balancers, Draining of those that are on
 	// their way out, sorted, where the source was told who the balancers are.
 	Balancers, Draining []netip.Addr
+	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
+	// says that it nevertheless serves on, as no other balancer would be left.
+	Drain []string
+	Last  bool
 	// Announcements say what of the Services is announced by this node; nil: all.
 	// One that did not change between two snapshots is the same pointer in both.
 	Announcements Announcements
@@ -65,7 +69,7 @@ type Announcements interface {
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
 		slices.Equal(s.Balancers, o.Balancers) &&
-		s.Announcements == o.Announcements
+		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 
 // Source yields snapshots.

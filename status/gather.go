@@ -89,6 +89,7 @@ func (a Agent) Gather(now time.Time) Status {
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
 	}
+	s.Drain = drainOf(g.view)
 	if a.Cloud != nil {
 		s.Peers = append(s.Peers, a.Cloud.Peers()...)
 	}
@@ -223,10 +224,10 @@ func (g *gatherer) routes() []Route {
 		shown := Route{Prefix: r.Prefix, NextHop: r.NextHop, Attributes: r.Attributes, Announced: announced, Since: since}
 		switch {
 		case !announced:
-			shown.Reason = g.unannounced(r)
+			shown.Rule, shown.Reason = g.unannounced(r)
 		case g.Announcer != nil && toNobody(r.Peers, peers):
 			shown.Announced, shown.Since = false, time.Time{}
-			shown.Reason = "nobody is told: this node has no peer of the name " + strings.Join(r.Peers.List(), " or ")
+			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
 			shown.setLayer2(s, g.Announcer == nil && g.Cloud == nil)
@@ -234,7 +235,7 @@ func (g *gatherer) routes() []Route {
 		routes = append(routes, shown)
 	}
 	for _, r := range g.view.Plan.Refusals {
-		routes = append(routes, Route{Prefix: r.Prefix, Reason: r.Reason})
+		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
 	}
 	sortRoutes(routes)
 	return routes
@@ -254,22 +255,22 @@ func sortRoutes(routes []Route) {
 }
 
 // unannounced says why a route of the plan is not announced.
-func (g *gatherer) unannounced(r plan.Route) string {
+func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
-		return "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
+		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
 	if err := g.view.Failures["announcer"]; err != nil {
-		return err.Error()
+		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {
 		if why, refused := g.view.Refused[k]; refused {
-			return fmt.Sprintf("%s is refused: %s", k, why)
+			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, why)
 		}
 		if _, held := g.view.Held[k]; !held {
-			return fmt.Sprintf("%s is not held by the data plane yet", k)
+			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
 		}
 	}
-	return "the agent is about to announce it, or is leaving"
+	return RulePending, "the agent is about to announce it, or is leaving"
 }
 
 // failures tells what is being tried again, in a steady order.

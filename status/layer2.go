@@ -47,7 +47,7 @@ func (a Agent) answered() (by map[netip.Prefix]announce.Answered, problems []sou
 func (r *Route) setLayer2(s announce.Answered, alone bool) {
 	r.Layer2 = &Layer2{State: s.State, Owner: s.Owner, Reason: s.Reason, Since: s.Since}
 	if alone && r.Announced && s.State != "owner" && !s.Owner.IsValid() {
-		r.Announced, r.Since, r.Reason = false, time.Time{}, s.Reason
+		r.Announced, r.Since, r.Rule, r.Reason = false, time.Time{}, RuleNobody, s.Reason
 	}
 }
 

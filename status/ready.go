@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/fairlead/fairlead/announce"
 )
 
 const readyPath = "/v1/ready"
@@ -70,17 +68,11 @@ func (a Agent) waitsForPeers(now time.Time) string {
 	if a.Announcer == nil {
 		return ""
 	}
-	peers := a.Announcer.Peers()
-	var down []string
-	for _, p := range peers {
-		if p.State != announce.Established {
-			down = append(down, fmt.Sprintf("%s (%s)", p.Address, strings.TrimSuffix(p.State+": "+p.LastError, ": ")))
-		}
-	}
+	down, up := Status{Peers: a.Announcer.Peers()}.peersDown()
 	switch named := strings.Join(down, ", "); {
 	case len(down) == 0:
 		return ""
-	case len(down) == len(peers):
+	case up == 0:
 		return "no BGP session is established: with " + named
 	case now.Sub(a.Started) < PeerGrace:
 		return fmt.Sprintf("BGP sessions are not established, for which it waits for %s: with %s", PeerGrace, named)

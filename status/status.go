@@ -44,6 +44,8 @@ type Status struct {
 	// Table is a router's part of its kernel's table.
 	Table []fib.Route     `json:"table,omitempty"`
 	Peers []announce.Peer `json:"peers"`
+	// Drain is how a balancer leaves; absent where it does not.
+	Drain *Drain `json:"drain,omitempty"`
 	// Problems are what was refused of the input, and what failed.
 	Problems []source.Problem `json:"problems"`
 }
@@ -195,8 +197,10 @@ type Route struct {
 	Announced bool `json:"announced"`
 	// Since is when a balancer announced it; zero where it did not.
 	Since time.Time `json:"since,omitzero"`
-	// Reason says why it is not announced.
-	Reason string `json:"reason,omitempty"`
+	// Rule names what keeps it from being announced, or from being announced as
+	// somebody wishes; Reason says the same in words.
+	Rule   plan.Rule `json:"rule,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 	// Layer2 is absent where VIPs are not announced so.
 	Layer2 *Layer2 `json:"layer2,omitempty"`
 }

@@ -49,6 +49,9 @@ func (v overview) table(t *table) {
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
 	}
+	if v.Drain != nil {
+		t.fact("drain", v.DrainWords())
+	}
 	t.fact("routes", v.routeStates())
 	if states := v.layer2States(); states != "" {
 		t.fact("layer 2", states)
@@ -60,7 +63,7 @@ func (v overview) table(t *table) {
 	}
 	if len(v.Peers) > 0 {
 		t.line("")
-		v.peers(t)
+		v.peers(t, false)
 	}
 }
 
@@ -128,22 +131,6 @@ func (v overview) peerStates() string {
 		count[p.State]++
 	}
 	return tally(count)
-}
-
-func (v overview) peers(t *table) {
-	t.row("PEER", "AS", "STATE", "SINCE", "BFD", "RECEIVED", "SENT", "LAST ERROR")
-	for _, p := range v.Peers {
-		name := p.Address
-		if p.Name != "" && p.Name != p.Address {
-			name = fmt.Sprintf("%s (%s)", p.Name, p.Address)
-		}
-		as := ""
-		if p.AS != 0 { // else a member of layer 2, or a cloud
-			as = fmt.Sprint(p.AS)
-		}
-		t.row(name, as, p.State, age(p.Since, v.Time), p.BFD, fmt.Sprint(p.Received), fmt.Sprint(p.Sent), p.LastError)
-	}
-	t.end()
 }
 
 // ServicesView looks at the services, a line a frontend.

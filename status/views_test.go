@@ -54,7 +54,8 @@ func balancer() Status {
 				Reason: "edge/dns UDP [2001:db8::53]:53 is not served: no-endpoints"},
 		},
 		Peers: []announce.Peer{
-			{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1},
+			{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established", Since: ago(25 * time.Hour), BFD: "up", Received: 2, Sent: 1,
+				UpdatesReceived: 9, UpdatesSent: 7, Flaps: 1},
 			{Address: "172.16.9.3", AS: 65021, State: "active", LastError: "connection refused"},
 		},
 		Problems: []source.Problem{{Object: "Service default/old", Where: "old.yaml:7", Field: "spec.ports[0].port",
@@ -106,14 +107,24 @@ func router() Status {
 
 func reflector() Status { return routed(RoleReflector, nil).Gather(eleven) }
 
+// draining is a balancer on its way out.
+func draining() Status {
+	s := balancer()
+	s.Drain = &Drain{Stage: plan.Withdrawn, Why: []string{"Node node1 is cordoned (kubectl uncordon node1)"}, Since: ago(4 * time.Second),
+		Entered: ago(2 * time.Second), Flows: 17}
+	s.Routes = []Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: plan.RuleDraining,
+		Reason: "this balancer drains: Node node1 is cordoned (kubectl uncordon node1)"}}
+	return s
+}
+
 func views(s Status) map[string]View {
 	return map[string]View{
-		"status": s.Overview(), "services": s.ServicesView(), "backends": s.BackendsView(), "routes": s.RoutesView(),
+		"status": s.Overview(), "services": s.ServicesView(), "backends": s.BackendsView(), "routes": s.RoutesView(), "peers": s.PeersView(),
 	}
 }
 
 func TestGolden(t *testing.T) {
-	for who, s := range map[string]Status{"balancer": balancer(), "server": server(), "router": router(), "reflector": reflector(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "balancer", Started: eleven, Time: eleven}} {
+	for who, s := range map[string]Status{"balancer": balancer(), "server": server(), "router": router(), "reflector": reflector(), "draining": draining(), "empty": {Version: "devel", Kernel: "Linux 6.1", Node: "n", Role: "balancer", Started: eleven, Time: eleven}} {
 		for name, v := range views(s) {
 			for _, f := range Formats {
 				t.Run(who+"/"+name+"/"+string(f), func(t *testing.T) {

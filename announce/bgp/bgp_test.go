@@ -182,6 +182,10 @@ func TestReflectorRestart(t *testing.T) {
 	start := time.Now()
 	startReflector(t, port)
 	eventually(t, "route again", there)
+	// What is counted outlives sessions.
+	if p := s.Peers()[0]; p.Flaps != 1 || p.UpdatesSent < 2 || p.Sent != 1 {
+		t.Errorf("counted %+v, want one flap, and the route sent twice", p)
+	}
 	t.Logf("reflector back to route at router: %s", time.Since(start))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -25,6 +26,7 @@ type peerState struct {
 	tap   *tap
 	watch *bfd.Session
 	noBFD string
+	count *count
 	// admitted says that the session now has passed judge.
 	admitted bool
 	// cutUntil is when a neighbour that sent too much may come back.
@@ -32,6 +34,9 @@ type peerState struct {
 	// told is when it was last told so.
 	told time.Time
 }
+
+// count is what is counted of a peer, whatever becomes of its sessions.
+type count struct{ received, sent, flaps atomic.Uint64 }
 
 // wake runs under e.mu.
 func (e *engine) wake() {
@@ -43,7 +48,7 @@ func (e *engine) wake() {
 func (e *engine) state(a netip.Addr, g *group) *peerState {
 	p := e.peers[a]
 	if p == nil {
-		p = &peerState{group: g, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
+		p = &peerState{group: g, count: &count{}, Peer: announce.Peer{Address: a.String(), State: stateIdle, Since: time.Now()}}
 		if g != nil {
 			p.Name, p.AS = g.peer, g.as
 		}
@@ -60,6 +65,7 @@ func (e *engine) track(t *tap) {
 	defer e.mu.Unlock()
 	p := e.state(t.peer, t.group)
 	p.tap, p.admitted, p.State, p.Since = t, false, stateOpenSent, time.Now()
+	t.count = p.count
 	e.forget()
 }
 
@@ -137,6 +143,7 @@ func (e *engine) list() []announce.Peer {
 	for a, p := range e.peers {
 		row := p.Peer
 		row.BFD = p.bfdWords()
+		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.count.received.Load(), p.count.sent.Load(), p.count.flaps.Load()
 		rows[a] = row
 	}
 	e.mu.Unlock()

@@ -269,6 +269,9 @@ func (e *engine) onTap(t *tap) {
 		if reason != "" {
 			p.LastError = reason
 		}
+		if before == stateEstablished {
+			p.count.flaps.Add(1)
+		}
 	}
 	e.wake()
 	e.mu.Unlock()

@@ -88,7 +88,7 @@ func FuzzTap(f *testing.F) {
 	f.Add(message(9, []byte("x")))
 	f.Add(bytes.Repeat([]byte{0}, 100))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		session := &tap{group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}}
+		session := &tap{group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}, count: &count{}}
 		session.in.message = session.received
 		session.out.message, session.out.updates = func(typ uint8, body []byte) {
 			if typ != pkt.BGP_MSG_OPEN { // there is one in a session

@@ -27,6 +27,7 @@ type tap struct {
 	sieve  *sieve     // nil where updates are taken in
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
+	count  *count // its peer's
 	// greeted is closed when our OPEN has gone out.
 	greeted chan struct{}
 
@@ -72,7 +73,7 @@ const (
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
 		TCPConn: c, peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
-		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{},
+		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
 	if e.deaf {
 		t.sieve = &sieve{}
@@ -199,6 +200,7 @@ func (t *tap) received(typ uint8, body []byte) {
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
 	case pkt.BGP_MSG_UPDATE:
+		t.count.received.Add(1)
 		t.tally()
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
@@ -216,6 +218,7 @@ func (t *tap) wrote(typ uint8, body []byte) {
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.sentWords(body))
 	case pkt.BGP_MSG_UPDATE:
+		t.count.sent.Add(1)
 		t.noteSent(body)
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/status/metrics"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -52,10 +53,12 @@ Services of a cluster to the node's clients, in place of kube-proxy.
 
 The kernel goes on forwarding while the agent is away: an agent that starts finds
 what its predecessor left and changes only what must change. When it is told to
-end (SIGTERM) it withdraws its routes first, and where it remembers flows it goes
-on until they have ended, at most for --drain-timeout; meanwhile the balancers that
-stay hand it the packets of flows that they do not know, if --balancers tells them
-who is leaving. A second signal ends it at once.`,
+end (SIGTERM) it drains first: for --drain-notice its routes ask routers to avoid
+it, then they are withdrawn, and where it remembers flows it goes on until they have
+ended, at most for --drain-timeout; meanwhile the balancers that stay hand it the
+packets of flows that they do not know, if --balancers tells them who is leaving. A
+second signal ends it at once. It drains, and stays, when its Node is cordoned or
+has a taint of --drain-taint, and on fairlead drain.`,
 		Example: `  fairlead agent --services /etc/fairlead/services --interface eth0 --peer 10.0.0.109
   fairlead agent --services /etc/fairlead/services --layer2 eth0 --layer2-members 10.0.0.1,10.0.0.2
   fairlead agent --services /etc/fairlead/services --role server
@@ -94,8 +97,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long to go on at the end for flows that are remembered, where there are other --balancers")
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
+	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
@@ -103,6 +106,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
+	metricsFlag(cmd, &c.Metrics)
 	proxyFlags(f, &c.ServiceProxy)
 	cloudFlags(cmd, &c.Cloud, config.CloudController, "gcp", "webhook")
 	layer2Flags(f, &c.Layer2)
@@ -138,6 +142,9 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.follow(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
+	if a.metrics != nil {
+		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
+	}
 	return group.Wait()
 }
 
@@ -147,6 +154,7 @@ type agent struct {
 	config  *config.Resolved
 	started time.Time
 	socket  net.Listener
+	metrics net.Listener // for Prometheus; nil for none
 	speaker *bgp.Speaker
 	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
@@ -168,7 +176,7 @@ type agent struct {
 // cluster is listed while the programs load.
 func (a *agent) open() (err error) {
 	r, log := a.config, slog.Default()
-	if a.socket, err = status.Listen(r.Socket); err != nil {
+	if err := a.listen(); err != nil {
 		return err
 	}
 	a.prober = probe.New(log)
@@ -194,7 +202,8 @@ func (a *agent) open() (err error) {
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
 		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger: r.Linger, Resync: r.Resync, Log: log,
+		Linger: r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
+		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
@@ -225,6 +234,15 @@ func (a *agent) open() (err error) {
 	return nil
 }
 
+// listen makes the sockets on which the agent is asked.
+func (a *agent) listen() (err error) {
+	if a.socket, err = status.Listen(a.config.Socket); err != nil {
+		return err
+	}
+	a.metrics, err = listenMetrics(a.config.Metrics)
+	return err
+}
+
 // openSource says where Services come from, and begins to read a cluster's.
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
@@ -242,7 +260,7 @@ func (a *agent) openSource() (err error) {
 		GatewayAPI: r.GatewayAPI, Log: log,
 	}
 	if r.Balancer {
-		c.OnPeers = a.setPeers
+		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
 	}
 	if a.proxy != nil {
 		c.Sink, c.OnNode = a.proxy.loop, a.proxy.onNode
@@ -295,8 +313,11 @@ func (h serverHalf) Set(frontends []dataplane.Frontend) error {
 // close lets go of everything; the kernel goes on forwarding.
 func (a *agent) close() error {
 	var errs []error
-	if a.socket != nil {
-		if err := a.socket.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
+	for _, l := range []net.Listener{a.socket, a.metrics} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
 			errs = append(errs, err)
 		}
 	}

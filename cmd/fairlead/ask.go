@@ -25,7 +25,8 @@ const (
 
 // endpoints answer what needs the data plane or the server half.
 func (a *agent) endpoints() []status.Endpoint {
-	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)}}
+	all := []status.Endpoint{status.ReadyEndpoint(a.ready), {Pattern: "GET " + flowsPath, Handler: answer(a.answerFlows)},
+		{Pattern: "POST " + drainPath, Handler: answer(a.answerDrain)}}
 	if a.xdp == nil {
 		return all
 	}

@@ -46,7 +46,7 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	})
 	group.Go(func() error {
 		defer cancel()
-		return status.Serve(following, r.Socket, func() status.Status { return look.Gather(time.Now()) })
+		return serveStatus(following, r.Socket, r.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	})
 	group.Go(func() error { return guard.watch(following) })
 	err = group.Wait()

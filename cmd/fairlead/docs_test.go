@@ -186,7 +186,7 @@ func checkCluster(words []string) error {
 		}
 		return checkFairlead(words)
 	}
-	verbs := []string{"apply", "create", "delete", "describe", "explain", "get", "install", "rollout", "scale", "uninstall", "upgrade"}
+	verbs := []string{"apply", "cordon", "create", "delete", "describe", "explain", "get", "install", "rollout", "scale", "taint", "uncordon", "uninstall", "upgrade"}
 	if !slices.ContainsFunc(words, func(w string) bool { return slices.Contains(verbs, w) }) {
 		return fmt.Errorf("none of %s", verbs)
 	}

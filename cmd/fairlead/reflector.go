@@ -42,6 +42,7 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "prefixes of each family that a balancer may announce; one that announces more is cut; 0: any `number`")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	metricsFlag(cmd, &c.Metrics)
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func runReflector(ctx context.Context, c config.Reflector) error {
 	slog.Info("reflecting", "as", r.AS, "clients", r.Clients, "routers", r.Routers)
 	look := routing(status.RoleReflector)
 	look.Peers, look.Heard = reflector.Peers, reflector.Routes
-	err = status.Serve(ctx, c.Socket, func() status.Status { return look.Gather(time.Now()) })
+	err = serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	return errors.Join(err, reflector.Close())
 }
 

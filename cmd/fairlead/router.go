@@ -64,6 +64,7 @@ is killed: packets then take the daemon's own routes.`,
 	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", fib.DefaultMetric, fib.DefaultBesideMetric))
 	f.IntVar(&c.Table, "table", 0, "routing table (default: main)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
+	metricsFlag(cmd, &c.Metrics)
 	f.BoolVar(&remove, "remove", false, "take the routes away when ending, and put the sysctls back")
 	cmd.AddCommand(newRouterGuardCommand())
 	return cmd
@@ -97,7 +98,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 		return errors.Join(err, table.Close(remove))
 	}
 	slog.Info("routing", "as", r.AS, "peers", r.Router.Peers)
-	err = keepRouting(ctx, c.Socket, router, table)
+	err = keepRouting(ctx, r, router, table)
 	return errors.Join(err, router.Close(), table.Close(remove))
 }
 
@@ -118,7 +119,7 @@ func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error
 
 // keepRouting holds the kernel to what was heard, and answers on the socket,
 // until ctx ends or either fails.
-func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *fib.Table) error {
+func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *fib.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
 	look.Table = lookTable(table)
@@ -128,7 +129,7 @@ func keepRouting(ctx context.Context, socket string, router *bgp.Router, table *
 	group.Go(func() error { defer cancel(); return table.Keep(ctx) })
 	group.Go(func() error {
 		defer cancel()
-		return status.Serve(ctx, socket, func() status.Status { return look.Gather(time.Now()) })
+		return serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	})
 	return group.Wait()
 }

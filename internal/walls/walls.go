@@ -56,6 +56,7 @@ type Wall struct {
 }
 
 var walls = []Wall{
+	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"status/metrics"}},
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",

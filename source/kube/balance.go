@@ -71,9 +71,11 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}
 	b.merge(ids)
 	announcements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
-	balancers, draining := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
+	balancers, _ := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
+	drain, last, leaving := s.drainNow()
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: s.problems.all(),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Drain: drain, Last: last,
+		Problems: s.problems.all(),
 	}, true
 }
 

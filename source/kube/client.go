@@ -144,6 +144,10 @@ func (s *Source) reflectors() []func(context.Context) {
 		}
 		all = append(all, follow(s, node, s.nodes))
 	}
+	if s.followsDrains() {
+		every := resource{client: s.client.core, name: "nodes", blank: func() message { return &corev1.Node{} }}
+		all = append(all, follow(s, every, s.drains))
+	}
 	if s.config.OnPeers != nil {
 		all = append(all, s.followRouting()...)
 	}

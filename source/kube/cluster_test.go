@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 		test func(t *testing.T, c *labkube.Cluster, w world)
 	}{
 		{"Proxy", testProxy}, {"Selected", testSelected}, {"Node", testNode}, {"NoNode", testNoNode},
-		{"Balancer", testBalancer}, {"Both", testBoth}, {"Kubeconfig", testKubeconfig},
+		{"Balancer", testBalancer}, {"Drain", testDrain}, {"Both", testBoth}, {"Kubeconfig", testKubeconfig},
 		{"Strange", testStrange}, {"Many", testMany}, {"Renamed", testRenamed},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, c, world{t, clientFor(t, c.Config)}) })

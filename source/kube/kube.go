@@ -42,6 +42,10 @@ type Config struct {
 	// Balancers is the Service that the balancers themselves are behind, so
 	// that those that terminate are known; zero for none.
 	Balancers service.ID
+	// DrainOnCordon lets the balancer of a Node that is cordoned drain, DrainTaints
+	// that of one with a taint of these keys. Where all Balancers had to, none does.
+	DrainOnCordon bool
+	DrainTaints   []string
 	// RequireClass leaves Services without spec.loadBalancerClass to others.
 	RequireClass bool
 	// OnPeers, where there is one, is told of the BGPPeers that this node has, by
@@ -66,6 +70,7 @@ type Source struct {
 	services *store[serviceEntry]
 	slices   *store[sliceEntry]
 	nodes    *store[Node]
+	drains   *store[nodeDrain] // of all Nodes, where the balancers are known
 	balancer balancer
 	routing  routing
 	gateways gateways
@@ -100,7 +105,8 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	s.balancer, s.problems = newBalancer(), newProblems(c.Log)
 	s.services = newStore(s, object.KindService, s.readService, s.tellService)
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
-	s.nodes = newStore(s, kindNode, readNode, s.tellNode)
+	s.nodes = newStore(s, kindNode, s.readNode, s.tellNode)
+	s.drains = newStore(s, kindDrain, s.readDrain, tellDrain)
 	s.routing, s.gateways = newRouting(s), newGateways(s)
 	return s, nil
 }

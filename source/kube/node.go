@@ -30,10 +30,11 @@ type Node struct {
 	// Leaving that it is deleted, or about to be: either way external traffic
 	// is better served elsewhere.
 	Excluded, Leaving bool
+	drain             []string          // why a balancer on it is to drain
 	labels            map[string]string // on their way to routing; not held
 }
 
-func readNode(o runtime.Object) (*made[Node], error) {
+func (s *Source) readNode(o runtime.Object) (*made[Node], error) {
 	in, ok := o.(*corev1.Node)
 	if !ok {
 		return nil, fmt.Errorf("%T came where a Node was awaited", o)
@@ -42,7 +43,7 @@ func readNode(o runtime.Object) (*made[Node], error) {
 	tainted := slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintDeleted })
 	m := &made[Node]{id: service.ID{Name: in.Name}, value: Node{
 		Name: in.Name, Zone: in.Labels[corev1.LabelTopologyZone], Excluded: excluded,
-		Leaving: tainted || in.DeletionTimestamp != nil, labels: in.Labels,
+		Leaving: tainted || in.DeletionTimestamp != nil, labels: in.Labels, drain: s.drainOf(in),
 	}}
 	for i, a := range in.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {

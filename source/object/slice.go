@@ -35,8 +35,8 @@ type endpoint struct {
 	addr       netip.Addr
 	name, node string
 	use        use
-	// terminating is the condition of that name.
-	terminating bool
+	// terminating and serving are the conditions of these names.
+	terminating, serving bool
 }
 
 // use is what an endpoint's conditions allow (KEP-1669).
@@ -141,7 +141,7 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault)
 			faults = append(faults, Fault{field, "is empty; want one address"})
 			continue
 		}
-		out := endpoint{use: readConditions(e.Conditions), terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating}
+		out := endpoint{use: readConditions(e.Conditions), terminating: is(e.Conditions.Terminating, false), serving: is(e.Conditions.Serving, true)}
 		if e.NodeName != nil {
 			out.node = *e.NodeName
 		}
@@ -172,12 +172,6 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault)
 // readConditions reads conditions as KEP-1669 has them; what is not said is
 // ready, serving, and not terminating.
 func readConditions(c discoveryv1.EndpointConditions) use {
-	is := func(b *bool, unsaid bool) bool {
-		if b == nil {
-			return unsaid
-		}
-		return *b
-	}
 	switch {
 	case is(c.Ready, true):
 		return ready
@@ -185,6 +179,13 @@ func readConditions(c discoveryv1.EndpointConditions) use {
 		return leaving
 	}
 	return unused
+}
+
+func is(b *bool, unsaid bool) bool {
+	if b == nil {
+		return unsaid
+	}
+	return *b
 }
 
 // family gives an address family as EndpointSlices name it.

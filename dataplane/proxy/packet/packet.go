@@ -22,10 +22,10 @@ import (
 )
 
 // Bounds of how many flows are remembered where Config does not say: 20 MB and
-// 80 MB of kernel memory. The kernel's own connection tracking has as many.
+// 40 MB of kernel memory.
 const (
 	leastFlows = 1 << 16
-	mostFlows  = 1 << 18
+	mostFlows  = 1 << 17
 )
 
 // Config says how the half for packets is set up.
@@ -39,7 +39,7 @@ type Config struct {
 	PinDir string
 	// MaxFlows is how many flows are remembered: the least recently used one
 	// gives way. 0 for one in 64 KiB of the machine's memory, from 65,536 to
-	// 262,144. A table that is pinned already keeps its size, for the sake of
+	// 131,072. A table that is pinned already keeps its size, for the sake of
 	// its flows.
 	MaxFlows uint32
 	// Uplinks names the devices by which the node meets the network: clients

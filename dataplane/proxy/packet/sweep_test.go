@@ -276,7 +276,7 @@ func TestFlowsFor(t *testing.T) {
 	for _, gigabytes := range []uint64{0, 1, 4, 8, 16, 1024} {
 		got = append(got, flowsFor(gigabytes<<30))
 	}
-	if want := []uint32{65536, 65536, 65536, 131072, 262144, 262144}; !slices.Equal(got, want) {
+	if want := []uint32{65536, 65536, 65536, 131072, 131072, 131072}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

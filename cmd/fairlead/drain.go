@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/status"
+)
+
+// drainPath is where an agent is told to drain, or not to.
+const drainPath = "/v1/drain"
+
+func drainFlags(f *pflag.FlagSet, c *config.Agent) {
+	f.DurationVar(&c.DrainNotice, "drain-notice", c.DrainNotice, "for how long routes ask routers to avoid this balancer before it withdraws them")
+	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "the `communities` by which they ask")
+	f.Uint32Var(&c.DrainMED, "drain-med", 0, "the least `MED` of routes that ask; 0: that of the route")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long then to wait for flows that are remembered, where there are other --balancers")
+	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless no other of the --balancers would be left")
+	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint of one of these `key`s, likewise")
+}
+
+func newDrainCommand() *cobra.Command {
+	var a asker
+	var undo bool
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Let the balancer here serve what it has, and take nothing new",
+		Long: `Drain lets the agent here leave as if it were told to end, but stay: its routes ask
+routers to avoid it, then they are withdrawn, while the sessions with them stay and
+what still comes is served. It is drained when no flow is left that needs it, or
+after --drain-timeout of the agent; fairlead status says how far it is.
+
+It stays so until --undo, or until the agent is started anew. It does so even if no
+other balancer is left. In a cluster the other balancers are not told of it: where
+flows are remembered, taint the Node fairlead.io/drain instead.`,
+		Example: `  fairlead drain
+  fairlead drain --wait 1m
+  fairlead drain --undo`,
+		Args:    cobra.NoArgs,
+		GroupID: groupRun,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			body, err := a.ask(cmd.Context(), http.MethodPost, drainPath, url.Values{"undo": {fmt.Sprint(undo)}}, nil)
+			if err != nil {
+				return err
+			}
+			if err := body.Close(); err != nil || wait == 0 {
+				return err
+			}
+			return a.awaitDrain(cmd, undo, wait)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&a.socket, "socket", "", "`file` to ask on (default: the one in "+status.SocketDir+")")
+	f.BoolVar(&undo, "undo", false, "serve again")
+	f.DurationVar(&wait, "wait", 0, "how long to wait until it is drained, or serves; 0: not at all")
+	return cmd
+}
+
+// awaitDrain waits until the agent is drained, or with undo until it does not drain
+// by command.
+func (a *asker) awaitDrain(cmd *cobra.Command, undo bool, limit time.Duration) error {
+	const pace = 100 * time.Millisecond
+	for end := time.Now().Add(limit); ; time.Sleep(pace) {
+		s, err := a.fetch(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case undo && s.Drain == nil, !undo && s.Drain != nil && s.Drain.Stage == status.Drained:
+			return nil
+		case cmd.Context().Err() != nil:
+			return cmd.Context().Err()
+		case time.Now().After(end):
+			return fmt.Errorf("after %s it is %s", limit, s.DrainWords())
+		}
+	}
+}
+
+// answerDrain tells the loop; what comes of it is in the status.
+func (a *agent) answerDrain(s *stream, r *http.Request) error {
+	if !a.config.Balancer {
+		return fmt.Errorf("this agent is no balancer: there is nothing to drain")
+	}
+	undo := r.URL.Query().Get("undo") == "true"
+	a.loop.OrderDrain(!undo)
+	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"net"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/status/metrics"
+)
+
+func metricsFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "metrics-address", "", "`address:port` on which Prometheus may ask for /metrics (default: none)")
+}
+
+// listenMetrics makes the socket for Prometheus, where it is to have one.
+func listenMetrics(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	return metrics.Listen(address)
+}
+
+// serveStatus answers on a unix socket, and to Prometheus where it may ask, until
+// ctx ends.
+func serveStatus(ctx context.Context, socket, address string, get func() status.Status) error {
+	l, err := listenMetrics(address)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if l != nil {
+		group.Go(func() error { return metrics.Serve(ctx, l, get) })
+	}
+	group.Go(func() error { return status.Serve(ctx, socket, get) })
+	return group.Wait()
+}

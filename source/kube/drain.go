@@ -1,0 +1,76 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// kindDrain is under what problems with what is read here stand: nowhere, as there
+// are none.
+const kindDrain = "Node's drain"
+
+// nodeDrain says that the balancer of a Node is to drain; those of other Nodes
+// are not held.
+type nodeDrain bool
+
+// drainOf says why the balancer of a Node is to drain.
+func (s *Source) drainOf(n *corev1.Node) (why []string) {
+	if n.Spec.Unschedulable && s.config.DrainOnCordon {
+		why = append(why, fmt.Sprintf("Node %s is cordoned (kubectl uncordon %s)", n.Name, n.Name))
+	}
+	for _, t := range n.Spec.Taints {
+		if slices.Contains(s.config.DrainTaints, t.Key) {
+			why = append(why, fmt.Sprintf("Node %s has the taint %s", n.Name, t.Key))
+		}
+	}
+	slices.Sort(why)
+	return slices.Compact(why)
+}
+
+// followsDrains says whether it matters which other Nodes' balancers are to drain.
+func (s *Source) followsDrains() bool {
+	return s.balance && s.config.Balancers.Name != "" && (s.config.DrainOnCordon || len(s.config.DrainTaints) > 0)
+}
+
+func (s *Source) readDrain(o runtime.Object) (*made[nodeDrain], error) {
+	in, ok := o.(*corev1.Node)
+	if !ok {
+		return nil, fmt.Errorf("%T came where a Node was awaited", o)
+	}
+	return &made[nodeDrain]{id: service.ID{Name: in.Name}, value: len(s.drainOf(in)) > 0}, nil
+}
+
+func tellDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, bool(now) }
+
+// drainNow says, with the lock held, why this node's balancer is to drain, whether
+// it stays nevertheless as no other would be left, and which balancers leave. Every
+// balancer that has read the same decides alike: where none would be left, none of
+// them leaves for its Node's sake. Before it is known who else there is, none does.
+func (s *Source) drainNow() (why []string, last bool, leaving []netip.Addr) {
+	members := object.Members(s.balancer.slices[s.config.Balancers], s.config.Balancers)
+	var others []netip.Addr
+	serving := 0
+	for _, m := range members {
+		switch {
+		case m.Terminating:
+			leaving = append(leaving, m.Addr)
+		case bool(s.drains.held[service.ID{Name: m.Node}]):
+			others = append(others, m.Addr)
+		case m.Serving:
+			serving++
+		}
+	}
+	last = s.followsDrains() && (!s.drains.loaded || serving == 0)
+	if !last {
+		leaving = append(leaving, others...)
+	}
+	slices.SortFunc(leaving, netip.Addr.Compare)
+	return s.nodes.held[service.ID{Name: s.config.Node}].drain, last, slices.Compact(leaving)
+}

@@ -1,0 +1,187 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/plan"
+)
+
+// Rules beyond those that the plan knows; those of frontends are their states.
+const (
+	RuleAnnounced     plan.Rule = "announced"      // nothing is in the way
+	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
+	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
+	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
+	RuleStandby       plan.Rule = "standby"        // another balancer answers on the segment
+	RuleNobody        plan.Rule = "not-answered"   // nobody does
+	RuleRefused       plan.Rule = "refused"        // the data plane cannot hold a frontend
+	RulePending       plan.Rule = "pending"        // it is about to be
+	RuleNotHere       plan.Rule = "not-a-balancer" // this agent announces nothing at all
+	RuleNothingToHold plan.Rule = "no-frontend"    // no frontend has the address
+)
+
+// Verdict is whether this node announces an address of a Service, and by which rule.
+type Verdict struct {
+	Service   string     `json:"service"`
+	VIP       netip.Addr `json:"vip"`
+	Announced bool       `json:"announced"`
+	Rule      plan.Rule  `json:"rule"`
+	// Reason is the rule in words, with what would mend it.
+	Reason string `json:"reason"`
+	// Prefix, NextHop and Attributes are the route's, where there is one.
+	Prefix     netip.Prefix        `json:"prefix,omitzero"`
+	NextHop    netip.Addr          `json:"nextHop,omitzero"`
+	Attributes announce.Attributes `json:"attributes,omitzero"`
+	Since      time.Time           `json:"since,omitzero"`
+	// Notes are what else there is to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ExplainAnnounce says of every address of the Services whether this node announces
+// it, and which rule said so.
+func (s Status) ExplainAnnounce() []Verdict {
+	verdicts := []Verdict{}
+	for _, svc := range s.Services {
+		var vips []netip.Addr
+		for _, f := range svc.Frontends {
+			vips = append(vips, f.VIP)
+		}
+		slices.SortFunc(vips, netip.Addr.Compare)
+		for _, vip := range slices.Compact(vips) {
+			v := Verdict{Service: svc.ID, VIP: vip}
+			s.judge(&v, svc)
+			verdicts = append(verdicts, v)
+		}
+	}
+	return verdicts
+}
+
+// judge asks the rules, the first of which that says no decides.
+func (s Status) judge(v *Verdict, svc Service) {
+	if s.DataPlane == nil {
+		v.say(RuleNotHere, "this agent is a "+s.Role+", which announces nothing")
+		return
+	}
+	if !s.frontendsLet(v, svc) {
+		return
+	}
+	r, refused := s.routeOf(v.VIP)
+	switch {
+	case r == nil && refused != nil:
+		v.say(refused.Rule, refused.Reason)
+		v.Prefix = refused.Prefix
+		return
+	case r == nil:
+		v.say(RulePending, "no route leads to it yet")
+		return
+	}
+	v.Prefix, v.NextHop, v.Attributes, v.Since = r.Prefix, r.NextHop, r.Attributes, r.Since
+	if refused != nil {
+		v.Notes = append(v.Notes, refused.Reason)
+	}
+	if !r.Announced {
+		v.say(r.Rule, r.Reason)
+		return
+	}
+	s.heard(v, r.Layer2)
+}
+
+// frontendsLet says whether a frontend of the address is held; where none is, the
+// first says why.
+func (s Status) frontendsLet(v *Verdict, svc Service) bool {
+	var no *Frontend
+	held := false
+	for i, f := range svc.Frontends {
+		if f.VIP != v.VIP {
+			continue
+		}
+		if f.State == plan.Active || f.State == plan.Panic {
+			held = true
+		} else {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s is %s: %s", f.Key(), f.State, f.Reason))
+			no = cmp.Or(no, &svc.Frontends[i])
+		}
+	}
+	if held {
+		return true
+	}
+	if no == nil {
+		v.say(RuleNothingToHold, "no frontend has this address")
+		return false
+	}
+	v.Notes = v.Notes[1:]
+	v.say(plan.Rule(no.State), no.Reason)
+	return false
+}
+
+// routeOf gives the route that leads to an address, the narrowest of several, and
+// what was refused of it.
+func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		switch {
+		case !r.Prefix.Contains(vip):
+		case !r.NextHop.IsValid():
+			if refused == nil || r.Prefix.Bits() > refused.Prefix.Bits() {
+				refused = r
+			}
+		case route == nil, r.Prefix.Bits() > route.Prefix.Bits():
+			route = r
+		}
+	}
+	return route, refused
+}
+
+// heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
+func (s Status) heard(v *Verdict, onSegment *Layer2) {
+	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool {
+		return p.AS == 0 && onSegment != nil || v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name) // 0: a member of layer 2
+	})}
+	down, up := told.peersDown()
+	switch {
+	case len(told.Peers) == 0 && onSegment != nil && onSegment.State == "owner":
+		v.Announced = true
+		v.say(RuleAnnounced, onSegment.Reason)
+	case len(told.Peers) == 0 && onSegment != nil:
+		v.say(RuleStandby, onSegment.Reason)
+		return
+	case up == 0:
+		v.say(RuleNoSession, "no BGP session is established: with "+strings.Join(down, ", "))
+		return
+	default:
+		v.Announced = true
+		v.say(RuleAnnounced, fmt.Sprintf("%d of %d peers are told", up, len(told.Peers)))
+	}
+	if len(down) > 0 {
+		v.Notes = append(v.Notes, "not told: "+strings.Join(down, ", "))
+	}
+	if s.Drain != nil {
+		v.Notes = append(v.Notes, s.DrainWords())
+	}
+}
+
+func (v *Verdict) say(rule plan.Rule, reason string) { v.Rule, v.Reason = rule, reason }
+
+// ExplainAnnounceView looks at these verdicts.
+func (s Status) ExplainAnnounceView() View {
+	verdicts := s.ExplainAnnounce()
+	v := Sheet{Value: verdicts, Head: []string{"SERVICE", "VIP", "ANNOUNCED", "RULE", "ROUTE", "REASON"}}
+	for _, one := range verdicts {
+		route := ""
+		switch {
+		case one.NextHop.IsValid():
+			route = announce.Route{Prefix: one.Prefix, NextHop: one.NextHop, Attributes: one.Attributes}.String()
+		case one.Prefix.IsValid():
+			route = one.Prefix.String()
+		}
+		reason := strings.Join(append([]string{one.Reason}, one.Notes...), "; ")
+		v.Rows = append(v.Rows, []string{one.Service, one.VIP.String(), yesNo(one.Announced), string(one.Rule), route, reason})
+	}
+	return v
+}
