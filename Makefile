@@ -115,5 +115,9 @@ bench-rules: build ## compare ways to hold Services: iptables, a search tree of 
 bench-ecmp: build ## measure how soon the router's kernel has what balancers announce (root)
 	bin/fairlead bench ecmp $(ARGS)
 
+bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
+	scripts/deps.sh sim
+	bin/fairlead bench sim $(ARGS)
+
 clean: ## remove what was built
 	rm -rf bin out

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Install what the tests ("test"), those of them that need IPVS ("guest"), the
-# checks ("lint"), the tests under other kernels ("kernels") or a whole cluster
-# of Kubernetes ("cluster") need beyond Go, from Debian's packages. Does nothing where all of it is there.
+# checks ("lint"), the tests under other kernels ("kernels"), a whole cluster
+# of Kubernetes ("cluster") or what the simulator is measured beside ("sim") need
+# beyond Go, from Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,8 +13,9 @@ guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
+sim) packages=(ns2) ;;
 *)
-	echo "usage: $0 test|guest|lint|kernels|cluster" >&2
+	echo "usage: $0 test|guest|lint|kernels|cluster|sim" >&2
 	exit 2
 	;;
 esac

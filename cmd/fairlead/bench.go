@@ -30,12 +30,13 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
   fairlead bench ipvs
   fairlead bench kube
   fairlead bench rules
-  fairlead bench ecmp`,
+  fairlead bench ecmp
+  fairlead bench sim`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(),
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchSimCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand())
 	return cmd
 }

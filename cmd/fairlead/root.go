@@ -45,6 +45,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newRouterCommand())
 	root.AddCommand(newDrainCommand())
 	root.AddCommand(newDemoCommand())
+	root.AddCommand(newSimCommand())
 	root.AddCommand(newBenchCommand())
 	root.AddCommand(newStatusCommand())
 	root.AddCommand(newServicesCommand())

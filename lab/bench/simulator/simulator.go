@@ -1,0 +1,161 @@
+// Package simulator measures what simulating costs, beside ns-2 where it is
+// installed: processor time of a simulated second, and whether both count the same
+// replies.
+package simulator
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim/lvs"
+)
+
+//go:embed topology1.tcl
+var topology1 string
+
+// Options say how much is measured.
+type Options struct {
+	Rounds   int       // of all cases, one after the other
+	Seconds  int       // that a case simulates, beside the one that setting up is measured with
+	Progress io.Writer // for people
+}
+
+// Validate refuses what cannot be measured.
+func (o Options) Validate() error {
+	if o.Rounds < 1 {
+		return fmt.Errorf("--rounds: %d is less than 1", o.Rounds)
+	}
+	if o.Seconds < 1 {
+		return fmt.Errorf("--seconds: %d is less than 1", o.Seconds)
+	}
+	return nil
+}
+
+// Goals, as parts of what ns-2 takes, and in milliseconds.
+const (
+	compatGoal = 0.7
+	scaleGoal  = 0.25
+	setUpGoal  = 100
+)
+
+const (
+	clients = 30 // each with 1,000 requests a second
+	crowd   = 1000
+	peer    = "ns-2"
+)
+
+// Measure compares both clocks with ns-2 at 30,000 requests a second.
+func Measure(ctx context.Context, o Options) (*bench.Report, error) {
+	r := bench.New("sim")
+	ns, err := exec.LookPath("ns")
+	if err != nil {
+		r.Note("ns-2 is not installed here (Debian: ns2), so that nothing is compared with it")
+	}
+	for _, servers := range []int{1, 12} {
+		if err := compare(ctx, r, ns, servers, o); err != nil {
+			return nil, err
+		}
+	}
+	var all []float64
+	for range o.Rounds {
+		ms, _, err := ours(ctx, lvs.Compat, crowd, 1, 0)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ms)
+	}
+	r.Rows = append(r.Rows, bench.Plain("setting up 1,000 clients", "ms", all...).AtMost(setUpGoal))
+	r.Note("processor time, user and system; the first %d seconds less the first one, which setting up is part of", o.Seconds+1)
+	return r, nil
+}
+
+// compare adds the rows of one number of servers.
+func compare(ctx context.Context, r *bench.Report, ns string, servers int, o Options) error {
+	took := map[string][]float64{}
+	for round := range o.Rounds {
+		fmt.Fprintf(o.Progress, "servers: %d, round %d of %d\n", servers, round+1, o.Rounds)
+		replies := map[string]int{}
+		measure := func(name string, run func(seconds int) (ms float64, replies int, err error)) error {
+			short, _, err := run(1)
+			if err != nil {
+				return err
+			}
+			long, n, err := run(1 + o.Seconds)
+			took[name], replies[name] = append(took[name], (long-short)/float64(o.Seconds)), n
+			return err
+		}
+		for _, clock := range lvs.Clocks {
+			if err := measure(string(clock), func(s int) (float64, int, error) { return ours(ctx, clock, clients, servers, s) }); err != nil {
+				return err
+			}
+		}
+		if ns == "" {
+			continue
+		}
+		if err := measure(peer, func(s int) (float64, int, error) { return theirs(ctx, ns, clients, servers, s) }); err != nil {
+			return err
+		}
+		if replies[peer] != replies[string(lvs.Compat)] {
+			return fmt.Errorf("ns-2 counts %d replies of %d servers, compat %d: they must agree", replies[peer], servers, replies[string(lvs.Compat)])
+		}
+	}
+	r.Rows = append(r.Rows, row(lvs.Compat, servers, compatGoal, took), row(lvs.Scale, servers, scaleGoal, took))
+	return nil
+}
+
+func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) bench.Row {
+	name, raw := fmt.Sprintf("a second at 30,000/s, servers: %d, %s", servers, clock), took[string(clock)]
+	if len(took[peer]) == 0 {
+		return bench.Plain(name, "ms", raw...)
+	}
+	return bench.Scaled(name, "of "+peer+"'s time", raw, 1, bench.RatioTo(peer, raw, took[peer])).AtMost(goal)
+}
+
+// ours simulates seconds of load, and gives the milliseconds of processor time and
+// the replies.
+func ours(ctx context.Context, clock lvs.Clock, clients, servers, seconds int) (ms float64, replies int, err error) {
+	before := processor()
+	result, err := lvs.Setup{
+		LAN: lvs.Mega100, Method: service.DirectNAT, Scheduler: service.RoundRobin,
+		Servers: servers, Clients: clients, Every: 0.001, Seconds: seconds,
+	}.Run(ctx, clock, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, s := range result.Seconds {
+		replies += int(s.Replies)
+	}
+	return float64(processor()-before) / 1e6, replies, nil
+}
+
+// processor is the processor time of this process so far.
+func processor() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for wrong arguments alone
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// theirs has ns-2 do the same.
+func theirs(ctx context.Context, ns string, clients, servers, seconds int) (ms float64, replies int, err error) {
+	cmd := exec.CommandContext(ctx, ns, "/dev/stdin", strconv.Itoa(clients), strconv.Itoa(servers), strconv.Itoa(1+seconds))
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout = strings.NewReader(topology1), &out
+	if err := cmd.Run(); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w: %s", ns, err, &out)
+	}
+	_, count, _ := strings.Cut(out.String(), "replies ")
+	if replies, err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
+		return 0, 0, fmt.Errorf("%s said no replies, but %q", ns, &out)
+	}
+	return float64((cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Microseconds()) / 1e3, replies, nil
+}

@@ -1,0 +1,163 @@
+package lvs
+
+import (
+	"fmt"
+	"math"
+)
+
+// Figure is one of the paper's.
+type Figure struct {
+	Name    string // fig8
+	Title   string
+	X, Y    string // what the axes show
+	Series  []Series
+	Claims  []Claim
+	Remarks []string // on what was run
+}
+
+// Series is a curve: a measure by the offered rate, from several setups, or by
+// the time of one.
+type Series struct {
+	Name string
+	// Aside is what claims look at, but the figure does not show.
+	Aside bool
+	of    Measure
+	at    []point
+	time  *Setup
+}
+
+type point struct {
+	x     float64
+	setup Setup
+}
+
+// over gives the curve of a setup over offered rates.
+func over(name string, s Setup, rates []int, of Measure) Series {
+	c := Series{Name: name, of: of}
+	for _, r := range rates {
+		c.at = append(c.at, point{float64(r), s.offered(r)})
+	}
+	return c
+}
+
+// overTime gives the curve of a setup over its seconds.
+func overTime(name string, s Setup, of Measure) Series { return Series{Name: name, of: of, time: &s} }
+
+// aside takes a curve out of the figure.
+func (c Series) aside() Series {
+	c.Aside = true
+	return c
+}
+
+// setups are those that a figure needs.
+func (f *Figure) setups() (all []Setup) {
+	for _, c := range f.Series {
+		if c.time != nil {
+			all = append(all, *c.time)
+		}
+		for _, p := range c.at {
+			all = append(all, p.setup)
+		}
+	}
+	return all
+}
+
+// XY is a point of a curve.
+type XY struct{ X, Y float64 }
+
+// draw gives a curve from the results of one seed.
+func (c Series) draw(result func(Setup) *Result) (curve []XY) {
+	if c.time != nil {
+		for i, s := range result(*c.time).Seconds {
+			curve = append(curve, XY{float64(i + 1), c.of(s)})
+		}
+	}
+	for _, p := range c.at {
+		curve = append(curve, XY{p.x, result(p.setup).mean(c.of)})
+	}
+	return curve
+}
+
+// Curves are a figure's, of one seed, in the order of its series.
+type Curves [][]XY
+
+// at gives a curve's value, which must be there.
+func (c Curves) at(series int, x float64) float64 {
+	for _, p := range c[series] {
+		if p.X == x {
+			return p.Y
+		}
+	}
+	panic(fmt.Sprintf("curve %d has no point at %g", series, x))
+}
+
+// where gives the values of a curve's points from low to high.
+func (c Curves) where(series int, low, high float64) (ys []float64) {
+	for _, p := range c[series] {
+		if p.X >= low && p.X <= high {
+			ys = append(ys, p.Y)
+		}
+	}
+	return ys
+}
+
+// Claim is something that the paper says of a figure, or that ns-2 shows, as a
+// quantity within bounds.
+type Claim struct {
+	Says string
+	// of is nil where nothing can be measured.
+	of        func(Curves) float64
+	low, high float64
+	// known is false where the quantity says nothing on whether the claim holds.
+	known bool
+	// seeds are how many it takes, 0 as 1.
+	seeds int
+	// Why explains a claim that does not hold, or that nobody can check.
+	Why string
+}
+
+// between claims that a quantity is within bounds, both included.
+func between(says string, low, high float64, of func(Curves) float64) Claim {
+	return Claim{Says: says, of: of, low: low, high: high, known: true}
+}
+
+func atLeast(says string, low float64, of func(Curves) float64) Claim {
+	return between(says, low, math.Inf(1), of)
+}
+
+func atMost(says string, high float64, of func(Curves) float64) Claim {
+	return between(says, math.Inf(-1), high, of)
+}
+
+// so claims something that is so or not.
+func so(says string, of func(Curves) bool) Claim {
+	return between(says, 1, 1, func(c Curves) float64 {
+		if of(c) {
+			return 1
+		}
+		return 0
+	})
+}
+
+// byModel is what the model says itself, for a reason.
+func byModel(says, why string) Claim { return Claim{Says: says, Why: why, known: true} }
+
+// unknown is what cannot be checked, for a reason.
+func unknown(says, why string) Claim { return Claim{Says: says, Why: why} }
+
+// observed is what cannot be checked, either, but has a quantity to look at.
+func observed(says, why string, of func(Curves) float64) Claim {
+	return Claim{Says: says, Why: why, of: of}
+}
+
+// because gives a claim its reason, should it not hold.
+func (c Claim) because(why string) Claim {
+	c.Why = why
+	return c
+}
+
+// over says how many seeds a claim takes.
+func (c Claim) over(seeds int) Claim {
+	c.seeds = seeds
+	return c
+}

@@ -1,0 +1,90 @@
+package lvs
+
+// Report is what came of figures. Its JSON field names are stable.
+type Report struct {
+	Clock   Clock     `json:"clock"`
+	Seeds   int       `json:"seeds"`
+	Figures []Outcome `json:"figures"`
+	// Interrupted is true where not all runs came to their end.
+	Interrupted bool `json:"interrupted"`
+}
+
+// Outcome is what came of a figure.
+type Outcome struct {
+	Figure   string    `json:"figure"`
+	Title    string    `json:"title"`
+	X        string    `json:"x"`
+	Y        string    `json:"y"`
+	Verdict  Verdict   `json:"verdict"`
+	Seeds    int       `json:"seeds"` // that all runs were made of
+	Findings []Finding `json:"findings"`
+	Curves   []Curve   `json:"curves"`
+	Remarks  []string  `json:"remarks,omitempty"`
+}
+
+// Curve is a series' means over the seeds. One that is aside is not shown in the
+// figure.
+type Curve struct {
+	Name   string  `json:"name"`
+	Aside  bool    `json:"aside,omitempty"`
+	Points []Point `json:"points"`
+}
+
+// Point is a point of a curve.
+type Point struct {
+	X float64 `json:"x"`
+	Estimate
+}
+
+func report(figures []Figure, o Options, results map[job]*Result) *Report {
+	r := &Report{Clock: o.Clock, Seeds: o.Seeds}
+	for i := range figures {
+		f := &figures[i]
+		var seeds []Curves
+		for seed := range uint32(o.Seeds) {
+			if c := f.draw(results, seed+1); c != nil {
+				seeds = append(seeds, c)
+			}
+		}
+		r.Interrupted = r.Interrupted || len(seeds) < o.Seeds
+		r.Figures = append(r.Figures, f.outcome(seeds))
+	}
+	return r
+}
+
+// draw gives the curves of a seed, or nil where a run is missing.
+func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
+	for _, s := range f.setups() {
+		if results[job{s, seed}] == nil {
+			return nil
+		}
+	}
+	for _, c := range f.Series {
+		curves = append(curves, c.draw(func(s Setup) *Result { return results[job{s, seed}] }))
+	}
+	return curves
+}
+
+func (f *Figure) outcome(seeds []Curves) Outcome {
+	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
+		Findings: []Finding{}, Curves: []Curve{}}
+	if len(seeds) == 0 {
+		return o
+	}
+	for _, c := range f.Claims {
+		o.Findings = append(o.Findings, c.judge(seeds))
+	}
+	o.Verdict = sum(o.Findings)
+	for i, c := range f.Series {
+		curve := Curve{Name: c.Name, Aside: c.Aside}
+		for k, p := range seeds[0][i] {
+			ys := make([]float64, len(seeds))
+			for s := range seeds {
+				ys[s] = seeds[s][i][k].Y
+			}
+			curve.Points = append(curve.Points, Point{p.X, estimate(ys)})
+		}
+		o.Curves = append(o.Curves, curve)
+	}
+	return o
+}

@@ -1,0 +1,43 @@
+package sim
+
+// Stream is random numbers by L'Ecuyer's MRG32k3a (Operations Research 47(1),
+// 1999), the generator of ns-2. Same seed, same numbers, on any machine.
+type Stream struct{ a, b [3]int64 }
+
+// Constants of the generator, as published.
+const (
+	m1, m2               = 4294967087, 4294944443
+	a12, a13n, a21, a23n = 1403580, 810728, 527612, 1370589
+)
+
+// NewStream gives the stream whose six numbers of state are all the seed, which
+// is 1 at least.
+func NewStream(seed uint32) *Stream {
+	s := int64(max(seed, 1))
+	return &Stream{[3]int64{s, s, s}, [3]int64{s, s, s}}
+}
+
+// Float gives a number between 0 and 1, neither of them.
+func (s *Stream) Float() float64 {
+	p := (a12*s.a[1] - a13n*s.a[0]) % m1
+	if p < 0 {
+		p += m1
+	}
+	s.a = [3]int64{s.a[1], s.a[2], p}
+	q := (a21*s.b[2] - a23n*s.b[0]) % m2
+	if q < 0 {
+		q += m2
+	}
+	s.b = [3]int64{s.b[1], s.b[2], q}
+	d := p - q
+	if d <= 0 {
+		d += m1
+	}
+	return float64(d) * (1.0 / (m1 + 1))
+}
+
+// Below gives a whole number from 0 to n-1 as ns-2 does: by the remainder of 31
+// bits.
+func (s *Stream) Below(n int) int { return int(s.bits()) % n }
+
+func (s *Stream) bits() int32 { return int32(s.Float() * (1 << 31)) }
