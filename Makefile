@@ -12,8 +12,9 @@ TOOLS   := $(CURDIR)/bin/tools
 TESTFLAGS ?= -p 2 -timeout 15m
 # The experiment beside kube-proxy, which it builds, runs in make test-kube.
 PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy)
-# What goes wrong around a whole chain takes minutes, and runs there, too.
-FAULTS    := '^TestChain$$/^(API|health|slow|no|two)'
+# What goes wrong around a whole chain takes minutes, and runs there, too; the demo
+# and the tables of rules with IPVS do, and run in make test-ipvs.
+LONG      := '^TestIPVS$$|^TestChain$$/^(API|health|slow|no|two)'
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
@@ -35,12 +36,12 @@ test: ## install what the tests need, then run them all (root)
 	scripts/deps.sh test
 	scripts/kube.sh etcd kube-apiserver
 	go vet $(PACKAGES)
-	go test $(TESTFLAGS) -skip $(FAULTS) $(PACKAGES)
+	go test $(TESTFLAGS) -skip $(LONG) $(PACKAGES)
 
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
-	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e
+	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver
