@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/fairlead/fairlead/sim/beyond"
+	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
 	"github.com/fairlead/fairlead/sim/beyond/tail"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
@@ -16,6 +17,7 @@ import (
 func experiments() []beyond.Experiment {
 	return []beyond.Experiment{
 		tail.Experiment(),
+		routingsim.Experiment(),
 	}
 }
 

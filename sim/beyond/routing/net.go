@@ -63,9 +63,9 @@ type node struct {
 	busy bool
 
 	router *router // of a router
-	// taken and idle are what a measurement wants to know: updates taken in, and
-	// since when there is nothing to do.
-	taken, idle int64
+	// idle is since when there is nothing to do, or will be.
+	idle  int64
+	taken int64 // updates taken in
 }
 
 // peer is who a node tells.

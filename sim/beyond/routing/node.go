@@ -11,7 +11,7 @@ func (n *network) hear(id int32, j job) {
 	k.jobs = append(k.jobs, j)
 	if !k.busy {
 		k.busy = true
-		n.begin(id, n.to.Now())
+		n.begin(id, max(n.to.Now(), k.idle))
 	}
 }
 
