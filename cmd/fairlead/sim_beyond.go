@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/sim/beyond"
 	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
+	"github.com/fairlead/fairlead/sim/beyond/services"
 	"github.com/fairlead/fairlead/sim/beyond/tail"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
@@ -18,6 +19,7 @@ func experiments() []beyond.Experiment {
 	return []beyond.Experiment{
 		tail.Experiment(),
 		routingsim.Experiment(),
+		services.Experiment(),
 	}
 }
 

@@ -1,0 +1,5 @@
+package services
+
+import "github.com/fairlead/fairlead/sim/beyond"
+
+func claims() []beyond.Claim { return nil }
