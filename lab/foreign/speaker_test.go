@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -115,7 +116,11 @@ func (b *balancer) peers() []announce.Peer { return b.set() }
 func (b *balancer) untilUp() {
 	b.t.Helper()
 	testkit.Eventually(b.t, time.Minute, func() error {
-		for _, p := range b.peers() {
+		peers := b.peers()
+		if len(peers) == 0 {
+			return errors.New("no peers are listed")
+		}
+		for _, p := range peers {
 			if p.State != "established" {
 				return fmt.Errorf("%s is %s: %s", p.Address, p.State, p.LastError)
 			}
