@@ -81,7 +81,7 @@ func (a *anything[T]) join() {
 func (a *anything[T]) someServers() (of []Weighted) {
 	for _, s := range a.servers {
 		if a.dice.IntN(4) > 0 {
-			of = append(of, Weighted{s, uint32(a.dice.IntN(4)), a.dice.IntN(5) == 0})
+			of = append(of, Weighted{s, uint32(a.dice.IntN(4)), a.dice.IntN(5) == 0, uint32(a.dice.IntN(2) * a.dice.IntN(30))})
 		}
 	}
 	return of
