@@ -1,4 +1,4 @@
-package e2e
+package agents_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -13,11 +14,11 @@ import (
 )
 
 // ready waits until fairlead status --ready ends with a code, and says these words.
-func (w *world) ready(t *testing.T, socket string, code int, words ...string) {
+func ready(t *testing.T, w *world.World, socket string, code int, words ...string) {
 	t.Helper()
-	testkit.Eventually(t, within, func() error {
-		stdout, stderr, got := w.fairlead(t, "", "status", "--ready", "--socket", socket)
-		if got != code || !all(stdout+stderr, words) {
+	testkit.Eventually(t, world.Within, func() error {
+		stdout, stderr, got := w.Fairlead(t, "", "status", "--ready", "--socket", socket)
+		if got != code || !world.HasAll(stdout+stderr, words) {
 			return fmt.Errorf("it ends with %d, and says %q; want %d, %q", got, strings.TrimSpace(stdout+stderr), code, words)
 		}
 		return nil
@@ -27,10 +28,10 @@ func (w *world) ready(t *testing.T, socket string, code int, words ...string) {
 // TestReady: a balancer is ready when it holds what it is to serve and a peer
 // hears it, not when it answers.
 func TestReady(t *testing.T) {
-	w := newWorld(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 1}, 1)
-	w.write(t, spec{name: "tunnel", host: 1})
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 1}, 1)
+	w.HandIn(t, world.Spec{Name: "tunnel", Host: 1})
 	for _, socket := range []string{status.Socket(status.RoleRouter), status.Socket(status.RoleReflector), cluster.Socket(w.Nodes[0].Name)} {
-		w.ready(t, socket, 0, "ready")
+		ready(t, w, socket, 0, "ready")
 	}
 	reflector := w.Process(paper.Reflector)
 	if err := reflector.Signal(syscall.SIGSTOP); err != nil {
@@ -41,22 +42,22 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := cluster.Socket(pod.Name)
-	w.ready(t, socket, 1, "is it running?")
+	ready(t, w, socket, 1, "is it running?")
 	if err := w.StartBalancer(pod); err != nil {
 		t.Fatal(err)
 	}
 	// All but the session is there.
-	w.eventually(t, pod.Name, func(s status.Status) error {
+	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if len(s.Services) != 1 || s.Services[0].Frontends[0].State != "active" {
 			return fmt.Errorf("it serves %+v", s.Services)
 		}
 		return nil
 	})
-	w.ready(t, socket, 1, "not ready: no BGP session is established: with "+paper.ReflectorAddr.String())
+	ready(t, w, socket, 1, "not ready: no BGP session is established: with "+paper.ReflectorAddr.String())
 	if err := reflector.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	w.ready(t, socket, 0, "ready")
+	ready(t, w, socket, 0, "ready")
 	if r, err := status.FetchReady(t.Context(), socket); err != nil || !r.Ready || len(r.Waits) > 0 {
 		t.Errorf("asked without the command: %+v, %v", r, err)
 	}

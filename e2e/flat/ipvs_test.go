@@ -1,4 +1,4 @@
-package e2e
+package flat_test
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/guest"
@@ -30,7 +31,7 @@ func TestIPVS(t *testing.T) {
 		return
 	}
 	testkit.WatchSources(t)
-	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), binaryVariable+"="+binary, "TMPDIR=/tmp")}
+	o := guest.Options{Limit: 4 * time.Minute, Env: append(os.Environ(), world.BinaryVariable+"="+world.Binary, "TMPDIR=/tmp")}
 	status, err := guest.Run(t.Context(), o, "/proc/1/exe", "-test.run=^TestIPVS$", "-test.v", "-test.timeout=3m30s")
 	if err != nil || status != 0 {
 		t.Errorf("the stories in the guest end with %d, %v", status, err)
@@ -65,7 +66,7 @@ endpoints:
 // its restart changes nothing and nobody notices; a Service that goes leaves
 // nothing behind.
 func onIPVS(t *testing.T) {
-	l, w, dir := importNet(t), &world{}, t.TempDir()
+	l, w, dir := importNet(t), &world.World{}, t.TempDir()
 	services := filepath.Join(dir, "services")
 	err := os.Mkdir(services, 0o755)
 	for name, text := range map[string]string{"one": byHand("one", "10.1.1.1", "nat"), "two": byHand("two", "10.1.1.2", "fullnat")} {
@@ -79,20 +80,20 @@ func onIPVS(t *testing.T) {
 	kept := ask{t: t, host: l.Host("client")}
 	kept.open(netip.MustParseAddrPort("10.1.1.1:8080"))
 	for _, vip := range []string{"10.1.1.1:8080", "10.1.1.2:8080"} {
-		bothAnswer(t, l, netip.MustParseAddrPort(vip))
+		world.BothAnswer(t, l, netip.MustParseAddrPort(vip))
 	}
-	w.eventually(t, "balancer", saysWhyIPVS)
+	w.Eventually(t, "balancer", saysWhyIPVS)
 	before := kernelState(t, l)
 
 	// Nobody hands flows to IPVS: the agent does not wait for the open one.
 	asked := time.Now()
-	if err := agent.Stop(within); err != nil || time.Since(asked) > within/2 {
+	if err := agent.Stop(world.Within); err != nil || time.Since(asked) > world.Within/2 {
 		t.Errorf("the agent ended after %v: %v", time.Since(asked), err)
 	}
 	kept.again()
 	restarted := time.Now()
 	startImported(t, l, services, filepath.Join(dir, "restarted.log"), args...)
-	w.eventually(t, "balancer", func(s status.Status) error {
+	w.Eventually(t, "balancer", func(s status.Status) error {
 		if s.Started.Before(restarted) || len(s.Services) != 2 {
 			return fmt.Errorf("started %v, %d Services", s.Started, len(s.Services))
 		}
@@ -107,7 +108,7 @@ func onIPVS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, within, func() error {
+	testkit.Eventually(t, world.Within, func() error {
 		if left := kernelState(t, l); left != "" {
 			return fmt.Errorf("is left:\n%s", left)
 		}
@@ -153,8 +154,8 @@ type ask struct {
 // open waits until a VIP is served.
 func (a *ask) open(vip netip.AddrPort) {
 	a.t.Helper()
-	testkit.Eventually(a.t, within, func() (err error) {
-		_, err = askHTTP(a.t.Context(), a.host, vip)
+	testkit.Eventually(a.t, world.Within, func() (err error) {
+		_, err = world.AskHTTP(a.t.Context(), a.host, vip)
 		return err
 	})
 	var err error
@@ -169,7 +170,7 @@ func (a *ask) open(vip netip.AddrPort) {
 // again asks over the same connection, whose server is to be the same.
 func (a *ask) again() {
 	a.t.Helper()
-	err := a.conn.SetDeadline(time.Now().Add(within))
+	err := a.conn.SetDeadline(time.Now().Add(world.Within))
 	if err == nil {
 		_, err = fmt.Fprint(a.conn, "GET / HTTP/1.1\r\nHost: vip\r\n\r\n")
 	}

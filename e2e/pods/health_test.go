@@ -1,4 +1,4 @@
-package e2e
+package pods_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/status"
@@ -16,19 +17,19 @@ import (
 const healthPort = 9000
 
 // checked is a Service whose servers are probed on healthPort.
-func checked(name string, host int, more ...string) spec {
-	return spec{name: name, of: web, host: host, ownRoute: true, annotations: append([]string{
+func checked(name string, host int, more ...string) world.Spec {
+	return world.Spec{Name: name, Of: web, Host: host, OwnRoute: true, Annotations: append([]string{
 		"health-check: http", fmt.Sprintf("health-check-port: %q", fmt.Sprint(healthPort)),
 		"health-check-interval: 200ms", "health-check-timeout: 200ms",
 	}, more...)}
 }
 
 // well makes every server well; ill ends that.
-func (w *world) well(t *testing.T, of int) (ill func()) {
+func (p *pods) well(t *testing.T, of int) (ill func()) {
 	t.Helper()
 	var listeners []net.Listener
-	for _, pod := range w.Servers(of) {
-		ln, err := w.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", healthPort))
+	for _, pod := range p.Servers(of) {
+		ln, err := p.Lab.Host(pod.Name).Listen("tcp", fmt.Sprintf(":%d", healthPort))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +54,11 @@ func (w *world) well(t *testing.T, of int) (ill func()) {
 
 // frontends waits until every frontend of a Service has a state, on every
 // balancer, and each server a health.
-func (w *world) frontends(t *testing.T, of spec, want plan.State, health string) {
+func (p *pods) frontends(t *testing.T, of world.Spec, want plan.State, health string) {
 	t.Helper()
-	for _, balancer := range w.Balancers(of.of) {
-		w.eventually(t, balancer.Name, func(s status.Status) error {
-			one, err := s.Only(of.name)
+	for _, balancer := range p.Balancers(of.Of) {
+		p.Eventually(t, balancer.Name, func(s status.Status) error {
+			one, err := s.Only(of.Name)
 			if err != nil {
 				return err
 			}
@@ -80,19 +81,19 @@ func (w *world) frontends(t *testing.T, of spec, want plan.State, health string)
 func (p *pods) panicMode(t *testing.T) {
 	s := checked("brave", 11)
 	ill := p.well(t, web)
-	p.write(t, s)
+	p.HandIn(t, s)
 	p.frontends(t, s, plan.Active, "up")
 	// One after the other is found ill, and keeps the connections that it has.
-	all := []traffic{p.load(t, "panic", s.http(), 10, 50)}
-	during(t, all, "every server ill", func() {
+	all := []world.Traffic{p.Load(t, "panic", s.HTTP(), 10, 50)}
+	world.During(t, all, "every server ill", func() {
 		ill()
 		p.frontends(t, s, plan.Panic, "down")
-		p.reach(t, s, true)
+		p.Reach(t, s, true)
 	})
-	during(t, all, "every server well again", func() {
+	world.During(t, all, "every server well again", func() {
 		ill = p.well(t, web)
 		p.frontends(t, s, plan.Active, "up")
-		p.reach(t, s, true)
+		p.Reach(t, s, true)
 	})
 	ill()
 }
@@ -101,22 +102,22 @@ func (p *pods) panicMode(t *testing.T) {
 func (p *pods) noPanic(t *testing.T) {
 	s := checked("timid", 12, "panic: \"off\"", "method: "+string(service.DirectNAT))
 	ill := p.well(t, web)
-	p.write(t, s)
+	p.HandIn(t, s)
 	p.frontends(t, s, plan.Active, "up")
 	var hops []netip.Addr
 	for _, pod := range p.Balancers(web) {
 		hops = append(hops, pod.Node.Addr)
 	}
-	route := netip.PrefixFrom(s.http().Addr(), 32)
-	p.routed(t, route, hops...)
-	all := []traffic{p.load(t, "beside", p.tunnel.http(), 10, 50)}
-	during(t, all, "every server of another Service ill", func() {
+	route := netip.PrefixFrom(s.HTTP().Addr(), 32)
+	p.Routed(t, route, hops...)
+	all := []world.Traffic{p.Load(t, "beside", p.tunnel.HTTP(), 10, 50)}
+	world.During(t, all, "every server of another Service ill", func() {
 		ill()
 		p.frontends(t, s, plan.NoHealthyBackend, "down")
-		p.routed(t, route)
+		p.Routed(t, route)
 	})
 	ill = p.well(t, web)
-	p.routed(t, route, hops...)
-	p.requests(t, 50, s.http())
+	p.Routed(t, route, hops...)
+	p.Requests(t, 50, s.HTTP())
 	ill()
 }

@@ -1,4 +1,4 @@
-package e2e
+package pods_test
 
 import (
 	"fmt"
@@ -7,49 +7,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/status"
 )
 
-// problem waits until an agent tells of a problem with all of these words, or,
-// without words, of none.
-func (w *world) problem(t *testing.T, agent string, words ...string) {
-	t.Helper()
-	w.eventually(t, agent, func(s status.Status) error {
-		for _, p := range s.Problems {
-			if len(words) > 0 && all(p.String(), words) {
-				return nil
-			}
-		}
-		if len(words) == 0 && len(s.Problems) == 0 {
-			return nil
-		}
-		return fmt.Errorf("problems are %q, want one with %q", s.Problems, words)
-	})
-}
-
-func all(text string, words []string) bool {
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			return false
-		}
-	}
-	return true
-}
-
 // beside is the traffic that whatever is refused must not hurt.
-func (p *pods) beside(t *testing.T) []traffic {
-	return []traffic{p.load(t, "tunnel", p.tunnel.http(), 10, 50), p.load(t, "direct-nat", p.direct.http(), 10, 50)}
+func (p *pods) beside(t *testing.T) []world.Traffic {
+	return []world.Traffic{p.Load(t, "tunnel", p.tunnel.HTTP(), 10, 50), p.Load(t, "direct-nat", p.direct.HTTP(), 10, 50)}
 }
 
 // refusedInput hands in one wrong version of a Service that is served after
 // the other; the former stays in force.
 func (p *pods) refusedInput(t *testing.T) {
 	traffic := p.beside(t)
-	good := p.tunnel.manifest(p.world)
-	file := p.tunnel.name + ".yaml"
+	good := p.tunnel.Manifest(p.World)
+	file := p.tunnel.Name + ".yaml"
 	for _, c := range []struct {
 		name, old, new string
 		words          []string
@@ -70,17 +45,17 @@ func (p *pods) refusedInput(t *testing.T) {
 			if wrong == good {
 				t.Fatalf("the manifest has no %q:\n%s", c.old, good)
 			}
-			during(t, traffic, c.name, func() {
+			world.During(t, traffic, c.name, func() {
 				if err := p.Write(web, file, wrong); err != nil {
 					t.Fatal(err)
 				}
-				p.problem(t, "web-lb2", c.words...)
-				p.problem(t, "node1", c.words...)
+				p.Problem(t, "web-lb2", c.words...)
+				p.Problem(t, "node1", c.words...)
 				if err := p.Write(web, file, good); err != nil {
 					t.Fatal(err)
 				}
-				p.problem(t, "web-lb2")
-				p.problem(t, "node1")
+				p.Problem(t, "web-lb2")
+				p.Problem(t, "node1")
 			})
 		})
 	}
@@ -89,20 +64,20 @@ func (p *pods) refusedInput(t *testing.T) {
 // refusedFrontends hands in Services that are well-formed and cannot be
 // served, each beside those that are.
 func (p *pods) refusedFrontends(t *testing.T) {
-	lonely := spec{name: "lonely", of: web, host: 21}
-	wrongFamily := spec{name: "family", of: web, host: 22, annotations: []string{"method: direct-nat"}}
-	service, slices, _ := strings.Cut(wrongFamily.manifest(p.world), "---\n")
+	lonely := world.Spec{Name: "lonely", Of: web, Host: 21}
+	wrongFamily := world.Spec{Name: "family", Of: web, Host: 22, Annotations: []string{"method: direct-nat"}}
+	service, slices, _ := strings.Cut(wrongFamily.Manifest(p.World), "---\n")
 	_, sixes, _ := strings.Cut(slices, "---\n")
-	onlyFour := strings.Replace(service, fmt.Sprintf("%s,%s", wrongFamily.vip(false, 0).Addr(), wrongFamily.vip(true, 0).Addr()),
-		wrongFamily.vip(false, 0).Addr().String(), 1)
+	onlyFour := strings.Replace(service, fmt.Sprintf("%s,%s", wrongFamily.VIP(false, 0).Addr(), wrongFamily.VIP(true, 0).Addr()),
+		wrongFamily.VIP(false, 0).Addr().String(), 1)
 	onlyFour = strings.Replace(onlyFour, p.Services[web].Prefix.String()+","+p.Services[web].Prefix6.String(), p.Services[web].Prefix.String(), 1)
-	double := spec{name: "double", of: web, host: p.tunnel.host}
-	younger := strings.Replace(double.manifest(p.world), "2026-01-01", "2026-06-01", 1)
-	loneService, _, _ := strings.Cut(lonely.manifest(p.world), "---\n")
+	double := world.Spec{Name: "double", Of: web, Host: p.tunnel.Host}
+	younger := strings.Replace(double.Manifest(p.World), "2026-01-01", "2026-06-01", 1)
+	loneService, _, _ := strings.Cut(lonely.Manifest(p.World), "---\n")
 
 	traffic := p.beside(t)
 	for _, c := range []struct {
-		of      spec
+		of      world.Spec
 		text    string
 		state   plan.State
 		reason  string
@@ -112,17 +87,17 @@ func (p *pods) refusedFrontends(t *testing.T) {
 		{wrongFamily, onlyFour + "---\n" + sixes, plan.NoEndpoints, "EndpointSlice", []string{"family-ipv6", "addressType", "IPv6"}},
 		{double, younger, plan.Conflict, "tunnel already has", nil},
 	} {
-		t.Run(c.of.name, func(t *testing.T) {
-			file := c.of.name + ".yaml"
-			during(t, traffic, c.of.name, func() {
+		t.Run(c.of.Name, func(t *testing.T) {
+			file := c.of.Name + ".yaml"
+			world.During(t, traffic, c.of.Name, func() {
 				if err := p.Write(web, file, c.text); err != nil {
 					t.Fatal(err)
 				}
 				if c.problem != nil {
-					p.problem(t, "web-lb2", c.problem...)
+					p.Problem(t, "web-lb2", c.problem...)
 				}
-				p.eventually(t, "web-lb2", func(s status.Status) error {
-					one, err := s.Only(c.of.name)
+				p.Eventually(t, "web-lb2", func(s status.Status) error {
+					one, err := s.Only(c.of.Name)
 					if err != nil {
 						return err
 					}
@@ -134,7 +109,7 @@ func (p *pods) refusedFrontends(t *testing.T) {
 					return nil
 				})
 				p.remove(t, file)
-				p.problem(t, "web-lb2")
+				p.Problem(t, "web-lb2")
 			})
 		})
 	}
@@ -161,39 +136,39 @@ func (p *pods) folderAndFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	during(t, traffic, "the folder gone", func() {
+	world.During(t, traffic, "the folder gone", func() {
 		move(folder, folder+".away")
-		p.problem(t, "web-lb2", folder, "is gone")
+		p.Problem(t, "web-lb2", folder, "is gone")
 		move(folder+".away", folder)
-		p.problem(t, "web-lb2")
+		p.Problem(t, "web-lb2")
 	})
-	file := filepath.Join(folder, p.tunnel.name+".yaml")
-	whole := p.tunnel.manifest(p.world)
-	during(t, traffic, "a file half written", func() {
+	file := filepath.Join(folder, p.tunnel.Name+".yaml")
+	whole := p.tunnel.Manifest(p.World)
+	world.During(t, traffic, "a file half written", func() {
 		// In the middle of a word of the Service; of its slices nothing is left.
 		half := whole[:strings.Index(whole, "LoadBalancer")+4]
 		if err := os.WriteFile(file, []byte(half), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p.problem(t, "web-lb2", p.tunnel.name+".yaml")
+		p.Problem(t, "web-lb2", p.tunnel.Name+".yaml")
 		if err := os.WriteFile(file, []byte(whole), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p.problem(t, "web-lb2")
+		p.Problem(t, "web-lb2")
 	})
 }
 
 // peer waits until an agent's only peer has an error with all of these words,
 // or, without words, is established.
-func (w *world) peer(t *testing.T, agent string, words ...string) {
+func (p *pods) peer(t *testing.T, agent string, words ...string) {
 	t.Helper()
-	w.eventually(t, agent, func(s status.Status) error {
+	p.Eventually(t, agent, func(s status.Status) error {
 		if len(s.Peers) != 1 {
 			return fmt.Errorf("peers %v", s.Peers)
 		}
-		p := s.Peers[0]
-		if established := p.State == "established"; established != (len(words) == 0) || !all(p.LastError, words) {
-			return fmt.Errorf("peer %s is %s, last error %q; want %q", p.Address, p.State, p.LastError, words)
+		peer := s.Peers[0]
+		if established := peer.State == "established"; established != (len(words) == 0) || !world.HasAll(peer.LastError, words) {
+			return fmt.Errorf("peer %s is %s, last error %q; want %q", peer.Address, peer.State, peer.LastError, words)
 		}
 		return nil
 	})
@@ -226,18 +201,18 @@ func (p *pods) refusedPeers(t *testing.T) {
 		{"wrong password", []string{"--peer", reflector, "--password-file", password}, []string{reflector, "password"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			during(t, traffic, c.name, func() {
+			world.During(t, traffic, c.name, func() {
 				if err := start(c.args...); err != nil {
 					t.Fatal(err)
 				}
 				p.peer(t, pod.Name, c.words...)
-				if err := p.Process(pod.Name).Stop(within); err != nil {
+				if err := p.Process(pod.Name).Stop(world.Within); err != nil {
 					t.Errorf("it ends with %v", err)
 				}
 			})
 		})
 	}
-	during(t, traffic, "the right settings", func() {
+	world.During(t, traffic, "the right settings", func() {
 		if err := p.StartBalancer(pod); err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +225,7 @@ func (p *pods) refusedPeers(t *testing.T) {
 func (p *pods) secondAgents(t *testing.T) {
 	traffic := p.beside(t)
 	first := p.Balancers(web)[0]
-	before, err := p.status(t, first.Name)
+	before, err := p.Status(t, first.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,14 +250,14 @@ func (p *pods) secondAgents(t *testing.T) {
 		{"wrong flags", own, "/sys/fs/bpf/second", []string{"--interface", "eth7", "--as", "0"}, []string{"--as", "0 is not an AS number"}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			during(t, traffic, "a second agent with the same "+c.name, func() {
-				_, stderr, code := p.fairlead(t, first.Name, append([]string{"agent", "--node", "second",
+			world.During(t, traffic, "a second agent with the same "+c.name, func() {
+				_, stderr, code := p.Fairlead(t, first.Name, append([]string{"agent", "--node", "second",
 					"--services", cluster.Manifests("web"), "--socket", c.socket, "--bpffs", c.bpffs}, c.args...)...)
-				if last := lastLine(stderr); code != c.code || !all(last, c.words) {
+				if last := world.LastLine(stderr); code != c.code || !world.HasAll(last, c.words) {
 					t.Errorf("it ends with %d and last says %q, want %d and %q; all of it:\n%s", code, last, c.code, c.words, stderr)
 				}
 			})
-			after, err := p.status(t, first.Name)
+			after, err := p.Status(t, first.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,9 +266,4 @@ func (p *pods) secondAgents(t *testing.T) {
 			}
 		})
 	}
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }

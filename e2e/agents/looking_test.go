@@ -1,4 +1,4 @@
-package e2e
+package agents_test
 
 import (
 	"bytes"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/decode"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -30,8 +31,8 @@ import (
 // looking is a world with one balancer, and a connection that stays open
 // through each of two Services.
 type looking struct {
-	*world
-	tunnel, nat   spec
+	*world.World
+	tunnel, nat   world.Spec
 	balancer      string
 	held, natHeld netip.AddrPort
 	// server is who has held.
@@ -41,16 +42,16 @@ type looking struct {
 // TestLooking asks agents under traffic what becomes of packets, by each
 // command that there is for it.
 func TestLooking(t *testing.T) {
-	w := newWorld(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
+	w := world.New(t, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 2, IPv6: true}, 2)
 	l := &looking{
-		world: w, tunnel: spec{name: "tunnel", host: 1},
-		nat: spec{name: "nat", host: 3, annotations: []string{"method: fullnat"}},
+		World: w, tunnel: world.Spec{Name: "tunnel", Host: 1},
+		nat: world.Spec{Name: "nat", Host: 3, Annotations: []string{"method: fullnat"}},
 	}
-	w.write(t, l.tunnel, l.nat)
-	l.balancer = w.balancer(t, web).Name
-	l.held, l.natHeld = l.hold(t, l.tunnel.http()), l.hold(t, l.nat.http())
-	all := []traffic{w.load(t, "tunnel", l.tunnel.http(), 5, 20), w.load(t, "fullnat", l.nat.http(), 5, 20)}
-	during(t, all, "looking", func() {
+	w.HandIn(t, l.tunnel, l.nat)
+	l.balancer = w.NewBalancer(t, web).Name
+	l.held, l.natHeld = l.hold(t, l.tunnel.HTTP()), l.hold(t, l.nat.HTTP())
+	all := []world.Traffic{w.Load(t, "tunnel", l.tunnel.HTTP(), 5, 20), w.Load(t, "fullnat", l.nat.HTTP(), 5, 20)}
+	world.During(t, all, "looking", func() {
 		t.Run("flows", l.flows)
 		t.Run("trace", l.trace)
 		t.Run("drops", l.drops)
@@ -61,12 +62,12 @@ func TestLooking(t *testing.T) {
 // hold opens a connection, and gives the client's end.
 func (l *looking) hold(t *testing.T, vip netip.AddrPort) netip.AddrPort {
 	t.Helper()
-	l.answers(t, vip)
-	conn, err := l.Lab.Host(paper.Client).Dial(t.Context(), l.client(vip), vip)
+	l.Answers(t, vip)
+	conn, err := l.Lab.Host(paper.Client).Dial(t.Context(), l.ClientAddr(vip), vip)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.closeLater(conn)
+	l.CloseLater(conn)
 	return conn.LocalAddr().(*net.TCPAddr).AddrPort()
 }
 
@@ -76,7 +77,7 @@ func (l *looking) flows(t *testing.T) {
 		for _, f := range l.flowsAt(t, server.Node.Name, l.held) {
 			l.server = server
 			l.isFlow(t, f, "server", dataplane.Flow{
-				Client: l.held, VIP: l.tunnel.http(), Server: netip.AddrPortFrom(server.Addr, httpTarget), State: "established"})
+				Client: l.held, VIP: l.tunnel.HTTP(), Server: netip.AddrPortFrom(server.Addr, world.HTTPTarget), State: "established"})
 		}
 	}
 	if l.server.Name == "" {
@@ -89,13 +90,13 @@ func (l *looking) flows(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("the balancer has for %s %+v", l.natHeld, found)
 	}
-	l.isFlow(t, found[0], "balancer", dataplane.Flow{Client: l.natHeld, VIP: l.nat.http(), Server: found[0].Server, State: "established"})
+	l.isFlow(t, found[0], "balancer", dataplane.Flow{Client: l.natHeld, VIP: l.nat.HTTP(), Server: found[0].Server, State: "established"})
 	if !found[0].Source.IsValid() || !slices.ContainsFunc(l.Servers(web), func(p paper.Pod) bool { return p.Addr == found[0].Server.Addr() }) {
 		t.Errorf("%+v", found[0])
 	}
 	for host, client := range map[string]netip.AddrPort{l.server.Node.Name: l.held, l.balancer: l.natHeld} {
 		table := l.table(t, host, "flows", "--client", client.String())
-		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !all(lines[1], []string{client.String(), "established"}) {
+		if lines := strings.Split(table, "\n"); len(lines) != 3 || !strings.HasPrefix(table, "AT ") || !world.HasAll(lines[1], []string{client.String(), "established"}) {
 			t.Errorf("%s:\n%s", host, table)
 		}
 	}
@@ -109,7 +110,7 @@ type flowAt struct {
 
 func (l *looking) flowsAt(t *testing.T, host string, client netip.AddrPort) (found []flowAt) {
 	t.Helper()
-	l.look(t, &found, "flows", "--client", client.String(), "--socket", cluster.Socket(host))
+	l.Look(t, &found, "flows", "--client", client.String(), "--socket", cluster.Socket(host))
 	return found
 }
 
@@ -123,7 +124,7 @@ func (l *looking) isFlow(t *testing.T, f flowAt, at string, want dataplane.Flow)
 // table gives what a looking command says to people.
 func (l *looking) table(t *testing.T, host string, args ...string) string {
 	t.Helper()
-	stdout, stderr, code := l.fairlead(t, "", append(args, "--socket", cluster.Socket(host))...)
+	stdout, stderr, code := l.Fairlead(t, "", append(args, "--socket", cluster.Socket(host))...)
 	if code != 0 {
 		t.Fatalf("fairlead %v: %d: %s", args, code, stderr)
 	}
@@ -138,20 +139,20 @@ type traced struct {
 
 // trace asks about a packet of every fate; the words are those that people see.
 func (l *looking) trace(t *testing.T) {
-	l.draining[l.server.Name] = true
-	l.write(t, l.tunnel)
-	l.inService(t, l.server, l.tunnel, func(b *status.Backend) bool { return b != nil && b.Draining && b.InService })
-	old := netip.AddrPortFrom(l.server.Addr, httpTarget).String()
+	l.Draining[l.server.Name] = true
+	l.HandIn(t, l.tunnel)
+	l.InService(t, l.server, l.tunnel, func(b *status.Backend) bool { return b != nil && b.Draining && b.InService })
+	old := netip.AddrPortFrom(l.server.Addr, world.HTTPTarget).String()
 	var other paper.Pod
 	for _, s := range l.Servers(web) {
 		if s.Name != l.server.Name {
 			other = s
 		}
 	}
-	vip, from := l.tunnel.http(), l.held.String()
+	vip, from := l.tunnel.HTTP(), l.held.String()
 	nobody := netip.AddrPortFrom(vip.Addr(), 9999).String()
 	frontend := fmt.Sprintf("frontend TCP %s (Service default/tunnel): method tunnel, scheduler maglev\n", vip)
-	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, httpTarget).String()
+	belongs := "the slot belongs to " + netip.AddrPortFrom(other.Addr, world.HTTPTarget).String()
 	leaves := []string{"the kernel's routes: there is a way, MTU 1600\n", "leaves by " + paper.Dev + " to "}
 	for _, c := range []struct {
 		name, verdict, drop string
@@ -206,7 +207,7 @@ func (l *looking) trace(t *testing.T) {
 func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, drop string) {
 	t.Helper()
 	var got traced
-	l.look(t, &got, append(args, "--socket", cluster.Socket(l.balancer))...)
+	l.Look(t, &got, append(args, "--socket", cluster.Socket(l.balancer))...)
 	if got.Verdict != verdict || got.Drop != drop || got.Interface != paper.Dev || len(got.Changed) > 0 || !slices.Equal(decode.Lines(got.Out), got.OutWords) {
 		t.Errorf("%+v", got)
 	}
@@ -219,10 +220,10 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 
 // drops follows what is dropped while something is.
 func (l *looking) drops(t *testing.T) {
-	knock := netip.AddrPortFrom(l.tunnel.http().Addr(), 9998)
+	knock := netip.AddrPortFrom(l.tunnel.HTTP().Addr(), 9998)
 	follow := []string{"drops", "--follow", "not-served", "--count", "1", "--socket", cluster.Socket(l.balancer)}
 	said := l.until(t, func() { l.knock(t, knock) }, follow...)
-	if line := lastLine(said); !strings.HasPrefix(said, "REASON") || !all(line, []string{
+	if line := world.LastLine(said); !strings.HasPrefix(said, "REASON") || !world.HasAll(line, []string{
 		" " + paper.Dev + " cpu ", " not-served, ", "IPv4 " + l.ClientAddrs[0].String() + " > " + knock.Addr().String(), "UDP ", " > 9998, 5 bytes of data"}) {
 		t.Errorf("it says\n%s", said)
 	}
@@ -233,15 +234,15 @@ func (l *looking) drops(t *testing.T) {
 	if err := json.Unmarshal([]byte(l.until(t, func() { l.knock(t, knock) }, append(follow, "-o", "json")...)), &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Reason != "not-served" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*within ||
-		!slices.Equal(e.Packet, decode.Lines(e.Data)) || !all(strings.Join(e.Packet, "\n"), []string{knock.Addr().String(), "> 9998"}) {
+	if e.Reason != "not-served" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*world.Within ||
+		!slices.Equal(e.Packet, decode.Lines(e.Data)) || !world.HasAll(strings.Join(e.Packet, "\n"), []string{knock.Addr().String(), "> 9998"}) {
 		t.Errorf("%+v", e)
 	}
 	var counts []struct {
 		Reason  string
 		Packets uint64
 	}
-	l.look(t, &counts, "drops", "not-served", "--socket", cluster.Socket(l.balancer))
+	l.Look(t, &counts, "drops", "not-served", "--socket", cluster.Socket(l.balancer))
 	if len(counts) != 1 || counts[0].Packets < 2 {
 		t.Errorf("counted: %+v", counts)
 	}
@@ -251,7 +252,7 @@ func (l *looking) drops(t *testing.T) {
 func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	err := l.Lab.Host(paper.Client).Do(func() error {
-		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.client(to), 0)), net.UDPAddrFromAddrPort(to))
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.ClientAddr(to), 0)), net.UDPAddrFromAddrPort(to))
 		if err != nil {
 			return err
 		}
@@ -267,10 +268,10 @@ func (l *looking) knock(t *testing.T, to netip.AddrPort) {
 // gives what it said.
 func (l *looking) until(t *testing.T, do func(), args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), world.Within)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, world.Binary, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -293,8 +294,8 @@ func (l *looking) until(t *testing.T, do func(), args ...string) string {
 // capture writes what the balancer gets of one client, and what it makes of it.
 func (l *looking) capture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "looking.pcapng")
-	vip, client := l.tunnel.http(), l.ClientAddrs[0]
-	l.until(t, func() { l.requests(t, 1, vip) }, "capture", "-w", path, "--vip", vip.Addr().String(), "--client", client.String(),
+	vip, client := l.tunnel.HTTP(), l.ClientAddrs[0]
+	l.until(t, func() { l.Requests(t, 1, vip) }, "capture", "-w", path, "--vip", vip.Addr().String(), "--client", client.String(),
 		"--port", fmt.Sprint(vip.Port()), "--count", "3", "--socket", cluster.Socket(l.balancer))
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-package e2e
+package flat_test
 
 import (
 	"encoding/json"
@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
 	"github.com/fairlead/fairlead/announce/cloud/webhook"
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/status"
 )
@@ -110,7 +111,7 @@ func (o *operator) leads() (nodes []string, err error) {
 
 func (o *operator) wants(nodes ...string) {
 	o.f.t.Helper()
-	testkit.Eventually(o.f.t, within, func() error {
+	testkit.Eventually(o.f.t, world.Within, func() error {
 		got, err := o.leads()
 		if err == nil && !slices.Equal(got, nodes) {
 			err = fmt.Errorf("led to %q, want %q", got, nodes)
@@ -140,11 +141,11 @@ func TestCloudByWebhook(t *testing.T) {
 	one := f.start("lb1", args...)
 	o.wants("lb1")
 	for _, vip := range f.vips {
-		bothAnswer(t, f.lab, vip)
+		world.BothAnswer(t, f.lab, vip)
 	}
 	f.start("lb2", args...)
 	o.wants("lb1", "lb2")
-	f.world.eventually(t, "lb2", func(s status.Status) error {
+	f.World.Eventually(t, "lb2", func(s status.Status) error {
 		if len(s.Peers) != 1 || s.Peers[0].Address != "webhook" || s.Peers[0].State != announce.Established {
 			return fmt.Errorf("peers: %+v", s.Peers)
 		}
@@ -158,9 +159,9 @@ func TestCloudByWebhook(t *testing.T) {
 		t.Errorf("after lb1 has ended, VIPs are led to %q, %v", got, err)
 	}
 	for _, vip := range f.vips {
-		bothAnswer(t, f.lab, vip)
+		world.BothAnswer(t, f.lab, vip)
 	}
-	f.world.eventually(t, "lb2", func(s status.Status) error {
+	f.World.Eventually(t, "lb2", func(s status.Status) error {
 		for _, r := range s.Routes {
 			if !r.Announced {
 				return fmt.Errorf("%s is not announced: %s", r.Prefix, r.Reason)

@@ -1,4 +1,4 @@
-package e2e
+package demo_test
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 
@@ -33,7 +34,7 @@ type demo struct {
 func startDemo(t *testing.T) *demo {
 	t.Helper()
 	d := &demo{lines: make(chan string, 10000)}
-	d.cmd = exec.Command(binary, "demo", "--json", "--duration", "15s", "--report", filepath.Join(ground, "demo.html"))
+	d.cmd = exec.Command(world.Binary, "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	d.cmd.Stdout = &d.stdout
 	stderr, err := d.cmd.StderrPipe()
@@ -57,7 +58,7 @@ func startDemo(t *testing.T) *demo {
 // the demo ends first.
 func (d *demo) until(t *testing.T, words string) error {
 	t.Helper()
-	limit := time.After(4 * within)
+	limit := time.After(4 * world.Within)
 	for {
 		select {
 		case line, ok := <-d.lines:

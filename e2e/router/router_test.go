@@ -1,4 +1,4 @@
-package e2e
+package router_test
 
 import (
 	"context"
@@ -14,12 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/flows"
+	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/foreign"
 )
 
@@ -65,7 +67,7 @@ func newUpstream(t *testing.T) *upstream {
 	u := &upstream{t: t, l: l, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
-			(&world{}).showLogs(t, u.dir)
+			(&world.World{}).ShowLogs(t, u.dir)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -86,8 +88,8 @@ func (u *upstream) start(host string, args ...string) *lab.Process {
 	u.t.Helper()
 	socket := filepath.Join(u.dir, host+".sock")
 	p := u.run(host, nil, append(args, "--socket", socket)...)
-	testkit.Eventually(u.t, within, func() error {
-		return exec.Command(binary, "status", "--socket", socket).Run()
+	testkit.Eventually(u.t, world.Within, func() error {
+		return exec.Command(world.Binary, "status", "--socket", socket).Run()
 	})
 	return p
 }
@@ -99,7 +101,7 @@ func (u *upstream) run(host string, with func(*exec.Cmd), args ...string) *lab.P
 		u.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(world.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if with != nil {
 		with(cmd)
@@ -138,11 +140,7 @@ func (u *upstream) speak(prefix string) {
 		if err := u.orders[i-1].Encode(map[string]int{"All": 1}); err != nil {
 			u.t.Fatal(err)
 		}
-		answers, err := flows.Answer(u.l.Host(host), netip.MustParseAddrPort("10.128.0.1:7"))
-		if err != nil {
-			u.t.Fatal(err)
-		}
-		u.t.Cleanup(func() { answers.Close() })
+		flowstest.Answer(u.t, u.l, netip.MustParseAddrPort("10.128.0.1:7"), host)
 	}
 }
 
@@ -150,16 +148,9 @@ func (u *upstream) speak(prefix string) {
 func (u *upstream) ask(want string) {
 	u.t.Helper()
 	u.until(want)
-	f, err := flows.Open(u.l.Host("client"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddrPort("10.128.0.1:7"), balancedFlows)
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	u.t.Cleanup(func() { f.Close() })
-	u.flows = f
-	if u.before, err = f.Ask(); err != nil {
-		u.t.Fatal(err)
-	}
-	if shares := flows.Shares(u.before); len(shares) != 4 || shares[""] > 0 {
+	u.flows = flowstest.Open(u.t, u.l, "client", netip.MustParseAddr("192.168.0.2"), netip.MustParseAddrPort("10.128.0.1:7"), balancedFlows)
+	u.before = flowstest.Ask(u.t, u.flows)
+	if shares := flows.Shares(u.before); len(shares) != 4 {
 		u.t.Fatalf("flows go to %v", shares)
 	}
 }
@@ -193,7 +184,7 @@ func (u *upstream) table() string {
 
 func (u *upstream) until(want string) {
 	u.t.Helper()
-	testkit.Eventually(u.t, within, func() error {
+	testkit.Eventually(u.t, world.Within, func() error {
 		if got := u.table(); got != want {
 			return fmt.Errorf("the router's kernel has %q, want %q", got, want)
 		}
@@ -204,8 +195,8 @@ func (u *upstream) until(want string) {
 // peersUp waits until so many sessions of a host's process are up.
 func (u *upstream) peersUp(host string, want int) {
 	u.t.Helper()
-	testkit.Eventually(u.t, within, func() error {
-		out, err := exec.Command(binary, "status", "--socket", filepath.Join(u.dir, host+".sock"), "-o", "json").Output()
+	testkit.Eventually(u.t, world.Within, func() error {
+		out, err := exec.Command(world.Binary, "status", "--socket", filepath.Join(u.dir, host+".sock"), "-o", "json").Output()
 		if err != nil {
 			return err
 		}
@@ -306,7 +297,7 @@ func (u *upstream) foreign(kind foreign.Kind) {
 		names = []string{"bgpd.conf", "bfdd.conf"}
 	}
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join("..", "docs", "router", name))
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "router", name))
 		if err != nil {
 			u.t.Fatal(err)
 		}
@@ -362,12 +353,12 @@ func TestBesideFRRIsKilled(t *testing.T) {
 // TestBenchECMP runs the experiment in a small size. Its goals are for a machine
 // with nothing else to do.
 func TestBenchECMP(t *testing.T) {
-	out, err := os.MkdirTemp(ground, "bench") // which the benchmark's sandbox sees, too
+	out, err := os.MkdirTemp(world.Ground, "bench") // which the benchmark's sandbox sees, too
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(out)
-	cmd := exec.Command(binary, "bench", "ecmp", "--case", "table", "--prefixes", "20", "--balancers", "3", "--rounds", "1", "--out", out)
+	cmd := exec.Command(world.Binary, "bench", "ecmp", "--case", "table", "--prefixes", "20", "--balancers", "3", "--rounds", "1", "--out", out)
 	cmd.Env = append(os.Environ(), "TMPDIR="+out)
 	said, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code > 1 {

@@ -1,4 +1,4 @@
-package e2e
+package flat_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
@@ -31,7 +32,7 @@ import (
 // All have fd00:: addresses alike. The VIPs are of the segment's own prefix,
 // as are those of most such networks.
 type flat struct {
-	*world
+	*world.World
 	t    *testing.T
 	dir  string
 	lab  *lab.Lab
@@ -44,7 +45,7 @@ const flatVIPs = 6 // of each family
 func newFlat(t *testing.T) *flat {
 	t.Helper()
 	testkit.WatchSources(t)
-	f := &flat{world: &world{}, t: t, dir: t.TempDir(), lbs: map[string]*lab.Process{}}
+	f := &flat{World: &world.World{}, t: t, dir: t.TempDir(), lbs: map[string]*lab.Process{}}
 	top := lab.Topology{Switches: []lab.SwitchSpec{{Name: "switch"}}}
 	for name, n := range map[string]int{"client": 9, "lb1": 1, "lb2": 2, "lb3": 3, "web1": 21, "web2": 22} {
 		addrs := []string{fmt.Sprintf("10.0.0.%d/24", n), fmt.Sprintf("fd00::%d/64", n)}
@@ -73,7 +74,7 @@ func newFlat(t *testing.T) *flat {
 
 func (f *flat) close() {
 	if f.t.Failed() {
-		f.showLogs(f.t, f.dir)
+		f.ShowLogs(f.t, f.dir)
 	}
 	if err := f.lab.Close(); err != nil {
 		f.t.Error(err)
@@ -145,7 +146,7 @@ func (f *flat) start(name string, args ...string) *lab.Process {
 		f.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"agent", "--services", f.dir, "--node", name,
+	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", f.dir, "--node", name,
 		"--bpffs", cluster.BPFFS(name), "--socket", cluster.Socket(name)}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := f.lab.Host(name).Start(cmd)
@@ -169,7 +170,7 @@ func (f *flat) balancer(name string) {
 func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 	owner := map[netip.AddrPort]string{}
 	for _, name := range names {
-		out, errs, code := f.fairlead(f.t, "", "routes", "-o", "json", "--socket", cluster.Socket(name))
+		out, errs, code := f.Fairlead(f.t, "", "routes", "-o", "json", "--socket", cluster.Socket(name))
 		if code != 0 {
 			return nil, fmt.Errorf("fairlead routes ends with %d: %s", code, errs)
 		}
@@ -199,7 +200,7 @@ func (f *flat) owners(names ...string) (map[netip.AddrPort]string, error) {
 
 func (f *flat) settled(names ...string) (owners map[netip.AddrPort]string) {
 	f.t.Helper()
-	testkit.Eventually(f.t, within, func() (err error) {
+	testkit.Eventually(f.t, world.Within, func() (err error) {
 		owners, err = f.owners(names...)
 		return err
 	})
@@ -217,7 +218,7 @@ func TestLayer2(t *testing.T) {
 	}
 	before := f.settled("lb1", "lb2", "lb3")
 	for _, vip := range f.vips {
-		bothAnswer(t, f.lab, vip)
+		world.BothAnswer(t, f.lab, vip)
 	}
 	clients := f.clients()
 	busy := func() {
@@ -226,7 +227,7 @@ func TestLayer2(t *testing.T) {
 			marks = append(marks, c.Mark())
 		}
 		for i, c := range clients {
-			testkit.Eventually(t, within, func() error {
+			testkit.Eventually(t, world.Within, func() error {
 				if n := c.Since(marks[i]).Requests; n < 20 {
 					return fmt.Errorf("%s: %d requests", f.vips[i], n)
 				}
@@ -241,7 +242,7 @@ func TestLayer2(t *testing.T) {
 	if err := f.lab.Cut("lb2", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, within, func() error {
+	testkit.Eventually(t, world.Within, func() error {
 		after, err := f.owners("lb1", "lb3")
 		for vip, is := range after {
 			if was := before[vip]; was != "lb2" && was != is {
@@ -264,14 +265,14 @@ func TestLayer2(t *testing.T) {
 	}
 	f.settled("lb2", "lb3")
 	busy()
-	if err := f.lbs["lb3"].Stop(within); err != nil {
+	if err := f.lbs["lb3"].Stop(world.Within); err != nil {
 		t.Errorf("lb3 ends with %v", err)
 	}
 	f.settled("lb2")
 	busy()
 	f.balancer("lb1")
 	f.balancer("lb3")
-	testkit.Eventually(t, within, func() error {
+	testkit.Eventually(t, world.Within, func() error {
 		now, err := f.owners("lb1", "lb2", "lb3")
 		if err == nil && fmt.Sprint(now) != fmt.Sprint(before) {
 			err = fmt.Errorf("owners %v, were %v", now, before)
@@ -297,7 +298,7 @@ func (f *flat) clients() (all []*load.Client) {
 			local = netip.MustParseAddr("fd00::9")
 		}
 		c, err := load.Start(f.t.Context(), load.Config{
-			Dial: f.lab.Host("client").Dial, Target: vip, Locals: []netip.Addr{local}, Timeout: within, KeepAlive: 4, KeepAliveRate: 40,
+			Dial: f.lab.Host("client").Dial, Target: vip, Locals: []netip.Addr{local}, Timeout: world.Within, KeepAlive: 4, KeepAliveRate: 40,
 		})
 		if err != nil {
 			f.t.Fatal(err)
@@ -314,7 +315,7 @@ func (f *flat) clients() (all []*load.Client) {
 func (f *flat) asksAgain(vip netip.Addr) {
 	f.t.Helper()
 	h := f.lab.Host("client").Netlink()
-	testkit.Eventually(f.t, within, func() error {
+	testkit.Eventually(f.t, world.Within, func() error {
 		entries, err := h.NeighList(0, unix.AF_UNSPEC)
 		for _, e := range entries {
 			if a, _ := netip.AddrFromSlice(e.IP); a.Unmap() == vip {
@@ -324,7 +325,7 @@ func (f *flat) asksAgain(vip netip.Addr) {
 		}
 		return errors.Join(err, fmt.Errorf("the client does not know %s", vip))
 	})
-	testkit.Eventually(f.t, within, func() error {
+	testkit.Eventually(f.t, world.Within, func() error {
 		entries, err := h.NeighList(0, unix.AF_UNSPEC)
 		for _, e := range entries {
 			if a, _ := netip.AddrFromSlice(e.IP); a.Unmap() == vip && e.State == unix.NUD_REACHABLE {

@@ -1,4 +1,4 @@
-package e2e
+package demo_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 
@@ -16,9 +17,9 @@ import (
 // believed.
 func TestSurvival(t *testing.T) {
 	testkit.WatchSources(t)
-	out := filepath.Join(ground, "survival")
+	out := filepath.Join(world.Ground, "survival")
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, "bench", "survival", "--connections", "500", "--survival", "second-chance,none", "--fullnat=false",
+	cmd := exec.Command(world.Binary, "bench", "survival", "--connections", "500", "--survival", "second-chance,none", "--fullnat=false",
 		"--events", "add-server,all-at-once", "--settle", "1s", "--timeout", "8s", "--out", out, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

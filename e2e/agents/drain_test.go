@@ -1,4 +1,4 @@
-package e2e
+package agents_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -26,23 +27,26 @@ const askFor = 6 * time.Second
 // metricsAt is where balancers answer Prometheus here.
 const metricsAt = "127.0.0.1:9474"
 
+// drained is a world with a balancer that is drained.
+type drained struct{ *world.World }
+
 // TestDrain drains a balancer by command under load, behind our router and behind
 // another's, and lets it serve again: no request fails.
 func TestDrain(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
-			w := newWorldBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3}, 3)
-			tunnel, direct := spec{name: "tunnel", host: 1}, spec{name: "direct", host: 2, annotations: []string{"method: direct-nat"}}
-			w.write(t, tunnel, direct)
+			w := &drained{world.NewBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3}, 3)}
+			tunnel, direct := world.Spec{Name: "tunnel", Host: 1}, world.Spec{Name: "direct", Host: 2, Annotations: []string{"method: direct-nat"}}
+			w.HandIn(t, tunnel, direct)
 			for range 3 {
-				w.balancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
+				w.NewBalancer(t, web, "--drain-notice", askFor.String(), "--metrics-address", metricsAt)
 			}
-			all := []traffic{w.load(t, "tunnel", tunnel.http(), 20, 50), w.load(t, "direct-nat", direct.http(), 20, 50)}
+			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "direct-nat", direct.HTTP(), 20, 50)}
 			leaving := w.Balancers(web)[0]
-			during(t, all, "a balancer drained", func() { w.drain(t, leaving) })
+			world.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
 			w.seeDrained(t, leaving)
-			during(t, all, "a balancer drained that serves again", func() {
-				w.run(t, "drain", "--undo", "--wait", within.String(), "--socket", cluster.Socket(leaving.Name))
+			world.During(t, all, "a balancer drained that serves again", func() {
+				w.run(t, "drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
 				w.awaitHops(t, w.NextHops(web))
 			})
 		})
@@ -50,9 +54,9 @@ func TestDrain(t *testing.T) {
 }
 
 // run runs a command that must go well, and gives what it says.
-func (w *world) run(t *testing.T, args ...string) string {
+func (w *drained) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, errs, code := w.fairlead(t, "", args...)
+	out, errs, code := w.Fairlead(t, "", args...)
 	if code != 0 {
 		t.Fatalf("fairlead %s ends with %d: %s", strings.Join(args, " "), code, errs)
 	}
@@ -60,9 +64,9 @@ func (w *world) run(t *testing.T, args ...string) string {
 }
 
 // awaitHops waits until the router's kernel has these next hops.
-func (w *world) awaitHops(t *testing.T, want []string) {
+func (w *drained) awaitHops(t *testing.T, want []string) {
 	t.Helper()
-	testkit.Eventually(t, within, func() error {
+	testkit.Eventually(t, world.Within, func() error {
 		if !w.RouterHas(web, want) {
 			return fmt.Errorf("the router has not the next hops %v", want)
 		}
@@ -72,7 +76,7 @@ func (w *world) awaitHops(t *testing.T, want []string) {
 
 // drain drains a balancer, and sees that the router sends it nothing before its
 // routes are withdrawn.
-func (w *world) drain(t *testing.T, pod paper.Pod) {
+func (w *drained) drain(t *testing.T, pod paper.Pod) {
 	t.Helper()
 	var others []string
 	for _, hop := range w.NextHops(web) {
@@ -84,15 +88,15 @@ func (w *world) drain(t *testing.T, pod paper.Pod) {
 	w.run(t, "drain", "--socket", cluster.Socket(pod.Name))
 	w.awaitHops(t, others)
 	avoided := time.Since(began)
-	s, err := w.status(t, pod.Name)
+	s, err := w.Status(t, pod.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Drain == nil || s.Drain.Stage != plan.Asking || !strings.Contains(string(s.Routes[0].Attributes.Communities), "graceful-shutdown") {
 		t.Errorf("the router avoids it when it is %+v, with routes %+v; want it while they ask for that", s.Drain, s.Routes)
 	}
-	w.run(t, "drain", "--wait", within.String(), "--socket", cluster.Socket(pod.Name))
-	s, err = w.status(t, pod.Name)
+	w.run(t, "drain", "--wait", world.Within.String(), "--socket", cluster.Socket(pod.Name))
+	s, err = w.Status(t, pod.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +106,10 @@ func (w *world) drain(t *testing.T, pod paper.Pod) {
 
 // seeDrained sees how a drained balancer tells of itself: its sessions are there,
 // and its frontends are held.
-func (w *world) seeDrained(t *testing.T, pod paper.Pod) {
+func (w *drained) seeDrained(t *testing.T, pod paper.Pod) {
 	t.Helper()
 	socket := cluster.Socket(pod.Name)
-	w.eventually(t, pod.Name, func(s status.Status) error {
+	w.Eventually(t, pod.Name, func(s status.Status) error {
 		if s.Drain == nil || s.Drain.Stage != plan.Drained || s.Peers[0].State != announce.Established || s.Peers[0].Flaps > 0 {
 			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session as it was", s.Drain, s.Peers)
 		}
@@ -134,12 +138,12 @@ func (w *world) seeDrained(t *testing.T, pod paper.Pod) {
 }
 
 // scrape asks a host's agent for its metrics, as Prometheus does.
-func (w *world) scrape(t *testing.T, host string, want ...string) {
+func (w *drained) scrape(t *testing.T, host string, want ...string) {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.Lab.Host(host).Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(metricsAt))
 	}
-	client := http.Client{Timeout: within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	client := http.Client{Timeout: world.Within, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + metricsAt + "/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -1,18 +1,14 @@
-package e2e
+package flat_test
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
@@ -94,7 +90,7 @@ func TestImported(t *testing.T) {
 }
 
 func imported(t *testing.T, dataPlane string) {
-	l, w, dir := importNet(t), &world{}, t.TempDir()
+	l, w, dir := importNet(t), &world.World{}, t.TempDir()
 	services := filepath.Join(dir, "services")
 	for name, text := range map[string]string{"keepalived.conf": keepalivedConf, "rules": ipvsRules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -105,36 +101,20 @@ func imported(t *testing.T, dataPlane string) {
 		{"import", "keepalived", filepath.Join(dir, "keepalived.conf"), "--mark", "1=10.1.1.1:81", "--into", services},
 		{"import", "ipvsadm", filepath.Join(dir, "rules"), "--into", services},
 	} {
-		if _, errs, code := w.fairlead(t, "", args...); code != 0 {
+		if _, errs, code := w.Fairlead(t, "", args...); code != 0 {
 			t.Fatalf("%s ends with %d: %s", args, code, errs)
 		}
 	}
 	startImported(t, l, services, filepath.Join(dir, "agent.log"), "--dataplane", dataPlane)
-	w.eventually(t, "balancer", func(s status.Status) error {
+	w.Eventually(t, "balancer", func(s status.Status) error {
 		if len(s.Problems) > 0 || len(s.Services) != 2 || s.DataPlane.Kind != dataPlane {
 			return fmt.Errorf("%d Services on %v, problems %v", len(s.Services), s.DataPlane, s.Problems)
 		}
 		return nil
 	})
 	for _, vip := range []string{"10.1.1.1:81", "10.1.1.2:8080"} {
-		bothAnswer(t, l, netip.MustParseAddrPort(vip))
+		world.BothAnswer(t, l, netip.MustParseAddrPort(vip))
 	}
-}
-
-// bothAnswer waits until both servers have answered at a VIP.
-func bothAnswer(t *testing.T, l *lab.Lab, vip netip.AddrPort) {
-	t.Helper()
-	answered := map[string]int{}
-	testkit.Eventually(t, within, func() error {
-		server, err := askHTTP(t.Context(), l.Host("client"), vip)
-		if err != nil {
-			return err
-		}
-		if answered[server]++; len(answered) < 2 {
-			return fmt.Errorf("%s: only %v answered", vip, answered)
-		}
-		return nil
-	})
 }
 
 // startImported starts a balancer's agent that lives as long as the test.
@@ -145,7 +125,7 @@ func startImported(t *testing.T, l *lab.Lab, services, logFile string, args ...s
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"agent", "--services", services, "--interface", "eth0,eth1,eth2",
+	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", services, "--interface", "eth0,eth1,eth2",
 		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := l.Host("balancer").Start(cmd)
@@ -153,7 +133,7 @@ func startImported(t *testing.T, l *lab.Lab, services, logFile string, args ...s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = p.Stop(within) // how it ends is another test's business
+		_ = p.Stop(world.Within) // how it ends is another test's business
 		if text, err := os.ReadFile(logFile); t.Failed() {
 			t.Logf("the agent: %v\n%s", err, text)
 		}
@@ -164,29 +144,4 @@ func startImported(t *testing.T, l *lab.Lab, services, logFile string, args ...s
 		}
 	})
 	return p
-}
-
-// askHTTP makes a connection of its own and gives the server's name.
-func askHTTP(ctx context.Context, from *lab.Host, vip netip.AddrPort) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return from.Dial(ctx, netip.Addr{}, vip)
-		},
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+vip.String()+"/", nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if name := resp.Header.Get(load.ServerHeader); strings.HasPrefix(name, "web") {
-		return name, nil
-	}
-	return "", fmt.Errorf("%s answers %s, no server of ours", vip, resp.Status)
 }
