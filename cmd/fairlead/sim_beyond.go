@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/fairlead/fairlead/sim/beyond"
+	"github.com/fairlead/fairlead/sim/beyond/ecmp"
 	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
 	"github.com/fairlead/fairlead/sim/beyond/services"
 	"github.com/fairlead/fairlead/sim/beyond/tail"
@@ -17,6 +18,7 @@ import (
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
 	return []beyond.Experiment{
+		ecmp.Experiment(),
 		tail.Experiment(),
 		routingsim.Experiment(),
 		services.Experiment(),

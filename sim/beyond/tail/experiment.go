@@ -16,7 +16,7 @@ func Experiment() beyond.Experiment {
 		Title:    "Schedulers under work with heavy tails",
 		Question: "Which scheduler keeps the slowest requests short when work has a heavy tail, balancers are several, and counts are old?",
 		Params: []beyond.Param{
-			{Name: "requests", Says: "requests counted in each case", Full: 500_000, Small: 10_000, Least: 1000, Most: 1e8},
+			{Name: "requests", Says: "requests counted in each case", Full: 500_000, Small: 5000, Least: 1000, Most: 1e8},
 			{Name: "servers", Says: "servers", Full: 32, Small: 16, Least: 2, Most: 10_000},
 			{Name: "cores", Says: "cores of a server", Full: 4, Small: 4, Least: 1, Most: 256},
 			{Name: "balancers", Says: "balancers at most where they see their own connections alone, and where reports are old", Full: 64, Small: 16, Least: 1, Most: 10_000},
