@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 
@@ -17,7 +19,7 @@ func TestKilledInItsCgroup(t *testing.T) {
 	if os.Getenv("TESTKIT_KILLED") == "" {
 		t.Skip("is run by TestCgroups")
 	}
-	fmt.Println("\nat " + filepath.Base(testkit.EnterCgroup(t)))
+	fmt.Println("\nat " + testkit.EnterCgroup(t))
 	select {}
 }
 
@@ -39,8 +41,9 @@ func TestCgroups(t *testing.T) {
 	}
 	killed := ""
 	for in := bufio.NewScanner(out); killed == "" && in.Scan(); {
-		if name, ok := strings.CutPrefix(in.Text(), "at "); ok {
-			killed = filepath.Join(filepath.Dir(own), name)
+		if at, ok := strings.CutPrefix(in.Text(), "at "); ok {
+			killed = filepath.Join(filepath.Dir(own), filepath.Base(at))
+			defer unix.Unmount(filepath.Dir(at), unix.MNT_DETACH)
 		}
 	}
 	if err := cmd.Process.Kill(); err != nil {
