@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/flows"
+	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/foreign"
 )
 
@@ -139,11 +140,7 @@ func (u *upstream) speak(prefix string) {
 		if err := u.orders[i-1].Encode(map[string]int{"All": 1}); err != nil {
 			u.t.Fatal(err)
 		}
-		answers, err := flows.Answer(u.l.Host(host), netip.MustParseAddrPort("10.128.0.1:7"))
-		if err != nil {
-			u.t.Fatal(err)
-		}
-		u.t.Cleanup(func() { answers.Close() })
+		flowstest.Answer(u.t, u.l, netip.MustParseAddrPort("10.128.0.1:7"), host)
 	}
 }
 
@@ -151,16 +148,9 @@ func (u *upstream) speak(prefix string) {
 func (u *upstream) ask(want string) {
 	u.t.Helper()
 	u.until(want)
-	f, err := flows.Open(u.l.Host("client"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddrPort("10.128.0.1:7"), balancedFlows)
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	u.t.Cleanup(func() { f.Close() })
-	u.flows = f
-	if u.before, err = f.Ask(); err != nil {
-		u.t.Fatal(err)
-	}
-	if shares := flows.Shares(u.before); len(shares) != 4 || shares[""] > 0 {
+	u.flows = flowstest.Open(u.t, u.l, "client", netip.MustParseAddr("192.168.0.2"), netip.MustParseAddrPort("10.128.0.1:7"), balancedFlows)
+	u.before = flowstest.Ask(u.t, u.flows)
+	if shares := flows.Shares(u.before); len(shares) != 4 {
 		u.t.Fatalf("flows go to %v", shares)
 	}
 }
