@@ -273,9 +273,9 @@ func (m meeting) direct(kind Kind, text string) (c cells) {
 }
 
 func (m meeting) reflected(kind Kind, files map[string]string) (c cells) {
-	balancers := bgp.NeighborGroup{Name: "balancers", Prefixes: single("10.0.0.105", "fd00::106")}
+	balancers := bgp.NeighborGroup{Name: "balancers", Prefixes: single("10.0.0.105", "fd00::106"), Password: interopPassword, BFD: true}
 	one, two := m.reflector("reflector", 109, balancers), m.reflector("second", 108, balancers)
-	m.speakers(bgp.PeerConfig{Address: netip.MustParseAddr("10.0.0.109")}, bgp.PeerConfig{Address: netip.MustParseAddr("fd00::108")})
+	m.speakers(signed("10.0.0.109"), signed("fd00::108"))
 	text := files["bgpd.conf"] + files["bird.conf"]
 	d := m.daemon("router", kind, Config{Text: text, Files: files})
 	c.over4, c.over6 = m.arrived()
