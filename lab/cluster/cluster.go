@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -149,20 +147,14 @@ func (c *Cluster) Start(host, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	// In a network of machines the load does not take the routers' and
-	// balancers' processors; here all share one. One that has ended already is
-	// found out by whoever waits for it.
-	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), beforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("%s: set its priority: %w", name, err)
+	if err := p.GoFirst(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.processes[name] = p
 	return nil
 }
-
-// beforeTheLoad is the nice value of all that is not load.
-const beforeTheLoad = -15
 
 // Process gives the running process of that name.
 func (c *Cluster) Process(name string) *lab.Process {

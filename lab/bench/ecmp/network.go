@@ -83,7 +83,11 @@ func (n *network) start(host string, args ...string) (*lab.Process, error) {
 	defer log.Close()
 	cmd := exec.Command(n.o.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	return n.lab.Host(host).Start(cmd)
+	p, err := n.lab.Host(host).Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.GoFirst()
 }
 
 func (n *network) startReflector() (*lab.Process, error) {
@@ -117,9 +121,12 @@ func (n *network) speak(host string, first, balancers int) (*speakers, error) {
 		return nil, err
 	}
 	cmd.Stdout = w
-	_, err = n.lab.Host(host).Start(cmd)
+	p, err := n.lab.Host(host).Start(cmd)
 	w.Close()
 	if err != nil {
+		return nil, err
+	}
+	if err := p.GoFirst(); err != nil {
 		return nil, err
 	}
 	s := &speakers{in: in, out: bufio.NewScanner(out)}
