@@ -7,12 +7,12 @@ func (n *Net[T]) accept(at Node, p int32) {
 	switch {
 	case q.carries == syn:
 		s.known.add(q.flow)
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 	case !s.known.has(q.flow):
 		n.unknown(at, p)
 	case q.carries == fin:
 		s.known.remove(q.flow)
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 	case q.carries == more:
 		n.answer(at, p)
 	default:
@@ -43,19 +43,13 @@ func (n *Net[T]) refuse(at Node, p int32) {
 	n.lose(queueFull, at, p)
 }
 
-// control answers a packet without data.
-func (n *Net[T]) control(at Node, p int32) {
-	q := n.pool.all[p]
-	n.reply(at, p, &q, 0, controlBytes)
-}
-
 // unknown sends a packet on to the next server of its chain, or resets its
 // connection.
 func (n *Net[T]) unknown(at Node, p int32) {
 	q := &n.pool.all[p]
 	if q.chained == 0 {
 		q.carries = reset
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 		return
 	}
 	chain := &n.pool.chains[p]

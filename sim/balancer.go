@@ -90,7 +90,7 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 		return none, err
 	}
 	_, k := n.add(c.Name, balancerNode)
-	k.balancer = b
+	k.balancer, k.special = b, len(c.Serves) > 0
 	return id, nil
 }
 
@@ -212,13 +212,16 @@ func (n *Net[T]) balance(at Node, p int32) {
 
 // choose gives the server of a packet, or 0.
 func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
+	packet := &n.pool.all[p]
+	if int(packet.flow) < len(b.by) && b.by[packet.flow] != 0 {
+		if id := n.remembered(at, b, packet); id != 0 {
+			return id
+		}
+	}
 	if b.byRing {
 		return n.fromRing(b, p)
 	}
-	if id := n.remembered(at, b, &n.pool.all[p]); id != 0 {
-		return id
-	}
-	return n.open(at, b, &n.pool.all[p])
+	return n.open(at, b, packet)
 }
 
 // fromRing gives the owner of a flow's slot; packets of older flows are given

@@ -85,7 +85,7 @@ func (n *Net[T]) Connections(c Connections) Node {
 	if c.Retries == 0 {
 		c.Retries = 6
 	}
-	k.target, k.done = c.To, c.Done
+	k.target, k.done, k.special = c.To, c.Done, true
 	k.users = &users[T]{Connections: c, random: n.newStream(uint32(id)), timeWait: n.span(timeWait)}
 	for i := range max(0, c.Retries) + 1 {
 		k.users.patience = append(k.users.patience, n.q.lane(n.span(c.Patience*float64(uint64(1)<<min(i, 30)))))

@@ -19,6 +19,7 @@ type node[T Time] struct {
 	Counts
 	name      string
 	role      role
+	special   bool // there is more to do than in the paper's networks: see pass
 	dead      bool
 	doors     []hop // to neighbours; of a LAN one for all of them
 	ways      []hop // to each node; of a client one for all of them
@@ -77,7 +78,7 @@ type Client struct {
 // Client adds one.
 func (n *Net[T]) Client(c Client) Node {
 	id, k := n.add(c.Name, clientNode)
-	k.target, k.load, k.done = c.To, c.Load, c.Done
+	k.target, k.load, k.done, k.special = c.To, c.Load, c.Done, c.Done != nil
 	if c.Load == nil {
 		k.lane = n.q.lane(n.span(c.Every))
 	}
@@ -127,29 +128,12 @@ func (n *Net[T]) clientSends(id Node) {
 func (n *Net[T]) arrive(at Node, p int32) {
 	p = n.pool.own(p)
 	k := &n.nodes[at]
-	switch {
-	case k.dead:
-		n.lose(dead, at, p)
-	case k.processor != nil:
-		n.process(at, p)
-	default:
-		n.handle(at, p)
+	if k.special && !n.pass(at, k, p) {
+		return
 	}
-}
-
-// handle does with a packet what the node is for.
-func (n *Net[T]) handle(at Node, p int32) {
-	k := &n.nodes[at]
 	packet := &n.pool.all[p]
 	switch {
-	case k.role == routerNode:
-		n.routeOn(at, p)
 	case packet.to != at:
-		if k.role == balancerNode && k.balancer.serves(packet.to) {
-			k.Got++
-			n.balance(at, p)
-			return
-		}
 		n.forward(at, p)
 	case k.role == balancerNode && packet.reply:
 		n.bringBack(at, p)
@@ -158,23 +142,43 @@ func (n *Net[T]) handle(at Node, p int32) {
 		n.balance(at, p)
 	case k.role == serverNode:
 		k.Got++
-		n.serve(at, p)
+		if packet.carries != datagram {
+			n.accept(at, p)
+			return
+		}
+		n.take(at, p)
 	default:
 		k.Got++
-		n.came(k, packet)
+		k.Delay += float64(n.q.now-packet.born) / n.second
 		n.pool.consume(p)
 	}
 }
 
-// came is a reply at its client.
-func (n *Net[T]) came(k *node[T], p *packet[T]) {
-	if k.users != nil {
-		n.answered(p)
-		return
+// pass does what the paper's nodes do not: it says whether the packet is then to be
+// handled as theirs.
+func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
+	packet := &n.pool.all[p]
+	switch {
+	case k.dead:
+		n.lose(dead, at, p)
+	case k.processor != nil && !packet.ready:
+		n.process(at, p)
+	case k.router != nil:
+		packet.ready = false
+		n.routeOn(at, p)
+	case k.users != nil:
+		k.Got++
+		n.answered(packet)
+		n.pool.consume(p)
+	default:
+		packet.ready = false
+		if k.balancer != nil && k.balancer.serves(packet.to) {
+			packet.to = at
+		}
+		if k.done != nil {
+			k.done(float64(n.q.now-packet.born) / n.second)
+		}
+		return true
 	}
-	seconds := float64(n.q.now-p.born) / n.second
-	k.Delay += seconds
-	if k.done != nil {
-		k.done(seconds)
-	}
+	return false
 }

@@ -35,6 +35,7 @@ type packet[T Time] struct {
 	chained uint8 // how many servers there are to ask, in the pool's chains
 	carries carries
 	reply   bool
+	ready   bool // a processor has done with it
 	reached bool // the end of its line or LAN, while its sender holds it
 }
 

@@ -59,6 +59,7 @@ type group[T Time] struct {
 // Reroute.
 func (n *Net[T]) Router(name string, seed uint32) Node {
 	id, k := n.add(name, routerNode)
+	k.special = true
 	k.router = &router[T]{seed: seed, groups: map[Node]*group[T]{}}
 	return id
 }

@@ -29,15 +29,6 @@ func (n *Net[T]) Server(s Server) Node {
 	return id
 }
 
-// serve takes a request in.
-func (n *Net[T]) serve(at Node, p int32) {
-	if n.pool.all[p].carries != datagram {
-		n.accept(at, p)
-		return
-	}
-	n.take(at, p)
-}
-
 // take gives a request to a core, now or later.
 func (n *Net[T]) take(at Node, p int32) {
 	s := n.nodes[at].server
@@ -81,31 +72,41 @@ func (n *Net[T]) served(at Node, p int32, turn uint32) {
 
 // answer turns a request into its replies.
 func (n *Net[T]) answer(at Node, p int32) {
-	q := n.pool.all[p]
+	q := &n.pool.all[p]
 	if q.carries == request {
 		n.conns[q.flow].answered = q.number
 	}
-	for i := range q.replies {
-		n.reply(at, p, &q, i, n.config.PacketBytes)
-	}
-	if q.replies == 0 {
+	switch q.replies {
+	case 0:
 		n.pool.consume(p)
+	case 1:
+		n.turn(at, p, n.config.PacketBytes)
+	default:
+		n.answerAll(at, p)
 	}
 }
 
-// reply sends one of the replies to a request, the first in the request's own
-// place.
-func (n *Net[T]) reply(at Node, p int32, q *packet[T], i int32, bytes int) {
-	if i > 0 {
-		p = n.pool.take()
-		n.pool.made++
+// answerAll is for an answer of several packets, the first in the request's place.
+func (n *Net[T]) answerAll(at Node, p int32) {
+	q := n.pool.all[p]
+	for i := range q.replies {
+		if i > 0 {
+			p = n.pool.take()
+			n.pool.made++
+			n.pool.all[p] = q
+			n.pool.all[p].index += i
+		}
+		n.turn(at, p, n.config.PacketBytes)
 	}
-	to := q.via
-	if to == none {
-		to = q.client
+}
+
+// turn sends a packet back as its reply.
+func (n *Net[T]) turn(at Node, p int32, bytes int) {
+	q := &n.pool.all[p]
+	if q.to = q.via; q.to == none {
+		q.to = q.client
 	}
-	n.pool.all[p] = packet[T]{born: q.born, client: q.client, to: to, flow: q.flow, number: q.number, index: q.index + i,
-		size: int32(bytes), via: none, vip: none, carries: q.carries, reply: true, held: 1}
+	q.size, q.via, q.vip, q.chained, q.reply = int32(bytes), none, none, 0, true
 	n.nodes[at].Sent++
 	n.forward(at, p)
 }
