@@ -22,13 +22,13 @@ func (n *Net[T]) accept(at Node, p int32) {
 
 // request is one in a connection: if it is served already, or was, it is not again.
 func (n *Net[T]) request(at Node, p int32) {
-	q := &n.pool.all[p]
-	c := &n.conns[q.flow]
+	number := n.pool.extra(p).number
+	c := &n.conns[n.pool.all[p].flow]
 	switch {
-	case c.server != at || c.begun < q.number:
-		c.server, c.begun = at, q.number
+	case c.server != at || c.begun < number:
+		c.server, c.begun = at, number
 		n.take(at, p)
-	case c.answered >= q.number:
+	case c.answered >= number:
 		n.answer(at, p)
 	default:
 		n.pool.consume(p)
@@ -38,7 +38,7 @@ func (n *Net[T]) request(at Node, p int32) {
 // refuse drops a request that finds the queue full, as if it had not come.
 func (n *Net[T]) refuse(at Node, p int32) {
 	if q := &n.pool.all[p]; q.carries == request {
-		n.conns[q.flow].begun = q.number - 1
+		n.conns[q.flow].begun = n.pool.extra(p).number - 1
 	}
 	n.lose(queueFull, at, p)
 }
@@ -47,14 +47,20 @@ func (n *Net[T]) refuse(at Node, p int32) {
 // connection.
 func (n *Net[T]) unknown(at Node, p int32) {
 	q := &n.pool.all[p]
-	if q.chained == 0 {
+	e := n.pool.extra(p)
+	if e.chained == 0 {
 		q.carries = reset
 		n.turn(at, p, controlBytes)
 		return
 	}
-	chain := &n.pool.chains[p]
-	q.to = chain[0]
-	copy(chain[:], chain[1:])
-	q.chained--
+	q.to = e.pop()
 	n.forward(at, p)
+}
+
+// pop takes the next server to ask.
+func (e *extra) pop() Node {
+	first := e.chain[0]
+	copy(e.chain[:], e.chain[1:])
+	e.chained--
+	return first
 }

@@ -229,24 +229,15 @@ func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
 func (n *Net[T]) fromRing(b *balancer[T], p int32) ring.ID {
 	packet := &n.pool.all[p]
 	slot := schedule.Slot(b.slots, n.hash(b, &n.flows[packet.flow]))
-	if b.Survival == service.SecondChance && packet.carries != datagram && packet.carries != syn {
-		var chain [ring.Depth]Node
-		count := 0
-		for _, id := range slot.Older {
-			if id == 0 {
-				break
-			}
-			chain[count] = b.servers[id-1]
-			count++
-		}
-		if slot.First == 0 && count > 0 { // all drain
-			n.pool.chain(p, chain, count)
-			first := chain[0]
-			copy(n.pool.chains[p][:], chain[1:])
-			packet.chained--
-			return b.ids[first]
-		}
-		n.pool.chain(p, chain, count)
+	if b.Survival != service.SecondChance || packet.carries == datagram || packet.carries == syn {
+		return slot.First
+	}
+	e := n.pool.extra(p)
+	for e.chained = 0; e.chained < ring.Depth && slot.Older[e.chained] != 0; e.chained++ {
+		e.chain[e.chained] = b.servers[slot.Older[e.chained]-1]
+	}
+	if slot.First == 0 && e.chained > 0 { // all drain
+		return b.ids[e.pop()]
 	}
 	return slot.First
 }

@@ -16,27 +16,29 @@ const (
 // node is who has interfaces. A balancer may be another's server: then requests
 // that come for it go on to servers of its own.
 type node[T Time] struct {
-	Counts
-	name      string
-	role      role
-	special   bool // there is more to do than in the paper's networks: see pass
-	dead      bool
-	doors     []hop // to neighbours; of a LAN one for all of them
-	ways      []hop // to each node; of a client one for all of them
-	firstLoss T
+	role    role
+	special bool // there is more to do than in the paper's networks: see pass
+	dead    bool
 	// Of clients.
-	target Node
+	flow   int32 // the first one
 	lane   int32 // of the span between two requests
-	load   Load
+	target Node
 	number int32
-	flows  []int32 // by the number that a load gives them
-	done   func(seconds float64)
+	load   Load
+
+	ways []hop // to each node; of a client one for all of them
 	// Each nil for others.
-	users     *users[T]
-	balancer  *balancer[T]
-	server    *server[T]
+	balancer *balancer[T]
+	server   *server[T]
+	Counts
+	firstLoss T
 	router    *router[T]
 	processor *processor[T]
+	users     *users[T]
+	done      func(seconds float64)
+	flows     []int32 // of a client, by the number that a load gives them
+	doors     []hop   // to neighbours; of a LAN one for all of them
+	name      string
 }
 
 // forwards says that ways may lead through a node.
@@ -82,7 +84,7 @@ func (n *Net[T]) Client(c Client) Node {
 	if c.Load == nil {
 		k.lane = n.q.lane(n.span(c.Every))
 	}
-	n.flowOf(id, 0)
+	k.flow = n.flowOf(id, 0)
 	start := c.Start + n.lead(c.Load, n.random)
 	if start >= c.Start {
 		n.q.at(n.span(start), n.q.reserve(), event{kind: clientSends, who: id})
@@ -107,20 +109,26 @@ func (n *Net[T]) clientSends(id Node) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	r, flow := Request{Replies: 1}, k.flows[0]
-	if k.load != nil {
-		r = k.load.Next(int(k.number), n.random)
-		flow = n.flowOf(id, r.Flow)
+	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: k.flow,
+		size: int32(n.config.PacketBytes), replies: 1, via: none, held: 1}
+	if k.load == nil {
+		n.forward(id, p)
+		n.q.after(k.lane, event{kind: clientSends, who: id})
+		return
 	}
-	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: flow, number: k.number,
-		size: int32(n.config.PacketBytes), replies: int32(r.Replies), asks: bytes(r.Size), via: none, vip: none, held: 1}
+	r := k.load.Next(int(k.number), n.random)
 	k.number++
+	packet := &n.pool.all[p]
+	packet.replies = uint16(max(0, min(r.Replies, math.MaxUint16)))
+	if r.Flow > 0 {
+		packet.flow = n.flowOf(id, r.Flow)
+	}
+	if r.Size > 0 {
+		n.pool.extra(p).asks = bytes(r.Size)
+	}
 	n.forward(id, p)
-	switch again := (event{kind: clientSends, who: id}); {
-	case k.load == nil:
-		n.q.after(k.lane, again)
-	case r.Wait >= 0:
-		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), again)
+	if r.Wait >= 0 {
+		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: clientSends, who: id})
 	}
 }
 
@@ -168,7 +176,7 @@ func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
 		n.routeOn(at, p)
 	case k.users != nil:
 		k.Got++
-		n.answered(packet)
+		n.answered(p)
 		n.pool.consume(p)
 	default:
 		packet.ready = false

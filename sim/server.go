@@ -51,7 +51,7 @@ func (n *Net[T]) work(at Node, p int32) {
 		takes = s.Takes(n.random)
 	}
 	if s.Speed > 0 {
-		takes += float64(float64(n.pool.all[p].asks) / s.Speed)
+		takes += float64(float64(n.pool.extra(p).asks) / s.Speed)
 	}
 	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: served, who: at, what: p, turn: s.turn})
 }
@@ -74,7 +74,7 @@ func (n *Net[T]) served(at Node, p int32, turn uint32) {
 func (n *Net[T]) answer(at Node, p int32) {
 	q := &n.pool.all[p]
 	if q.carries == request {
-		n.conns[q.flow].answered = q.number
+		n.conns[q.flow].answered = n.pool.extra(p).number
 	}
 	switch q.replies {
 	case 0:
@@ -88,16 +88,17 @@ func (n *Net[T]) answer(at Node, p int32) {
 
 // answerAll is for an answer of several packets, the first in the request's place.
 func (n *Net[T]) answerAll(at Node, p int32) {
-	q := n.pool.all[p]
-	for i := range q.replies {
-		if i > 0 {
-			p = n.pool.take()
-			n.pool.made++
-			n.pool.all[p] = q
-			n.pool.all[p].index += i
+	last := int32(n.pool.all[p].replies) - 1
+	for i := int32(0); i < last; i++ {
+		next := n.pool.copy(p)
+		n.pool.made++
+		if n.pool.all[next].carries != datagram {
+			n.pool.extra(next).index++
 		}
 		n.turn(at, p, n.config.PacketBytes)
+		p = next
 	}
+	n.turn(at, p, n.config.PacketBytes)
 }
 
 // turn sends a packet back as its reply.
@@ -106,7 +107,11 @@ func (n *Net[T]) turn(at Node, p int32, bytes int) {
 	if q.to = q.via; q.to == none {
 		q.to = q.client
 	}
-	q.size, q.via, q.vip, q.chained, q.reply = int32(bytes), none, none, 0, true
+	q.size, q.via, q.reply = int32(bytes), none, true
+	if q.more {
+		e := n.pool.extra(p)
+		e.vip, e.chained = none, 0
+	}
 	n.nodes[at].Sent++
 	n.forward(at, p)
 }
