@@ -19,7 +19,7 @@ func Experiment() beyond.Experiment {
 		Question: "What do throughput, delay and loss of a tree of balancers depend on, and which fan-out and depth are best?",
 		Params: []beyond.Param{
 			{Name: "servers", Says: "servers of the large trees", Full: 100000, Small: 100000, Least: 4, Most: 1e6},
-			{Name: "seconds", Says: "simulated seconds of a LAN", Full: 1, Small: 0.1, Least: 0.05, Most: 100},
+			{Name: "seconds", Says: "simulated seconds of a LAN", Full: 1, Small: 0.05, Least: 0.05, Most: 100},
 			{Name: "stations", Says: "servers on the largest LAN that is simulated", Full: 128, Small: 64, Least: 64, Most: 1024},
 			{Name: "forward", Says: "seconds that a switched balancer takes for a packet", Full: 0.2e-6, Small: 0.2e-6, Least: 1e-8, Most: 1e-3},
 			{Name: "each", Says: "seconds more for each server below it, where the scheduler compares all (lc)", Full: 2e-9, Small: 2e-9, Least: 0, Most: 1e-3},
