@@ -120,7 +120,8 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config(t)
-	c.MaxTargets = 1600 // so few that room is used again and again
+	c.MaxTargets = 1600      // so few that room is used again and again
+	c.MaxSourceRanges = 1024 // chance may give each of 300 keys three
 	d := open(t, c)
 	m := model{}
 	for step := range 300 {
