@@ -8,13 +8,15 @@ import (
 
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/beyond/ecmp"
+	"github.com/fairlead/fairlead/sim/beyond/hierarchy"
+	"github.com/fairlead/fairlead/sim/beyond/rollout"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
 )
 
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
-	return []beyond.Experiment{ecmp.Experiment()}
+	return []beyond.Experiment{hierarchy.Experiment(), ecmp.Experiment(), rollout.Experiment()}
 }
 
 // simulated are figures and experiments that are to be run.
