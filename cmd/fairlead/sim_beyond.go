@@ -10,13 +10,23 @@ import (
 	"github.com/fairlead/fairlead/sim/beyond/ecmp"
 	"github.com/fairlead/fairlead/sim/beyond/hierarchy"
 	"github.com/fairlead/fairlead/sim/beyond/rollout"
+	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
+	"github.com/fairlead/fairlead/sim/beyond/services"
+	"github.com/fairlead/fairlead/sim/beyond/tail"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
 )
 
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
-	return []beyond.Experiment{hierarchy.Experiment(), ecmp.Experiment(), rollout.Experiment()}
+	return []beyond.Experiment{
+		hierarchy.Experiment(),
+		ecmp.Experiment(),
+		tail.Experiment(),
+		rollout.Experiment(),
+		routingsim.Experiment(),
+		services.Experiment(),
+	}
 }
 
 // simulated are figures and experiments that are to be run.
