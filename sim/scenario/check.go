@@ -1,0 +1,334 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/suggest"
+)
+
+// mostLinks bounds what links between groups come to.
+const mostLinks = 200_000
+
+// check refuses what is well written and yet cannot be.
+func check(r *reader, s *Scenario) {
+	c := &checker{reader: r, s: s, who: map[string]*member{}, groups: map[string]*Group{}}
+	for _, step := range []func(){c.members, c.joined, c.services, c.load, c.ways, c.events} {
+		if step(); len(c.problems) > 0 {
+			return
+		}
+	}
+	if s.Interval > s.Duration {
+		c.refuse(1, "interval", "%s is more than the duration, %s", show(s.Interval, seconds), show(s.Duration, seconds))
+	}
+}
+
+// member is one of a group.
+type member struct {
+	name    string
+	group   *Group
+	present bool
+	doors   []string // names of members and LANs that it is joined with
+	lans    []string
+}
+
+type checker struct {
+	*reader
+	s      *Scenario
+	who    map[string]*member
+	groups map[string]*Group
+	lans   map[string]*LAN
+	links  map[[2]string]int // the lines of links, by their ends in order
+}
+
+// Names gives the names of those in a group.
+func (g *Group) Names() []string {
+	if g.Count == 0 {
+		return []string{g.Name}
+	}
+	names := make([]string, g.Count)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", g.Name, i+1)
+	}
+	return names
+}
+
+// members names everybody, each once.
+func (c *checker) members() {
+	lines := map[string]int{}
+	taken := func(name string, line int, field string) bool {
+		if was := lines[name]; was != 0 {
+			c.refuse(line, field, "%s is there already, in line %d: give one of the two another name", name, was)
+			return true
+		}
+		lines[name] = line
+		return false
+	}
+	total := 0
+	for i := range c.s.Topology.Groups {
+		g := &c.s.Topology.Groups[i]
+		field := fmt.Sprintf("topology.%s %s", g.Role, g.Name)
+		if total += max(1, g.Count); total > mostNodes {
+			c.refuse(g.Line, field, "more than %d nodes in all", mostNodes)
+			return
+		}
+		if g.Present > max(1, g.Count) {
+			c.refuse(g.Line, field, "%d are to be present of %d", g.Present, max(1, g.Count))
+		}
+		names := g.Names()
+		if g.Count > 0 && taken(g.Name, g.Line, field) {
+			continue
+		}
+		c.groups[g.Name] = g
+		for j, name := range names {
+			if !taken(name, g.Line, field) {
+				c.who[name] = &member{name: name, group: g, present: j < g.Present}
+			}
+		}
+	}
+	c.lans = map[string]*LAN{}
+	for i := range c.s.Topology.LANs {
+		l := &c.s.Topology.LANs[i]
+		if !taken(l.Name, l.Line, "topology.lans "+l.Name) {
+			c.lans[l.Name] = l
+		}
+	}
+}
+
+// find gives those whom a name means; none where it is refused.
+func (c *checker) find(ref Ref, field string, want ...Role) []string {
+	g := c.groups[ref.Name]
+	var names []string
+	if m := c.who[ref.Name]; m != nil {
+		g, names = m.group, []string{ref.Name}
+	} else if g != nil {
+		names = g.Names()
+	}
+	switch {
+	case g == nil:
+		c.refuse(ref.Line, field, "%s leads nowhere: nobody has that name%s", ref.Name, suggest.DidYouMean(ref.Name, c.names()))
+		return nil
+	case len(want) > 0 && !slices.Contains(want, g.Role):
+		c.refuse(ref.Line, field, "%s is one of %s, want one of %s", ref.Name, g.Role, all(want))
+		return nil
+	}
+	return names
+}
+
+// names are all that can be named, sorted: of large groups the first ones.
+func (c *checker) names() (names []string) {
+	for _, g := range c.s.Topology.Groups {
+		names = append(names, g.Name)
+		if g.Count > 0 {
+			names = append(names, g.Names()[:min(g.Count, 20)]...)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// joined checks links and LANs.
+func (c *checker) joined() {
+	c.links = map[[2]string]int{}
+	for i, l := range c.s.Topology.Links {
+		field := fmt.Sprintf("topology.links[%d].between", i)
+		as, bs := c.find(l.Between[0], field), c.find(l.Between[1], field)
+		if len(c.links)+len(as)*len(bs) > mostLinks {
+			c.refuse(l.Line, field, "more than %d links in all", mostLinks)
+			return
+		}
+		for _, a := range as {
+			for _, b := range bs {
+				c.link(a, b, l.Line, field)
+			}
+		}
+	}
+	for i, l := range c.s.Topology.LANs {
+		field := fmt.Sprintf("topology.lans[%d].members", i)
+		for _, ref := range l.Members {
+			for _, name := range c.find(ref, field) {
+				m := c.who[name]
+				if slices.Contains(m.lans, l.Name) {
+					c.refuse(ref.Line, field, "%s is in %s twice", name, l.Name)
+				}
+				m.lans = append(m.lans, l.Name)
+			}
+		}
+	}
+}
+
+func (c *checker) link(a, b string, line int, field string) {
+	key := ends(a, b)
+	switch was := c.links[key]; {
+	case a == b:
+		c.refuse(line, field, "a link from %s to itself", a)
+	case was != 0:
+		c.refuse(line, field, "%s and %s have a link already, in line %d", a, b, was)
+	default:
+		c.links[key] = line
+		c.who[a].doors, c.who[b].doors = append(c.who[a].doors, b), append(c.who[b].doors, a)
+	}
+}
+
+// ends gives the two ends of a link in their order.
+func ends(a, b string) [2]string {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]string{a, b}
+}
+
+func (c *checker) services() {
+	lines := map[string]int{}
+	if len(c.s.Services) == 0 {
+		c.refuse(1, "services", "there is none to ask")
+	}
+	for i := range c.s.Services {
+		s := &c.s.Services[i]
+		field := fmt.Sprintf("services[%d]", i)
+		if was := lines[s.Name]; was != 0 {
+			c.refuse(s.Line, field, "%s is there already, in line %d: give one of the two another name", s.Name, was)
+		}
+		lines[s.Name] = s.Line
+		if len(s.Balancers) == 0 {
+			for _, g := range c.s.Topology.Groups {
+				if g.Role == Balancer {
+					s.Balancers = append(s.Balancers, Ref{g.Name, s.Line})
+				}
+			}
+		}
+		if len(s.Balancers) == 0 {
+			c.refuse(s.Line, field+".balancers", "there is no balancer")
+		}
+		c.distinct(s.Balancers, field+".balancers", Balancer)
+		c.distinct(s.Servers, field+".servers", Server, Balancer)
+	}
+}
+
+// distinct resolves names of which none may be meant twice.
+func (c *checker) distinct(refs []Ref, field string, want ...Role) {
+	seen := map[string]bool{}
+	for _, ref := range refs {
+		for _, name := range c.find(ref, field, want...) {
+			if seen[name] {
+				c.refuse(ref.Line, field, "%s is named twice", name)
+			}
+			seen[name] = true
+		}
+	}
+}
+
+func (c *checker) load() {
+	if len(c.s.Load) == 0 {
+		c.refuse(1, "load", "nobody asks for anything")
+	}
+	for i := range c.s.Load {
+		l := &c.s.Load[i]
+		field := fmt.Sprintf("load[%d]", i)
+		c.find(l.From, field+".from", Client)
+		if c.service(l.To.Name) == nil {
+			var names []string
+			for _, s := range c.s.Services {
+				names = append(names, s.Name)
+			}
+			c.refuse(l.To.Line, field+".to", "no service is called %s; there are %s", l.To.Name, strings.Join(names, ", "))
+		}
+		if l.End == 0 {
+			l.End = c.s.Duration
+		}
+		switch {
+		case l.Arrivals == Trace && (l.Rate > 0 || len(l.Times) == 0):
+			c.refuse(l.Line, field, "a trace has times and no rate")
+		case l.Arrivals != Trace && (l.Rate == 0 || len(l.Times) > 0):
+			c.refuse(l.Line, field, "%s arrivals have a rate and no times", l.Arrivals)
+		case l.Start >= l.End:
+			c.refuse(l.Line, field, "it starts at %s and ends at %s", show(l.Start, seconds), show(l.End, seconds))
+		case l.End > c.s.Duration:
+			c.refuse(l.Line, field+".end", "%s is after the end, %s", show(l.End, seconds), show(c.s.Duration, seconds))
+		case !slices.IsSorted(l.Times):
+			c.refuse(l.Line, field+".times", "they are not in order")
+		}
+	}
+}
+
+func (c *checker) service(name string) *Service {
+	i := slices.IndexFunc(c.s.Services, func(s Service) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.s.Services[i]
+}
+
+// ways checks that clients come to balancers, and balancers to servers.
+func (c *checker) ways() {
+	reached := map[string]map[string]bool{}
+	from := func(name string) map[string]bool {
+		if reached[name] == nil {
+			reached[name] = c.reach(name)
+		}
+		return reached[name]
+	}
+	for i, l := range c.s.Load {
+		s := c.service(l.To.Name)
+		for _, client := range c.find(l.From, "") {
+			for _, b := range c.all(s.Balancers) {
+				if !from(client)[b] {
+					c.refuse(l.Line, fmt.Sprintf("load[%d]", i), "no way leads from %s to the balancer %s of %s: join them by links, routers and LANs", client, b, s.Name)
+					return
+				}
+			}
+		}
+	}
+	for i, s := range c.s.Services {
+		for _, b := range c.all(s.Balancers) {
+			for _, server := range c.all(s.Servers) {
+				if !from(b)[server] {
+					c.refuse(s.Line, fmt.Sprintf("services[%d]", i), "no way leads from the balancer %s to the server %s: join them by links, routers and LANs", b, server)
+					return
+				}
+			}
+		}
+	}
+}
+
+// all gives everybody whom names mean that have been checked.
+func (c *checker) all(refs []Ref) (names []string) {
+	for _, ref := range refs {
+		names = append(names, c.find(ref, "")...)
+	}
+	return names
+}
+
+// reach gives whom one can send to. Routers and balancers send on what is not for
+// them.
+func (c *checker) reach(from string) map[string]bool {
+	seen := map[string]bool{from: true}
+	queue := []string{from}
+	visit := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			queue = append(queue, name)
+		}
+	}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		if lan := c.lans[at]; lan != nil {
+			for _, ref := range lan.Members {
+				for _, name := range c.find(ref, "") {
+					visit(name)
+				}
+			}
+			continue
+		}
+		m := c.who[at]
+		if at != from && m.group.Role != Router && m.group.Role != Balancer {
+			continue
+		}
+		for _, name := range slices.Concat(m.doors, m.lans) {
+			visit(name)
+		}
+	}
+	return seen
+}
