@@ -29,8 +29,7 @@ type member struct {
 	name    string
 	group   *Group
 	present bool
-	doors   []string // names of members and LANs that it is joined with
-	lans    []string
+	doors   []string // those whom it has links with, and its LANs
 }
 
 type checker struct {
@@ -44,14 +43,16 @@ type checker struct {
 
 // Names gives the names of those in a group.
 func (g *Group) Names() []string {
-	if g.Count == 0 {
+	switch {
+	case g.Count == 0:
 		return []string{g.Name}
+	case len(g.names) != g.Count:
+		g.names = make([]string, g.Count)
+		for i := range g.names {
+			g.names[i] = fmt.Sprintf("%s-%d", g.Name, i+1)
+		}
 	}
-	names := make([]string, g.Count)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s-%d", g.Name, i+1)
-	}
-	return names
+	return g.names
 }
 
 // members names everybody, each once.
@@ -149,10 +150,10 @@ func (c *checker) joined() {
 		for _, ref := range l.Members {
 			for _, name := range c.find(ref, field) {
 				m := c.who[name]
-				if slices.Contains(m.lans, l.Name) {
+				if slices.Contains(m.doors, l.Name) {
 					c.refuse(ref.Line, field, "%s is in %s twice", name, l.Name)
 				}
-				m.lans = append(m.lans, l.Name)
+				m.doors = append(m.doors, l.Name)
 			}
 		}
 	}
@@ -258,77 +259,4 @@ func (c *checker) service(name string) *Service {
 		return nil
 	}
 	return &c.s.Services[i]
-}
-
-// ways checks that clients come to balancers, and balancers to servers.
-func (c *checker) ways() {
-	reached := map[string]map[string]bool{}
-	from := func(name string) map[string]bool {
-		if reached[name] == nil {
-			reached[name] = c.reach(name)
-		}
-		return reached[name]
-	}
-	for i, l := range c.s.Load {
-		s := c.service(l.To.Name)
-		for _, client := range c.find(l.From, "") {
-			for _, b := range c.all(s.Balancers) {
-				if !from(client)[b] {
-					c.refuse(l.Line, fmt.Sprintf("load[%d]", i), "no way leads from %s to the balancer %s of %s: join them by links, routers and LANs", client, b, s.Name)
-					return
-				}
-			}
-		}
-	}
-	for i, s := range c.s.Services {
-		for _, b := range c.all(s.Balancers) {
-			for _, server := range c.all(s.Servers) {
-				if !from(b)[server] {
-					c.refuse(s.Line, fmt.Sprintf("services[%d]", i), "no way leads from the balancer %s to the server %s: join them by links, routers and LANs", b, server)
-					return
-				}
-			}
-		}
-	}
-}
-
-// all gives everybody whom names mean that have been checked.
-func (c *checker) all(refs []Ref) (names []string) {
-	for _, ref := range refs {
-		names = append(names, c.find(ref, "")...)
-	}
-	return names
-}
-
-// reach gives whom one can send to. Routers and balancers send on what is not for
-// them.
-func (c *checker) reach(from string) map[string]bool {
-	seen := map[string]bool{from: true}
-	queue := []string{from}
-	visit := func(name string) {
-		if !seen[name] {
-			seen[name] = true
-			queue = append(queue, name)
-		}
-	}
-	for len(queue) > 0 {
-		at := queue[0]
-		queue = queue[1:]
-		if lan := c.lans[at]; lan != nil {
-			for _, ref := range lan.Members {
-				for _, name := range c.find(ref, "") {
-					visit(name)
-				}
-			}
-			continue
-		}
-		m := c.who[at]
-		if at != from && m.group.Role != Router && m.group.Role != Balancer {
-			continue
-		}
-		for _, name := range slices.Concat(m.doors, m.lans) {
-			visit(name)
-		}
-	}
-	return seen
 }

@@ -93,6 +93,8 @@ type Group struct {
 	Queue int
 	// Weight of servers.
 	Weight uint32
+
+	names []string // kept by Names
 }
 
 // ECMP is how a router spreads packets.
