@@ -1,4 +1,4 @@
-package lvs
+package claim
 
 import (
 	"fmt"
@@ -41,7 +41,8 @@ type Estimate struct {
 var student = []float64{0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
 	2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042}
 
-func estimate(all []float64) Estimate {
+// Mean estimates the mean from one value a seed, of which there is at least one.
+func Mean(all []float64) Estimate {
 	n := float64(len(all))
 	sum, squares := 0.0, 0.0
 	for _, x := range all {
@@ -58,8 +59,8 @@ func estimate(all []float64) Estimate {
 	return Estimate{mean, mean - half, mean + half}
 }
 
-// judge compares a claim with the curves of each seed.
-func (c Claim) judge(seeds []Curves) Finding {
+// Judge compares a claim with what each seed gave.
+func (c Claim[T]) Judge(seeds []T) Finding {
 	f := Finding{Says: c.Says, Wanted: c.wanted(), Verdict: Unknown, Reason: c.Why}
 	if c.of == nil {
 		if c.known {
@@ -68,10 +69,10 @@ func (c Claim) judge(seeds []Curves) Finding {
 		return f
 	}
 	all := make([]float64, len(seeds))
-	for i, curves := range seeds {
-		all[i] = c.of(curves)
+	for i, result := range seeds {
+		all[i] = c.of(result)
 	}
-	e := estimate(all)
+	e := Mean(all)
 	if !math.IsNaN(e.Low) { // as with a ratio to nothing
 		f.Found = &e
 	}
@@ -98,7 +99,7 @@ func join(a, b string) string {
 }
 
 // wanted words the bounds.
-func (c Claim) wanted() string {
+func (c Claim[T]) wanted() string {
 	low, high := !math.IsInf(c.low, -1), !math.IsInf(c.high, 1)
 	switch {
 	case !c.known:
@@ -118,8 +119,8 @@ func (c Claim) wanted() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 5, 64) }
 
-// sum gives a figure's verdict: it holds where all that can be known of it does.
-func sum(findings []Finding) Verdict {
+// Sum gives the verdict on all: they hold where all that can be known of them do.
+func Sum(findings []Finding) Verdict {
 	v := Unknown
 	for _, f := range findings {
 		switch {
