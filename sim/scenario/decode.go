@@ -1,6 +1,9 @@
 package scenario
 
 import (
+	"path"
+	"strings"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead/fairlead/service"
@@ -18,8 +21,8 @@ const (
 
 // scenario reads the whole of a file.
 func (r *reader) scenario(n *yaml.Node) *Scenario {
-	s := &Scenario{Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
-	r.object(n, "", map[string]field{
+	s := &Scenario{Name: nameOf(r.file), Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
+	fields := map[string]field{
 		"about":     r.text(&s.About),
 		"duration!": r.quantity(&s.Duration, seconds, 1e-3, mostSeconds),
 		"interval":  r.quantity(&s.Interval, seconds, 1e-3, mostSeconds),
@@ -27,9 +30,6 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 		"clock":     word(r, &s.Clock, Clocks),
 		"packet":    r.whole(&s.Packet, 20, 65535),
 		"topology!": func(n *yaml.Node, at string) { r.topology(n, at, &s.Topology) },
-		"services": func(n *yaml.Node, at string) {
-			r.list(n, at, func(n *yaml.Node, at string) { s.Services = append(s.Services, r.service(n, at)) })
-		},
 		"load!": func(n *yaml.Node, at string) {
 			r.list(n, at, func(n *yaml.Node, at string) { s.Load = append(s.Load, r.load(n, at)) })
 		},
@@ -50,8 +50,20 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 				"p99":  r.quantity(&s.Goals.P99, seconds, 0, mostSeconds),
 			})
 		},
-	})
+	}
+	if r.held == nil {
+		fields["services!"] = func(n *yaml.Node, at string) {
+			r.list(n, at, func(n *yaml.Node, at string) { s.Services = append(s.Services, r.service(n, at)) })
+		}
+	}
+	r.object(n, "", fields)
 	return s
+}
+
+// nameOf gives a file's name without its folder and ending.
+func nameOf(file string) string {
+	base := path.Base(file)
+	return strings.TrimSuffix(base, path.Ext(base))
 }
 
 func (r *reader) topology(n *yaml.Node, at string, t *Topology) {
@@ -82,11 +94,17 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 		fields["ecmp"] = word(r, &g.ECMP, []ECMP{Resilient, Plain})
 		fields["buckets"] = r.whole(&g.Buckets, 1, 65536)
 	case Balancer:
+		if r.held != nil {
+			fields["only"] = r.nameOfService(&g.Only)
+		}
 		fields["present"] = r.whole(&g.Present, 0, mostNodes)
 		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
 	case Server:
+		if r.held != nil {
+			fields["of"] = r.nameOfService(&g.Of)
+		}
 		fields["present"] = r.whole(&g.Present, 0, mostNodes)
 		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
 		fields["tail"] = word(r, &g.Tail, []Tail{Fixed, Exponential, Pareto})
@@ -148,7 +166,7 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 	l := Load{Line: n.Line, Arrivals: Poisson, Requests: 1, Timeout: 1}
 	r.object(n, at, map[string]field{
 		"from!":    r.ref(&l.From),
-		"to!":      r.ref(&l.To),
+		"to!":      r.nameOfService(&l.To),
 		"arrivals": word(r, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
 		"rate":     r.quantity(&l.Rate, plain, 1e-6, mostRate),
 		"times": func(n *yaml.Node, at string) {

@@ -59,7 +59,11 @@ const (
 
 // Parse reads a scenario. Its error is Problems. It takes any text.
 func Parse(file string, text []byte) (*Scenario, error) {
-	r := &reader{file: file}
+	return (&reader{file: file}).parse(text)
+}
+
+func (r *reader) parse(text []byte) (*Scenario, error) {
+	file := r.file
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, Problems{{file, 1, "", "the file is empty"}}
 	}
@@ -71,6 +75,9 @@ func Parse(file string, text []byte) (*Scenario, error) {
 		return nil, Problems{{file, 1, "", fmt.Sprintf("want one scenario in a file, got %d", len(docs))}}
 	}
 	s := r.scenario(docs[0])
+	if r.held != nil && len(r.problems) == 0 {
+		r.adopt(s)
+	}
 	if len(r.problems) == 0 {
 		check(r, s)
 	}
@@ -83,7 +90,10 @@ func Parse(file string, text []byte) (*Scenario, error) {
 
 // reader collects what is wrong with a file.
 type reader struct {
-	file     string
+	file string
+	// held are the frontends that manifests have, where they say what the services
+	// are; nil where the scenario does.
+	held     []held
 	problems Problems
 }
 

@@ -91,8 +91,13 @@ type Group struct {
 	Tail  Tail
 	Cores int
 	Queue int
-	// Weight of servers.
-	Weight uint32
+	// Weight of servers; Weights, where there are any, of each: 0 for one that
+	// drains.
+	Weight  uint32
+	Weights []uint32
+	// Of is the Service of the manifests whose servers these are, Only the one that
+	// these balancers are for.
+	Of, Only Ref
 
 	names []string // kept by Names
 }
