@@ -1,5 +1,21 @@
 package sim
 
+import "github.com/fairlead/fairlead/dataplane/ring"
+
+// carries is what a packet is for.
+type carries uint8
+
+// What packets carry. All but the first are of a connection, and their answers
+// carry the same, or a reset.
+const (
+	datagram carries = iota
+	syn
+	request
+	more // an acknowledgement, which asks for the next part of an answer
+	fin
+	reset // an answer alone: the server does not know the connection
+)
+
 // packet is a request or a reply on its way. Several places may hold it at once
 // (a frame in the air, and its sender), so it has a count of them.
 type packet[T Time] struct {
@@ -7,10 +23,17 @@ type packet[T Time] struct {
 	client  int32 // the node it is from, or the reply goes to
 	to      int32 // the node it goes to now
 	hop     int32 // the next node on its way, where that is at a shared medium
-	number  int32 // of the client's requests
+	flow    int32
+	number  int32 // of the client's requests, or of a flow's exchanges
 	size    int32 // bytes
 	replies int32 // that the request asks for
+	asks    int32 // bytes that the request is for
+	index   int32 // of the reply among those of an answer, or of the first that is asked for
+	via     int32 // the balancer that the reply goes back by; none: straight to the client
+	vip     int32 // what it went to, where a router has chosen a next hop; none: to
 	held    int32
+	chained uint8 // how many servers there are to ask, in the pool's chains
+	carries carries
 	reply   bool
 	reached bool // the end of its line or LAN, while its sender holds it
 }
@@ -21,6 +44,17 @@ type pool[T Time] struct {
 	all                                   []packet[T]
 	free                                  []int32
 	made, copied, retired, consumed, lost uint64
+	// chains are the servers that packets may yet be sent on to, the next one
+	// first; as many as there are packets, where a balancer gives a second chance.
+	chains [][ring.Depth]Node
+}
+
+// chain gives a packet its servers to ask.
+func (p *pool[T]) chain(id int32, of [ring.Depth]Node, count int) {
+	for len(p.chains) <= int(id) {
+		p.chains = append(p.chains, [ring.Depth]Node{})
+	}
+	p.chains[id], p.all[id].chained = of, uint8(count)
 }
 
 // take gives a packet, which its caller holds, and must fill but for its count.
@@ -67,6 +101,9 @@ func (p *pool[T]) own(id int32) int32 {
 	mine := p.take()
 	p.all[mine] = p.all[id]
 	p.all[mine].held, p.all[mine].reached = 1, false
+	if p.all[id].chained > 0 {
+		p.chain(mine, p.chains[id], int(p.all[id].chained))
+	}
 	p.copied++
 	p.drop(id)
 	return mine
@@ -97,3 +134,6 @@ func (f *fifo) pop() int32 {
 	f.head++
 	return id
 }
+
+// first gives the one that waits longest.
+func (f *fifo) first() int32 { return f.ring[f.head&(len(f.ring)-1)] }
