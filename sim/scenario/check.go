@@ -8,19 +8,26 @@ import (
 	"github.com/fairlead/fairlead/internal/suggest"
 )
 
+// mostIntervals bounds what results are kept.
+const mostIntervals = 10_000
+
+// mostForwarding bounds those whom all others have ways to.
+const mostForwarding = 5000
+
 // mostLinks bounds what links between groups come to.
 const mostLinks = 200_000
 
 // check refuses what is well written and yet cannot be.
 func check(r *reader, s *Scenario) {
+	if s.Interval > s.Duration || s.Duration/s.Interval > mostIntervals {
+		r.refuse(1, "interval", "%s does not go into the duration, %s, between 1 and %d times", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
+	}
 	c := &checker{reader: r, s: s, who: map[string]*member{}, groups: map[string]*Group{}}
+	defer func() { s.who, s.lans = c.who, c.lans }()
 	for _, step := range []func(){c.members, c.joined, c.services, c.load, c.ways, c.events} {
 		if step(); len(c.problems) > 0 {
 			return
 		}
-	}
-	if s.Interval > s.Duration {
-		c.refuse(1, "interval", "%s is more than the duration, %s", show(s.Interval, seconds), show(s.Duration, seconds))
 	}
 }
 
@@ -66,12 +73,19 @@ func (c *checker) members() {
 		lines[name] = line
 		return false
 	}
-	total := 0
+	total, forwarding := 0, 0
 	for i := range c.s.Topology.Groups {
 		g := &c.s.Topology.Groups[i]
 		field := fmt.Sprintf("topology.%s %s", g.Role, g.Name)
 		if total += max(1, g.Count); total > mostNodes {
 			c.refuse(g.Line, field, "more than %d nodes in all", mostNodes)
+			return
+		}
+		if g.Role != Client {
+			forwarding += max(1, g.Count)
+		}
+		if forwarding > mostForwarding {
+			c.refuse(g.Line, field, "more than %d routers, balancers and servers in all", mostForwarding)
 			return
 		}
 		if g.Present > max(1, g.Count) {
@@ -154,6 +168,9 @@ func (c *checker) joined() {
 					c.refuse(ref.Line, field, "%s is in %s twice", name, l.Name)
 				}
 				m.doors = append(m.doors, l.Name)
+				if l.Kind == Switched {
+					c.links[ends(l.Name, name)] = ref.Line
+				}
 			}
 		}
 	}
@@ -182,9 +199,6 @@ func ends(a, b string) [2]string {
 
 func (c *checker) services() {
 	lines := map[string]int{}
-	if len(c.s.Services) == 0 {
-		c.refuse(1, "services", "there is none to ask")
-	}
 	for i := range c.s.Services {
 		s := &c.s.Services[i]
 		field := fmt.Sprintf("services[%d]", i)
@@ -221,13 +235,20 @@ func (c *checker) distinct(refs []Ref, field string, want ...Role) {
 }
 
 func (c *checker) load() {
+	asked := map[string]int{}
 	if len(c.s.Load) == 0 {
 		c.refuse(1, "load", "nobody asks for anything")
 	}
 	for i := range c.s.Load {
 		l := &c.s.Load[i]
 		field := fmt.Sprintf("load[%d]", i)
-		c.find(l.From, field+".from", Client)
+		for _, client := range c.find(l.From, field+".from", Client) {
+			if was := asked[client]; was != 0 {
+				c.refuse(l.Line, field+".from", "%s asks for something already, in line %d: add other clients for this", client, was)
+				break
+			}
+			asked[client] = l.Line
+		}
 		if c.service(l.To.Name) == nil {
 			var names []string
 			for _, s := range c.s.Services {
@@ -235,21 +256,36 @@ func (c *checker) load() {
 			}
 			c.refuse(l.To.Line, field+".to", "no service is called %s; there are %s", l.To.Name, strings.Join(names, ", "))
 		}
-		if l.End == 0 {
-			l.End = c.s.Duration
+		c.schedule(l, field)
+	}
+	for _, g := range c.s.Topology.Groups {
+		for _, name := range g.Names() {
+			if g.Role == Client && asked[name] == 0 {
+				c.refuse(g.Line, "topology.clients "+g.Name, "%s asks for nothing: add it to load", name)
+				break
+			}
 		}
-		switch {
-		case l.Arrivals == Trace && (l.Rate > 0 || len(l.Times) == 0):
-			c.refuse(l.Line, field, "a trace has times and no rate")
-		case l.Arrivals != Trace && (l.Rate == 0 || len(l.Times) > 0):
-			c.refuse(l.Line, field, "%s arrivals have a rate and no times", l.Arrivals)
-		case l.Start >= l.End:
-			c.refuse(l.Line, field, "it starts at %s and ends at %s", show(l.Start, seconds), show(l.End, seconds))
-		case l.End > c.s.Duration:
-			c.refuse(l.Line, field+".end", "%s is after the end, %s", show(l.End, seconds), show(c.s.Duration, seconds))
-		case !slices.IsSorted(l.Times):
-			c.refuse(l.Line, field+".times", "they are not in order")
-		}
+	}
+}
+
+// schedule checks when a load comes, and how.
+func (c *checker) schedule(l *Load, field string) {
+	if l.End == 0 {
+		l.End = c.s.Duration
+	}
+	switch {
+	case l.Arrivals == Trace && (l.Rate > 0 || len(l.Times) == 0):
+		c.refuse(l.Line, field, "a trace has times and no rate")
+	case l.Arrivals != Trace && (l.Rate == 0 || len(l.Times) > 0):
+		c.refuse(l.Line, field, "%s arrivals have a rate and no times", l.Arrivals)
+	case l.Start >= l.End:
+		c.refuse(l.Line, field, "it starts at %s and ends at %s", show(l.Start, seconds), show(l.End, seconds))
+	case l.End > c.s.Duration:
+		c.refuse(l.Line, field+".end", "%s is after the end, %s", show(l.End, seconds), show(c.s.Duration, seconds))
+	case !slices.IsSorted(l.Times):
+		c.refuse(l.Line, field+".times", "they are not in order")
+	case l.Protocol == UDP && (l.Requests > 1 || l.Pause > 0):
+		c.refuse(l.Line, field, "requests and pause are of connections, which udp has not")
 	}
 }
 

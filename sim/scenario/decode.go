@@ -13,10 +13,13 @@ import (
 const (
 	defaultInterval = 1.0
 	defaultPacket   = 500
-	defaultBuckets  = 128 // as fib has them
 	// defaultNoticed is what BFD takes as agents set it: three times 300 ms.
 	defaultNoticed = 0.9
+	// defaultMissed is what checks of servers take as Services have them: two, a
+	// second apart, and the second one's timeout.
+	defaultMissed  = 1.5
 	defaultTimeout = 900.0 // of a connection in a balancer's table, as IPVS has it
+	defaultRetries = 6     // as Linux has them for SYNs
 )
 
 // scenario reads the whole of a file.
@@ -46,8 +49,8 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 		},
 		"goals": func(n *yaml.Node, at string) {
 			r.object(n, at, map[string]field{
-				"loss": r.quantity(&s.Goals.Loss, share, 0, 1),
-				"p99":  r.quantity(&s.Goals.P99, seconds, 0, mostSeconds),
+				"failed": r.quantity(&s.Goals.Failed, share, 0, 1),
+				"p99":    r.quantity(&s.Goals.P99, seconds, 0, mostSeconds),
 			})
 		},
 	}
@@ -84,14 +87,14 @@ func (r *reader) topology(n *yaml.Node, at string, t *Topology) {
 }
 
 func (r *reader) group(n *yaml.Node, at string, role Role) Group {
-	g := Group{Role: role, Line: n.Line, Present: -1, ECMP: Resilient, Buckets: defaultBuckets, Tail: Fixed, Cores: 1, Weight: 1}
+	g := Group{Role: role, Line: n.Line, Present: -1, ECMP: Resilient, Tail: Fixed, Cores: 1, Weight: 1}
 	fields := map[string]field{
 		"name!": r.name(&g.Name, &g.Line),
 		"count": r.whole(&g.Count, 1, mostNodes),
 	}
 	switch role {
 	case Router:
-		fields["ecmp"] = word(r, &g.ECMP, []ECMP{Resilient, Plain})
+		fields["ecmp"] = word(r, &g.ECMP, []ECMP{Resilient, Plain, Modulo})
 		fields["buckets"] = r.whole(&g.Buckets, 1, 65536)
 	case Balancer:
 		if r.held != nil {
@@ -107,7 +110,7 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 		}
 		fields["present"] = r.whole(&g.Present, 0, mostNodes)
 		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
-		fields["tail"] = word(r, &g.Tail, []Tail{Fixed, Exponential, Pareto})
+		fields["tail"] = word(r, &g.Tail, tails)
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
 		fields["weight"] = func(n *yaml.Node, at string) {
@@ -163,10 +166,13 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 }
 
 func (r *reader) load(n *yaml.Node, at string) Load {
-	l := Load{Line: n.Line, Arrivals: Poisson, Requests: 1, Timeout: 1}
+	l := Load{Line: n.Line, Protocol: TCP, Arrivals: Poisson, Tail: Fixed, Requests: 1, Timeout: 1, Retries: defaultRetries}
 	r.object(n, at, map[string]field{
 		"from!":    r.ref(&l.From),
 		"to!":      r.nameOfService(&l.To),
+		"protocol": word(r, &l.Protocol, []Protocol{TCP, UDP}),
+		"answer":   r.quantity(&l.Answer, bytes, 1, 1e12),
+		"tail":     word(r, &l.Tail, tails),
 		"arrivals": word(r, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
 		"rate":     r.quantity(&l.Rate, plain, 1e-6, mostRate),
 		"times": func(n *yaml.Node, at string) {

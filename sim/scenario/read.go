@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -64,7 +63,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 
 func (r *reader) parse(text []byte) (*Scenario, error) {
 	file := r.file
-	if len(bytes.TrimSpace(text)) == 0 {
+	if strings.TrimSpace(string(text)) == "" {
 		return nil, Problems{{file, 1, "", "the file is empty"}}
 	}
 	docs, bad := yamltree.Parse(file, text)
@@ -285,6 +284,7 @@ var (
 	plain   []unit
 	seconds = []unit{{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}}
 	bits    = []unit{{"kbit", 1e3}, {"Mbit", 1e6}, {"Gbit", 1e9}, {"Tbit", 1e12}}
+	bytes   = []unit{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}
 	share   = []unit{{"%", 0.01}}
 )
 

@@ -51,6 +51,9 @@ type Scenario struct {
 	Events   []Event
 	Measures []Measure
 	Goals    Goals
+
+	who  map[string]*member // as checked
+	lans map[string]*LAN
 }
 
 // Topology is who is there, and how they are joined.
@@ -108,7 +111,8 @@ type ECMP string
 // The ways to.
 const (
 	Resilient ECMP = "resilient" // a group of buckets: only the dead hop's move
-	Plain     ECMP = "plain"     // by the number of hops: many move at each change
+	Plain     ECMP = "plain"     // ranges of the hash (RFC 2992): up to half of the flows move at each change
+	Modulo    ECMP = "modulo"    // the hash modulo the hops: nearly all move
 )
 
 // Tail is how long the longest of what is drawn are.
@@ -120,6 +124,8 @@ const (
 	Exponential Tail = "exponential"
 	Pareto      Tail = "pareto" // with exponent 1.5: its variance is without bound
 )
+
+var tails = []Tail{Fixed, Exponential, Pareto}
 
 // Ref is a name in a file: a group's, for all in it, or one's.
 type Ref struct {
@@ -183,20 +189,34 @@ const (
 type Load struct {
 	From, To Ref
 	Line     int
+	Protocol Protocol
 	Arrivals Arrivals
 	// Rate is of connections a second, of all clients together.
 	Rate  float64
 	Times []float64 // of a trace
 	// Start and End are of the load, in seconds.
 	Start, End float64
-	// Requests of a connection, one after the other, with Pause seconds between.
+	// Answer is the size of what is asked for, in bytes, on the mean.
+	Answer float64
+	Tail   Tail
+	// Requests of a connection, one after the other, with Pause seconds between on
+	// the mean.
 	Requests int
 	Pause    float64
-	// Timeout is for how long an answer is waited for, and Retries how often a
-	// request is sent again.
+	// Timeout is for how long an answer is waited for first, before a request is
+	// sent again, and Retries how often it is.
 	Timeout float64
 	Retries int
 }
+
+// Protocol is how clients ask.
+type Protocol string
+
+// Protocols.
+const (
+	TCP Protocol = "tcp" // connections that wait, send again and can break
+	UDP Protocol = "udp" // single packets, each with one answer
+)
 
 // Action is what happens.
 type Action string
@@ -224,8 +244,9 @@ type Event struct {
 
 // Goals are what an operator wants; 0 where nothing is wanted.
 type Goals struct {
-	// Loss is the share of the requests that may stay without an answer.
-	Loss float64
+	// Failed is the share of connections that may break or be given up, and of
+	// single requests that may stay without an answer.
+	Failed float64
 	// P99 is what 99 of 100 answers may take, in seconds.
 	P99 float64
 }

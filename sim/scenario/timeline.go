@@ -56,6 +56,9 @@ func (t *timeline) event(e *Event) {
 		t.refuse(e.Line, field, "noticed is for dies and cuts: whoever %s says so", e.Action)
 	case e.Noticed < 0 && silent:
 		e.Noticed = defaultNoticed
+		if len(e.What) == 1 && t.roleOf(e.What[0]) == Server {
+			e.Noticed = defaultMissed
+		}
 	}
 	if len(e.What) == 2 {
 		t.cut(e, field)
@@ -66,10 +69,21 @@ func (t *timeline) event(e *Event) {
 	}
 }
 
+// roleOf gives the role of whom a name means, "" for nobody.
+func (t *timeline) roleOf(ref Ref) Role {
+	if m := t.who[ref.Name]; m != nil {
+		return m.group.Role
+	}
+	if g := t.groups[ref.Name]; g != nil {
+		return g.Role
+	}
+	return ""
+}
+
 // cut is for the links between two names.
 func (t *timeline) cut(e *Event, field string) {
-	for _, a := range t.find(e.What[0], field) {
-		for _, b := range t.find(e.What[1], field) {
+	for _, a := range t.end(e.What[0], field) {
+		for _, b := range t.end(e.What[1], field) {
 			if key := ends(a, b); t.links[key] == 0 {
 				t.refuse(e.Line, field, "%s and %s have no link", a, b)
 			} else {
@@ -77,6 +91,14 @@ func (t *timeline) cut(e *Event, field string) {
 			}
 		}
 	}
+}
+
+// end gives what a link may lead to: also a switched LAN.
+func (t *timeline) end(ref Ref, field string) []string {
+	if t.lans[ref.Name] != nil {
+		return []string{ref.Name}
+	}
+	return t.find(ref, field)
 }
 
 func (t *timeline) happens(e *Event, subject, field string) {
