@@ -7,13 +7,14 @@ import (
 	"strconv"
 
 	"github.com/fairlead/fairlead/sim/beyond"
+	"github.com/fairlead/fairlead/sim/beyond/ecmp"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
 )
 
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
-	return []beyond.Experiment{}
+	return []beyond.Experiment{ecmp.Experiment()}
 }
 
 // simulated are figures and experiments that are to be run.
