@@ -107,8 +107,8 @@ func (n *Net[T]) userComes(id Node) {
 	k.number++
 	f := n.freePort(id)
 	c := &n.conns[f]
-	c.phase, c.left, c.size, c.since = opening, int32(k.users.Requests), int32(r.Size), n.q.now
-	c.total = int32(r.Replies)
+	c.phase, c.left, c.size, c.since = opening, int32(k.users.Requests), bytes(r.Size), n.q.now
+	c.total = int32(max(1, r.Replies))
 	if r.Size > 0 {
 		c.total = int32(max(1, (r.Size+n.config.PacketBytes-1)/n.config.PacketBytes))
 	}
@@ -128,7 +128,7 @@ func (n *Net[T]) freePort(id Node) int32 {
 		}
 	}
 	k := &n.nodes[id]
-	f := n.flowOf(id, len(k.flows)+1)
+	f := n.flowOf(id, len(k.flows))
 	for len(n.conns) <= int(f) {
 		n.conns = append(n.conns, conn[T]{server: none})
 	}

@@ -86,7 +86,12 @@ func (n *Net[T]) serialise(id, p int32) {
 // lineFree sends what waits first.
 func (n *Net[T]) lineFree(id int32) {
 	l := &n.links[id]
-	if l.asked = l.queue.len() > 0; !l.asked {
+	switch {
+	case l.queue.len() == 0: // flushed
+		l.asked = false
+		return
+	case n.q.now < l.free: // cut and mended meanwhile
+		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
 		return
 	}
 	n.serialise(id, l.queue.pop())

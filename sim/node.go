@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 type role uint8
 
 const (
@@ -87,6 +89,9 @@ func (n *Net[T]) Client(c Client) Node {
 	return id
 }
 
+// bytes is so many, or as many as a packet can ask for.
+func bytes(size int) int32 { return int32(max(0, min(size, math.MaxInt32))) }
+
 // lead is how long after a client's start its load begins, in seconds; below 0:
 // never.
 func (n *Net[T]) lead(l Load, random *Stream) float64 {
@@ -107,7 +112,7 @@ func (n *Net[T]) clientSends(id Node) {
 		flow = n.flowOf(id, r.Flow)
 	}
 	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: flow, number: k.number,
-		size: int32(n.config.PacketBytes), replies: int32(r.Replies), asks: int32(r.Size), via: none, vip: none, held: 1}
+		size: int32(n.config.PacketBytes), replies: int32(r.Replies), asks: bytes(r.Size), via: none, vip: none, held: 1}
 	k.number++
 	n.forward(id, p)
 	switch again := (event{kind: clientSends, who: id}); {

@@ -117,6 +117,9 @@ func (n *Net[T]) checkWays() error {
 			if k.load == nil && n.q.lanes[k.lane].delay <= 0 {
 				return fmt.Errorf("client %s: has no span between two requests: give it Every above 0, or a Load", k.name)
 			}
+			if n.nodes[k.target].role == routerNode {
+				return fmt.Errorf("client %s: %s is a router, which serves nobody: let it ask for a VIP", k.name, n.nodes[k.target].name)
+			}
 			if k.ways[0] == noHop {
 				return fmt.Errorf("client %s: no way leads from there to %s", k.name, n.nodes[k.target].name)
 			}
