@@ -339,7 +339,7 @@ func example(units []unit) string {
 func show(x float64, units []unit) string {
 	name, scale := "", 1.0
 	for i, u := range units {
-		if i == 0 || x >= u.is {
+		if i == 0 || x >= u.is || x == 0 && u.is <= 1 {
 			name, scale = u.name, u.is
 		}
 	}

@@ -166,9 +166,7 @@ func (o *outcome) throughput() beyond.Picture {
 func (o *outcome) loss() beyond.Picture {
 	p := beyond.Picture{Name: "loss", Title: "Packets lost, by reason", X: "seconds", Y: "packets a second"}
 	for i, r := range reasons {
-		if o.total.lost[i] > 0 || i == 0 {
-			p.Series = append(p.Series, o.rate(r.name, func(t *tally) float64 { return t.lost[i] }))
-		}
+		p.Series = append(p.Series, o.rate(r.name, func(t *tally) float64 { return t.lost[i] }))
 	}
 	return p
 }
