@@ -41,7 +41,7 @@ test: ## install what the tests need, then run them all (root)
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
-	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e ./lab/bench/rules
+	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e/flat ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver

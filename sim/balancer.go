@@ -38,8 +38,10 @@ type Balancer struct {
 type Weighted struct {
 	Node   Node
 	Weight uint32
-	// Draining servers get no new flows.
+	// Draining servers get no new flows, nor do those that have MaxConns (0: any
+	// number).
 	Draining bool
+	MaxConns uint32
 }
 
 // encapsulation is what a tunnel adds to a packet, in bytes: an IPv4 header.
@@ -52,6 +54,7 @@ type balancer[T Time] struct {
 	Balancer
 	table[T]
 	leadsBack bool // answers come through the balancer
+	byRing    bool // alone: flows are not remembered
 	address   Node // that flows are hashed with
 	builder   *ring.Builder
 	chooser   schedule.Chooser
@@ -69,11 +72,12 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 	if len(c.Serves) > 0 {
 		b.address = c.Serves[0]
 	}
+	b.byRing = c.Survival == service.SecondChance || c.Survival == service.NoSurvival
 	b.leadsBack = c.Method.LeadsBack() && !c.PerPacket
 	if b.RingSize == 0 {
 		b.RingSize = ringSize
 	}
-	if b.stateless() && service.NeedsFlowTable(c.Method, c.Scheduler) {
+	if b.byRing && service.NeedsFlowTable(c.Method, c.Scheduler) {
 		return none, fmt.Errorf("balancer %s: method %q and scheduler %s need a flow table: survival %s is not possible", c.Name, c.Method, c.Scheduler, c.Survival)
 	}
 	for _, vip := range c.Serves {
@@ -88,11 +92,6 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 	_, k := n.add(c.Name, balancerNode)
 	k.balancer = b
 	return id, nil
-}
-
-// stateless says that the ring alone chooses.
-func (b *balancer[T]) stateless() bool {
-	return b.Survival == service.SecondChance || b.Survival == service.NoSurvival
 }
 
 func (b *balancer[T]) serves(vip Node) bool { return slices.Contains(b.Serves, vip) }
@@ -138,8 +137,9 @@ func (n *Net[T]) setServers(b *balancer[T], servers []Weighted) error {
 		return fmt.Errorf("balancer %s: %w", b.Name, err)
 	}
 	b.Servers, b.members, b.slots = slices.Clone(servers), members, slots
-	for _, m := range members {
-		b.state[m.ID-1].Weight = m.Weight
+	for i, m := range members {
+		its := &b.state[m.ID-1]
+		its.Weight, its.MaxConns = m.Weight, servers[i].MaxConns
 	}
 	return nil
 }
@@ -196,12 +196,7 @@ func (n *Net[T]) hash(b *balancer[T], f *flow) uint32 {
 // balance sends a request on to a server.
 func (n *Net[T]) balance(at Node, p int32) {
 	b, packet := n.nodes[at].balancer, &n.pool.all[p]
-	var id ring.ID
-	if b.stateless() {
-		id = n.fromRing(b, p)
-	} else if id = n.remembered(at, b, packet); id == 0 {
-		id = n.open(at, b, packet)
-	}
+	id := n.choose(at, b, p)
 	if id == 0 {
 		n.lose(unserved, at, p)
 		return
@@ -213,6 +208,17 @@ func (n *Net[T]) balance(at Node, p int32) {
 		packet.via = at
 	}
 	n.forward(at, p)
+}
+
+// choose gives the server of a packet, or 0.
+func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
+	if b.byRing {
+		return n.fromRing(b, p)
+	}
+	if id := n.remembered(at, b, &n.pool.all[p]); id != 0 {
+		return id
+	}
+	return n.open(at, b, &n.pool.all[p])
 }
 
 // fromRing gives the owner of a flow's slot; packets of older flows are given

@@ -112,6 +112,9 @@ const (
 // Run goes on until a moment, in seconds from the beginning; it may be called
 // again with a later one.
 func (n *Net[T]) Run(until float64) error {
+	if n.failed != nil {
+		return n.failed
+	}
 	if !n.routed {
 		if err := n.route(); err != nil {
 			return err
