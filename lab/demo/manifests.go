@@ -16,7 +16,15 @@ var manifestTemplate = template.Must(template.New("manifests").Parse(manifestTex
 // writeManifests writes a service and its servers as they are now, once for
 // its own balancers and once for the nodes, which care for all services.
 func (c *system) writeManifests(service int) error {
-	s := c.Services[service]
+	text, err := c.opts.manifests(c.Services[service], c.Servers(service), c.draining)
+	if err != nil {
+		return err
+	}
+	return c.Write(service, c.Services[service].Name+".yaml", text)
+}
+
+// manifests gives a service with its servers, of which some drain.
+func (o Options) manifests(s *paper.Service, servers []paper.Pod, draining map[string]bool) (string, error) {
 	type endpoint struct {
 		Addr, Name, Node string
 		Draining         bool
@@ -27,14 +35,12 @@ func (c *system) writeManifests(service int) error {
 		Endpoints                            []endpoint
 	}{
 		Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: paper.ServerPort,
-		Method: c.opts.Method, Scheduler: c.opts.Scheduler,
+		Method: o.Method, Scheduler: o.Scheduler,
 	}
-	for _, pod := range c.Servers(service) {
-		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, c.draining[pod.Name]})
+	for _, pod := range servers {
+		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, draining[pod.Name]})
 	}
 	var text strings.Builder
-	if err := manifestTemplate.Execute(&text, data); err != nil {
-		return err
-	}
-	return c.Write(service, s.Name+".yaml", text.String())
+	err := manifestTemplate.Execute(&text, data)
+	return text.String(), err
 }

@@ -105,14 +105,17 @@ func (r *reader) group(n *yaml.Node, at string, role Role) Group {
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
 	case Server:
-		if r.held != nil {
-			fields["of"] = r.nameOfService(&g.Of)
-		}
-		fields["present"] = r.whole(&g.Present, 0, mostNodes)
 		fields["takes"] = r.quantity(&g.Takes, seconds, 0, mostSeconds)
 		fields["tail"] = word(r, &g.Tail, tails)
 		fields["cores"] = r.whole(&g.Cores, 1, 4096)
 		fields["queue"] = r.whole(&g.Queue, 1, 1<<30)
+		if r.held != nil { // the manifests say how many there are, and what they weigh
+			fields["of!"] = r.nameOfService(&g.Of)
+			fields["spare"] = r.whole(&g.Spare, 0, mostNodes)
+			delete(fields, "count")
+			break
+		}
+		fields["present"] = r.whole(&g.Present, 0, mostNodes)
 		fields["weight"] = func(n *yaml.Node, at string) {
 			w := 1
 			r.whole(&w, 1, 65535)(n, at)

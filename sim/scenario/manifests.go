@@ -137,14 +137,7 @@ func (r *reader) servers(s *Scenario) map[service.ID]*Group {
 	for i := range s.Topology.Groups {
 		g := &s.Topology.Groups[i]
 		field := fmt.Sprintf("topology.servers %s", g.Name)
-		switch {
-		case g.Role != Server:
-			continue
-		case g.Of.Name == "":
-			r.refuse(g.Line, field, "of is missing: whose servers are they? Services are %s", r.known())
-			continue
-		case g.Count > 0:
-			r.refuse(g.Line, field, "the manifests say how many servers %s has: take count away", g.Of.Name)
+		if g.Role != Server {
 			continue
 		}
 		hs := r.meant(g.Of.Name)
@@ -160,12 +153,18 @@ func (r *reader) servers(s *Scenario) map[service.ID]*Group {
 			continue
 		}
 		groups[id] = g
-		g.Count, g.Present, g.Weights = len(backends), len(backends), nil
+		g.Count, g.Present, g.Missed = len(backends)+g.Spare, len(backends), missed(hs[0].Service.Health)
 		for _, b := range backends {
 			g.Weights = append(g.Weights, b.Weight)
 		}
 	}
 	return groups
+}
+
+// missed is after how many seconds a server is taken for dead: half an interval
+// until the next check, and as many as it takes.
+func missed(c service.HealthCheck) float64 {
+	return (float64(c.Fall)-0.5)*c.Interval.Seconds() + c.Timeout.Seconds()
 }
 
 // balancersFor gives those that hold a frontend.

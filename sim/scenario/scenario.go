@@ -52,6 +52,8 @@ type Scenario struct {
 	Measures []Measure
 	Goals    Goals
 
+	recovered []float64 // moments at which results are divided, too
+
 	who  map[string]*member // as checked
 	lans map[string]*LAN
 }
@@ -101,6 +103,11 @@ type Group struct {
 	// Of is the Service of the manifests whose servers these are, Only the one that
 	// these balancers are for.
 	Of, Only Ref
+	// Spare servers are not in the manifests, but may join.
+	Spare int
+	// Missed is after how many seconds its checks miss a server that died; 0: as for
+	// a Service that says nothing.
+	Missed float64
 
 	names []string // kept by Names
 }

@@ -56,8 +56,8 @@ func (t *timeline) event(e *Event) {
 		t.refuse(e.Line, field, "noticed is for dies and cuts: whoever %s says so", e.Action)
 	case e.Noticed < 0 && silent:
 		e.Noticed = defaultNoticed
-		if len(e.What) == 1 && t.roleOf(e.What[0]) == Server {
-			e.Noticed = defaultMissed
+		if g := t.groupOf(e.What[0]); len(e.What) == 1 && g != nil && g.Role == Server {
+			e.Noticed = cmp.Or(g.Missed, defaultMissed)
 		}
 	}
 	if len(e.What) == 2 {
@@ -69,15 +69,12 @@ func (t *timeline) event(e *Event) {
 	}
 }
 
-// roleOf gives the role of whom a name means, "" for nobody.
-func (t *timeline) roleOf(ref Ref) Role {
+// groupOf gives the group of whom a name means, nil for nobody.
+func (t *timeline) groupOf(ref Ref) *Group {
 	if m := t.who[ref.Name]; m != nil {
-		return m.group.Role
+		return m.group
 	}
-	if g := t.groups[ref.Name]; g != nil {
-		return g.Role
-	}
-	return ""
+	return t.groups[ref.Name]
 }
 
 // cut is for the links between two names.

@@ -18,11 +18,12 @@ type watch struct {
 
 func newWatch(s *Scenario) *watch {
 	w := &watch{interval: s.Interval, bins: make([]histogram, int(math.Ceil(s.Duration/s.Interval)))}
-	for _, e := range s.Events {
-		if !slices.Contains(w.bounds, e.At) && e.At > 0 {
-			w.bounds = append(w.bounds, e.At)
-		}
+	for i := range s.Events {
+		w.bounds = append(w.bounds, s.Events[i].At)
 	}
+	w.bounds = append(w.bounds, s.recovered...)
+	slices.Sort(w.bounds)
+	w.bounds = slices.DeleteFunc(slices.Compact(w.bounds), func(at float64) bool { return at <= 0 })
 	w.bounds = append(w.bounds, s.Duration)
 	w.spans = make([]histogram, len(w.bounds))
 	return w
