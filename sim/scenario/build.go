@@ -46,7 +46,7 @@ func build[T sim.Time](s *Scenario, seed uint32) (*site[T], error) {
 	}
 	random := sim.NewStream(seed)
 	for i := range s.Load {
-		n.load(&s.Load[i], random)
+		n.load(i, random)
 	}
 	n.join()
 	for _, r := range n.routers {
@@ -258,17 +258,19 @@ func (t Tail) draw(mean float64) sim.Draw {
 }
 
 // load adds the clients of a load.
-func (n *site[T]) load(l *Load, random *sim.Stream) {
+func (n *site[T]) load(of int, random *sim.Stream) {
+	l := &n.s.Load[of]
+	done := func(took float64) { n.watch.took(of, n.Now(), took) }
 	names := n.s.find(l.From)
 	vip := n.vips[slices.IndexFunc(n.s.Services, func(s Service) bool { return s.Name == l.To.Name })]
 	for i, name := range names {
 		load, start := l.of(i, len(names), random)
 		n.clients = append(n.clients, name)
 		if l.Protocol == UDP {
-			n.nodes[name] = n.Client(sim.Client{Name: name, To: vip, Start: start, Load: load, Done: n.done})
+			n.nodes[name] = n.Client(sim.Client{Name: name, To: vip, Start: start, Load: load, Done: done})
 			continue
 		}
-		c := sim.Connections{Name: name, To: vip, Start: start, Load: load, Requests: l.Requests, Patience: l.Timeout, Retries: l.Retries, Done: n.done}
+		c := sim.Connections{Name: name, To: vip, Start: start, Load: load, Requests: l.Requests, Patience: l.Timeout, Retries: l.Retries, Done: done}
 		if l.Retries == 0 {
 			c.Retries = -1
 		}
@@ -278,8 +280,6 @@ func (n *site[T]) load(l *Load, random *sim.Stream) {
 		n.nodes[name] = n.Connections(c)
 	}
 }
-
-func (n *site[T]) done(took float64) { n.watch.took(n.Now(), took) }
 
 // of gives the part of a load that one of several clients has, and when it begins.
 func (l *Load) of(i, clients int, random *sim.Stream) (sim.Load, float64) {

@@ -45,7 +45,7 @@ func run[T sim.Time](ctx context.Context, s *Scenario, seed uint32, progress fun
 		return nil, err
 	}
 	o := &outcome{s: s, watch: n.watch, shares: map[string]portion{}}
-	var before tally
+	before := newTally(s)
 	for _, end := range n.watch.bounds {
 		for o.until < end && ctx.Err() == nil {
 			o.until = min(end, o.until+s.Interval/10)
@@ -69,28 +69,29 @@ func run[T sim.Time](ctx context.Context, s *Scenario, seed uint32, progress fun
 	return o, ctx.Err()
 }
 
-// everybody gives each node with its role, and clients' protocol.
-func (n *site[T]) everybody(each func(sim.Node, Role, Protocol)) {
+// everybody gives each node, and of clients the number of their load.
+func (n *site[T]) everybody(each func(node sim.Node, load *int)) {
 	for i := range n.s.Load {
 		for _, name := range n.s.find(n.s.Load[i].From) {
-			each(n.nodes[name], Client, n.s.Load[i].Protocol)
+			each(n.nodes[name], &i)
 		}
 	}
 	for _, name := range slices.Concat(n.routers, n.balancers, n.servers) {
 		for _, node := range n.parts(name) {
-			each(node, n.s.who[name].group.Role, "")
+			each(node, nil)
 		}
 	}
 	for i := range n.s.Topology.LANs {
 		if l := &n.s.Topology.LANs[i]; l.Kind == Switched {
-			each(n.nodes[l.Name], Router, "")
+			each(n.nodes[l.Name], nil)
 		}
 	}
 }
 
 // tally sums up what happened until now.
-func (n *site[T]) tally() (t tally) {
-	n.everybody(func(node sim.Node, r Role, p Protocol) { t.add(r, p, n.At(node)) })
+func (n *site[T]) tally() tally {
+	t := newTally(n.s)
+	n.everybody(func(node sim.Node, load *int) { t.add(n.s, load, n.At(node)) })
 	return t
 }
 
@@ -99,10 +100,13 @@ func (n *site[T]) tally() (t tally) {
 func (n *site[T]) sum(o *outcome) {
 	o.total = n.tally()
 	o.bins = make([]tally, int(math.Floor(o.until/n.s.Interval*(1+1e-12))))
-	n.everybody(func(node sim.Node, r Role, p Protocol) {
+	for i := range o.bins {
+		o.bins[i] = newTally(n.s)
+	}
+	n.everybody(func(node sim.Node, load *int) {
 		for i, c := range n.Bins(node) {
 			if i < len(o.bins) {
-				o.bins[i].add(r, p, c)
+				o.bins[i].add(n.s, load, c)
 			}
 		}
 	})

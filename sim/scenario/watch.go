@@ -14,6 +14,7 @@ type watch struct {
 	spans    []histogram
 	bins     []histogram
 	all      histogram
+	loads    [][]histogram // by load and span
 }
 
 func newWatch(s *Scenario) *watch {
@@ -26,16 +27,20 @@ func newWatch(s *Scenario) *watch {
 	w.bounds = slices.DeleteFunc(slices.Compact(w.bounds), func(at float64) bool { return at <= 0 })
 	w.bounds = append(w.bounds, s.Duration)
 	w.spans = make([]histogram, len(w.bounds))
+	for range s.Load {
+		w.loads = append(w.loads, make([]histogram, len(w.bounds)))
+	}
 	return w
 }
 
-// took notes an answer.
-func (w *watch) took(now, seconds float64) {
+// took notes an answer to a load.
+func (w *watch) took(load int, now, seconds float64) {
 	if i := int(now / w.interval); i < len(w.bins) {
 		w.bins[i].add(seconds)
 	}
 	if i, _ := slices.BinarySearch(w.bounds, now); i < len(w.spans) {
 		w.spans[i].add(seconds)
+		w.loads[load][i].add(seconds)
 	}
 	w.all.add(seconds)
 }
@@ -94,22 +99,27 @@ type tally struct {
 	broken, givenUp, retried float64
 	lost                     []float64 // by reason
 	unanswered               float64   // udp
+	loads                    []float64 // answers by load
 }
 
-func (t *tally) add(role Role, p Protocol, c sim.Counts) {
-	if t.lost == nil {
-		t.lost = make([]float64, len(reasons))
-	}
+func newTally(s *Scenario) tally {
+	return tally{lost: make([]float64, len(reasons)), loads: make([]float64, len(s.Load))}
+}
+
+// add counts what happened at a node; load is nil of one that is no client.
+func (t *tally) add(s *Scenario, load *int, c sim.Counts) {
 	for i, r := range reasons {
 		t.lost[i] += float64(r.of(c))
 	}
 	switch {
-	case role != Client:
-	case p == UDP:
+	case load == nil:
+	case s.Load[*load].Protocol == UDP:
+		t.loads[*load] += float64(c.Got)
 		t.asked += float64(c.Sent)
 		t.answered += float64(c.Got)
 		t.unanswered += float64(c.Sent) - float64(c.Got)
 	default:
+		t.loads[*load] += float64(c.Answers)
 		t.asked += float64(c.Opened)
 		t.begun += float64(c.Opened)
 		t.answered += float64(c.Answers)
@@ -121,9 +131,12 @@ func (t *tally) add(role Role, p Protocol, c sim.Counts) {
 
 func (t tally) minus(o tally) tally {
 	d := tally{t.asked - o.asked, t.answered - o.answered, t.begun - o.begun, t.broken - o.broken, t.givenUp - o.givenUp,
-		t.retried - o.retried, slices.Clone(t.lost), t.unanswered - o.unanswered}
+		t.retried - o.retried, slices.Clone(t.lost), t.unanswered - o.unanswered, slices.Clone(t.loads)}
 	for i := range o.lost {
 		d.lost[i] -= o.lost[i]
+	}
+	for i := range o.loads {
+		d.loads[i] -= o.loads[i]
 	}
 	return d
 }

@@ -106,24 +106,47 @@ func (s *Scenario) patience() (longest float64) {
 var sweepColumns = []string{"answers/s", "failed %", "p99 ms", "packets lost", "enough",
 	"one dies: failed %", "broken", "packets lost", "answers/s afterwards", "p99 ms afterwards", "enough"}
 
-// sweep is the table of all sizes.
+// sweep is the table of all sizes. Each says what became of those who ask the
+// group's services.
 func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
-	t := beyond.Table{Name: "sizes", Title: "How many balancers (enough: 1 where the goals are met)", Keys: []string{"balancers", "number"}, Columns: sweepColumns}
+	t := beyond.Table{Name: "sizes", Title: "How many balancers (answers of the services that they have; enough: 1 where the goals are met)",
+		Keys: []string{"balancers", "number"}, Columns: sweepColumns}
 	for i, n := range sizes {
+		g := &s.Topology.Groups[n.group]
 		a, b := steady[i], dying[i]
 		last := len(b.spans) - 1
-		after, seconds := b.total.minus(b.spans[0]), b.watch.bounds[last]-b.watch.bounds[last-1]
-		rate, p99 := a.total.answered/a.until, a.watch.all.quantile(0.99)
-		rateThen, p99Then := b.spans[last].answered/seconds, b.watch.spans[last].quantile(0.99)
+		rate, p99 := a.loads(g, 0)
+		rateThen, p99Then := b.loads(g, last)
+		after := b.total.minus(b.spans[0])
 		survives := s.enough(after.failed(), p99Then)
 		if rateThen < enoughAnswers*rate {
 			survives = 0
 		}
-		t.Add([]string{s.Topology.Groups[n.group].Name, fmt.Sprint(n.number)},
+		t.Add([]string{g.Name, fmt.Sprint(n.number)},
 			rate, 100*a.total.failed(), 1e3*p99, a.total.losses(), s.enough(a.total.failed(), p99),
 			100*after.failed(), after.broken, after.losses(), rateThen, 1e3*p99Then, survives)
 	}
 	return t
+}
+
+// loads gives the answers a second of those who ask a group of balancers in a span,
+// and the longest of the times within which 99 of 100 of any load came.
+func (o *outcome) loads(g *Group, span int) (rate, p99 float64) {
+	from := 0.0
+	if span > 0 {
+		from = o.watch.bounds[span-1]
+	}
+	for i := range o.s.Load {
+		v := o.s.Services[slices.IndexFunc(o.s.Services, func(v Service) bool { return v.Name == o.s.Load[i].To.Name })]
+		if !slices.ContainsFunc(v.Balancers, func(r Ref) bool { return r.Name == g.Name }) {
+			continue
+		}
+		rate += o.spans[span].loads[i] / (o.watch.bounds[span] - from)
+		if its := o.watch.loads[i][span].quantile(0.99); !(its <= p99) {
+			p99 = its
+		}
+	}
+	return rate, p99
 }
 
 // enoughAnswers is the part of the answers that must come again after a death.
