@@ -12,6 +12,7 @@ type knowledge struct {
 	// services are those that a balancer is for, by its name.
 	services map[string][]int
 	servers  [][]string // by service
+	udp      []bool     // by service
 	weights  map[string]uint32
 	away     map[string]bool // is not there, or nobody hears from it
 	gone     map[string]bool // is not waited for any more
@@ -41,6 +42,7 @@ func newKnowledge(s *Scenario) *knowledge {
 			servers = append(servers, s.find(ref)...)
 		}
 		k.servers = append(k.servers, servers)
+		k.udp = append(k.udp, slices.ContainsFunc(s.Load, func(l Load) bool { return l.To.Name == s.Services[i].Name && l.Protocol == UDP }))
 	}
 	for i := range s.Topology.Groups {
 		g := &s.Topology.Groups[i]
@@ -69,11 +71,12 @@ func (k *knowledge) hopsOf(router string, service int) (hops []string) {
 }
 
 // serversOf gives the servers of a service as a balancer has them: those that it
-// does not hear from drain until they are not waited for any more.
+// does not hear from drain until they are not waited for any more, which with UDP
+// nobody is, as in plan.
 func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
 	near := k.reach(balancer)
 	for _, name := range k.servers[service] {
-		if !k.gone[name] {
+		if !k.gone[name] && (near[name] || !k.udp[service]) {
 			all = append(all, standing{name, k.weights[name], k.draining[name] || !near[name]})
 		}
 	}

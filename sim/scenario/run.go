@@ -45,10 +45,14 @@ func run[T sim.Time](ctx context.Context, s *Scenario, seed uint32, progress fun
 		return nil, err
 	}
 	o := &outcome{s: s, watch: n.watch, shares: map[string]portion{}}
-	before := newTally(s)
+	before, step := newTally(s), 0
 	for _, end := range n.watch.bounds {
 		for o.until < end && ctx.Err() == nil {
-			o.until = min(end, o.until+s.Interval/10)
+			if o.until = float64(step+1) * s.Interval / 10; o.until < end {
+				step++
+			} else {
+				o.until = end
+			}
 			if err := n.Run(o.until); err != nil {
 				return nil, err
 			}
