@@ -178,7 +178,7 @@ func (b *Backend) setHeld(f dataplane.Frontend) {
 // state is the plan's, or what became of the plan's wish.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	half := g.DataPlane == nil
-	if f.Want == nil && !(half && f.State == plan.Elsewhere) { // who balances is not the server half's affair
+	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // who balances is not the server half's affair
 		return f.State, f.Reason
 	}
 	if half {

@@ -257,7 +257,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Log: log,
+		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints

@@ -311,6 +311,9 @@ func TestRoutingInThePagesIsRight(t *testing.T) {
 		}
 		checked++
 		for _, p := range manifest.Read("bgp.yaml", []byte(s.text)).Problems {
+			if strings.Contains(p.Message, "is of a cluster only") {
+				continue // what else were wrong with it would be told, too
+			}
 			t.Errorf("docs/bgp.md:%d: %s", s.line, p)
 		}
 	}

@@ -296,3 +296,55 @@ func TestAnnounced(t *testing.T) {
 		t.Errorf("no Announcements are %v, %v; want nil", a, wrong)
 	}
 }
+
+// Addresses that Services do not have as load balancers' are announced by choice.
+func TestAddressesBeyond(t *testing.T) {
+	named := func(name string, s AnnouncementSpec) *Announcement {
+		return &Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}
+	}
+	plain := named("plain", AnnouncementSpec{})
+	cluster := named("cluster", AnnouncementSpec{Addresses: []AddressKind{AddressCluster}, ServiceSelector: selecting("tier", "gold"),
+		Endpoints: EndpointsByPolicy, NodeSelector: selecting("rack", "9")})
+	all := named("all", AnnouncementSpec{Addresses: []AddressKind{AddressLoadBalancer, AddressExternal, AddressCluster}})
+	wrong := named("wrong", AnnouncementSpec{Addresses: []AddressKind{AddressCluster, "Node"}})
+	gold := map[string]string{"tier": "gold"}
+	for _, c := range []struct {
+		of   []*Announcement
+		want string
+	}{
+		{nil, "false false"}, {[]*Announcement{plain, wrong}, "false false"}, {[]*Announcement{plain, cluster}, "false true"}, {[]*Announcement{all}, "true true"},
+	} {
+		external, cluster := BeyondOf(c.of).Kinds(gold)
+		if got := fmt.Sprint(external, " ", cluster); got != c.want {
+			t.Errorf("%d Announcements: %s, want %s", len(c.of), got, c.want)
+		}
+	}
+	if _, yes := BeyondOf([]*Announcement{cluster}).Kinds(nil); yes {
+		t.Error("the selector does not count")
+	}
+	if !BeyondOf([]*Announcement{cluster, plain}).Equal(BeyondOf([]*Announcement{cluster})) || BeyondOf([]*Announcement{cluster}).Equal(BeyondOf([]*Announcement{all})) {
+		t.Error("what is equal is not known")
+	}
+	s := &service.Service{Labels: gold, LocalPolicyCluster: true}
+	for i, kind := range []service.AddressKind{service.LoadBalancerAddress, service.ExternalAddress, service.ClusterAddress} {
+		s.Frontends = append(s.Frontends, service.Frontend{Key: service.Key{VIP: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80}, Kind: kind})
+	}
+	a, out := AnnouncedBy([]*Announcement{plain, cluster, wrong}, nil, map[string]string{"rack": "9"})
+	if fmt.Sprint(out) != `[{Announcement wrong spec.addresses: "Node" is none of LoadBalancer, External and Cluster}]` {
+		t.Error(out)
+	}
+	want := []string{
+		"Announcement plain, local false", "no Announcement is for it on this node: wrong is refused; " +
+			"cluster is for Cluster addresses (addresses), and this one is External; plain is for LoadBalancer addresses (addresses), and this one is External",
+		"Announcement cluster, local true",
+	}
+	for i, f := range s.Frontends {
+		offers, got := a.Offers(s, f.VIP)
+		for _, o := range offers {
+			got += fmt.Sprintf("%s, local %v", o.By, o.Local)
+		}
+		if got != want[i] {
+			t.Errorf("%s: %s, want %s", f.Kind, got, want[i])
+		}
+	}
+}
