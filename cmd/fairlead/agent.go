@@ -208,7 +208,7 @@ func (a *agent) open() (err error) {
 	if r.Balancer {
 		loop.Prober = a.prober
 		if a.speaker != nil {
-			loop.Announcer = a.speaker
+			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}
 		if err := a.openCloud(&loop); err != nil {
 			return err

@@ -88,6 +88,7 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
 				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
 				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, announce.MaxPrepend)),
+				Mode:            f.mode(s.Mode),
 			},
 		},
 	}
@@ -115,6 +116,17 @@ func (a *Announcement) Validate() error {
 	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
 	_, err := a.parse(nil)
 	return errors.Join(nodes, services, err)
+}
+
+func (f *fields) mode(m Mode) announce.Mode {
+	switch m {
+	case "", ModeAny:
+		return announce.ModeAny
+	case ModeBGP, ModeLayer2, ModeCloud:
+	default:
+		f.refuse("mode", "%q is none of Any, BGP, Layer2 and Cloud", m)
+	}
+	return announce.Mode(m)
 }
 
 func (f *fields) communities(texts []CommunityText) announce.Communities {

@@ -324,6 +324,23 @@ const (
 	WeightNode WeightRule = "Node"
 )
 
+// Mode is how addresses are announced.
+//
+// +kubebuilder:validation:Enum=Any;BGP;Layer2;Cloud
+type Mode string
+
+// The modes.
+const (
+	// ModeAny announces in all ways that the agent has.
+	ModeAny Mode = "Any"
+	// ModeBGP tells BGP peers.
+	ModeBGP Mode = "BGP"
+	// ModeLayer2 answers ARP and neighbour discovery, in turns.
+	ModeLayer2 Mode = "Layer2"
+	// ModeCloud has a cloud lead packets here.
+	ModeCloud Mode = "Cloud"
+)
+
 // AddressKind is where a Service has an address from.
 //
 // +kubebuilder:validation:Enum=LoadBalancer;External;Cluster
@@ -368,6 +385,12 @@ type AnnouncementSpec struct {
 	// Without it all do.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// Mode is how the addresses are announced: to BGP peers (BGP), by ARP and
+	// neighbour discovery on the interfaces of --layer2 (Layer2), by a cloud's API
+	// (Cloud), or in all ways that the agent has (Any).
+	// +kubebuilder:default=Any
+	// +optional
+	Mode Mode `json:"mode,omitempty"`
 	// AggregationLength is how long the prefixes are that stand for IPv4
 	// addresses.
 	// +kubebuilder:validation:Minimum=1

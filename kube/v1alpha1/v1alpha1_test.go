@@ -217,6 +217,8 @@ func TestOfferHasEverything(t *testing.T) {
 			o.Attributes = announce.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
 			o.MinimumHealthy = 4
 		})},
+		{AnnouncementSpec{Mode: ModeLayer2}, nil, false, with(func(o *announce.Offer) { o.Mode = announce.ModeLayer2 })},
+		{AnnouncementSpec{Mode: ModeAny}, nil, false, plain},
 		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *announce.Offer) { o.Local = true })},
 		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, false, plain},
 		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *announce.Offer) { o.Local = true })},
@@ -229,8 +231,8 @@ func TestOfferHasEverything(t *testing.T) {
 		}
 	}
 	_, err := of(AnnouncementSpec{Peers: []string{"a b"}, Communities: []CommunityText{"1:1", "x"}, LocalPreference: -1, MED: 1 << 32, Prepend: 11,
-		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129}, nil, false)
-	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6"} {
+		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129, Mode: "Smoke"}, nil, false)
+	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6", "mode"} {
 		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
 			t.Errorf("%v lacks spec.%s", err, field)
 		}

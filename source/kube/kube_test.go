@@ -52,7 +52,7 @@ type follower struct {
 	node     proxy.Node
 	nodes    []Node
 	loaded   int
-	calls    []string // what was told since the last look
+	calls    []string         // what was told since the last look
 	snapshot *source.Snapshot // the latest
 	first    *source.Snapshot
 }

@@ -21,7 +21,9 @@ func TestAddressesBeyondThoseGiven(t *testing.T) {
 		change(s)
 		return s
 	}
-	given := func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.1.1"}} }
+	given := func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.1.1"}}
+	}
 	none := func(*corev1.Service) {}
 	for _, c := range []struct {
 		name              string
