@@ -32,7 +32,7 @@ type Attributes struct {
 	// the shortest path wins. It is for peers of other ASes.
 	Prepend uint32 `json:"prepend,omitempty"`
 	// Weight is this balancer's share of the flows relative to the others', for
-	// routers that honour link bandwidths (draft-ietf-idr-link-bandwidth). 0: none
+	// routers that honour link bandwidths (RFC 10005). 0: none
 	// is given.
 	Weight uint32 `json:"weight,omitempty"`
 	// Peers are the names of those that are told of the route; none: all.

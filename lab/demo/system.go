@@ -31,6 +31,11 @@ func newSystem(ctx context.Context, o Options) (*system, error) {
 	return s, nil
 }
 
+// writeManifests writes a service as it is now.
+func (c *system) writeManifests(service int) error {
+	return c.WriteManifest(service, cluster.Manifest{Namespace: "demo", Method: c.opts.Method, Scheduler: c.opts.Scheduler, Draining: c.draining})
+}
+
 func (c *system) serve(ctx context.Context) error {
 	for i, servers := range []int{c.opts.Servers, secondServers} {
 		for range servers {
