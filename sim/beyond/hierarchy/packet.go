@@ -72,7 +72,7 @@ func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (
 	if err != nil {
 		return nil, err
 	}
-	client := n.Client(sim.Client{Name: "client", To: root, Load: poisson(rate)})
+	client := n.Client(sim.Client{Name: "client", To: root, Load: sim.Poisson(rate, nil)})
 	n.Link(client, root, fast, 0, math.MaxInt32)
 	if t.medium == switched {
 		for _, s := range n.levels[t.depth] {
@@ -92,13 +92,6 @@ func (t tree) packets(ctx context.Context, rate, seconds float64, seed uint32) (
 		return nil, fmt.Errorf("%s: packets are nowhere: %+v", t, b)
 	}
 	return n.outcome(client, seconds/2), nil
-}
-
-// poisson is clients that ask at random, so many times a second.
-type poisson float64
-
-func (p poisson) Next(_ int, random *sim.Stream) (seconds float64, replies int) {
-	return -math.Log(random.Float()) / float64(p), 1
 }
 
 // net is a tree's network; levels are the nodes that count a level's losses.
