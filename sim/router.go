@@ -59,6 +59,7 @@ type group[T Time] struct {
 // Reroute.
 func (n *Net[T]) Router(name string, seed uint32) Node {
 	id, k := n.add(name, routerNode)
+	k.special = true
 	k.router = &router[T]{seed: seed, groups: map[Node]*group[T]{}}
 	return id
 }
@@ -163,7 +164,7 @@ func (n *Net[T]) routeOn(at Node, p int32) {
 	q, r := &n.pool.all[p], n.nodes[at].router
 	vip := q.to
 	if vip == at {
-		vip = q.vip
+		vip = n.pool.extra(p).vip
 	}
 	g := r.groups[vip]
 	if g == nil {
@@ -180,6 +181,9 @@ func (n *Net[T]) routeOn(at Node, p int32) {
 		n.lose(unserved, at, p)
 		return
 	}
-	q.to, q.vip = to, vip
+	q.to = to
+	if n.nodes[to].router != nil {
+		n.pool.extra(p).vip = vip
+	}
 	n.forward(at, p)
 }

@@ -31,7 +31,7 @@ the paper answer questions that it could not ask.`,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand())
+	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand(), newSimWhatIfCommand())
 	return cmd
 }
 
@@ -95,10 +95,11 @@ func newSimRunCommand() *cobra.Command {
 	var o simOptions
 	var some simulated
 	cmd := &cobra.Command{
-		Use:   "run NAME...",
-		Short: "Run some of the paper's figures, and experiments beyond it",
-		Long: `Run simulates what figures of the paper show, or what experiments ask, prints what
-holds of what is said of them, and writes tables, pictures and a page to a folder.
+		Use:   "run NAME|FILE.yaml...",
+		Short: "Run some of the paper's figures, experiments beyond it, and scenarios of yours",
+		Long: `Run simulates what figures of the paper show, what experiments ask, or what scenarios
+of your own say, which are files; it prints what holds of what is said of them, and
+writes tables, pictures and a page to a folder.
 Other seeds make other choices at random: with several, results are means with 95 %
 confidence intervals. Ctrl-C keeps what was done.
 
@@ -106,16 +107,20 @@ confidence intervals. Ctrl-C keeps what was done.
 their parameters, which the page has.`,
 		Example: `  fairlead sim run fig8
   fairlead sim run fig12 fig13 fig14 --seeds 5
-  fairlead sim run fig27 --clock scale -o json`,
+  fairlead sim run fig27 --clock scale -o json
+  fairlead sim run docs/scenarios/losing-one.yaml`,
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(everything().names(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(everything().names(), cobra.ShellCompDirectiveDefault),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if some, err = everything().named(args); err == nil {
 				err = o.validateFor(some)
 			}
 			return err
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSim(cmd, some, &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			some.settle(cmd, &o)
+			return runSim(cmd, some, &o)
+		},
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.small, "small", false, "run the variants of experiments that take seconds")

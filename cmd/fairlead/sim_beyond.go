@@ -10,23 +10,35 @@ import (
 	"github.com/fairlead/fairlead/sim/beyond/ecmp"
 	"github.com/fairlead/fairlead/sim/beyond/hierarchy"
 	"github.com/fairlead/fairlead/sim/beyond/rollout"
+	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
+	"github.com/fairlead/fairlead/sim/beyond/services"
+	"github.com/fairlead/fairlead/sim/beyond/tail"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
+	"github.com/fairlead/fairlead/sim/scenario"
 )
 
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
-	return []beyond.Experiment{hierarchy.Experiment(), ecmp.Experiment(), rollout.Experiment()}
+	return []beyond.Experiment{
+		hierarchy.Experiment(),
+		ecmp.Experiment(),
+		tail.Experiment(),
+		rollout.Experiment(),
+		routingsim.Experiment(),
+		services.Experiment(),
+	}
 }
 
 // simulated are figures and experiments that are to be run.
 type simulated struct {
 	figures     []lvs.Figure
 	experiments []beyond.Experiment
+	scenarios   []*scenario.Scenario // read from files, not yet among experiments
 }
 
 // everything is all there are.
-func everything() simulated { return simulated{lvs.Figures(), experiments()} }
+func everything() simulated { return simulated{figures: lvs.Figures(), experiments: experiments()} }
 
 func (s simulated) names() (names []string) {
 	for _, f := range s.figures {
@@ -44,12 +56,20 @@ func (s simulated) named(names []string) (some simulated, err error) {
 		f := slices.IndexFunc(s.figures, func(f lvs.Figure) bool { return f.Name == name })
 		e := slices.IndexFunc(s.experiments, func(e beyond.Experiment) bool { return e.Name == name })
 		switch {
+		case isScenario(name):
+			c, err := scenarioIn(name)
+			if err == nil {
+				err = some.take(c)
+			}
+			if err != nil {
+				return some, err
+			}
 		case f >= 0:
 			some.figures = append(some.figures, s.figures[f])
 		case e >= 0:
 			some.experiments = append(some.experiments, s.experiments[e])
 		default:
-			return some, fmt.Errorf("%q is no figure and no experiment: see fairlead sim list", name)
+			return some, fmt.Errorf("%q is no figure, no experiment and no scenario (FILE.yaml): see fairlead sim list", name)
 		}
 	}
 	return some, nil

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
@@ -435,7 +436,7 @@ func TestRestartUnderConnections(t *testing.T) {
 	if said, _ := s.hear(); said != "still?" || s.peer() != to {
 		t.Errorf("the old connection says %q, of %s", said, s.peer())
 	}
-	d.config.Cgroup = cgroup(t)
+	d.config.Cgroup = testkit.EnterCgroup(t)
 	again(t, d)
 	if name := dial(t, to); name != "server" {
 		t.Errorf("in another cgroup %q answered", name)

@@ -20,7 +20,8 @@ type Experiment struct {
 	Question string
 	Params   []Param
 	// Run answers it for one seed. All seeds must give tables with the same rows
-	// and curves with the same x. It gives an error where it was interrupted.
+	// and curves with the same x. It gives an error where it was interrupted, and may
+	// give what it had.
 	Run     func(*Run) (*Result, error)
 	Claims  []Claim
 	Remarks []string // on the model and its limits
@@ -139,3 +140,6 @@ func (r *Run) Param(name string) float64 {
 
 // Int gives a parameter that is a whole number.
 func (r *Run) Int(name string) int { return int(r.Param(name)) }
+
+// Done tells how much of this seed is done, from 0 to 1, for a run without parts.
+func (r *Run) Done(part float64) { r.done(part) }

@@ -49,19 +49,27 @@ type Drawing struct {
 	Curves []claim.Curve `json:"curves"`
 }
 
-func (e *Experiment) outcome(params map[string]float64, seeds []*Result) (Outcome, error) {
+// outcome sums up seeds that were whole; where there is none, it shows what one had
+// that was not, and says nothing of claims.
+func (e *Experiment) outcome(params map[string]float64, seeds, partial []*Result) (Outcome, error) {
 	o := Outcome{Experiment: e.Name, Title: e.Title, Question: e.Question, Params: params, Verdict: claim.Unsettled, Seeds: len(seeds),
 		Findings: []claim.Finding{}, Tables: []Means{}, Pictures: []Drawing{}, Remarks: e.Remarks}
-	if len(seeds) == 0 {
+	if len(seeds)+len(partial) == 0 {
 		return o, nil
 	}
-	if err := check(seeds); err != nil {
+	if err := check(append(seeds, partial...)); err != nil {
 		return o, err
 	}
-	for _, c := range e.Claims {
-		o.Findings = append(o.Findings, c.Judge(seeds))
+	if len(seeds) > 0 {
+		for _, c := range e.Claims {
+			o.Findings = append(o.Findings, c.Judge(seeds))
+		}
+		if o.Verdict = claim.Sum(o.Findings); len(e.Claims) == 0 {
+			o.Verdict = claim.None
+		}
+	} else {
+		seeds = partial
 	}
-	o.Verdict = claim.Sum(o.Findings)
 	for i := range seeds[0].Tables {
 		o.Tables = append(o.Tables, meansOf(seeds, i))
 	}

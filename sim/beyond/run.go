@@ -75,7 +75,7 @@ func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes 
 	for i := range experiments {
 		e := &experiments[i]
 		params := e.values(o.Small, o.Set)
-		var results []*Result
+		var results, partial []*Result
 		for seed := range o.Seeds {
 			before := float64(i*o.Seeds + seed)
 			run := &Run{Context: ctx, Seed: uint32(seed + 1), params: params, workers: o.Workers, done: func(part float64) {
@@ -85,6 +85,9 @@ func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes 
 			}}
 			result, err := e.Run(run)
 			if ctx.Err() != nil {
+				if len(results) == 0 && result != nil { // better than nothing
+					partial = append(partial, result)
+				}
 				break
 			}
 			if err != nil {
@@ -93,7 +96,7 @@ func RunAll(ctx context.Context, experiments []Experiment, o Options) (outcomes 
 			results = append(results, result)
 			run.done(1)
 		}
-		outcome, err := e.outcome(params, results)
+		outcome, err := e.outcome(params, results, partial)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", e.Name, err)
 		}

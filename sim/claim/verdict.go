@@ -15,6 +15,7 @@ const (
 	DoesNot   Verdict = "does not"
 	Unknown   Verdict = "cannot be known"
 	Unsettled Verdict = "interrupted" // the runs did not come to their end
+	None      Verdict = "done"        // nothing was claimed
 )
 
 // Finding is a claim with what came of it.

@@ -1,4 +1,6 @@
-package manifest
+// Package yamltree reads YAML and JSON into trees whose nodes know their lines,
+// and finds the line of what is neither. It is pure and takes any text.
+package yamltree
 
 import (
 	"bytes"
@@ -15,23 +17,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth bounds how deep a text may nest; Kubernetes' own objects stay far
+// MaxDepth bounds how deep a text may nest; Kubernetes' own objects stay far
 // below it.
-const maxDepth = 200
+const MaxDepth = 200
 
-// syntaxError says where a text stops being YAML or JSON.
-type syntaxError struct {
-	line    int
-	message string
+// Error says where a text stops being YAML or JSON.
+type Error struct {
+	Line    int
+	Message string
 }
 
-// parseText gives the documents of a file as trees whose nodes know their
-// lines. Empty documents are left out.
-func parseText(name string, text []byte) ([]*yaml.Node, *syntaxError) {
+// Parse gives the documents of a file as trees; one whose name ends in .json is
+// read as JSON. Empty documents are left out.
+func Parse(name string, text []byte) ([]*yaml.Node, *Error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		// Who truncates a file before writing it, and who runs out of disk
 		// then, leaves just this.
-		return nil, &syntaxError{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
+		return nil, &Error{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
 	}
 	if strings.HasSuffix(name, ".json") {
 		return parseJSON(text)
@@ -39,11 +41,11 @@ func parseText(name string, text []byte) ([]*yaml.Node, *syntaxError) {
 	return parseYAML(text)
 }
 
-func parseYAML(text []byte) (docs []*yaml.Node, bad *syntaxError) {
+func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 	// A bug of the library must cost one file, not the process.
 	defer func() {
 		if r := recover(); r != nil {
-			docs, bad = nil, &syntaxError{1, fmt.Sprintf("not YAML that can be read: %v", r)}
+			docs, bad = nil, &Error{1, fmt.Sprintf("not YAML that can be read: %v", r)}
 		}
 	}()
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -75,7 +77,7 @@ const halfWritten = " (half-written?)"
 
 // yamlError finds the line in an error of the library. That tells where the
 // thing around the error begins; its predecessor tells where the error is.
-func yamlError(text []byte, err error) *syntaxError {
+func yamlError(text []byte, err error) *Error {
 	line, message := splitLine(err)
 	if m := yamlAnchor.FindStringSubmatch(message); m != nil {
 		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
@@ -86,7 +88,7 @@ func yamlError(text []byte, err error) *syntaxError {
 	if strings.Contains(message, "end of stream") {
 		message += halfWritten
 	}
-	return &syntaxError{min(max(line, 1), lines(text)), "not valid YAML: " + message}
+	return &Error{min(max(line, 1), Lines(text)), "not valid YAML: " + message}
 }
 
 // problemLine gives the line at which the older library fails, or 0.
@@ -119,8 +121,8 @@ func splitLine(err error) (line int, message string) {
 	return line, message
 }
 
-// lines counts the lines of a text.
-func lines(text []byte) int {
+// Lines counts the lines of a text.
+func Lines(text []byte) int {
 	return max(1, bytes.Count(text, []byte("\n"))+btoi(!bytes.HasSuffix(text, []byte("\n"))))
 }
 
@@ -133,7 +135,7 @@ func btoi(b bool) int {
 
 // parseJSON reads JSON, which YAML nearly but not quite contains, into the
 // same trees.
-func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
+func parseJSON(text []byte) ([]*yaml.Node, *Error) {
 	p := &jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
 	p.dec.UseNumber()
 	var docs []*yaml.Node
@@ -147,11 +149,11 @@ func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
 		case errors.Is(err, io.EOF) && p.depth == 0:
 			return docs, nil
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, &syntaxError{lines(text), "not valid JSON: unexpected end" + halfWritten}
+			return nil, &Error{Lines(text), "not valid JSON: unexpected end" + halfWritten}
 		case errors.As(err, &syntax):
 			p.advance(syntax.Offset)
 		}
-		return nil, &syntaxError{min(p.line, lines(text)), "not valid JSON: " + err.Error()}
+		return nil, &Error{min(p.line, Lines(text)), "not valid JSON: " + err.Error()}
 	}
 }
 
@@ -200,8 +202,8 @@ func (p *jsonParser) value(depth int) (*yaml.Node, error) {
 
 // container reads the members of an object or array up to its end.
 func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
-	if depth > maxDepth {
-		return fmt.Errorf("nested deeper than %d", maxDepth)
+	if depth > MaxDepth {
+		return fmt.Errorf("nested deeper than %d", MaxDepth)
 	}
 	n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
 	if open == '{' {
@@ -220,4 +222,30 @@ func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
 	p.advance(p.dec.InputOffset())
 	p.depth = depth - 1
 	return err
+}
+
+// Got says what a node is.
+func Got(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	value := n.Value
+	if len(value) > 40 {
+		value = strings.ToValidUTF8(value[:40], "") + "..."
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!int", "!!float":
+		return "the number " + value
+	case "!!bool":
+		return "the boolean " + value
+	case "!!str", "!!timestamp":
+		return fmt.Sprintf("the text %q", value)
+	case "!!null":
+		return "nothing"
+	default:
+		return fmt.Sprintf("a value tagged %q", tag)
+	}
 }
