@@ -62,6 +62,9 @@ type Options struct {
 	// OnNodes makes the nodes' links fit for balancers that run on the nodes
 	// themselves.
 	OnNodes bool
+	// BalancerRate is for what comes to a balancer for its service, in bits a
+	// second; 0 for any. What comes to its own address has a way beside that.
+	BalancerRate uint64
 	// Seed decides the pods' addresses.
 	Seed uint64
 }
@@ -127,6 +130,7 @@ type Net struct {
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
 	ipv6, onNodes bool
+	balancerRate  uint64
 
 	random *rand.Rand
 }
@@ -173,7 +177,7 @@ func New(o Options) (*Net, error) {
 	case o.ClientAddrs > 200:
 		return nil, fmt.Errorf("paper: %d client addresses: want at most 200", o.ClientAddrs)
 	}
-	n := &Net{leaving: map[string]bool{}, ipv6: o.IPv6, onNodes: o.OnNodes, random: rand.New(rand.NewPCG(o.Seed, 0))}
+	n := &Net{leaving: map[string]bool{}, ipv6: o.IPv6, onNodes: o.OnNodes, balancerRate: o.BalancerRate, random: rand.New(rand.NewPCG(o.Seed, 0))}
 	n.addClient(o.ClientAddrs)
 	for i := range o.Nodes {
 		n.Nodes = append(n.Nodes, n.newNode(i))
