@@ -38,10 +38,14 @@ test: ## install what the tests need, then run them all (root)
 	go vet $(PACKAGES)
 	go test $(TESTFLAGS) -skip $(LONG) $(PACKAGES)
 
+test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test does, too (root; ARGS=-update writes docs/interop.md anew)
+	scripts/deps.sh interop
+	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
+
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
-	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e ./lab/bench/rules
+	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e/flat ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
+	"github.com/fairlead/fairlead/lab/flows/flowstest"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -139,31 +140,8 @@ fd00:1:2::1 nhid 100008 proto bgp metric 20 pref medium
 func ask(t *testing.T, l *lab.Lab, n int) *flows.Flows {
 	t.Helper()
 	to := netip.MustParseAddrPort(vip + ":7")
-	for node := 104; node <= 107; node++ {
-		c, err := flows.Answer(l.Host(fmt.Sprintf("node-%d", node)), to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-	}
-	f, err := flows.Open(l.Host("client"), netip.MustParseAddr("192.168.0.2"), to, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func mustAsk(t *testing.T, f *flows.Flows) []string {
-	t.Helper()
-	who, err := f.Ask()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Contains(who, "") {
-		t.Fatalf("not all flows were answered: %v", flows.Shares(who))
-	}
-	return who
+	flowstest.Answer(t, l, to, "node-104", "node-105", "node-106", "node-107")
+	return flowstest.Open(t, l, "client", netip.MustParseAddr("192.168.0.2"), to, n)
 }
 
 func TestOnlyTheDeadHopsFlowsMove(t *testing.T) {
@@ -180,7 +158,7 @@ func TestOnlyTheDeadHopsFlowsMove(t *testing.T) {
 
 	const many = 200
 	f := ask(t, l, many)
-	four := mustAsk(t, f)
+	four := flowstest.Ask(t, f)
 	share := flows.Shares(four)
 	for n, s := range share {
 		if s < many/10 {
@@ -188,17 +166,17 @@ func TestOnlyTheDeadHopsFlowsMove(t *testing.T) {
 		}
 	}
 	t.Logf("shares of four: %v", share)
-	if m := flows.Moved(four, mustAsk(t, f)); len(m) != 0 {
+	if m := flows.Moved(four, flowstest.Ask(t, f)); len(m) != 0 {
 		t.Errorf("flows moved though no route changed: %v", m)
 	}
 	mustSet(t, table, "10.1.1.0/24 10.0.0.104 10.0.0.105 10.0.0.107")
-	three := mustAsk(t, f)
+	three := flowstest.Ask(t, f)
 	if m := flows.Moved(four, three); len(m) != 1 || m["node-106"] != share["node-106"] {
 		t.Errorf("node-106 left with %d flows; moved were %v", share["node-106"], m)
 	}
 	mustSet(t, table, "10.1.1.0/24 10.0.0.104 10.0.0.105 10.0.0.106 10.0.0.107")
 	back := 0
-	for _, n := range flows.Moved(three, mustAsk(t, f)) {
+	for _, n := range flows.Moved(three, flowstest.Ask(t, f)) {
 		back += n
 	}
 	if back == 0 || back > many/2 {
@@ -417,7 +395,7 @@ func TestHashAlike(t *testing.T) {
 		table := open(t, l, func(c *Config) { c.FirstID = first })
 		defer table.Close(true)
 		mustSet(t, table, "10.1.1.0/24 10.0.0.107 10.0.0.105 10.0.0.104 10.0.0.106")
-		return mustAsk(t, f)
+		return flowstest.Ask(t, f)
 	}
 	one := choices(4711, DefaultFirstID)
 	if other := choices(4712, DefaultFirstID); slices.Equal(one, other) {

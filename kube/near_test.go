@@ -65,6 +65,7 @@ func (p *nodeProxy) targets() string {
 // TestTrafficDistribution has spec.trafficDistribution, as Kubernetes makes hints
 // of it, decide which pods the clients of each node get.
 func TestTrafficDistribution(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.manage(t)
 	nodes := map[string]*nodeProxy{}

@@ -38,6 +38,7 @@ var exempt = map[string]string{
 // audit log says what each of them asked for: all of it may, and no right is had
 // that nobody uses.
 func TestRightsAreThoseThatAreUsed(t *testing.T) {
+	t.Parallel()
 	audit, flags := auditFlags(t)
 	w := newWorld(t, labkube.Options{Flags: flags})
 	w.deploy(t, "manifests/rbac.yaml")

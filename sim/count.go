@@ -11,6 +11,9 @@ const (
 	givenUp                // after as many collisions as a frame may have
 	silent                 // the frame's beginning came in a gap of its receiver
 	collided               // another frame came while it was being received
+	dead                   // it came to a node that was dead, or was there when that died
+	cut                    // of the line that it was to take
+	unserved               // no way leads on, no server takes it, or it is an answer that nobody knows
 	causes
 )
 
@@ -19,22 +22,43 @@ type Counts struct {
 	// Sent are requests of a client, or replies of a server; Got what came: replies
 	// at a client, packets at a balancer, requests at a server.
 	Sent, Got uint64
+	// Delay is the sum, in seconds, of the times that Got replies took from the
+	// request on; with connections that answers took which came whole.
+	Delay float64
 	// Dropped are packets lost in queues, GivenUp frames after too many
 	// collisions. Silent and Collided are frames for this node that it did not
 	// hear: their senders did not notice, or sent them again.
 	Dropped, GivenUp, Silent, Collided uint64
-	// Delay is the sum, in seconds, of the times that Got replies took from the
-	// request on.
-	Delay float64
+	// Dead are packets that came to the node while it was dead or were there when
+	// it died, Cut those whose line was cut, Unserved those that had no way to go
+	// on, no server, or no connection that they are an answer of.
+	Dead, Cut, Unserved uint64
+	Connected
+}
+
+// Connected is what became of a client's connections: those that it opened are
+// closed in order, broken (reset by a server that does not know them), given up
+// since no answer came, or still there.
+type Connected struct {
+	Opened, Closed, Broken, TimedOut uint64
+	Answers                          uint64 // that came whole
+	Retried                          uint64 // packets sent again, as no answer came in time
 }
 
 func (c Counts) minus(o Counts) Counts {
-	return Counts{c.Sent - o.Sent, c.Got - o.Got, c.Dropped - o.Dropped, c.GivenUp - o.GivenUp,
-		c.Silent - o.Silent, c.Collided - o.Collided, c.Delay - o.Delay}
+	return Counts{c.Sent - o.Sent, c.Got - o.Got, c.Delay - o.Delay, c.Dropped - o.Dropped, c.GivenUp - o.GivenUp,
+		c.Silent - o.Silent, c.Collided - o.Collided, c.Dead - o.Dead, c.Cut - o.Cut, c.Unserved - o.Unserved,
+		c.Connected.minus(o.Connected)}
 }
 
-// Lost is what ns-2 traces as lost at the node.
-func (c Counts) Lost() uint64 { return c.Dropped + c.GivenUp }
+func (c Connected) minus(o Connected) Connected {
+	return Connected{c.Opened - o.Opened, c.Closed - o.Closed, c.Broken - o.Broken, c.TimedOut - o.TimedOut,
+		c.Answers - o.Answers, c.Retried - o.Retried}
+}
+
+// Lost is what was lost at the node for good; of a shared medium what ns-2 traces
+// as such.
+func (c Counts) Lost() uint64 { return c.Dropped + c.GivenUp + c.Dead + c.Cut + c.Unserved }
 
 // At gives what has happened at a node.
 func (n *Net[T]) At(node Node) Counts { return n.nodes[node].Counts }
@@ -78,6 +102,12 @@ func (n *Net[T]) note(c Cause, at Node) {
 		k.Dropped++
 	case givenUp:
 		k.GivenUp++
+	case dead:
+		k.Dead++
+	case cut:
+		k.Cut++
+	case unserved:
+		k.Unserved++
 	case silent:
 		k.Silent++
 		return

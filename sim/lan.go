@@ -233,7 +233,7 @@ func (n *Net[T]) collide(l *lan[T], i int, who int32) {
 	}
 	st.retry = true
 	slots := n.random.Below(1 << min(st.attempts, backoffMost))
-	pause := T(slots)*n.bits(8*slotBytes, l.rate) + n.q.lanes[l.jam].delay
+	pause := T(T(slots)*n.bits(8*slotBytes, l.rate)) + n.q.lanes[l.jam].delay
 	n.q.at(n.q.now+pause, n.q.reserve(), event{kind: retry, who: who})
 	l.longGaps = shared{} // without a slot the pause ends between this gap and the next station's
 }

@@ -5,8 +5,11 @@ package sim
 type link[T Time] struct {
 	line     int32
 	from, to Node
-	limit    int // of the queue: limit-1 packets wait
+	limit    int // of the queue: limit-1 packets wait; of a line that is cut 0
 	queue    fifo
+	asked    bool // there is an event for when the line is free
+	cut      bool
+	uncut    int // the limit that it had
 	// free is when what is being sent has been sent; ticket is the place of that
 	// moment's event, which is asked for only where a packet waits for it.
 	free   T
@@ -17,6 +20,7 @@ type link[T Time] struct {
 type line[T Time] struct {
 	rate  float64
 	delay T
+	ether bool // packets are in frames
 	sizes []passage[T]
 }
 
@@ -27,14 +31,14 @@ type passage[T Time] struct {
 	lane  int32 // of its arrival
 }
 
-func (n *Net[T]) line(rate, delay float64) int32 {
+func (n *Net[T]) line(rate, delay float64, ether bool) int32 {
 	d := n.span(delay)
 	for i := range n.lines {
-		if n.lines[i].rate == rate && n.lines[i].delay == d {
+		if n.lines[i].rate == rate && n.lines[i].delay == d && n.lines[i].ether == ether {
 			return int32(i)
 		}
 	}
-	n.lines = append(n.lines, line[T]{rate: rate, delay: d})
+	n.lines = append(n.lines, line[T]{rate: rate, delay: d, ether: ether})
 	return int32(len(n.lines) - 1)
 }
 
@@ -45,8 +49,8 @@ func (n *Net[T]) passage(id, bytes int32) passage[T] {
 			return p
 		}
 	}
-	takes := n.bits(8*int(bytes), l.rate)
-	l.sizes = append(l.sizes, passage[T]{bytes, takes, n.q.lane(takes + l.delay)})
+	all, most := l.onWire(int(bytes))
+	l.sizes = append(l.sizes, passage[T]{bytes, n.bits(8*all, l.rate), n.q.lane(n.bits(8*most, l.rate) + l.delay)})
 	return l.sizes[len(l.sizes)-1]
 }
 
@@ -58,11 +62,16 @@ func (n *Net[T]) send(id, p int32) {
 		return
 	}
 	if l.queue.len()+1 >= l.limit {
-		n.lose(queueFull, l.from, p)
+		why := queueFull
+		if l.cut {
+			why = cut
+		}
+		n.lose(why, l.from, p)
 		return
 	}
 	l.queue.push(p)
-	if l.queue.len() == 1 {
+	if !l.asked {
+		l.asked = true
 		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
 	}
 }
@@ -77,8 +86,16 @@ func (n *Net[T]) serialise(id, p int32) {
 // lineFree sends what waits first.
 func (n *Net[T]) lineFree(id int32) {
 	l := &n.links[id]
+	switch {
+	case l.queue.len() == 0: // flushed
+		l.asked = false
+		return
+	case n.q.now < l.free: // cut and mended meanwhile
+		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
+		return
+	}
 	n.serialise(id, l.queue.pop())
-	if l.queue.len() > 0 {
+	if l.asked = l.queue.len() > 0; l.asked {
 		n.q.at(l.free, l.ticket, event{kind: lineFree, who: id})
 	}
 }

@@ -37,12 +37,18 @@ type Net[T Time] struct {
 	random   *Stream
 	pool     pool[T]
 	nodes    []node[T]
+	flows    []flow
+	conns    []conn[T] // by flow; of those of Connections
 	links    []link[T]
 	lines    []line[T]
 	lans     []lan[T]
 	routed   bool
 	binEnd   T
-	bins     [][]Counts // totals of all nodes at the end of each bin
+	end      T // of the run
+	changes  []func() error
+	failed   error           // of a change
+	ages     map[member]*age // what is known of the balancers' servers
+	bins     [][]Counts      // totals of all nodes at the end of each bin
 }
 
 // New gives an empty network.
@@ -96,20 +102,28 @@ const (
 	retry
 	served // packet what by server who
 	expiry // of connection what at balancer who
+	processed
+	userComes
+	again      // the time of connection who
+	bucketsDue // of the route to what at router who
+	change
 )
 
 // Run goes on until a moment, in seconds from the beginning; it may be called
 // again with a later one.
 func (n *Net[T]) Run(until float64) error {
+	if n.failed != nil {
+		return n.failed
+	}
 	if !n.routed {
 		if err := n.route(); err != nil {
 			return err
 		}
 		n.routed = true
 	}
-	end := n.span(until)
+	n.end = n.span(until)
 	for {
-		e, ok := n.q.next(end)
+		e, ok := n.q.next(n.end)
 		if !ok {
 			break
 		}
@@ -118,8 +132,10 @@ func (n *Net[T]) Run(until float64) error {
 		}
 		n.happen(e)
 	}
-	n.closeBins(end)
-	return nil
+	if n.failed == nil {
+		n.closeBins(n.end)
+	}
+	return n.failed
 }
 
 func (n *Net[T]) happen(e event) {
@@ -143,8 +159,28 @@ func (n *Net[T]) happen(e event) {
 	case retry:
 		n.retried(e.who)
 	case served:
-		n.served(e.who, e.what)
+		n.served(e.who, e.what, e.turn)
 	case expiry:
-		n.expire(e.who, e.what)
+		n.expire(e.who, e.what, e.turn)
+	default:
+		n.happenToo(e)
+	}
+}
+
+// happenToo is for what the paper's networks have not.
+func (n *Net[T]) happenToo(e event) {
+	switch e.kind {
+	case processed:
+		n.processed(e.who, e.what, e.turn)
+	case userComes:
+		n.userComes(e.who)
+	case again:
+		n.again(e.who, e.turn)
+	case bucketsDue:
+		n.bucketsDue(e.who, e.what, e.turn)
+	case change:
+		if n.failed = n.changes[e.what](); n.failed != nil {
+			n.end = n.q.now
+		}
 	}
 }

@@ -1,33 +1,50 @@
 package sim
 
+import "math"
+
 type role uint8
 
 const (
 	clientNode role = iota
 	balancerNode
 	serverNode
+	routerNode
+	switchNode
+	vipNode // an address, which is nowhere
 )
 
 // node is who has interfaces. A balancer may be another's server: then requests
 // that come for it go on to servers of its own.
 type node[T Time] struct {
-	Counts
-	name      string
-	role      role
-	doors     []hop // to neighbours; of a LAN one for all of them
-	ways      []hop // to each node; of a client one for all of them
-	firstLoss T
+	role    role
+	special bool // there is more to do than in the paper's networks: see pass
+	dead    bool
 	// Of clients.
-	target Node
+	flow   int32 // the first one
 	lane   int32 // of the span between two requests
-	load   Load
+	target Node
 	number int32
-	// Of balancers and servers, nil for others.
+	load   Load
+
+	ways []hop // to each node; of a client one for all of them
+	// Each nil for others.
 	balancer *balancer[T]
 	server   *server[T]
+	Counts
+	firstLoss T
+	router    *router[T]
+	processor *processor[T]
+	users     *users[T]
+	done      func(seconds float64)
+	flows     []int32 // of a client, by the number that a load gives them
+	doors     []hop   // to neighbours; of a LAN one for all of them
+	name      string
 }
 
-func (k *node[T]) forwards() bool { return k.role == balancerNode }
+// forwards says that ways may lead through a node.
+func (k *node[T]) forwards() bool {
+	return k.role == balancerNode || k.role == routerNode || k.role == switchNode
+}
 
 func (n *Net[T]) add(name string, r role) (Node, *node[T]) {
 	n.nodes = append(n.nodes, node[T]{name: name, role: r, firstLoss: -1})
@@ -35,34 +52,56 @@ func (n *Net[T]) add(name string, r role) (Node, *node[T]) {
 	return id, &n.nodes[id]
 }
 
-// Load says what a client asks for. It may use the Stream, and nothing else that
-// is not its own.
-type Load interface {
-	// Next gives the seconds until the next request after this one, and how many
-	// replies this one asks for. The client stops where the seconds are below 0.
-	Next(number int, random *Stream) (seconds float64, replies int)
+// Name gives a node's name.
+func (n *Net[T]) Name(of Node) string { return n.nodes[of].name }
+
+// VIP adds an address that balancers serve (Balancer.Serves) and routers have
+// routes to.
+func (n *Net[T]) VIP(name string) Node {
+	id, _ := n.add(name, vipNode)
+	return id
 }
 
-// Client is who sends requests.
+// Client is who sends requests in single packets.
 type Client struct {
 	Name string
-	To   Node // the balancer
-	// Start is when the first request is sent, in seconds.
+	To   Node // the balancer, or a VIP
+	// Start is when the first request is sent, in seconds; a Poisson load and a
+	// trace begin there.
 	Start float64
 	// Every is the span between two, in seconds, where no Load says it.
 	Every float64
 	Load  Load
+	// Done is told of each reply that comes, with the seconds since its request;
+	// nil for nobody.
+	Done func(seconds float64)
 }
 
 // Client adds one.
 func (n *Net[T]) Client(c Client) Node {
 	id, k := n.add(c.Name, clientNode)
-	k.target, k.load = c.To, c.Load
+	k.target, k.load, k.done, k.special = c.To, c.Load, c.Done, c.Done != nil
 	if c.Load == nil {
 		k.lane = n.q.lane(n.span(c.Every))
 	}
-	n.q.at(n.span(c.Start), n.q.reserve(), event{kind: clientSends, who: id})
+	k.flow = n.flowOf(id, 0)
+	start := c.Start + n.lead(c.Load, n.random)
+	if start >= c.Start {
+		n.q.at(n.span(start), n.q.reserve(), event{kind: clientSends, who: id})
+	}
 	return id
+}
+
+// bytes is so many, or as many as a packet can ask for.
+func bytes(size int) int32 { return int32(max(0, min(size, math.MaxInt32))) }
+
+// lead is how long after a client's start its load begins, in seconds; below 0:
+// never.
+func (n *Net[T]) lead(l Load, random *Stream) float64 {
+	if s, ok := l.(starter); ok {
+		return s.first(random)
+	}
+	return 0
 }
 
 func (n *Net[T]) clientSends(id Node) {
@@ -70,19 +109,26 @@ func (n *Net[T]) clientSends(id Node) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	seconds, replies := 0.0, 1
-	if k.load != nil {
-		seconds, replies = k.load.Next(int(k.number), n.random)
+	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: k.flow,
+		size: int32(n.config.PacketBytes), replies: 1, via: none, held: 1}
+	if k.load == nil {
+		n.forward(id, p)
+		n.q.after(k.lane, event{kind: clientSends, who: id})
+		return
 	}
-	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, number: k.number,
-		size: int32(n.config.PacketBytes), replies: int32(replies), held: 1}
+	r := k.load.Next(int(k.number), n.random)
 	k.number++
+	packet := &n.pool.all[p]
+	packet.replies = uint16(max(0, min(r.Replies, math.MaxUint16)))
+	if r.Flow > 0 {
+		packet.flow = n.flowOf(id, r.Flow)
+	}
+	if r.Size > 0 {
+		n.pool.extra(p).asks = bytes(r.Size)
+	}
 	n.forward(id, p)
-	switch again := (event{kind: clientSends, who: id}); {
-	case k.load == nil:
-		n.q.after(k.lane, again)
-	case seconds >= 0:
-		n.q.at(n.q.now+n.span(seconds), n.q.reserve(), again)
+	if r.Wait >= 0 {
+		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: clientSends, who: id})
 	}
 }
 
@@ -90,19 +136,57 @@ func (n *Net[T]) clientSends(id Node) {
 func (n *Net[T]) arrive(at Node, p int32) {
 	p = n.pool.own(p)
 	k := &n.nodes[at]
+	if k.special && !n.pass(at, k, p) {
+		return
+	}
 	packet := &n.pool.all[p]
 	switch {
 	case packet.to != at:
 		n.forward(at, p)
+	case k.role == balancerNode && packet.reply:
+		n.bringBack(at, p)
 	case k.role == balancerNode:
 		k.Got++
 		n.balance(at, p)
 	case k.role == serverNode:
 		k.Got++
-		n.serve(at, p)
+		if packet.carries != datagram {
+			n.accept(at, p)
+			return
+		}
+		n.take(at, p)
 	default:
 		k.Got++
 		k.Delay += float64(n.q.now-packet.born) / n.second
 		n.pool.consume(p)
 	}
+}
+
+// pass does what the paper's nodes do not: it says whether the packet is then to be
+// handled as theirs.
+func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
+	packet := &n.pool.all[p]
+	switch {
+	case k.dead:
+		n.lose(dead, at, p)
+	case k.processor != nil && !packet.ready:
+		n.process(at, p)
+	case k.router != nil:
+		packet.ready = false
+		n.routeOn(at, p)
+	case k.users != nil:
+		k.Got++
+		n.answered(p)
+		n.pool.consume(p)
+	default:
+		packet.ready = false
+		if k.balancer != nil && k.balancer.serves(packet.to) {
+			packet.to = at
+		}
+		if k.done != nil {
+			k.done(float64(n.q.now-packet.born) / n.second)
+		}
+		return true
+	}
+	return false
 }

@@ -1,5 +1,21 @@
 package sim
 
+import "github.com/fairlead/fairlead/dataplane/ring"
+
+// carries is what a packet is for.
+type carries uint8
+
+// What packets carry. All but the first are of a connection, and their answers
+// carry the same, or a reset.
+const (
+	datagram carries = iota
+	syn
+	request
+	more // an acknowledgement, which asks for the next part of an answer
+	fin
+	reset // an answer alone: the server does not know the connection
+)
+
 // packet is a request or a reply on its way. Several places may hold it at once
 // (a frame in the air, and its sender), so it has a count of them.
 type packet[T Time] struct {
@@ -7,20 +23,59 @@ type packet[T Time] struct {
 	client  int32 // the node it is from, or the reply goes to
 	to      int32 // the node it goes to now
 	hop     int32 // the next node on its way, where that is at a shared medium
-	number  int32 // of the client's requests
-	size    int32 // bytes
-	replies int32 // that the request asks for
-	held    int32
+	flow    int32
+	size    int32  // bytes
+	via     int32  // the balancer that the reply goes back by; none: straight to the client
+	replies uint16 // that the request asks for
+	held    uint8
+	carries carries
 	reply   bool
 	reached bool // the end of its line or LAN, while its sender holds it
+	ready   bool // a processor has done with it
+	more    bool // it has an extra
+}
+
+// extra is what only some packets have: they are many, and should be small.
+type extra struct {
+	number  int32 // of a flow's exchanges
+	index   int32 // of the reply among those of an answer, or of the first that is asked for
+	asks    int32 // bytes that the request is for
+	vip     Node  // what it went to, where a router has chosen a router; none: to
+	chained int   // how many servers there are to ask yet
+	chain   [ring.Depth]Node
 }
 
 // pool holds the packets on their way, so that none costs an allocation, and
 // counts what becomes of them.
 type pool[T Time] struct {
 	all                                   []packet[T]
+	extras                                []extra // at the places of their packets
 	free                                  []int32
 	made, copied, retired, consumed, lost uint64
+}
+
+// extra gives a packet's, until the next one is asked for.
+func (p *pool[T]) extra(id int32) *extra {
+	if !p.all[id].more {
+		p.all[id].more = true
+		for len(p.extras) <= int(id) {
+			p.extras = append(p.extras, extra{})
+		}
+		p.extras[id] = extra{vip: none}
+	}
+	return &p.extras[id]
+}
+
+// copy makes a packet of its own of another one.
+func (p *pool[T]) copy(from int32) int32 {
+	id := p.take()
+	p.all[id] = p.all[from]
+	p.all[id].held, p.all[id].reached, p.all[id].more = 1, false, false
+	if p.all[from].more {
+		e := p.extras[from]
+		*p.extra(id) = e
+	}
+	return id
 }
 
 // take gives a packet, which its caller holds, and must fill but for its count.
@@ -64,9 +119,7 @@ func (p *pool[T]) own(id int32) int32 {
 		k.reached = false
 		return id
 	}
-	mine := p.take()
-	p.all[mine] = p.all[id]
-	p.all[mine].held, p.all[mine].reached = 1, false
+	mine := p.copy(id)
 	p.copied++
 	p.drop(id)
 	return mine
@@ -97,3 +150,6 @@ func (f *fifo) pop() int32 {
 	f.head++
 	return id
 }
+
+// first gives the one that waits longest.
+func (f *fifo) first() int32 { return f.ring[f.head&(len(f.ring)-1)] }

@@ -41,3 +41,16 @@ func (s *Stream) Float() float64 {
 func (s *Stream) Below(n int) int { return int(s.bits()) % n }
 
 func (s *Stream) bits() int32 { return int32(s.Float() * (1 << 31)) }
+
+// newStream gives the numbers of one user of a seed: all six of the state differ,
+// so that the streams of neighbours have nothing in common.
+func newStream(seed, user uint32) *Stream {
+	z := uint64(max(seed, 1))<<32 | uint64(user)
+	next := func(below uint64) int64 { // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
+		z += 0x9e3779b97f4a7c15
+		x := (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return 1 + int64((x^x>>31)%(below-1))
+	}
+	return &Stream{[3]int64{next(m1), next(m1), next(m1)}, [3]int64{next(m2), next(m2), next(m2)}}
+}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -24,14 +25,21 @@ func limit(queue int) int {
 	return queue
 }
 
+// Line is the number of a line, from 0 in the order in which they were made.
+type Line = int32
+
 // Link joins two nodes by a line, in both directions: bits a second, the delay in
 // seconds, and the limit of the queue in front of either (0: DefaultQueue).
-func (n *Net[T]) Link(a, b Node, rate, delay float64, queue int) {
-	l := n.line(rate, delay)
+func (n *Net[T]) Link(a, b Node, rate, delay float64, queue int) Line {
+	return n.join(a, b, n.line(rate, delay, false), queue)
+}
+
+func (n *Net[T]) join(a, b Node, line int32, queue int) Line {
 	for _, ends := range [][2]Node{{a, b}, {b, a}} {
-		n.links = append(n.links, link[T]{line: l, from: ends[0], to: ends[1], limit: limit(queue)})
+		n.links = append(n.links, link[T]{line: line, from: ends[0], to: ends[1], limit: limit(queue)})
 		n.nodes[ends[0]].doors = append(n.nodes[ends[0]].doors, hop{int32(len(n.links) - 1), none, ends[1]})
 	}
+	return Line(len(n.links)/2 - 1)
 }
 
 // Attached is a node at a LAN, with the limit of its interface's queue (0:
@@ -63,26 +71,30 @@ func (n *Net[T]) SharedLAN(rate, delay float64, nodes []Attached) {
 func (n *Net[T]) route() error {
 	seen := make([]uint32, len(n.nodes))
 	for i := range n.nodes {
-		from := &n.nodes[i]
-		if from.role == clientNode {
-			if from.load == nil && n.q.lanes[from.lane].delay <= 0 {
-				return fmt.Errorf("client %s: has no span between two requests: give it Every above 0, or a Load", from.name)
-			}
-			if from.ways = n.wayTo(Node(i), from.target, seen); from.ways == nil {
-				return fmt.Errorf("client %s: no way leads from there to %s", from.name, n.nodes[from.target].name)
-			}
-			continue
+		n.routeFrom(Node(i), seen)
+	}
+	return n.checkWays()
+}
+
+// routeFrom finds a node's ways; of a client one only.
+func (n *Net[T]) routeFrom(id Node, seen []uint32) {
+	from := &n.nodes[id]
+	switch from.role {
+	case vipNode:
+	case clientNode:
+		if from.ways = n.wayTo(id, from.target, seen); from.ways == nil {
+			from.ways = []hop{noHop}
 		}
+	default:
 		from.ways = make([]hop, len(n.nodes))
 		for to := range from.ways {
 			from.ways[to] = noHop
 		}
-		n.search(Node(i), seen, func(to Node, first hop) bool {
+		n.search(id, seen, func(to Node, first hop) bool {
 			from.ways[to] = first
 			return true
 		})
 	}
-	return n.checkWays()
 }
 
 // wayTo gives a client's hops, which is one only.
@@ -99,13 +111,39 @@ func (n *Net[T]) wayTo(from, to Node, seen []uint32) (ways []hop) {
 // checkWays finds who cannot reach those whom it has to.
 func (n *Net[T]) checkWays() error {
 	for i := range n.nodes {
-		b := n.nodes[i].balancer
-		if b == nil {
-			continue
+		k := &n.nodes[i]
+		switch {
+		case k.role == clientNode:
+			if k.load == nil && n.q.lanes[k.lane].delay <= 0 {
+				return fmt.Errorf("client %s: has no span between two requests: give it Every above 0, or a Load", k.name)
+			}
+			if n.nodes[k.target].role == routerNode {
+				return fmt.Errorf("client %s: %s is a router, which serves nobody: let it ask for a VIP", k.name, n.nodes[k.target].name)
+			}
+			if k.ways[0] == noHop {
+				return fmt.Errorf("client %s: no way leads from there to %s", k.name, n.nodes[k.target].name)
+			}
+		case k.balancer != nil:
+			for _, s := range k.balancer.Servers {
+				if k.ways[s.Node] == noHop {
+					return fmt.Errorf("balancer %s: no way leads from there to its server %s", k.name, n.nodes[s.Node].name)
+				}
+			}
+		case k.router != nil:
+			if err := n.checkHops(k); err != nil {
+				return err
+			}
 		}
-		for _, s := range b.servers {
-			if n.nodes[i].ways[s] == noHop {
-				return fmt.Errorf("balancer %s: no way leads from there to its server %s", n.nodes[i].name, n.nodes[s].name)
+	}
+	return nil
+}
+
+// checkHops finds next hops that a router cannot reach, the first by its number.
+func (n *Net[T]) checkHops(k *node[T]) error {
+	for _, vip := range slices.Sorted(maps.Keys(k.router.groups)) {
+		for _, h := range k.router.groups[vip].Hops {
+			if k.ways[h.Node] == noHop {
+				return fmt.Errorf("router %s: no way leads from there to its next hop %s", k.name, n.nodes[h.Node].name)
 			}
 		}
 	}
@@ -145,20 +183,37 @@ func (n *Net[T]) search(from Node, seen []uint32, visit func(Node, hop) bool) {
 	}
 }
 
-// doors gives the hops to a node's neighbours.
+// doors gives the hops to a node's neighbours that can be used.
 func (n *Net[T]) doors(from Node) (all []hop) {
-	for _, d := range n.nodes[from].doors {
+	k := &n.nodes[from]
+	for _, d := range k.doors {
 		if d.link != none {
-			all = append(all, d)
+			if !n.links[d.link].cut && !n.nodes[d.next].dead {
+				all = append(all, d)
+			}
 			continue
 		}
 		for _, s := range n.lans[d.station>>16].stations {
-			if s.node != from {
+			if s.node != from && !n.nodes[s.node].dead {
 				all = append(all, hop{none, d.station, s.node})
 			}
 		}
 	}
+	for _, vip := range n.addresses(k) {
+		all = append(all, hop{none, none, vip})
+	}
 	return all
+}
+
+// addresses gives the VIPs that end at a node, for those who look for a way.
+func (n *Net[T]) addresses(k *node[T]) []Node {
+	switch {
+	case k.balancer != nil:
+		return k.balancer.Serves
+	case k.router != nil:
+		return slices.Sorted(maps.Keys(k.router.groups))
+	}
+	return nil
 }
 
 // forward sends a packet on.
@@ -170,6 +225,10 @@ func (n *Net[T]) forward(at Node, p int32) {
 	}
 	if h.link != none {
 		n.send(h.link, p)
+		return
+	}
+	if h.station == none {
+		n.lose(unserved, at, p)
 		return
 	}
 	k.hop = h.next

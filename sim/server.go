@@ -3,22 +3,22 @@ package sim
 // Server is who answers requests.
 type Server struct {
 	Name string
-	// Cores serve one request each at a time, which takes Takes seconds; without
-	// Takes answers are there at once, as in ns-2.
+	// Cores serve one request each at a time, first come, first served. It takes
+	// Takes seconds, and the time of the bytes that are asked for at Speed, which
+	// is in bytes a second. Without either answers are there at once, as in ns-2.
 	Cores int
-	Takes Duration
+	Takes Draw
+	Speed float64
 	// Queue is how many requests may wait for a core; 0: any number.
 	Queue int
 }
-
-// Duration draws how long something takes, in seconds. It may use the Stream, and
-// nothing else that is not its own.
-type Duration func(*Stream) float64
 
 type server[T Time] struct {
 	Server
 	busy    int
 	waiting fifo
+	known   bitset // flows with a connection here
+	turn    uint32 // of the life that requests are served in
 }
 
 // Server adds one.
@@ -29,30 +29,40 @@ func (n *Net[T]) Server(s Server) Node {
 	return id
 }
 
-// serve takes a request in.
-func (n *Net[T]) serve(at Node, p int32) {
+// take gives a request to a core, now or later.
+func (n *Net[T]) take(at Node, p int32) {
 	s := n.nodes[at].server
 	switch {
-	case s.Takes == nil:
+	case s.Takes == nil && s.Speed == 0:
 		n.answer(at, p)
 	case s.busy < s.Cores:
 		s.busy++
 		n.work(at, p)
 	case s.Queue > 0 && s.waiting.len() >= s.Queue:
-		n.lose(queueFull, at, p)
+		n.refuse(at, p)
 	default:
 		s.waiting.push(p)
 	}
 }
 
 func (n *Net[T]) work(at Node, p int32) {
-	takes := n.nodes[at].server.Takes(n.random)
-	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: served, who: at, what: p})
+	s, takes := n.nodes[at].server, 0.0
+	if s.Takes != nil {
+		takes = s.Takes(n.random)
+	}
+	if s.Speed > 0 {
+		takes += float64(float64(n.pool.extra(p).asks) / s.Speed)
+	}
+	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: served, who: at, what: p, turn: s.turn})
 }
 
-func (n *Net[T]) served(at Node, p int32) {
-	n.answer(at, p)
+func (n *Net[T]) served(at Node, p int32, turn uint32) {
 	s := n.nodes[at].server
+	if turn != s.turn {
+		n.lose(dead, at, p)
+		return
+	}
+	n.answer(at, p)
 	if s.waiting.len() > 0 {
 		n.work(at, s.waiting.pop())
 		return
@@ -62,19 +72,46 @@ func (n *Net[T]) served(at Node, p int32) {
 
 // answer turns a request into its replies.
 func (n *Net[T]) answer(at Node, p int32) {
-	request := n.pool.all[p]
-	for i := range request.replies {
-		reply := p
-		if i > 0 {
-			reply = n.pool.take()
-			n.pool.made++
-		}
-		n.pool.all[reply] = packet[T]{born: request.born, client: request.client, to: request.client, number: request.number,
-			size: int32(n.config.PacketBytes), reply: true, held: 1}
-		n.nodes[at].Sent++
-		n.forward(at, reply)
+	q := &n.pool.all[p]
+	if q.carries == request {
+		n.conns[q.flow].answered = n.pool.extra(p).number
 	}
-	if request.replies == 0 {
+	switch q.replies {
+	case 0:
 		n.pool.consume(p)
+	case 1:
+		n.turn(at, p, n.config.PacketBytes)
+	default:
+		n.answerAll(at, p)
 	}
+}
+
+// answerAll is for an answer of several packets, the first in the request's place.
+func (n *Net[T]) answerAll(at Node, p int32) {
+	last := int32(n.pool.all[p].replies) - 1
+	for i := int32(0); i < last; i++ {
+		next := n.pool.copy(p)
+		n.pool.made++
+		if n.pool.all[next].carries != datagram {
+			n.pool.extra(next).index++
+		}
+		n.turn(at, p, n.config.PacketBytes)
+		p = next
+	}
+	n.turn(at, p, n.config.PacketBytes)
+}
+
+// turn sends a packet back as its reply.
+func (n *Net[T]) turn(at Node, p int32, bytes int) {
+	q := &n.pool.all[p]
+	if q.to = q.via; q.to == none {
+		q.to = q.client
+	}
+	q.size, q.via, q.reply = int32(bytes), none, true
+	if q.more {
+		e := n.pool.extra(p)
+		e.vip, e.chained = none, 0
+	}
+	n.nodes[at].Sent++
+	n.forward(at, p)
 }

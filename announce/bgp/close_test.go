@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/announce/bfd"
 )
 
 // A speaker that ends in the moment in which its connection comes about must
@@ -27,4 +29,20 @@ func TestCloseWhileConnecting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A session that comes up in the moment in which its speaker ends must not keep
+// BFD's ports: the next speaker of this process would have none.
+func TestCloseBeforeBFD(t *testing.T) {
+	s := startSpeaker(t, "127.21.1.9", 20191)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	late := &tap{local: netip.MustParseAddr("127.21.1.9"), peer: reflectorAddr, group: &group{bfd: true}}
+	s.e.watch(late)
+	free, err := bfd.Listen(late.local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
 }

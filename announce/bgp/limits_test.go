@@ -137,7 +137,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	}}})
 	router := enact(t, l.Host("router"), part{Router: &RouterConfig{AS: testAS, LocalAddress: netip.MustParseAddr("10.0.0.110"),
 		Peers: []PeerConfig{{Address: netip.MustParseAddr("10.0.0.109")}}}})
-	var good []*actor
+	var good []*player
 	for i := 1; i <= 2; i++ {
 		good = append(good, enact(t, l.Host("good"), part{Speaker: &SpeakerConfig{AS: testAS, LocalAddress: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}),
 			Peers: []PeerConfig{{Address: netip.MustParseAddr("10.0.0.109"), Password: "overlay"}}}, Routes: serviceVia(4 + i)}))
@@ -145,7 +145,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	kernel := watch(t, l)
 	kernel.until(two, time.Now())
 	since := established(good...)
-	before := resident(t, reflector.p.PID())
+	before := resident(t, reflector.PID())
 
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 	defer cancel()
@@ -159,10 +159,10 @@ func TestFloodOfBadSessions(t *testing.T) {
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
 	for ctx.Err() == nil {
-		good[1].tell(order{Set: []announce.Route{}})
+		good[1].Tell(order{Set: []announce.Route{}})
 		start := time.Now()
 		kernel.until(one, start)
-		good[1].tell(order{Set: serviceVia(6)})
+		good[1].Tell(order{Set: serviceVia(6)})
 		kernel.until(two, start)
 	}
 	attackers.Wait()
@@ -173,16 +173,16 @@ func TestFloodOfBadSessions(t *testing.T) {
 	if now := established(good...); now != since {
 		t.Errorf("good sessions came up at %s, after the flood they are of %s", since, now)
 	}
-	if p := router.ask().Peers[0]; p.State != stateEstablished {
+	if p := router.Ask().Peers[0]; p.State != stateEstablished {
 		t.Errorf("the router's session: %+v", p)
 	}
-	peers := reflector.ask().Peers
+	peers := reflector.Ask().Peers
 	if len(peers) > 260 {
 		t.Errorf("%d neighbours are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
-		for _, p := range reflector.ask().Peers {
+		for _, p := range reflector.Ask().Peers {
 			if p.State != stateIdle {
 				up++
 			}
@@ -190,7 +190,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 		return up == 3
 	})
 	// gobgp makes tables for each neighbour, and Go's heap is twice what lives.
-	if after := resident(t, reflector.p.PID()); after > before+256<<20 {
+	if after := resident(t, reflector.PID()); after > before+256<<20 {
 		t.Errorf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
 	} else {
 		t.Logf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
@@ -266,10 +266,10 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 }
 
 // established tells since when speakers have their sessions.
-func established(all ...*actor) string {
+func established(all ...*player) string {
 	var words []string
 	for _, a := range all {
-		for _, p := range a.ask().Peers {
+		for _, p := range a.Ask().Peers {
 			words = append(words, p.State+" "+p.Since.Format(time.RFC3339Nano))
 		}
 	}

@@ -51,6 +51,27 @@ func TestSetPeersThatAreSought(t *testing.T) {
 	}
 }
 
+// A peer is listed also in the moment between its being found, or configured, and
+// its being dialled, and while it is dialled anew.
+func TestPeersAboutToBeDialled(t *testing.T) {
+	const port = 20199
+	known := PeerConfig{Address: reflectorAddr, Port: port}
+	speaker := startSpeaker(t, "127.21.1.8", port, func(c *SpeakerConfig) {
+		c.Peers = []PeerConfig{known, {Name: "tor", SourceInterface: "nowhere0", AS: 65110}}
+	})
+	speaker.peering.Lock()
+	speaker.mu.Lock()
+	speaker.seekers["nowhere0"].found = netip.MustParseAddr("fe80::1%nowhere0")
+	speaker.configured = append(speaker.configured, PeerConfig{Address: netip.MustParseAddr("127.21.0.107")})
+	speaker.mu.Unlock()
+	p := speaker.Peers()
+	if len(p) != 3 || p[0].Name != "tor" || p[0].Address != "%nowhere0" || p[0].AS != 65110 || p[0].State != stateIdle ||
+		p[1].Name != "127.21.0.107" || p[1].AS != testAS || p[1].State != stateIdle || p[2].Address != reflectorAddr.String() {
+		t.Errorf("peers %+v", p)
+	}
+	speaker.peering.Unlock()
+}
+
 func TestSetPeers(t *testing.T) {
 	const port = 20191
 	first := startReflector(t, port)
@@ -180,7 +201,7 @@ func TestSetPeersMovesRoutes(t *testing.T) {
 	balancer.untilUp()
 	peered := func(want ...string) {
 		t.Helper()
-		r := balancer.tell(order{Peers: peers("overlay", want...)})
+		r := balancer.Tell(order{Peers: peers("overlay", want...)})
 		if r.Error != "" || len(r.Peers) != len(want) {
 			t.Fatalf("with peers %v: %s, %+v", want, r.Error, r.Peers)
 		}
@@ -190,7 +211,7 @@ func TestSetPeersMovesRoutes(t *testing.T) {
 	peered("10.0.0.109", "10.0.0.108")
 	peered("10.0.0.108")
 	peered("10.0.0.108", "10.0.0.109")
-	if r := balancer.tell(order{Peers: []PeerConfig{}}); r.Error != "" || len(r.Peers) != 0 {
+	if r := balancer.Tell(order{Peers: []PeerConfig{}}); r.Error != "" || len(r.Peers) != 0 {
 		t.Fatalf("without peers: %+v", r)
 	}
 	kernel.until("", time.Now())

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -124,14 +125,30 @@ func (e *engine) up(a netip.Addr) bool {
 	return p != nil && p.State == stateEstablished
 }
 
-// sought lists the peers that have not been found; runs under s.mu.
-func (s *Speaker) sought() (rows []announce.Peer) {
+// unlisted gives the configured peers that are not among rows: they have not been
+// found, or are about to be dialled; runs under s.mu.
+func (s *Speaker) unlisted(rows []announce.Peer) (more []announce.Peer) {
+	if s.closed {
+		return nil
+	}
 	for _, p := range s.configured {
-		if k := s.seekers[p.SourceInterface]; p.unnumbered() && k != nil && !k.found.IsValid() {
-			rows = append(rows, announce.Peer{Name: p.Name, Address: "%" + p.SourceInterface, AS: p.AS, State: stateIdle, Since: k.since, LastError: k.why})
+		row := announce.Peer{Name: p.Name, AS: cmp.Or(p.AS, s.e.as), State: stateIdle, Since: time.Now()}
+		address := p.Address
+		if p.unnumbered() {
+			k := s.seekers[p.SourceInterface]
+			if k == nil { // its search is at its end
+				continue
+			}
+			address, row.Address, row.Since, row.LastError = k.found, "%"+p.SourceInterface, k.since, k.why
+		} else {
+			row.Address = p.Address.String()
+			row.Name = cmp.Or(p.Name, row.Address)
+		}
+		if !slices.ContainsFunc(rows, func(r announce.Peer) bool { return address.IsValid() && r.Address == address.String() }) {
+			more = append(more, row)
 		}
 	}
-	return rows
+	return more
 }
 
 // endSeeking ends all seekers.

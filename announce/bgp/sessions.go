@@ -318,6 +318,7 @@ func (e *engine) watch(t *tap) {
 	defer e.mu.Unlock()
 	p := e.peers[t.peer]
 	switch {
+	case errors.Is(err, context.Canceled): // all ends
 	case err != nil:
 		if p != nil {
 			p.noBFD = err.Error()
@@ -332,6 +333,10 @@ func (e *engine) watch(t *tap) {
 
 func (e *engine) bfdSession(t *tap) (*bfd.Session, error) {
 	e.mu.Lock()
+	if err := e.ctx.Err(); err != nil { // nobody would close what is opened now
+		e.mu.Unlock()
+		return nil, err
+	}
 	ep := e.endpoints[t.local]
 	if ep == nil {
 		var err error

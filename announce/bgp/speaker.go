@@ -233,12 +233,13 @@ func (s *Speaker) Announced() map[netip.Prefix]announce.Route {
 // AwaitEstablished waits until a session with every peer is up.
 func (s *Speaker) AwaitEstablished(ctx context.Context) error { return s.e.awaitEstablished(ctx) }
 
-// Peers tells how the sessions stand.
+// Peers tells how the sessions stand. Every configured peer is listed, from the
+// first moment.
 func (s *Speaker) Peers() []announce.Peer {
+	rows := s.e.list()
 	s.mu.Lock()
-	sought := s.sought()
-	s.mu.Unlock()
-	return append(sought, s.e.list()...)
+	defer s.mu.Unlock()
+	return append(s.unlisted(rows), rows...)
 }
 
 // Close withdraws everything, then ends the sessions, telling the peers.

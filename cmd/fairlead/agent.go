@@ -208,7 +208,7 @@ func (a *agent) open() (err error) {
 	if r.Balancer {
 		loop.Prober = a.prober
 		if a.speaker != nil {
-			loop.Announcer = a.speaker
+			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}
 		if err := a.openCloud(&loop); err != nil {
 			return err
@@ -257,7 +257,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Log: log,
+		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints

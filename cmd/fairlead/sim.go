@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -12,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/lvs"
-	"github.com/fairlead/fairlead/sim/lvs/page"
+	"github.com/fairlead/fairlead/sim/page"
 )
 
 func newSimCommand() *cobra.Command {
@@ -22,7 +22,8 @@ func newSimCommand() *cobra.Command {
 		Short: "Simulate virtual servers, as the LVS paper did",
 		Long: `Sim runs the simulations of the paper "Implementation, Simulation of Linux Virtual
 Server in ns-2" with Fairlead's own schedulers, packet by packet, and says of each of
-its figures what holds, what does not, and what cannot be known.`,
+its figures what holds, what does not, and what cannot be known. Experiments beyond
+the paper answer questions that it could not ask.`,
 		Example: `  fairlead sim list
   fairlead sim run fig8
   fairlead sim all`,
@@ -30,14 +31,14 @@ its figures what holds, what does not, and what cannot be known.`,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand())
+	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand(), newSimWhatIfCommand())
 	return cmd
 }
 
 func newSimListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the figures that can be run",
+		Short:   "List the figures and experiments that can be run",
 		Example: `  fairlead sim list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,6 +46,10 @@ func newSimListCommand() *cobra.Command {
 			fmt.Fprintln(w, "FIGURE\tCLAIMS\tSHOWS")
 			for _, f := range lvs.Figures() {
 				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Name, len(f.Claims), f.Title)
+			}
+			fmt.Fprintln(w, "\nEXPERIMENT\tCLAIMS\tASKS")
+			for _, e := range experiments() {
+				fmt.Fprintf(w, "%s\t%d\t%s\n", e.Name, len(e.Claims), e.Question)
 			}
 			return w.Flush()
 		},
@@ -55,6 +60,9 @@ func newSimListCommand() *cobra.Command {
 type simOptions struct {
 	lvs.Options
 	clock, dir, format string
+	small              bool
+	set                map[string]string
+	params             map[string]float64
 }
 
 func (o *simOptions) flags(cmd *cobra.Command) {
@@ -85,27 +93,54 @@ func (o *simOptions) validate() error {
 
 func newSimRunCommand() *cobra.Command {
 	var o simOptions
-	var figures []lvs.Figure
+	var some simulated
 	cmd := &cobra.Command{
-		Use:   "run FIGURE...",
-		Short: "Run some of the paper's figures",
-		Long: `Run simulates what figures of the paper show, prints what holds of what the paper
-says, and writes tables, pictures and a page to a folder. Other seeds draw other
-pauses after collisions: with several, figures are means with 95 % confidence
-intervals. Ctrl-C keeps what was done.`,
+		Use:   "run NAME|FILE.yaml...",
+		Short: "Run some of the paper's figures, experiments beyond it, and scenarios of yours",
+		Long: `Run simulates what figures of the paper show, what experiments ask, or what scenarios
+of your own say, which are files; it prints what holds of what is said of them, and
+writes tables, pictures and a page to a folder.
+Other seeds make other choices at random: with several, results are means with 95 %
+confidence intervals. Ctrl-C keeps what was done.
+
+--small takes the variants of experiments that need seconds, --set other values of
+their parameters, which the page has.`,
 		Example: `  fairlead sim run fig8
   fairlead sim run fig12 fig13 fig14 --seeds 5
-  fairlead sim run fig27 --clock scale -o json`,
+  fairlead sim run fig27 --clock scale -o json
+  fairlead sim run docs/scenarios/losing-one.yaml`,
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(figureNames(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(everything().names(), cobra.ShellCompDirectiveDefault),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			figures, err = figuresNamed(args)
-			return errors.Join(err, o.validate())
+			if some, err = everything().named(args); err == nil {
+				err = o.validateFor(some)
+			}
+			return err
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSim(cmd, figures, &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			some.settle(cmd, &o)
+			return runSim(cmd, some, &o)
+		},
 	}
 	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.small, "small", false, "run the variants of experiments that take seconds")
+	cmd.Flags().StringToStringVar(&o.set, "set", nil, "parameters of experiments that are not as they would be (`NAME=NUMBER`,...)")
 	return cmd
+}
+
+// validateFor also looks at what experiments are asked for.
+func (o *simOptions) validateFor(some simulated) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.params, err = numbersOf(o.set); err != nil {
+		return err
+	}
+	b := beyond.Options{Set: o.params}
+	if err := b.Check(some.experiments); err != nil {
+		return fmt.Errorf("--set: %w", err)
+	}
+	return nil
 }
 
 func newSimAllCommand() *cobra.Command {
@@ -119,34 +154,14 @@ figures that show it.`,
   fairlead sim all --seeds 20 --out out/sim20`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.validate() },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runSim(cmd, lvs.Figures(), &o) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runSim(cmd, simulated{figures: lvs.Figures()}, &o) },
 	}
 	o.flags(cmd)
 	return cmd
 }
 
-func figureNames() (names []string) {
-	for _, f := range lvs.Figures() {
-		names = append(names, f.Name)
-	}
-	return names
-}
-
-func figuresNamed(names []string) (figures []lvs.Figure, err error) {
-	all := lvs.Figures()
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(f lvs.Figure) bool { return f.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("%q is no figure that can be run: see fairlead sim list", name)
-		}
-		figures = append(figures, all[i])
-	}
-	return figures, nil
-}
-
-func runSim(cmd *cobra.Command, figures []lvs.Figure, o *simOptions) error {
-	o.Progress = progress(cmd.ErrOrStderr())
-	report, err := lvs.Run(cmd.Context(), figures, o.Options)
+func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
+	report, err := some.run(cmd.Context(), o, progress(cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
@@ -166,15 +181,15 @@ func runSim(cmd *cobra.Command, figures []lvs.Figure, o *simOptions) error {
 }
 
 // progress tells a terminal how far runs are; nobody else wants to know.
-func progress(out io.Writer) func(done, total int) {
+func progress(out io.Writer) func(what string, part float64) {
 	if !isTerminal(out) {
 		return nil
 	}
 	const width = 40
-	return func(done, total int) {
-		bar := strings.Repeat("=", width*done/total)
-		fmt.Fprintf(out, "\r[%-*s] %d of %d runs", width, bar, done, total)
-		if done == total {
+	return func(what string, part float64) {
+		bar := strings.Repeat("=", int(width*part))
+		fmt.Fprintf(out, "\r[%-*s] %3.0f %% of %s", width, bar, 100*part, what)
+		if part >= 1 {
 			fmt.Fprintln(out)
 		}
 	}

@@ -36,6 +36,22 @@ type Fixture interface {
 	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error)
 }
 
+// Held is what a fixture's data plane was given: to ask a kernel for each packet
+// takes longer than all the rest.
+type Held map[service.Key]dataplane.Frontend
+
+// Find gives the frontend that a packet is for: that of its port before one of a
+// range, before that of the whole address.
+func (h Held) Find(k service.Key) (found dataplane.Frontend, ok bool) {
+	for _, f := range h {
+		has := f.VIP == k.VIP && (f.Whole() || f.Protocol == k.Protocol) && f.Port <= k.Port && k.Port <= max(f.Port, f.Last)
+		if has && (!ok || found.Whole() || !f.Range()) {
+			found, ok = f, true
+		}
+	}
+	return found, ok
+}
+
 // OwnChoice is a fixture whose data plane chooses servers by rules of its own, as
 // the kernel's IPVS does. A new flow may then go to any server that takes new
 // flows; all else is compared with the twin as ever: to which server flows stick,

@@ -20,7 +20,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Fixture {
-		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, held: map[service.Key]dataplane.Frontend{}}
+		c := &conformer{wire: newWire(t), known: map[schedule.Flow]bool{}, held: conformance.Held{}}
 		c.open(t)
 		t.Cleanup(func() { must(t, c.current.Detach()) })
 		return c
@@ -34,7 +34,7 @@ type conformer struct {
 	// known has the flows that went by their method once: those that are
 	// remembered do not change it with their frontend.
 	known map[schedule.Flow]bool
-	held  map[service.Key]dataplane.Frontend // to ask the kernel for each packet takes long
+	held  conformance.Held
 }
 
 func (c *conformer) open(t *testing.T) {
@@ -88,7 +88,7 @@ func (s settled) settle(vip netip.Addr) error {
 			if err != nil {
 				return err
 			}
-			f, _ := find(s.of.held, service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
+			f, _ := s.of.held.Find(service.Key{VIP: vip, Port: flow.VIP.Port(), Protocol: flow.Protocol})
 			if !slices.ContainsFunc(f.Backends, func(b service.Backend) bool { return endpoint(b, flow.VIP.Port()) == flow.Server }) {
 				lost++
 			}
@@ -129,23 +129,11 @@ func (c *conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length
 		}
 		return memory.Decision{}, conformance.ErrNowhere
 	}
-	f, ok := find(c.held, flow.Key)
+	f, ok := c.held.Find(flow.Key)
 	if !ok {
 		return memory.Decision{}, fmt.Errorf("went to %v, and no frontend is there", out[0])
 	}
 	return c.decide(f, flow, out[0])
-}
-
-// find gives the frontend that a packet is for: that of its port before one of a
-// range, before that of the whole address.
-func find(held map[service.Key]dataplane.Frontend, k service.Key) (found dataplane.Frontend, ok bool) {
-	for _, f := range held {
-		has := f.VIP == k.VIP && (f.Whole() || f.Protocol == k.Protocol) && f.Port <= k.Port && k.Port <= max(f.Port, f.Last)
-		if has && (!ok || found.Whole() || !f.Range()) {
-			found, ok = f, true
-		}
-	}
-	return found, ok
 }
 
 // decide reads where a packet went: a flow's first by the frontend's method, those

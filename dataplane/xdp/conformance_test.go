@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 		n := newNet(t)
 		testkit.Do(t, n.balancer, func() error { return addServers(t, n.eth0) })
 		n.open(t, spacious())
-		return conformer{n}
+		return conformer{n, conformance.Held{}}
 	}).Recorded(t, "xdp")
 }
 
@@ -58,9 +58,34 @@ func addServers(t *testing.T, eth0 uint32) error {
 
 func serverMAC(i byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 9, i} }
 
-type conformer struct{ *testNet }
+type conformer struct {
+	*testNet
+	held conformance.Held
+}
 
-func (c conformer) DataPlane() dataplane.DataPlane { return c.current }
+// noted is the data plane, which notes what it is given.
+type noted struct {
+	*DataPlane
+	conformance.Held
+}
+
+func (n noted) Upsert(f dataplane.Frontend) error {
+	err := n.DataPlane.Upsert(f)
+	if err == nil {
+		n.Held[f.Key] = f
+	}
+	return err
+}
+
+func (n noted) Delete(k service.Key) error {
+	err := n.DataPlane.Delete(k)
+	if err == nil {
+		delete(n.Held, k)
+	}
+	return err
+}
+
+func (c conformer) DataPlane() dataplane.DataPlane { return noted{c.current, c.held} }
 
 func (c conformer) Reopen(t *testing.T) {
 	must(t, c.current.Close())
@@ -129,7 +154,7 @@ func toSCTP(frame []byte, opens bool) {
 func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d memory.Decision, err error) {
 	t.Helper()
 	way := readWay(t, frame)
-	f := c.frontend(t, flow)
+	f, _ := c.held.Find(flow.Key)
 	for _, b := range f.Backends {
 		server := b.Addr
 		if server.Port() == 0 {
@@ -155,20 +180,6 @@ func (c conformer) decide(t *testing.T, flow schedule.Flow, frame []byte) (d mem
 		d.Older = append(d.Older, o)
 	}
 	return d, nil
-}
-
-// frontend gives the one held that a flow is for: of the most ports apart.
-func (c conformer) frontend(t *testing.T, flow schedule.Flow) (found dataplane.Frontend) {
-	t.Helper()
-	held, err := c.DataPlane().List()
-	must(t, err)
-	for _, f := range held {
-		has := f.VIP == flow.VIP && (f.Whole() || f.Protocol == flow.Protocol) && f.Port <= flow.Port && flow.Port <= max(f.Port, f.Last)
-		if has && (!found.VIP.IsValid() || found.Whole() || !f.Range()) {
-			found = f
-		}
-	}
-	return found
 }
 
 // way is what a packet says of where it goes.

@@ -17,7 +17,7 @@ const module = "github.com/fairlead/fairlead"
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
 var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
-	"announce/l2/elect", "announce/l2/wire", "sim", "sim/lvs"}
+	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{
@@ -72,6 +72,22 @@ var walls = []Wall{
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
+	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},
+}
+
+// shared is what must be used by several packages, so that none has a copy of its
+// own: the schedulers, which the data planes run, or are compared with by their
+// tests, and the simulator.
+var shared = []Need{
+	{"schedule", []string{"sim", "dataplane/memory", "dataplane/conformance", "dataplane/xdp", "dataplane/ipvs"}},
+	{"dataplane/ring", []string{"sim", "schedule", "dataplane/memory", "dataplane/xdp"}},
+	{"maglev", []string{"dataplane/ring"}},
+}
+
+// Need is a package that others must import.
+type Need struct {
+	Path string
+	By   []string
 }
 
 // Package is what the rules look at of a package. Paths within this module are
@@ -89,7 +105,7 @@ func Breaches(all []Package) []string {
 	for _, p := range all {
 		byPath[p.Path] = p
 	}
-	var breaches []string
+	breaches := copies(byPath)
 	for _, p := range all {
 		if isOurs(p.Path) {
 			breaches = append(breaches, throughWalls(p)...)
@@ -100,6 +116,18 @@ func Breaches(all []Package) []string {
 	}
 	slices.Sort(breaches)
 	return slices.Compact(breaches)
+}
+
+// copies finds who does not import what it must; of those that there are.
+func copies(byPath map[string]Package) (breaches []string) {
+	for _, n := range shared {
+		for _, by := range n.By {
+			if p, there := byPath[by]; there && !slices.Contains(slices.Concat(p.Imports, p.TestImports), n.Path) {
+				breaches = append(breaches, fmt.Sprintf("%s does not import %s: it must not have a copy of its own", by, n.Path))
+			}
+		}
+	}
+	return breaches
 }
 
 // isOurs tells this module's packages from others: theirs begin with a host

@@ -51,13 +51,18 @@ func TestBreachesAreFound(t *testing.T) {
 		{Path: "plan", Imports: []string{"helper", "std:os"}},
 		{Path: "service", Imports: []string{"std:time", "std:net/netip"}, TestImports: []string{"std:net"}},
 		{Path: "control", Imports: []string{"cmd/fairlead", "std:net"}},
+		{Path: "sim", Imports: []string{"schedule"}, TestImports: []string{"maglev"}},
+		{Path: "sim/lvs", Imports: []string{"maglev"}},
+		{Path: "dataplane/ipvs", TestImports: []string{"schedule", "maglev"}},
 	})
 	want := []string{
 		"announce imports github.com/cilium/ebpf, which only dataplane/xdp, dataplane/serverhalf, dataplane/proxy, ",
 		"announce/bgpish imports github.com/osrg/gobgp/v4/pkg/server, which only announce/bgp may: ",
 		"control imports github.com/fairlead/fairlead/cmd/fairlead, which only itself may: ",
+		"dataplane/ipvs imports github.com/fairlead/fairlead/maglev, which only dataplane/ring, sim may: ",
 		"plan is pure, but imports os: ",
 		"plan is pure, but reaches net by plan -> helper -> net: ",
+		"sim does not import dataplane/ring: ",
 	}
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))

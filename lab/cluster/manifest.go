@@ -26,10 +26,8 @@ type Manifest struct {
 	Draining map[string]bool
 }
 
-// WriteManifest writes a service and its servers as they are now, once for its
-// own balancers and once for the nodes, which care for all services.
-func (c *Cluster) WriteManifest(service int, m Manifest) error {
-	s := c.Services[service]
+// Text gives the manifest of a service with its servers.
+func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
 	type endpoint struct {
 		Addr, Name, Node string
 		Draining         bool
@@ -42,12 +40,21 @@ func (c *Cluster) WriteManifest(service int, m Manifest) error {
 	}{
 		Manifest: m, Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: paper.ServerPort, EchoPort: EchoPort,
 	}
-	for _, pod := range c.Servers(service) {
+	for _, pod := range servers {
 		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, m.Draining[pod.Name]})
 	}
 	var text strings.Builder
-	if err := manifestTemplate.Execute(&text, data); err != nil {
+	err := manifestTemplate.Execute(&text, data)
+	return text.String(), err
+}
+
+// WriteManifest writes a service and its servers as they are now, once for its
+// own balancers and once for the nodes, which care for all services.
+func (c *Cluster) WriteManifest(service int, m Manifest) error {
+	s := c.Services[service]
+	text, err := m.Text(s, c.Servers(service))
+	if err != nil {
 		return err
 	}
-	return c.Write(service, s.Name+".yaml", text.String())
+	return c.Write(service, s.Name+".yaml", text)
 }

@@ -33,7 +33,13 @@ func newSystem(ctx context.Context, o Options) (*system, error) {
 
 // writeManifests writes a service as it is now.
 func (c *system) writeManifests(service int) error {
-	return c.WriteManifest(service, cluster.Manifest{Namespace: "demo", Method: c.opts.Method, Scheduler: c.opts.Scheduler, Draining: c.draining})
+	m := manifest(c.opts)
+	m.Draining = c.draining
+	return c.WriteManifest(service, m)
+}
+
+func manifest(o Options) cluster.Manifest {
+	return cluster.Manifest{Namespace: "demo", Method: o.Method, Scheduler: o.Scheduler}
 }
 
 func (c *system) serve(ctx context.Context) error {

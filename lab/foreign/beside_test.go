@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
+	"github.com/fairlead/fairlead/lab/flows/flowstest"
 )
 
 var (
@@ -63,35 +63,6 @@ func upstream(t *testing.T) *lab.Lab {
 		return sysctl.SetAll(s)
 	})
 	return l
-}
-
-func openFlows(t *testing.T, l *lab.Lab, n int) *flows.Flows {
-	t.Helper()
-	for node := 104; node <= 107; node++ {
-		c, err := flows.Answer(l.Host(fmt.Sprintf("node-%d", node)), service)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-	}
-	f, err := flows.Open(l.Host("client"), clientAddr, service, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func mustAsk(t *testing.T, f *flows.Flows) []string {
-	t.Helper()
-	who, err := f.Ask()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Contains(who, "") {
-		t.Fatalf("not all flows were answered: %v", flows.Shares(who))
-	}
-	return who
 }
 
 // beside is a follower of a daemon's routes, and what a test sees of both.
@@ -177,7 +148,7 @@ func TestBeside(t *testing.T) {
 				t.Skipf("%s is not installed", kind)
 			}
 			l := upstream(t)
-			orders, _ := startSpeaking(t, l.Host("reflector"), "104,105,106,107")
+			speakers := enact(t, l.Host("reflector"), part{Nodes: "104,105,106,107"})
 			c := example()
 			c.Peers = c.Peers[:1]
 			d, err := Start(l.Host("router").Namespace(), kind, c)
@@ -187,29 +158,28 @@ func TestBeside(t *testing.T) {
 			defer func() { d.Stop() }()
 			b := startBeside(t, l, d, how.protocol)
 			b.until(4, 4)
-			f := openFlows(t, l, 200)
-			four := mustAsk(t, f)
-			order := func(o string, hops int) {
+			flowstest.Answer(t, l, service, "node-104", "node-105", "node-106", "node-107")
+			f := flowstest.Open(t, l, "client", clientAddr, service, 200)
+			four := flowstest.Ask(t, f)
+			last := func(o string, hops int) {
 				t.Helper()
-				if _, err := orders.Write([]byte(o)); err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%s: ours follows within %s of the daemon's route", o, b.until(hops, hops))
+				speakers.Tell(order{Last: o})
+				t.Logf("%s one: ours follows within %s of the daemon's route", o, b.until(hops, hops))
 			}
-			order("w", 3)
-			three := mustAsk(t, f)
+			last("withdraw", 3)
+			three := flowstest.Ask(t, f)
 			if moved, had := flows.Moved(four, three), flows.Shares(four)["node-107"]; len(moved) != 1 || moved["node-107"] != had {
 				t.Errorf("node-107 left with %d of %v flows; moved were %v", had, flows.Shares(four), moved)
 			}
-			order("a", 4)
-			order("w", 3)
-			order("a", 4)
-			four = mustAsk(t, f)
+			last("announce", 4)
+			last("withdraw", 3)
+			last("announce", 4)
+			four = flowstest.Ask(t, f)
 			if moved, err := f.During(four, b.stop); err != nil || f.Lost > 0 {
 				t.Errorf("when we ended %d of %d datagrams were lost (%d moved), error %v", f.Lost, f.Sent, moved, err)
 			}
 			b.until(4, 0)
-			mustAsk(t, f)
+			flowstest.Ask(t, f)
 			again := startBeside(t, l, d, how.protocol)
 			again.until(4, 4)
 			if err := d.Stop(); err != nil {
@@ -221,7 +191,7 @@ func TestBeside(t *testing.T) {
 			}
 			again.d = d
 			again.until(4, 4)
-			mustAsk(t, f)
+			flowstest.Ask(t, f)
 		})
 	}
 }

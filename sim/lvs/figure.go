@@ -2,7 +2,8 @@ package lvs
 
 import (
 	"fmt"
-	"math"
+
+	"github.com/fairlead/fairlead/sim/claim"
 )
 
 // Figure is one of the paper's.
@@ -101,63 +102,5 @@ func (c Curves) where(series int, low, high float64) (ys []float64) {
 	return ys
 }
 
-// Claim is something that the paper says of a figure, or that ns-2 shows, as a
-// quantity within bounds.
-type Claim struct {
-	Says string
-	// of is nil where nothing can be measured.
-	of        func(Curves) float64
-	low, high float64
-	// known is false where the quantity says nothing on whether the claim holds.
-	known bool
-	// seeds are how many it takes, 0 as 1.
-	seeds int
-	// Why explains a claim that does not hold, or that nobody can check.
-	Why string
-}
-
-// between claims that a quantity is within bounds, both included.
-func between(says string, low, high float64, of func(Curves) float64) Claim {
-	return Claim{Says: says, of: of, low: low, high: high, known: true}
-}
-
-func atLeast(says string, low float64, of func(Curves) float64) Claim {
-	return between(says, low, math.Inf(1), of)
-}
-
-func atMost(says string, high float64, of func(Curves) float64) Claim {
-	return between(says, math.Inf(-1), high, of)
-}
-
-// so claims something that is so or not.
-func so(says string, of func(Curves) bool) Claim {
-	return between(says, 1, 1, func(c Curves) float64 {
-		if of(c) {
-			return 1
-		}
-		return 0
-	})
-}
-
-// byModel is what the model says itself, for a reason.
-func byModel(says, why string) Claim { return Claim{Says: says, Why: why, known: true} }
-
-// unknown is what cannot be checked, for a reason.
-func unknown(says, why string) Claim { return Claim{Says: says, Why: why} }
-
-// observed is what cannot be checked, either, but has a quantity to look at.
-func observed(says, why string, of func(Curves) float64) Claim {
-	return Claim{Says: says, Why: why, of: of}
-}
-
-// because gives a claim its reason, should it not hold.
-func (c Claim) because(why string) Claim {
-	c.Why = why
-	return c
-}
-
-// over says how many seeds a claim takes.
-func (c Claim) over(seeds int) Claim {
-	c.seeds = seeds
-	return c
-}
+// Claim is something that the paper says of a figure, or that ns-2 shows.
+type Claim = claim.Claim[Curves]

@@ -1,6 +1,9 @@
 package lvs
 
-import "github.com/fairlead/fairlead/service"
+import (
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim/claim"
+)
 
 const (
 	offeredRate = "requests a second, offered"
@@ -20,14 +23,14 @@ func fig8() Figure {
 		Name: "fig8", Title: "Throughput, topology 1, 100M LAN, 1 server", X: offeredRate, Y: "replies a second",
 		Series: methods(slow, rates100, throughput), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			between("the peak is at 9,000 requests a second, within 10 %", 8100, 9900, func(c Curves) float64 { return peak(c[0]).X }),
-			between("replies a second at the peak", 8200, 8900, func(c Curves) float64 { return peak(c[0]).Y }),
-			between("beyond 22,000 a second there are about 5,000 replies (NAT)", 4300, 5200, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
-			atMost("the curve is steady there: standard deviation by mean (NAT)", 0.05, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
-			between("TUN has about 4,000 replies there, NAT 5,000: TUN by NAT", 0.75, 0.85, func(c Curves) float64 {
+			claim.Between("the peak is at 9,000 requests a second, within 10 %", 8100, 9900, func(c Curves) float64 { return peak(c[0]).X }),
+			claim.Between("replies a second at the peak", 8200, 8900, func(c Curves) float64 { return peak(c[0]).Y }),
+			claim.Between("beyond 22,000 a second there are about 5,000 replies (NAT)", 4300, 5200, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			claim.AtMost("the curve is steady there: standard deviation by mean (NAT)", 0.05, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
+			claim.Between("TUN has about 4,000 replies there, NAT 5,000: TUN by NAT", 0.75, 0.85, func(c Curves) float64 {
 				return mean(c.where(1, above, most)) / mean(c.where(0, above, most))
-			}).over(20).because(byChance),
-			unknown("DR has about 4,000 replies there, NAT 5,000", byChance),
+			}).Over(20).Because(byChance),
+			claim.Unknowable[Curves]("DR has about 4,000 replies there, NAT 5,000", byChance),
 		},
 	}
 }
@@ -37,12 +40,12 @@ func fig9() Figure {
 		Name: "fig9", Title: "Loss rate on the load balancer, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, balancerLoss), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			atMost("no loss up to 6,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 6e3)) + total(c.where(1, 0, 6e3)) }),
-			between("about 5,000 are lost at 22,000 a second", 4600, 6200, func(c Curves) float64 { return c.at(0, above) }),
-			between("beyond that every further packet is lost: slope from 24,000 on", 0.95, 1.05, func(c Curves) float64 {
+			claim.AtMost("no loss up to 6,000 a second", 0, func(c Curves) float64 { return total(c.where(0, 0, 6e3)) + total(c.where(1, 0, 6e3)) }),
+			claim.Between("about 5,000 are lost at 22,000 a second", 4600, 6200, func(c Curves) float64 { return c.at(0, above) }),
+			claim.Between("beyond that every further packet is lost: slope from 24,000 on", 0.95, 1.05, func(c Curves) float64 {
 				return (c.at(0, most) - c.at(0, 24e3)) / (most - 24e3)
 			}),
-			observed("DR loses more than TUN, and TUN more than NAT, below 22,000: TUN by NAT at 20,000", byChance,
+			claim.Observed("DR loses more than TUN, and TUN more than NAT, below 22,000: TUN by NAT at 20,000", byChance,
 				func(c Curves) float64 { return c.at(1, 20e3) / c.at(0, 20e3) }),
 		},
 	}
@@ -53,8 +56,8 @@ func fig10() Figure {
 		Name: "fig10", Title: "Receiving rate on the real server, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, receiving), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			atMost("flat beyond 22,000 a second: farthest point from the mean", 0.03, func(c Curves) float64 { return off(c.where(0, above, most)) }),
-			between("packets a second there", 16e3, 17.2e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			claim.AtMost("flat beyond 22,000 a second: farthest point from the mean", 0.03, func(c Curves) float64 { return off(c.where(0, above, most)) }),
+			claim.Between("packets a second there", 16e3, 17.2e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
 		},
 	}
 }
@@ -64,15 +67,15 @@ func fig11() Figure {
 		Name: "fig11", Title: "Loss rate on the real server, topology 1, 100M LAN, 1 server", X: offeredRate, Y: perSecond,
 		Series: methods(slow, rates100, serverLoss), Remarks: []string{sameTiming},
 		Claims: []Claim{
-			between("rises steeply: packets lost a second beyond 22,000", 10.3e3, 12.6e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
-			atMost("flat there: standard deviation by mean", 0.03, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
+			claim.Between("rises steeply: packets lost a second beyond 22,000", 10.3e3, 12.6e3, func(c Curves) float64 { return mean(c.where(0, above, most)) }),
+			claim.AtMost("flat there: standard deviation by mean", 0.03, func(c Curves) float64 { return variation(c.where(0, above, most)) }),
 		},
 	}
 }
 
 // more claims that one curve is higher than another at a rate.
 func more(says string, a, b int, x float64) Claim {
-	return atLeast(says, 1.000001, func(c Curves) float64 { return c.at(a, x) / c.at(b, x) })
+	return claim.AtLeast(says, 1.000001, func(c Curves) float64 { return c.at(a, x) / c.at(b, x) })
 }
 
 func fig12() Figure {
@@ -80,10 +83,10 @@ func fig12() Figure {
 		Name: "fig12", Title: "Throughput, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: "replies a second",
 		Series: farms(slow, service.DirectNAT, throughput),
 		Claims: []Claim{
-			more("4 servers have more replies than 8, at 16,000 a second", four, eight, 16e3).over(5),
-			more("8 servers have more than 12", eight, twelve, 16e3).over(5),
-			more("12 servers have more than 1", twelve, one, 16e3).over(5),
-			between("12 servers have about 8,500 replies at 30,000 a second", 8160, 8840, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			more("4 servers have more replies than 8, at 16,000 a second", four, eight, 16e3).Over(5),
+			more("8 servers have more than 12", eight, twelve, 16e3).Over(5),
+			more("12 servers have more than 1", twelve, one, 16e3).Over(5),
+			claim.Between("12 servers have about 8,500 replies at 30,000 a second", 8160, 8840, func(c Curves) float64 { return c.at(twelve, 30e3) }),
 		},
 	}
 }
@@ -93,8 +96,8 @@ func fig13() Figure {
 		Name: "fig13", Title: "Loss rate on the load balancer, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
 		Series: farms(slow, service.DirectNAT, balancerLoss),
 		Claims: []Claim{
-			between("12 servers: about 21,100 are lost at 30,000 a second", 20678, 21522, func(c Curves) float64 { return c.at(twelve, 30e3) }),
-			so("more servers, more loss, from 4 to 12, at 30,000 a second", func(c Curves) bool {
+			claim.Between("12 servers: about 21,100 are lost at 30,000 a second", 20678, 21522, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			claim.So("more servers, more loss, from 4 to 12, at 30,000 a second", func(c Curves) bool {
 				return c.at(four, 30e3) < c.at(eight, 30e3) && c.at(eight, 30e3) < c.at(twelve, 30e3)
 			}),
 		},
@@ -106,8 +109,8 @@ func fig14() Figure {
 		Name: "fig14", Title: "Loss rate on the real servers, modified NAT, topology 1, 100M LAN", X: offeredRate, Y: perSecond,
 		Series: farms(slow, service.DirectNAT, serverLoss),
 		Claims: []Claim{
-			between("12 servers: about 160 are lost at 30,000 a second", 110, 210, func(c Curves) float64 { return c.at(twelve, 30e3) }),
-			so("falls sharply with more servers, from 1 to 8, at 30,000 a second", func(c Curves) bool {
+			claim.Between("12 servers: about 160 are lost at 30,000 a second", 110, 210, func(c Curves) float64 { return c.at(twelve, 30e3) }),
+			claim.So("falls sharply with more servers, from 1 to 8, at 30,000 a second", func(c Curves) bool {
 				return c.at(one, 30e3) > 2*c.at(four, 30e3) && c.at(four, 30e3) > 2*c.at(eight, 30e3)
 			}),
 		},
@@ -117,14 +120,14 @@ func fig14() Figure {
 // eightOver12 are the claims of Figs. 15 and 16.
 func eightOver12() []Claim {
 	return []Claim{
-		atMost("12 servers have fewer replies than 8, by more than 3 %, at 30,000 a second", 0.97, func(c Curves) float64 {
+		claim.AtMost("12 servers have fewer replies than 8, by more than 3 %, at 30,000 a second", 0.97, func(c Curves) float64 {
 			return c.at(twelve, 30e3) / c.at(eight, 30e3)
 		}),
-		between("8 servers have about as many as 4: within 3 %, from 16,000 a second on", 0.97, 1.03, func(c Curves) float64 {
+		claim.Between("8 servers have about as many as 4: within 3 %, from 16,000 a second on", 0.97, 1.03, func(c Curves) float64 {
 			return mean(c.where(eight, 16e3, 30e3)) / mean(c.where(four, 16e3, 30e3))
 		}),
-		more("8 servers have the most, more than 4 at 16,000 a second", eight, four, 16e3).over(5).
-			because("4 servers have some 4 % more with every method, as Fig. 12 says of NAT: agents that take no time make no difference"),
+		more("8 servers have the most, more than 4 at 16,000 a second", eight, four, 16e3).Over(5).
+			Because("4 servers have some 4 % more with every method, as Fig. 12 says of NAT: agents that take no time make no difference"),
 	}
 }
 
@@ -152,7 +155,7 @@ func tunneled(name, title string, mega int, y string, of Measure) Figure {
 func routed(name, title string, mega int, y string, of Measure) Figure {
 	return Figure{
 		Name: name, Title: title, X: offeredRate, Y: y, Series: farms(mega, service.DirectNAT, of),
-		Claims: []Claim{byModel("almost the same as with NAT", sameTiming)},
+		Claims: []Claim{claim.ByModel[Curves]("almost the same as with NAT", sameTiming)},
 	}
 }
 

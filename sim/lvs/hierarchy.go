@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim/claim"
 )
 
 // figuresHierarchy compare two levels of balancers with one.
@@ -21,7 +22,7 @@ func fig27() Figure {
 	return Figure{
 		Name: "fig27", Title: "Throughput, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: "replies a second", Series: levels(throughput),
 		Claims: []Claim{
-			atLeast("higher: replies by those of the flat one, the least from 90,000 a second on", 1.1, func(c Curves) float64 {
+			claim.AtLeast("higher: replies by those of the flat one, the least from 90,000 a second on", 1.1, func(c Curves) float64 {
 				r := math.Inf(1)
 				for _, p := range c[0] {
 					if p.X >= 90e3 {
@@ -30,7 +31,7 @@ func fig27() Figure {
 				}
 				return r
 			}),
-			between("ns-2: 54,200 replies at 90,000 a second, within 3 %", 52.6e3, 55.8e3, func(c Curves) float64 { return c.at(0, 90e3) }),
+			claim.Between("ns-2: 54,200 replies at 90,000 a second, within 3 %", 52.6e3, 55.8e3, func(c Curves) float64 { return c.at(0, 90e3) }),
 		},
 	}
 }
@@ -38,7 +39,7 @@ func fig27() Figure {
 func fig28() Figure {
 	return Figure{
 		Name: "fig28", Title: "Loss rate on the load balancer, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: perSecond, Series: levels(balancerLoss),
-		Claims: []Claim{atMost("much smaller: by that of the flat one, at 90,000 a second", 0.6, func(c Curves) float64 { return c.at(0, 90e3) / c.at(1, 90e3) })},
+		Claims: []Claim{claim.AtMost("much smaller: by that of the flat one, at 90,000 a second", 0.6, func(c Curves) float64 { return c.at(0, 90e3) / c.at(1, 90e3) })},
 	}
 }
 
@@ -46,7 +47,7 @@ func fig29() Figure {
 	return Figure{
 		Name: "fig29", Title: "Loss rate on the real servers, NAT, 8 servers, hierarchical structure", X: offeredRate, Y: perSecond, Series: levels(serverLoss),
 		Claims: []Claim{
-			atMost("the difference is small: the largest from 90,000 a second on, by the rate", 0.01, func(c Curves) float64 {
+			claim.AtMost("the difference is small: the largest from 90,000 a second on, by the rate", 0.01, func(c Curves) float64 {
 				most := 0.0
 				for _, p := range c[0] {
 					if p.X >= 90e3 {
@@ -56,7 +57,7 @@ func fig29() Figure {
 				return most
 			}),
 			more("higher, at 120,000 a second", 0, 1, 120e3),
-			more("higher, at 90,000 a second", 0, 1, 90e3).because("so it is in ns-2: below 120,000 a second the hierarchy's servers lose less"),
+			more("higher, at 90,000 a second", 0, 1, 90e3).Because("so it is in ns-2: below 120,000 a second the hierarchy's servers lose less"),
 		},
 	}
 }

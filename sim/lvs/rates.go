@@ -1,6 +1,9 @@
 package lvs
 
-import "github.com/fairlead/fairlead/service"
+import (
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim/claim"
+)
 
 // Offered rates that the curves have points at.
 var (
@@ -86,12 +89,12 @@ func asNAT(mega int, of Measure) ([]Series, Claim) {
 		c.Name += ", NAT"
 		all = append(all, c.aside())
 	}
-	return all, between("almost the same as with NAT: all points together within 5 %", 0.95, 1.05, func(c Curves) float64 {
+	return all, claim.Between("almost the same as with NAT: all points together within 5 %", 0.95, 1.05, func(c Curves) float64 {
 		mine, its := 0.0, 0.0
 		for i := range numbers {
 			mine += total(c.where(i, 0, 1e9))
 			its += total(c.where(i+len(numbers), 0, 1e9))
 		}
 		return mine / its
-	}).because(longer)
+	}).Because(longer)
 }

@@ -1,5 +1,7 @@
 package lvs
 
+import "github.com/fairlead/fairlead/sim/claim"
+
 // Report is what came of figures. Its JSON field names are stable.
 type Report struct {
 	Clock   Clock     `json:"clock"`
@@ -11,29 +13,15 @@ type Report struct {
 
 // Outcome is what came of a figure.
 type Outcome struct {
-	Figure   string    `json:"figure"`
-	Title    string    `json:"title"`
-	X        string    `json:"x"`
-	Y        string    `json:"y"`
-	Verdict  Verdict   `json:"verdict"`
-	Seeds    int       `json:"seeds"` // that all runs were made of
-	Findings []Finding `json:"findings"`
-	Curves   []Curve   `json:"curves"`
-	Remarks  []string  `json:"remarks,omitempty"`
-}
-
-// Curve is a series' means over the seeds. One that is aside is not shown in the
-// figure.
-type Curve struct {
-	Name   string  `json:"name"`
-	Aside  bool    `json:"aside,omitempty"`
-	Points []Point `json:"points"`
-}
-
-// Point is a point of a curve.
-type Point struct {
-	X float64 `json:"x"`
-	Estimate
+	Figure   string          `json:"figure"`
+	Title    string          `json:"title"`
+	X        string          `json:"x"`
+	Y        string          `json:"y"`
+	Verdict  claim.Verdict   `json:"verdict"`
+	Seeds    int             `json:"seeds"` // that all runs were made of
+	Findings []claim.Finding `json:"findings"`
+	Curves   []claim.Curve   `json:"curves"`
+	Remarks  []string        `json:"remarks,omitempty"`
 }
 
 func report(figures []Figure, o Options, results map[job]*Result) *Report {
@@ -66,23 +54,23 @@ func (f *Figure) draw(results map[job]*Result, seed uint32) (curves Curves) {
 }
 
 func (f *Figure) outcome(seeds []Curves) Outcome {
-	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
-		Findings: []Finding{}, Curves: []Curve{}}
+	o := Outcome{Figure: f.Name, Title: f.Title, X: f.X, Y: f.Y, Verdict: claim.Unsettled, Seeds: len(seeds), Remarks: f.Remarks,
+		Findings: []claim.Finding{}, Curves: []claim.Curve{}}
 	if len(seeds) == 0 {
 		return o
 	}
 	for _, c := range f.Claims {
-		o.Findings = append(o.Findings, c.judge(seeds))
+		o.Findings = append(o.Findings, c.Judge(seeds))
 	}
-	o.Verdict = sum(o.Findings)
+	o.Verdict = claim.Sum(o.Findings)
 	for i, c := range f.Series {
-		curve := Curve{Name: c.Name, Aside: c.Aside}
+		curve := claim.Curve{Name: c.Name, Aside: c.Aside}
 		for k, p := range seeds[0][i] {
 			ys := make([]float64, len(seeds))
 			for s := range seeds {
 				ys[s] = seeds[s][i][k].Y
 			}
-			curve.Points = append(curve.Points, Point{p.X, estimate(ys)})
+			curve.Points = append(curve.Points, claim.Point{X: p.X, Estimate: claim.Mean(ys)})
 		}
 		o.Curves = append(o.Curves, curve)
 	}

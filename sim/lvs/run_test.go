@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/fairlead/fairlead/sim/claim"
 )
 
 func TestEveryFigureIsThere(t *testing.T) {
@@ -22,7 +24,7 @@ func TestEveryFigureIsThere(t *testing.T) {
 			t.Errorf("%s says or shows nothing", f.Name)
 		}
 		for _, c := range f.Claims {
-			if c.of == nil && c.Why == "" {
+			if !c.Measures() && c.Why == "" {
 				t.Errorf("%s: %q has neither a quantity nor a reason", f.Name, c.Says)
 			}
 		}
@@ -57,7 +59,7 @@ func TestClaimsLookAtPointsThatAreThere(t *testing.T) {
 		if f.Seeds != 2 || len(f.Curves) == 0 {
 			t.Errorf("%s has %d seeds and %d curves", f.Figure, f.Seeds, len(f.Curves))
 		}
-		if f.Verdict == DoesNot {
+		if f.Verdict == claim.DoesNot {
 			wrong++
 		}
 	}
@@ -80,60 +82,6 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestEstimateIsStudents(t *testing.T) {
-	e := estimate([]float64{1, 2, 3})
-	if half := 4.303 / math.Sqrt(3); e.Mean != 2 || math.Abs(e.High-2-half) > 1e-9 || math.Abs(2-e.Low-half) > 1e-9 {
-		t.Errorf("%+v", e)
-	}
-	if one := estimate([]float64{5}); one != (Estimate{5, 5, 5}) {
-		t.Errorf("of one seed: %+v", one)
-	}
-}
-
-func TestVerdicts(t *testing.T) {
-	value := func(c Curves) float64 { return c[0][0].Y }
-	seeds := func(ys ...float64) (all []Curves) {
-		for _, y := range ys {
-			all = append(all, Curves{{{1, y}}})
-		}
-		return all
-	}
-	for name, c := range map[string]struct {
-		claim  Claim
-		seeds  []Curves
-		want   Verdict
-		reason string
-	}{
-		"within":            {between("", 1, 2, value), seeds(2), Holds, ""},
-		"above":             {between("", 1, 2, value).because("x"), seeds(2.1), DoesNot, "x"},
-		"at least":          {atLeast("", 1, value), seeds(1), Holds, ""},
-		"not at most":       {atMost("", 1, value), seeds(2), DoesNot, ""},
-		"near the bound":    {atLeast("", 1.9, value), seeds(1, 2, 3), Holds, "the bound is within the confidence interval"},
-		"far from it":       {atLeast("", -9, value), seeds(1, 2, 3), Holds, ""},
-		"too few seeds":     {atLeast("", 1, value).over(5), seeds(9), Unknown, "other seeds differ by more: it takes 5 of them"},
-		"nobody knows":      {unknown("", "lost"), seeds(1), Unknown, "lost"},
-		"observed":          {observed("", "lost", value), seeds(1), Unknown, "lost"},
-		"the model says it": {byModel("", "same"), seeds(1), Holds, "same"},
-		"not a number":      {atLeast("", 1, value), seeds(math.NaN()), DoesNot, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := c.claim.judge(c.seeds)
-			if f.Verdict != c.want || f.Reason != c.reason {
-				t.Errorf("%s because %q, want %s because %q", f.Verdict, f.Reason, c.want, c.reason)
-			}
-			if f.Found != nil && math.IsNaN(f.Found.Mean) {
-				t.Error("found what is not a number, which JSON has no word for")
-			}
-		})
-	}
-	if v := sum([]Finding{{Verdict: Holds}, {Verdict: Unknown}}); v != Holds {
-		t.Errorf("what can be known holds: %s", v)
-	}
-	if v := sum([]Finding{{Verdict: Holds}, {Verdict: DoesNot}}); v != DoesNot {
-		t.Errorf("something does not hold: %s", v)
-	}
-}
-
 func named(t *testing.T, names ...string) (figures []Figure) {
 	t.Helper()
 	for _, f := range Figures() {
@@ -151,7 +99,7 @@ func TestQuickFiguresHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []Verdict{DoesNot, Holds, Holds} {
+		for i, want := range []claim.Verdict{claim.DoesNot, claim.Holds, claim.Holds} {
 			if f := r.Figures[i]; f.Verdict != want || f.Seeds != 2 {
 				t.Errorf("%s, %s: %s, want %s: %+v", clock, f.Figure, f.Verdict, want, f.Findings)
 			}
@@ -174,7 +122,7 @@ func TestAnInterruptedRunKeepsWhatItHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Interrupted || r.Figures[0].Verdict != Holds || r.Figures[1].Verdict != Unsettled || len(r.Figures[1].Curves) != 0 {
+	if !r.Interrupted || r.Figures[0].Verdict != claim.Holds || r.Figures[1].Verdict != claim.Unsettled || len(r.Figures[1].Curves) != 0 {
 		t.Errorf("interrupted %v; %s, %s with %d curves", r.Interrupted, r.Figures[0].Verdict, r.Figures[1].Verdict, len(r.Figures[1].Curves))
 	}
 }

@@ -1,6 +1,9 @@
 package lvs
 
-import "github.com/fairlead/fairlead/service"
+import (
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim/claim"
+)
 
 // figuresSchedulers are those that compare schedulers, over time.
 func figuresSchedulers() []Figure {
@@ -64,9 +67,9 @@ func fig23() Figure {
 		Name: "fig23", Title: "Throughput, RR and WRR, 1000M LAN", X: second, Y: "replies a second",
 		Series: compare(weighted, rrAndWRR, throughput),
 		Claims: []Claim{
-			atLeast("WRR is much better at all times: least WRR by RR of all seconds", 1.05, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
-			between("ns-2: WRR has 75,000 to 77,000 replies a second", 75e3, 77e3, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
-			between("ns-2: RR has 70,000 to 72,000", 70e3, 72e3, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+			claim.AtLeast("WRR is much better at all times: least WRR by RR of all seconds", 1.05, func(c Curves) float64 { return leastRatio(c, 1, 0) }),
+			claim.Between("ns-2: WRR has 75,000 to 77,000 replies a second", 75e3, 77e3, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			claim.Between("ns-2: RR has 70,000 to 72,000", 70e3, 72e3, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
 		},
 	}
 }
@@ -81,12 +84,12 @@ func fig25() Figure {
 	return Figure{
 		Name: "fig25", Title: "Throughput, RR and LC, 100M LAN", X: second, Y: "replies a second", Series: all,
 		Claims: []Claim{
-			atLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).because(full),
-			between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
-			between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
-			between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
+			claim.AtLeast("LC is better at all times: least LC by RR of all seconds", 1.005, func(c Curves) float64 { return leastRatio(c, 1, 0) }).Because(full),
+			claim.Between("ns-2: RR fills the client's line, 2,500 replies a second within 1 %", 2475, 2525, func(c Curves) float64 { return mean(c.where(0, 0, 1e9)) }),
+			claim.Between("ns-2: LC does, too", 2475, 2525, func(c Curves) float64 { return mean(c.where(1, 0, 1e9)) }),
+			claim.Between("RR gives all requests for three replies to one server, which sends 3 of 4 replies", 0.745, 0.755,
 				func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
-			atMost("LC does not: larger part of the replies that one server sends", 0.74, func(c Curves) float64 { return max(share(c, 4), 1-share(c, 4)) }),
+			claim.AtMost("LC does not: larger part of the replies that one server sends", 0.74, func(c Curves) float64 { return max(share(c, 4), 1-share(c, 4)) }),
 		},
 	}
 }
@@ -96,8 +99,8 @@ func fig42() Figure {
 		Name: "fig42", Title: "Receiving rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
 		Series: compare(weighted, rrAndWRR, receivedBy(0), receivedBy(1)),
 		Claims: []Claim{
-			between("RR splits equally: server 1's part", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
-			between("WRR splits by weight: server 1's part", 0.24, 0.26, func(c Curves) float64 { return share(c, 2) }),
+			claim.Between("RR splits equally: server 1's part", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			claim.Between("WRR splits by weight: server 1's part", 0.24, 0.26, func(c Curves) float64 { return share(c, 2) }),
 		},
 	}
 }
@@ -106,7 +109,7 @@ func fig43() Figure {
 	return Figure{
 		Name: "fig43", Title: "Loss rate on the real servers, RR and WRR, 1000M LAN", X: second, Y: perSecond,
 		Series: compare(weighted, rrAndWRR, lostBy(0), lostBy(1)),
-		Claims: []Claim{atLeast("under RR server 1 loses much more than server 2: so many times as much", 5, func(c Curves) float64 {
+		Claims: []Claim{claim.AtLeast("under RR server 1 loses much more than server 2: so many times as much", 5, func(c Curves) float64 {
 			return total(c.where(0, 0, 1e9)) / total(c.where(1, 0, 1e9))
 		})},
 	}
@@ -118,8 +121,8 @@ func fig44() Figure {
 		Series:  compare(least, rrAndLC, receivedBy(0), receivedBy(1)),
 		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
 		Claims: []Claim{
-			between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
-			between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
+			claim.Between("RR splits the requests equally", 0.49, 0.51, func(c Curves) float64 { return share(c, 0) }),
+			claim.Between("ns-2: LC splits them 68 to 32", 0.66, 0.70, func(c Curves) float64 { return max(share(c, 2), 1-share(c, 2)) }),
 		},
 	}
 }
@@ -129,7 +132,7 @@ func fig45() Figure {
 		Name: "fig45", Title: "Loss rate on the real servers, RR and LC, 100M LAN", X: second, Y: perSecond,
 		Series:  compare(least, rrAndLC, lostBy(0), lostBy(1)),
 		Remarks: []string{"the paper's caption says 1000M, its text 100M"},
-		Claims: []Claim{atMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
+		Claims: []Claim{claim.AtMost("ns-2: no server loses a packet", 0, func(c Curves) float64 {
 			all := 0.0
 			for i := range c {
 				all += total(c.where(i, 0, 1e9))

@@ -194,6 +194,6 @@ func (n *site[T]) hierarchy(s Setup) error {
 // odd is the load of that name.
 type odd struct{ every float64 }
 
-func (o odd) Next(number int, random *sim.Stream) (seconds float64, replies int) {
-	return o.every / float64(1+random.Below(2)), 1 + 2*(number%2)
+func (o odd) Next(number int, random *sim.Stream) sim.Request {
+	return sim.Request{Wait: o.every / float64(1+random.Below(2)), Replies: 1 + 2*(number%2)}
 }

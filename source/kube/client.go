@@ -136,7 +136,7 @@ func (s *Source) reflectors() []func(context.Context) {
 	if s.config.Balancers.Name == "" {
 		slices.labels += ",!" + corev1.IsHeadlessService // the balancers' own Service may be one
 	}
-	all := []func(context.Context){follow(s, services, s.services), follow(s, slices, s.slices)}
+	all := []func(context.Context){s.followBeyond(follow(s, services, s.services)), follow(s, slices, s.slices)}
 	if s.config.Node != "" {
 		node := resource{
 			client: s.client.core, name: "nodes", fields: "metadata.name=" + s.config.Node,
@@ -148,7 +148,7 @@ func (s *Source) reflectors() []func(context.Context) {
 		every := resource{client: s.client.core, name: "nodes", blank: func() message { return &corev1.Node{} }}
 		all = append(all, follow(s, every, s.drains))
 	}
-	if s.config.OnPeers != nil {
+	if s.announces() {
 		all = append(all, s.followRouting()...)
 	}
 	if s.config.GatewayAPI {

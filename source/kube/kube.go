@@ -52,6 +52,9 @@ type Config struct {
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
 	OnPeers func([]v1alpha1.Peer) []source.Problem
+	// Announcements has them followed though there is no OnPeers: who serves no
+	// Service but for others must know which addresses they announce.
+	Announcements bool
 	// GatewayAPI has Gateways, and their TCPRoutes and UDPRoutes, balanced, too.
 	GatewayAPI bool
 	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;

@@ -15,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
 // located is a fault and its line in the file.
@@ -68,9 +69,9 @@ func (d *decoder) spend(n *yaml.Node, path string) (*yaml.Node, bool) {
 	if d.budget < 0 {
 		return n, false // already told
 	}
-	if d.budget -= 1 + len(n.Value); d.budget < 0 || d.depth > maxDepth {
+	if d.budget -= 1 + len(n.Value); d.budget < 0 || d.depth > yamltree.MaxDepth {
 		d.budget = -1
-		d.refuse(n, path, "the aliases of this text unfold without measure, or it nests deeper than %d", maxDepth)
+		d.refuse(n, path, "the aliases of this text unfold without measure, or it nests deeper than %d", yamltree.MaxDepth)
 		return n, false
 	}
 	return n, true
@@ -119,7 +120,7 @@ func (d *decoder) custom(n *yaml.Node, t reflect.Type, path string) {
 	switch {
 	case err == nil:
 	case t == reflect.TypeFor[metav1.Time](), t == reflect.TypeFor[metav1.MicroTime]():
-		d.refuse(n, path, "want a time like \"2026-01-02T15:04:05Z\", got %s", got(n))
+		d.refuse(n, path, "want a time like \"2026-01-02T15:04:05Z\", got %s", yamltree.Got(n))
 	default:
 		d.refuse(n, path, "is not a %s: %s", t.Name(), err)
 	}
@@ -127,7 +128,7 @@ func (d *decoder) custom(n *yaml.Node, t reflect.Type, path string) {
 
 func (d *decoder) object(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind != yaml.MappingNode {
-		d.refuse(n, path, "want fields, got %s", got(n))
+		d.refuse(n, path, "want fields, got %s", yamltree.Got(n))
 		return
 	}
 	fields := fieldsOf(t)
@@ -148,7 +149,7 @@ func (d *decoder) object(n *yaml.Node, t reflect.Type, path string) {
 
 func (d *decoder) entries(n *yaml.Node, elem reflect.Type, path string) {
 	if n.Kind != yaml.MappingNode {
-		d.refuse(n, path, "want key: value, got %s", got(n))
+		d.refuse(n, path, "want key: value, got %s", yamltree.Got(n))
 		return
 	}
 	d.out.WriteByte('{')
@@ -173,7 +174,7 @@ func (d *decoder) pairs(n *yaml.Node, path string, at func(string) string, each 
 		}
 		switch line, twice := seen[key.Value]; {
 		case key.Kind != yaml.ScalarNode:
-			d.refuse(key, path, "want a field's name, got %s", got(key))
+			d.refuse(key, path, "want a field's name, got %s", yamltree.Got(key))
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, value)
 		case twice:
@@ -206,7 +207,7 @@ func (d *decoder) merge(
 		return
 	}
 	if m.Kind != yaml.MappingNode {
-		d.refuse(m, path, "want fields to merge, got %s", got(m))
+		d.refuse(m, path, "want fields to merge, got %s", yamltree.Got(m))
 		return
 	}
 	d.budget -= len(m.Content) // also for pairs that are not used
@@ -220,7 +221,7 @@ func (d *decoder) merge(
 
 func (d *decoder) list(n *yaml.Node, elem reflect.Type, path string) {
 	if n.Kind != yaml.SequenceNode {
-		d.refuse(n, path, "want a list, got %s", got(n))
+		d.refuse(n, path, "want a list, got %s", yamltree.Got(n))
 		return
 	}
 	d.out.WriteByte('[')
@@ -255,13 +256,13 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 	isWord = isWord && n.Style == 0 && tag == "!!str"
 	switch {
 	case n.Kind != yaml.ScalarNode:
-		d.refuse(n, path, "want %s, got %s", kindName(t), got(n))
+		d.refuse(n, path, "want %s, got %s", kindName(t), yamltree.Got(n))
 	case t.Kind() == reflect.String && isWord:
 		d.refuse(n, path, "is a boolean to Kubernetes; write %q in quotes", n.Value)
 	case t.Kind() == reflect.String && (tag == "!!str" || tag == "!!timestamp"):
 		d.text(n.Value)
 	case t.Kind() == reflect.String && (tag == "!!int" || tag == "!!float" || tag == "!!bool"):
-		d.refuse(n, path, "want text, got %s; write %q in quotes", got(n), n.Value)
+		d.refuse(n, path, "want text, got %s; write %q in quotes", yamltree.Got(n), n.Value)
 	case t.Kind() == reflect.Bool && tag == "!!bool":
 		fmt.Fprint(&d.out, strings.ToLower(n.Value))
 	case t.Kind() == reflect.Bool && isWord:
@@ -269,7 +270,7 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64 && tag == "!!int":
 		d.integer(n, t, path)
 	default:
-		d.refuse(n, path, "want %s, got %s", kindName(t), got(n))
+		d.refuse(n, path, "want %s, got %s", kindName(t), yamltree.Got(n))
 	}
 }
 
@@ -281,7 +282,7 @@ var yaml11 = map[string]bool{"yes": true, "no": false, "on": true, "off": false,
 func (d *decoder) integer(n *yaml.Node, t reflect.Type, path string) {
 	i, ok := new(big.Int).SetString(n.Value, 0)
 	if !ok {
-		d.refuse(n, path, "want a whole number, got %s", got(n))
+		d.refuse(n, path, "want a whole number, got %s", yamltree.Got(n))
 		return
 	}
 	limit := new(big.Int).Lsh(big.NewInt(1), uint(t.Bits()-1))
@@ -307,32 +308,6 @@ func (d *decoder) comma() {
 func (d *decoder) text(s string) {
 	b, _ := json.Marshal(s) // of a string cannot fail
 	d.out.Write(b)
-}
-
-// got says what a node is.
-func got(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "fields"
-	case yaml.SequenceNode:
-		return "a list"
-	}
-	value := n.Value
-	if len(value) > 40 {
-		value = strings.ToValidUTF8(value[:40], "") + "..."
-	}
-	switch tag := n.ShortTag(); tag {
-	case "!!int", "!!float":
-		return "the number " + value
-	case "!!bool":
-		return "the boolean " + value
-	case "!!str", "!!timestamp":
-		return fmt.Sprintf("the text %q", value)
-	case "!!null":
-		return "nothing"
-	default:
-		return fmt.Sprintf("a value tagged %q", tag)
-	}
 }
 
 func kindName(t reflect.Type) string {

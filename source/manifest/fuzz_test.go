@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/fairlead/fairlead/internal/yamltree"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -49,8 +50,8 @@ func FuzzFile(f *testing.F) {
 		checkKept(t, was, now, p)
 		for _, problem := range now.problems {
 			_, line, _ := strings.Cut(problem.Where, ":")
-			if n, err := strconv.Atoi(line); err != nil || n < 1 || n > lines(text) || problem.Message == "" {
-				t.Errorf("%+v: want a line from 1 to %d and a message", problem, lines(text))
+			if n, err := strconv.Atoi(line); err != nil || n < 1 || n > yamltree.Lines(text) || problem.Message == "" {
+				t.Errorf("%+v: want a line from 1 to %d and a message", problem, yamltree.Lines(text))
 			}
 		}
 		services, _ := new(joiner).join(now.objects)

@@ -2,7 +2,7 @@
 // Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice), and what is
 // said of BGP (BGPPeer, Announcement, AddressPool, and Secret for passwords), as
 // YAML or JSON, decoded strictly, and watched. A file's way through the package
-// is text.go (lines), decode.go (the API's types), object.go (what they mean, by
+// is internal/yamltree (lines), decode.go (the API's types), object.go (what they mean, by
 // package object), folder.go (what is in force), join.go (Services with their
 // servers) and routing.go (peers and announcements). It knows the API's types but no cluster, no
 // kernel and no health, and whatever is refused leaves what was there before.

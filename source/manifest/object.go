@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/internal/yamltree"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -58,9 +59,9 @@ type parsed struct {
 
 // parseFile reads the text of a file. It is pure and takes any text.
 func parseFile(name string, text []byte) *parsed {
-	docs, bad := parseText(name, text)
+	docs, bad := yamltree.Parse(name, text)
 	if bad != nil {
-		return &parsed{broken: true, problems: []source.Problem{{Where: where(name, bad.line), Message: bad.message}}}
+		return &parsed{broken: true, problems: []source.Problem{{Where: where(name, bad.Line), Message: bad.Message}}}
 	}
 	r := &reader{file: name, dec: newDecoder(text), at: map[object.Key]int{}}
 	for _, doc := range docs {
@@ -106,7 +107,7 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 	version := scalarAt(n, "apiVersion")
 	switch want := apiVersions[k.Kind]; {
 	case n.Kind != yaml.MappingNode:
-		r.refuse(k, located{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", got(n)), n.Line})
+		r.refuse(k, located{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", yamltree.Got(n)), n.Line})
 	case k.Kind == "":
 		r.refuse(k, located{"kind", "is missing; want " + strings.Join(kinds, ", "), n.Line})
 	case want == "":

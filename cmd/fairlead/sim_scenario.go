@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/sim/lvs"
+	"github.com/fairlead/fairlead/sim/scenario"
+)
+
+// isScenario says that an argument names a file rather than what is built in.
+func isScenario(arg string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg))
+}
+
+// scenarioIn reads the scenario of a file.
+func scenarioIn(file string) (*scenario.Scenario, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return scenario.Parse(file, text)
+}
+
+// take adds a scenario to what is run.
+func (s *simulated) take(c *scenario.Scenario) error {
+	if slices.ContainsFunc(s.scenarios, func(o *scenario.Scenario) bool { return o.Name == c.Name }) {
+		return fmt.Errorf("two scenarios are called %s: their results would have one name", c.Name)
+	}
+	s.scenarios = append(s.scenarios, c)
+	return nil
+}
+
+// settle has scenarios run as their files say, unless flags say something else:
+// all with as many seeds as any of them wants.
+func (s *simulated) settle(cmd *cobra.Command, o *simOptions) {
+	seeds, clock := cmd.Flags().Changed("seeds"), cmd.Flags().Changed("clock")
+	for _, c := range s.scenarios {
+		if !seeds {
+			o.Seeds = max(o.Seeds, c.Seeds)
+		}
+		if clock {
+			c.Clock = scenario.Scale
+			if o.Clock == lvs.Compat {
+				c.Clock = scenario.Compat
+			}
+		}
+		s.experiments = append(s.experiments, c.Experiment())
+	}
+}

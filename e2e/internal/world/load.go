@@ -1,0 +1,93 @@
+package world
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/load"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// ownAddrs gives some of the client's addresses to one traffic alone. Through
+// two VIPs, connections from the same address and port may meet at one port of
+// one server, which takes them for the same.
+func (w *World) ownAddrs(vip netip.AddrPort) []netip.Addr {
+	const each = 4
+	addrs := w.ClientAddrs
+	if vip.Addr().Is6() {
+		addrs = w.ClientAddrs6
+	}
+	w.taken = (w.taken + each) % (len(addrs) - each + 1)
+	return addrs[w.taken : w.taken+each]
+}
+
+// Traffic is HTTP load on one VIP.
+type Traffic struct {
+	*load.Client
+	name string
+}
+
+// Load starts traffic, and waits until it flows.
+func (w *World) Load(t *testing.T, name string, vip netip.AddrPort, keepAlive int, oneShotRate float64) Traffic {
+	t.Helper()
+	w.Answers(t, vip)
+	c, err := load.Start(t.Context(), load.Config{
+		Dial: w.Lab.Host(paper.Client).Dial, Target: vip, Locals: w.ownAddrs(vip), Timeout: 20 * time.Second,
+		KeepAlive: keepAlive, KeepAliveRate: float64(2 * keepAlive), OneShotRate: oneShotRate,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	tr := Traffic{c, name}
+	tr.AwaitSettled(t)
+	return tr
+}
+
+// AwaitSettled waits for what is under way.
+func (tr Traffic) AwaitSettled(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Within)
+	defer cancel()
+	if err := tr.Settle(ctx); err != nil {
+		t.Errorf("%s: requests do not end: %v", tr.name, err)
+	}
+}
+
+// LostSince gives what was lost since a mark, once all of it has come out.
+func (tr Traffic) LostSince(t *testing.T, m load.Mark) load.Counts {
+	t.Helper()
+	tr.AwaitSettled(t)
+	return tr.Since(m)
+}
+
+// unhurt fails the test where a change that has settled cost anything.
+func (tr Traffic) unhurt(t *testing.T, m load.Mark, what string) {
+	t.Helper()
+	c := tr.Since(m)
+	if c.Failed+c.BrokenConnections+c.Skipped > 0 || c.Requests == 0 {
+		t.Errorf("%s, %s: of %d requests %d failed, %d connections broke, %d were not made: %v",
+			what, tr.name, c.Requests, c.Failed, c.BrokenConnections, c.Skipped, c.Reasons)
+	}
+}
+
+// During does something while all traffic flows and must not be hurt.
+func During(t *testing.T, all []Traffic, what string, do func()) {
+	t.Helper()
+	marks := make([]load.Mark, len(all))
+	for i, tr := range all {
+		marks[i] = tr.Mark()
+	}
+	do()
+	var settling sync.WaitGroup
+	for _, tr := range all {
+		settling.Go(func() { tr.AwaitSettled(t) })
+	}
+	settling.Wait()
+	for i, tr := range all {
+		tr.unhurt(t, marks[i], what)
+	}
+}

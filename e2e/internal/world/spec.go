@@ -1,0 +1,96 @@
+package world
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// Ports of the Services and of the servers behind them; they differ, so that
+// whoever forgets to rewrite one is found out.
+const (
+	HTTPPort, HTTPTarget = 8080, paper.ServerPort
+	EchoPort, EchoTarget = 5300, 53
+)
+
+// Spec is a Service of the tests, with the servers of one of the paper's.
+type Spec struct {
+	Name string
+	// Of is the paper's service, whose balancers and servers it has.
+	Of int
+	// Host is the VIPs' last part.
+	Host int
+	// Annotations without their prefix, "method: tunnel".
+	Annotations []string
+	// OwnRoute announces the VIPs alone, not the whole prefix.
+	OwnRoute bool
+	// Node is where its servers are; empty for all.
+	Node string
+}
+
+// Servers gives those of a Service that are there now.
+func (s Spec) Servers(w *World) []paper.Pod {
+	var pods []paper.Pod
+	for _, pod := range w.Servers(s.Of) {
+		if s.Node == "" || pod.Node.Name == s.Node {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// VIP gives the address of a family, with a port.
+func (s Spec) VIP(six bool, port uint16) netip.AddrPort {
+	text := fmt.Sprintf("10.1.%d.%d", s.Of+1, s.Host)
+	if six {
+		text = fmt.Sprintf("fd00:10:1:%d::%d", s.Of+1, s.Host)
+	}
+	return netip.AddrPortFrom(netip.MustParseAddr(text), port)
+}
+
+// HTTP and HTTP6 are the VIPs that answer HTTP.
+func (s Spec) HTTP() netip.AddrPort  { return s.VIP(false, HTTPPort) }
+func (s Spec) HTTP6() netip.AddrPort { return s.VIP(true, HTTPPort) }
+
+// Manifest writes the Service and an EndpointSlice a family.
+func (s Spec) Manifest(w *World) string {
+	var b strings.Builder
+	drawn := w.Services[s.Of]
+	six := drawn.Prefix6.IsValid()
+	addresses, prefixes := s.VIP(false, 0).Addr().String(), drawn.Prefix.String()
+	if six {
+		addresses += "," + s.VIP(true, 0).Addr().String()
+		prefixes += "," + drawn.Prefix6.String()
+	}
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata:\n  name: %s\n  creationTimestamp: \"2026-01-01T00:00:00Z\"\n", s.Name)
+	fmt.Fprintf(&b, "  annotations:\n    fairlead.io/addresses: %q\n", addresses)
+	if !s.OwnRoute {
+		fmt.Fprintf(&b, "    fairlead.io/prefixes: %q\n", prefixes)
+	}
+	for _, a := range s.Annotations {
+		fmt.Fprintf(&b, "    fairlead.io/%s\n", a)
+	}
+	fmt.Fprintf(&b, "spec:\n  type: LoadBalancer\n  ports:\n")
+	fmt.Fprintf(&b, "    - {name: http, port: %d}\n    - {name: echo, port: %d, protocol: UDP}\n", HTTPPort, EchoPort)
+	s.slice(&b, w, "IPv4", func(p paper.Pod) netip.Addr { return p.Addr })
+	if six {
+		s.slice(&b, w, "IPv6", func(p paper.Pod) netip.Addr { return p.Addr6 })
+	}
+	return b.String()
+}
+
+func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper.Pod) netip.Addr) {
+	fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s-%s\n", s.Name, strings.ToLower(family))
+	fmt.Fprintf(b, "  labels: {kubernetes.io/service-name: %s}\naddressType: %s\n", s.Name, family)
+	fmt.Fprintf(b, "ports:\n  - {name: http, port: %d}\n  - {name: echo, port: %d, protocol: UDP}\nendpoints:\n", HTTPTarget, EchoTarget)
+	for _, pod := range s.Servers(w) {
+		conditions := "{ready: true}"
+		if w.Draining[pod.Name] {
+			conditions = "{ready: false, serving: true, terminating: true}"
+		}
+		fmt.Fprintf(b, "  - addresses: [%q]\n    nodeName: %s\n    targetRef: {kind: Pod, name: %s}\n    conditions: %s\n",
+			addr(pod), pod.Node.Name, pod.Name, conditions)
+	}
+}

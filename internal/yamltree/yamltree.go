@@ -1,0 +1,251 @@
+// Package yamltree reads YAML and JSON into trees whose nodes know their lines,
+// and finds the line of what is neither. It is pure and takes any text.
+package yamltree
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv2 "go.yaml.in/yaml/v2"
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxDepth bounds how deep a text may nest; Kubernetes' own objects stay far
+// below it.
+const MaxDepth = 200
+
+// Error says where a text stops being YAML or JSON.
+type Error struct {
+	Line    int
+	Message string
+}
+
+// Parse gives the documents of a file as trees; one whose name ends in .json is
+// read as JSON. Empty documents are left out.
+func Parse(name string, text []byte) ([]*yaml.Node, *Error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		// Who truncates a file before writing it, and who runs out of disk
+		// then, leaves just this.
+		return nil, &Error{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
+	}
+	if strings.HasSuffix(name, ".json") {
+		return parseJSON(text)
+	}
+	return parseYAML(text)
+}
+
+func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
+	// A bug of the library must cost one file, not the process.
+	defer func() {
+		if r := recover(); r != nil {
+			docs, bad = nil, &Error{1, fmt.Sprintf("not YAML that can be read: %v", r)}
+		}
+	}()
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		if err != nil {
+			return nil, yamlError(text, err)
+		}
+		if root := doc.Content[0]; root.ShortTag() != "!!null" {
+			docs = append(docs, root)
+		}
+	}
+}
+
+var (
+	yamlLine    = regexp.MustCompile(`^line (\d+): `)
+	yamlAnchor  = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	countsFrom0 = regexp.MustCompile(`^did not find expected (node content|'-' indicator|key|',' or|<)`)
+	// unclosed texts are best mended where they begin.
+	unclosed = regexp.MustCompile(`^found unexpected (end of stream|document indicator)`)
+)
+
+// halfWritten is said where a text ends before its time.
+const halfWritten = " (half-written?)"
+
+// yamlError finds the line in an error of the library. That tells where the
+// thing around the error begins; its predecessor tells where the error is.
+func yamlError(text []byte, err error) *Error {
+	line, message := splitLine(err)
+	if m := yamlAnchor.FindStringSubmatch(message); m != nil {
+		before, _, _ := bytes.Cut(text, []byte("*"+m[1]))
+		line = 1 + bytes.Count(before, []byte("\n"))
+	} else if !unclosed.MatchString(message) {
+		line = cmp.Or(problemLine(text), line)
+	}
+	if strings.Contains(message, "end of stream") {
+		message += halfWritten
+	}
+	return &Error{min(max(line, 1), Lines(text)), "not valid YAML: " + message}
+}
+
+// problemLine gives the line at which the older library fails, or 0.
+func problemLine(text []byte) int {
+	dec := yamlv2.NewDecoder(bytes.NewReader(text))
+	for {
+		var v any
+		err := dec.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			return 0
+		}
+		if err != nil {
+			line, _ := splitLine(err)
+			return line
+		}
+	}
+}
+
+// splitLine takes an error of either library apart. Their parsers count lines
+// from 0, their scanners from 1; the first line of all is left out.
+func splitLine(err error) (line int, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := yamlLine.FindStringSubmatch(message); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		message = message[len(m[0]):]
+	}
+	if line > 0 && countsFrom0.MatchString(message) {
+		line++
+	}
+	return line, message
+}
+
+// Lines counts the lines of a text.
+func Lines(text []byte) int {
+	return max(1, bytes.Count(text, []byte("\n"))+btoi(!bytes.HasSuffix(text, []byte("\n"))))
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parseJSON reads JSON, which YAML nearly but not quite contains, into the
+// same trees.
+func parseJSON(text []byte) ([]*yaml.Node, *Error) {
+	p := &jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
+	p.dec.UseNumber()
+	var docs []*yaml.Node
+	for {
+		n, err := p.value(0)
+		var syntax *json.SyntaxError
+		switch {
+		case err == nil:
+			docs = append(docs, n)
+			continue
+		case errors.Is(err, io.EOF) && p.depth == 0:
+			return docs, nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, &Error{Lines(text), "not valid JSON: unexpected end" + halfWritten}
+		case errors.As(err, &syntax):
+			p.advance(syntax.Offset)
+		}
+		return nil, &Error{min(p.line, Lines(text)), "not valid JSON: " + err.Error()}
+	}
+}
+
+type jsonParser struct {
+	text  []byte
+	dec   *json.Decoder
+	at    int64 // how far lines are counted
+	line  int
+	depth int
+}
+
+// advance counts lines up to an offset.
+func (p *jsonParser) advance(to int64) {
+	to = min(to, int64(len(p.text)))
+	if to > p.at {
+		p.line += bytes.Count(p.text[p.at:to], []byte("\n"))
+		p.at = to
+	}
+}
+
+func (p *jsonParser) value(depth int) (*yaml.Node, error) {
+	p.depth = depth
+	token, err := p.dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	p.advance(p.dec.InputOffset())
+	n := &yaml.Node{Line: p.line, Kind: yaml.ScalarNode}
+	switch t := token.(type) {
+	case json.Delim:
+		return n, p.container(n, t, depth+1)
+	case string:
+		n.Tag, n.Value, n.Style = "!!str", t, yaml.DoubleQuotedStyle
+	case bool:
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
+	case json.Number:
+		n.Tag, n.Value = "!!int", t.String()
+		if strings.ContainsAny(n.Value, ".eE") {
+			n.Tag = "!!float"
+		}
+	case nil:
+		n.Tag, n.Value = "!!null", "null"
+	}
+	return n, nil
+}
+
+// container reads the members of an object or array up to its end.
+func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
+	if depth > MaxDepth {
+		return fmt.Errorf("nested deeper than %d", MaxDepth)
+	}
+	n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
+	if open == '{' {
+		n.Kind, n.Tag = yaml.MappingNode, "!!map"
+	}
+	p.depth = depth
+	for p.dec.More() {
+		child, err := p.value(depth)
+		if err != nil {
+			return err
+		}
+		n.Content = append(n.Content, child)
+	}
+	p.depth = depth
+	_, err := p.dec.Token() // the closing one
+	p.advance(p.dec.InputOffset())
+	p.depth = depth - 1
+	return err
+}
+
+// Got says what a node is.
+func Got(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	value := n.Value
+	if len(value) > 40 {
+		value = strings.ToValidUTF8(value[:40], "") + "..."
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!int", "!!float":
+		return "the number " + value
+	case "!!bool":
+		return "the boolean " + value
+	case "!!str", "!!timestamp":
+		return fmt.Sprintf("the text %q", value)
+	case "!!null":
+		return "nothing"
+	default:
+		return fmt.Sprintf("a value tagged %q", tag)
+	}
+}

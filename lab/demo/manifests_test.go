@@ -1,0 +1,38 @@
+package demo
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/service"
+)
+
+var update = flag.Bool("update", false, "write the manifests of docs/scenarios/demo anew")
+
+// TestManifestsForScenarios: what the pages ask the simulator about are the demo's
+// own manifests.
+func TestManifestsForScenarios(t *testing.T) {
+	n, err := paper.New(paper.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := manifest(Options{Method: string(service.DefaultMethod), Scheduler: string(service.DefaultScheduler)})
+	for i, s := range n.Services {
+		want, err := m.Text(s, n.Servers(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("../../docs/scenarios/demo", s.Name+".yaml")
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is not what the demo writes (%v): run this test with -update", file, err)
+		}
+	}
+}

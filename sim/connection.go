@@ -1,0 +1,262 @@
+package sim
+
+import "math"
+
+// Connections are users behind one node who open connections that look like
+// TCP's: SYN, requests with their answers, FIN; each waits for its answer, and is
+// sent again where none comes, after twice the time each time. A connection is
+// broken when a server that does not know it resets it.
+type Connections struct {
+	Name string
+	To   Node // the balancer, or a VIP
+	// Start is when the load begins, in seconds. It says when connections are
+	// opened, and how much each of their requests asks for.
+	Start float64
+	Load  Load
+	// Requests are made in each connection, one after the other; 0: 1.
+	Requests int
+	// Think draws the span between an answer and the next request, in seconds;
+	// nil: none.
+	Think Draw
+	// Window is how many packets of an answer come before the next ones are asked
+	// for; 0: 10, as in RFC 6928.
+	Window int
+	// Patience is the span, in seconds, after which a packet is sent again for the
+	// first time; 0: 1, as in RFC 6298.
+	Patience float64
+	// Retries are how often a packet is sent again before the connection is given
+	// up; 0: 6, as in Linux; below 0: never.
+	Retries int
+	// Done is told of each answer that comes whole, with the seconds since its
+	// request (since the SYN, of the first); nil for nobody.
+	Done func(seconds float64)
+}
+
+const (
+	controlBytes = 40 // of a packet without data: two headers
+	timeWait     = 60 // seconds for which a port rests (Linux' TCP_TIMEWAIT_LEN)
+)
+
+type users[T Time] struct {
+	Connections
+	random   *Stream
+	resting  fifo    // flows whose connections are over
+	patience []int32 // lanes, by how often a packet was sent again
+	timeWait T
+}
+
+// phase is how far a connection has come.
+type phase uint8
+
+const (
+	over phase = iota
+	opening
+	asking
+	thinking
+	closing
+)
+
+// conn is a connection, in its flow's place.
+type conn[T Time] struct {
+	since    T // of the SYN, the request that is waited for, or the end
+	exchange int32
+	retries  int32
+	left     int32 // requests
+	size     int32 // bytes that each asks for
+	total    int32 // packets of the answer
+	next     int32 // that is waited for
+	round    int32 // the end of those that were asked for
+	turn     uint32
+	phase    phase
+	// What servers know of it: who has begun to serve which exchange, and which
+	// was answered.
+	server          Node
+	begun, answered int32
+}
+
+// Connections adds such users.
+func (n *Net[T]) Connections(c Connections) Node {
+	id, k := n.add(c.Name, clientNode)
+	c.Requests = max(c.Requests, 1)
+	if c.Window = min(c.Window, math.MaxUint16); c.Window == 0 {
+		c.Window = 10
+	}
+	if c.Patience == 0 {
+		c.Patience = 1
+	}
+	if c.Retries == 0 {
+		c.Retries = 6
+	}
+	k.target, k.done, k.special = c.To, c.Done, true
+	k.users = &users[T]{Connections: c, random: n.newStream(uint32(id)), timeWait: n.span(timeWait)}
+	for i := range max(0, c.Retries) + 1 {
+		k.users.patience = append(k.users.patience, n.q.lane(n.span(c.Patience*float64(uint64(1)<<min(i, 30)))))
+	}
+	k.load = c.Load
+	if lead := n.lead(c.Load, k.users.random); lead >= 0 {
+		n.q.at(n.span(c.Start+lead), n.q.reserve(), event{kind: userComes, who: id})
+	}
+	return id
+}
+
+// newStream gives numbers of its own to who must not be disturbed by others' use.
+func (n *Net[T]) newStream(of uint32) *Stream { return newStream(n.config.Seed, of) }
+
+// userComes opens a connection, and says when the next one is opened.
+func (n *Net[T]) userComes(id Node) {
+	k := &n.nodes[id]
+	r := k.load.Next(int(k.number), k.users.random)
+	k.number++
+	f := n.freePort(id)
+	c := &n.conns[f]
+	c.phase, c.left, c.size, c.since = opening, int32(k.users.Requests), bytes(r.Size), n.q.now
+	c.total = int32(max(1, r.Replies))
+	if r.Size > 0 {
+		c.total = int32(max(1, (r.Size+n.config.PacketBytes-1)/n.config.PacketBytes))
+	}
+	k.Opened++
+	n.exchange(f, c)
+	if r.Wait >= 0 {
+		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: userComes, who: id})
+	}
+}
+
+// freePort gives a flow whose last connection is over for long, or a new one.
+func (n *Net[T]) freePort(id Node) int32 {
+	u := n.nodes[id].users
+	if u.resting.len() > 0 {
+		if f := u.resting.first(); n.conns[f].since+u.timeWait <= n.q.now {
+			return u.resting.pop()
+		}
+	}
+	k := &n.nodes[id]
+	f := n.flowOf(id, len(k.flows))
+	for len(n.conns) <= int(f) {
+		n.conns = append(n.conns, conn[T]{server: none})
+	}
+	return f
+}
+
+// exchange sends what is next, and waits for the answer.
+func (n *Net[T]) exchange(f int32, c *conn[T]) {
+	c.exchange++
+	c.retries, c.next, c.round = 0, 0, 0
+	n.ask(f, c)
+}
+
+// ask sends a packet by where the connection is, and sets the time to do so again.
+func (n *Net[T]) ask(f int32, c *conn[T]) {
+	id := n.flows[f].client
+	k := &n.nodes[id]
+	p := n.pool.take()
+	n.pool.made++
+	k.Sent++
+	q := packet[T]{born: n.q.now, client: id, to: k.target, flow: f, size: controlBytes, replies: 1, via: none, held: 1}
+	e := extra{number: c.exchange, vip: none}
+	switch c.phase {
+	case opening:
+		q.carries = syn
+	case closing:
+		q.carries = fin
+	default:
+		q.carries, e.index, e.asks = more, c.next, c.size
+		if c.next == 0 {
+			q.carries, q.size = request, int32(n.config.PacketBytes)
+		}
+		c.round = min(c.total, c.next+int32(k.users.Window))
+		q.replies = uint16(c.round - c.next)
+	}
+	n.pool.all[p] = q
+	*n.pool.extra(p) = e
+	c.turn++
+	n.q.after(k.users.patience[c.retries], event{kind: again, who: f, turn: c.turn})
+	n.forward(id, p)
+}
+
+// again sends a packet that was not answered in time.
+func (n *Net[T]) again(f int32, turn uint32) {
+	c := &n.conns[f]
+	if c.turn != turn {
+		return
+	}
+	k := &n.nodes[n.flows[f].client]
+	if c.phase == thinking {
+		c.phase, c.since = asking, n.q.now
+		n.exchange(f, c)
+		return
+	}
+	if int(c.retries)+1 >= len(k.users.patience) {
+		k.TimedOut++
+		n.ended(f, c, k)
+		return
+	}
+	c.retries++
+	k.Retried++
+	n.ask(f, c)
+}
+
+// answered is a packet from a server.
+func (n *Net[T]) answered(id int32) {
+	p, e := &n.pool.all[id], n.pool.extra(id)
+	f, c := p.flow, &n.conns[p.flow]
+	k := &n.nodes[p.client]
+	switch {
+	case c.phase == over || c.phase == thinking || e.number != c.exchange: // late
+	case p.carries == reset && c.phase == closing:
+		k.Closed++
+		n.ended(f, c, k)
+	case p.carries == reset:
+		k.Broken++
+		n.ended(f, c, k)
+	case c.phase == opening:
+		c.phase = asking
+		n.exchange(f, c)
+	case c.phase == closing:
+		k.Closed++
+		n.ended(f, c, k)
+	case e.index == c.next:
+		c.next++
+		n.part(f, c, k)
+	}
+}
+
+// part is the next packet of an answer.
+func (n *Net[T]) part(f int32, c *conn[T], k *node[T]) {
+	switch {
+	case c.next >= c.total:
+		seconds := float64(n.q.now-c.since) / n.second
+		k.Answers++
+		k.Delay += seconds
+		if k.done != nil {
+			k.done(seconds)
+		}
+		n.proceed(f, c, k)
+	case c.next == c.round:
+		c.retries = 0
+		n.ask(f, c)
+	}
+}
+
+// proceed goes on after an answer.
+func (n *Net[T]) proceed(f int32, c *conn[T], k *node[T]) {
+	c.left--
+	switch {
+	case c.left == 0:
+		c.phase = closing
+		n.exchange(f, c)
+	case k.users.Think != nil:
+		c.phase = thinking
+		c.turn++
+		pause := n.span(k.users.Think(k.users.random))
+		n.q.at(n.q.now+pause, n.q.reserve(), event{kind: again, who: f, turn: c.turn})
+	default:
+		c.since = n.q.now
+		n.exchange(f, c)
+	}
+}
+
+func (n *Net[T]) ended(f int32, c *conn[T], k *node[T]) {
+	c.phase, c.since = over, n.q.now
+	c.turn++
+	k.users.resting.push(f)
+}

@@ -1,0 +1,75 @@
+package sim
+
+import "math"
+
+// Draw gives a number at random. It may use the Stream, and nothing else that is
+// not its own.
+type Draw func(*Stream) float64
+
+// Always gives one number.
+func Always(x float64) Draw { return func(*Stream) float64 { return x } }
+
+// Exponential draws from the exponential distribution with a mean.
+func Exponential(mean float64) Draw {
+	return func(s *Stream) float64 { return -mean * ln(s.Float()) }
+}
+
+// Pareto draws from the Pareto distribution of a shape, bounded by low and high:
+// the smaller the shape, the heavier the tail.
+func Pareto(shape, low, high float64) Draw {
+	cut := 1 - exp(shape*(ln(low)-ln(high))) // the part of the unbounded one below high
+	return func(s *Stream) float64 {
+		x := float64(cut * s.Float())
+		return min(high, low*exp(-ln(1-x)/shape))
+	}
+}
+
+// Lognormal draws numbers whose logarithm is normal, with that median; sigma is
+// the standard deviation of the logarithm.
+func Lognormal(median, sigma float64) Draw {
+	return func(s *Stream) float64 { return median * exp(sigma*normal(s)) }
+}
+
+// normal draws from the standard normal distribution, by Marsaglia's polar method.
+func normal(s *Stream) float64 {
+	for {
+		u, v := float64(2*s.Float())-1, float64(2*s.Float())-1
+		q := float64(u*u) + float64(v*v)
+		if q > 0 && q < 1 {
+			return u * math.Sqrt(-2*ln(q)/q)
+		}
+	}
+}
+
+// ln and exp are math's, but the same to the last bit on any machine: that
+// package has assembly on some, and a compiler may round a product and a sum
+// together unless a conversion stands between.
+
+// ln gives the logarithm of what is above 0, by the series of 2 artanh(z) for
+// z = (f-1)/(f+1), f between the roots of 1/2 and 2.
+func ln(x float64) float64 {
+	f, e := math.Frexp(x)
+	if f < math.Sqrt2/2 {
+		f, e = 2*f, e-1
+	}
+	z := (f - 1) / (f + 1)
+	square, sum := z*z, 0.0
+	for k := 25; k >= 1; k -= 2 {
+		sum = float64(sum*square) + 1/float64(k)
+	}
+	return float64(float64(e)*math.Ln2) + float64(2*z*sum)
+}
+
+// exp gives e to the x, by the series for what is left of x beyond a power of 2.
+func exp(x float64) float64 {
+	if x < -700 {
+		return 0
+	}
+	k := math.Floor(x/math.Ln2 + 0.5)
+	r := x - float64(k*math.Ln2)
+	sum := 1.0
+	for i := 18; i >= 1; i-- {
+		sum = 1 + float64(r*sum)/float64(i)
+	}
+	return math.Ldexp(sum, int(min(k, 2000)))
+}

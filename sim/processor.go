@@ -1,0 +1,59 @@
+package sim
+
+// Processor is what a balancer or a router needs for each packet that it handles.
+type Processor struct {
+	// Cores handle one packet each at a time, which takes Takes seconds.
+	Cores int
+	Takes Draw
+	// Queue is how many packets may wait for a core; 0: any number.
+	Queue int
+}
+
+type processor[T Time] struct {
+	Processor
+	busy    int
+	waiting fifo
+	turn    uint32 // of the life that packets are handled in
+}
+
+// Processor gives a balancer, a router or a switch one. Without it packets take no
+// time there, as in ns-2.
+func (n *Net[T]) Processor(of Node, p Processor) {
+	p.Cores = max(p.Cores, 1)
+	n.nodes[of].processor, n.nodes[of].special = &processor[T]{Processor: p}, true
+}
+
+// process takes a packet in.
+func (n *Net[T]) process(at Node, p int32) {
+	c := n.nodes[at].processor
+	switch {
+	case c.busy < c.Cores:
+		c.busy++
+		n.start(at, p)
+	case c.Queue > 0 && c.waiting.len() >= c.Queue:
+		n.lose(queueFull, at, p)
+	default:
+		c.waiting.push(p)
+	}
+}
+
+func (n *Net[T]) start(at Node, p int32) {
+	c := n.nodes[at].processor
+	n.q.at(n.q.now+n.span(c.Takes(n.random)), n.q.reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
+}
+
+// processed is a packet that a core has done with.
+func (n *Net[T]) processed(at Node, p int32, turn uint32) {
+	c := n.nodes[at].processor
+	if turn != c.turn {
+		n.lose(dead, at, p)
+		return
+	}
+	n.pool.all[p].ready = true
+	n.arrive(at, p)
+	if c.waiting.len() > 0 {
+		n.start(at, c.waiting.pop())
+		return
+	}
+	c.busy--
+}

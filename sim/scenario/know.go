@@ -1,0 +1,212 @@
+package scenario
+
+import (
+	"cmp"
+	"slices"
+)
+
+// knowledge is what routers and balancers know of the others at a moment, which
+// is not always how things are.
+type knowledge struct {
+	s *Scenario
+	// services are those that a balancer is for, by its name.
+	services map[string][]int
+	servers  [][]string // by service
+	udp      []bool     // by service
+	weights  map[string]uint32
+	away     map[string]bool // is not there, or nobody hears from it
+	gone     map[string]bool // is not waited for any more
+	draining map[string]bool
+	cut      map[[2]string]bool
+}
+
+// standing is a server as a balancer has it.
+type standing struct {
+	name     string
+	weight   uint32
+	draining bool
+}
+
+// newKnowledge is what is known in the beginning.
+func newKnowledge(s *Scenario) *knowledge {
+	k := &knowledge{s: s, services: map[string][]int{}, weights: map[string]uint32{}, away: map[string]bool{}, gone: map[string]bool{},
+		draining: map[string]bool{}, cut: map[[2]string]bool{}}
+	for i := range s.Services {
+		for _, ref := range s.Services[i].Balancers {
+			for _, b := range s.find(ref) {
+				k.services[b] = append(k.services[b], i)
+			}
+		}
+		var servers []string
+		for _, ref := range s.Services[i].Servers {
+			servers = append(servers, s.find(ref)...)
+		}
+		k.servers = append(k.servers, servers)
+		k.udp = append(k.udp, slices.ContainsFunc(s.Load, func(l Load) bool { return l.To.Name == s.Services[i].Name && l.Protocol == UDP }))
+	}
+	for i := range s.Topology.Groups {
+		g := &s.Topology.Groups[i]
+		for j, name := range g.Names() {
+			k.weights[name] = max(1, g.Weight)
+			if j < len(g.Weights) {
+				k.weights[name], k.draining[name] = max(1, g.Weights[j]), g.Weights[j] == 0
+			}
+			k.away[name], k.gone[name] = j >= g.Present, j >= g.Present
+		}
+	}
+	return k
+}
+
+// hopsOf gives the balancers to which a router sends what is for a service.
+func (k *knowledge) hopsOf(router string, service int) (hops []string) {
+	near := k.reach(router)
+	for _, ref := range k.s.Services[service].Balancers {
+		for _, b := range k.s.find(ref) {
+			if near[b] && !k.draining[b] {
+				hops = append(hops, b)
+			}
+		}
+	}
+	return hops
+}
+
+// serversOf gives the servers of a service as a balancer has them: those that it
+// does not hear from drain until they are not waited for any more, which with UDP
+// nobody is, as in plan.
+func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
+	near := k.reach(balancer)
+	for _, name := range k.servers[service] {
+		if !k.gone[name] && (near[name] || !k.udp[service]) {
+			all = append(all, standing{name, k.weights[name], k.draining[name] || !near[name]})
+		}
+	}
+	return all
+}
+
+// reach gives those whom somebody hears from.
+func (k *knowledge) reach(from string) map[string]bool {
+	seen := map[string]bool{from: true}
+	queue := []string{from}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		m := k.s.who[at]
+		if m != nil && at != from && m.group.Role != Router && m.group.Role != Balancer {
+			continue
+		}
+		for _, door := range k.doors(at) {
+			if !seen[door] && !k.away[door] && !k.cut[ends(at, door)] {
+				seen[door] = true
+				queue = append(queue, door)
+			}
+		}
+	}
+	return seen
+}
+
+func (k *knowledge) doors(at string) (doors []string) {
+	if m := k.s.who[at]; m != nil {
+		return m.doors
+	}
+	for _, ref := range k.s.lans[at].Members {
+		doors = append(doors, k.s.find(ref)...)
+	}
+	return doors
+}
+
+// lesson is something that is learnt at a moment.
+type lesson struct {
+	at    float64
+	learn func(*knowledge)
+}
+
+// waitedFor is for how long a server that is silent keeps its flows, in seconds: as
+// Services have it.
+const waitedFor = 30
+
+// lessons gives what is learnt of the events, in the order of time.
+func (s *Scenario) lessons() (all []lesson) {
+	for i := range s.Events {
+		e := &s.Events[i]
+		for _, subject := range s.subjects(e) {
+			until := s.next(i, subject)
+			for _, l := range e.teaches(subject, s) {
+				if l.at < until || l.at == e.At {
+					all = append(all, l)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b lesson) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// subjects are whom an event is about: names, or ends of links with a blank
+// between.
+func (s *Scenario) subjects(e *Event) (all []string) {
+	if len(e.What) == 1 {
+		return s.find(e.What[0])
+	}
+	for _, key := range s.cuts(e) {
+		all = append(all, key[0]+" "+key[1])
+	}
+	return all
+}
+
+// cuts gives the links that an event is about.
+func (s *Scenario) cuts(e *Event) (all [][2]string) {
+	of := func(ref Ref) []string {
+		if s.lans[ref.Name] != nil {
+			return []string{ref.Name}
+		}
+		return s.find(ref)
+	}
+	for _, a := range of(e.What[0]) {
+		for _, b := range of(e.What[1]) {
+			all = append(all, ends(a, b))
+		}
+	}
+	return all
+}
+
+// next gives when something else happens to a subject.
+func (s *Scenario) next(event int, subject string) float64 {
+	for i := event + 1; i < len(s.Events); i++ {
+		if slices.Contains(s.subjects(&s.Events[i]), subject) {
+			return s.Events[i].At
+		}
+	}
+	return s.Duration
+}
+
+// teaches gives what is learnt of an event about a subject.
+func (e *Event) teaches(subject string, s *Scenario) []lesson {
+	note := func(at float64, in func(*knowledge) map[string]bool, is bool) lesson {
+		return lesson{at: at, learn: func(k *knowledge) { in(k)[subject] = is }}
+	}
+	away := func(k *knowledge) map[string]bool { return k.away }
+	gone := func(k *knowledge) map[string]bool { return k.gone }
+	draining := func(k *knowledge) map[string]bool { return k.draining }
+	switch e.Action {
+	case Dies:
+		return []lesson{note(e.At+e.Noticed, away, true), note(e.At+e.Noticed+waitedFor, gone, true)}
+	case Leaves:
+		return []lesson{note(e.At, away, true), note(e.At, gone, true)}
+	case Drains:
+		return []lesson{note(e.At, draining, true)}
+	case Joins:
+		return []lesson{note(e.At, away, false), note(e.At, gone, false), note(e.At, draining, false)}
+	}
+	var all []lesson
+	for _, key := range s.cuts(e) {
+		if key[0]+" "+key[1] != subject {
+			continue
+		}
+		at, is := e.At, e.Action == Cuts
+		if is {
+			at += e.Noticed
+		}
+		all = append(all, lesson{at, func(k *knowledge) { k.cut[key] = is }})
+	}
+	return all
+}

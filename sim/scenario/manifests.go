@@ -1,0 +1,200 @@
+package scenario
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/service"
+)
+
+// held is a frontend as balancers would hold it.
+type held struct {
+	plan.Frontend
+	// names are those that a scenario may call it by, the whole one last.
+	names []string
+}
+
+func (h held) name() string { return h.names[len(h.names)-1] }
+
+// Refused is a frontend of the manifests that no balancer would hold, and why.
+type Refused struct{ Frontend, State, Reason string }
+
+// ParseFor reads a scenario whose services are those of manifests: held are the
+// frontends that the plan of a balancer has, as every balancer makes it whose
+// servers all pass their checks. Its error is Problems. It takes any text.
+func ParseFor(services []*service.Service, file string, text []byte) (*Scenario, []Refused, error) {
+	r := &reader{file: file, held: []held{}}
+	var refused []Refused
+	for _, f := range planned(services) {
+		id, port := f.Service.ID, fmt.Sprint(":", f.Key.Port)
+		h := held{f, []string{id.Name, id.Name + port, id.String(), id.String() + port}}
+		if f.Want == nil {
+			refused = append(refused, Refused{h.name(), string(f.State), f.Reason})
+			continue
+		}
+		r.held = append(r.held, h)
+	}
+	s, err := r.parse(text)
+	return s, refused, err
+}
+
+// planned gives what balancers decide on all frontends: those of a Service for
+// which it is dedicated, the others together.
+func planned(services []*service.Service) (all []plan.Frontend) {
+	in := plan.Input{
+		Services: services,
+		Health:   func(health.Target) health.State { return health.Up },
+		Held:     func(service.Key, netip.AddrPort) health.State { return health.Unknown },
+	}
+	for _, f := range plan.Build(in).Frontends {
+		if f.State == plan.Elsewhere {
+			alone := in
+			alone.Node.Only = f.Service.ID
+			for _, own := range plan.Build(alone).Frontends {
+				if own.Service == f.Service && own.Key == f.Key {
+					f = own
+				}
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// nameOfService reads a name that services may have: in manifests also with a
+// namespace before it and a port behind it.
+func (r *reader) nameOfService(into *Ref) field {
+	if r.held == nil {
+		return r.ref(into)
+	}
+	return func(n *yaml.Node, at string) {
+		text, ok := r.scalar(n, at, "the name of a Service")
+		*into = Ref{text, n.Line}
+		if ok && len(r.meant(text)) == 0 {
+			r.refuse(n.Line, at, "no Service of the manifests that balancers hold is called %q; there are %s", text, r.known())
+		}
+	}
+}
+
+// meant gives the frontends that a name is of.
+func (r *reader) meant(name string) (all []held) {
+	for _, h := range r.held {
+		if slices.Contains(h.names, name) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func (r *reader) known() string {
+	var names []string
+	for _, h := range r.held {
+		names = append(names, h.name())
+	}
+	return strings.Join(names, ", ")
+}
+
+// adopt makes what the manifests hold the scenario's services, and their servers
+// its servers.
+func (r *reader) adopt(s *Scenario) {
+	servers := r.servers(s)
+	for _, h := range r.held {
+		of := servers[h.Service.ID]
+		if of == nil {
+			continue // nobody says what its servers are: it is not asked, either
+		}
+		s.Services = append(s.Services, Service{
+			Name: h.name(), Line: of.Line, Method: h.Want.Method, Scheduler: h.Want.Scheduler, Survival: survival(h), RingSize: h.Want.RingSize,
+			Balancers: balancersFor(s, r, h), Servers: []Ref{{of.Name, of.Line}}, Timeout: defaultTimeout,
+		})
+	}
+	for i := range s.Load {
+		r.ask(s, &s.Load[i], fmt.Sprintf("load[%d].to", i))
+	}
+}
+
+// survival is how flows of a frontend survive, in the words of a Service.
+func survival(h held) service.Survival {
+	switch {
+	case h.Want.Stateful():
+		return service.FlowTable
+	case h.Want.SecondChance():
+		return service.SecondChance
+	}
+	return service.NoSurvival
+}
+
+// servers gives the groups that stand for Services' servers, and fills in what
+// the manifests say of them.
+func (r *reader) servers(s *Scenario) map[service.ID]*Group {
+	groups := map[service.ID]*Group{}
+	for i := range s.Topology.Groups {
+		g := &s.Topology.Groups[i]
+		field := fmt.Sprintf("topology.servers %s", g.Name)
+		if g.Role != Server {
+			continue
+		}
+		hs := r.meant(g.Of.Name)
+		id, backends := hs[0].Service.ID, hs[0].Want.Backends
+		for _, h := range hs[1:] {
+			same := slices.EqualFunc(backends, h.Want.Backends, func(a, b service.Backend) bool { return a.Addr.Addr() == b.Addr.Addr() })
+			if h.Service.ID != id || !same {
+				r.refuse(g.Of.Line, field+".of", "%s may be %s or %s: say which", g.Of.Name, hs[0].name(), h.name())
+			}
+		}
+		if groups[id] != nil {
+			r.refuse(g.Of.Line, field+".of", "%s are the servers of %s already", groups[id].Name, id)
+			continue
+		}
+		groups[id] = g
+		g.Count, g.Present, g.Missed = len(backends)+g.Spare, len(backends), missed(hs[0].Service.Health)
+		for _, b := range backends {
+			g.Weights = append(g.Weights, b.Weight)
+		}
+	}
+	return groups
+}
+
+// missed is after how many seconds a server is taken for dead: half an interval
+// until the next check, and as many as it takes.
+func missed(c service.HealthCheck) float64 {
+	return (float64(c.Fall)-0.5)*c.Interval.Seconds() + c.Timeout.Seconds()
+}
+
+// balancersFor gives those that hold a frontend.
+func balancersFor(s *Scenario, r *reader, h held) (refs []Ref) {
+	for _, g := range s.Topology.Groups {
+		if g.Role != Balancer {
+			continue
+		}
+		only := g.Only.Name != "" && slices.Contains(h.names, g.Only.Name)
+		if only || g.Only.Name == "" && !h.Service.Dedicated {
+			refs = append(refs, Ref{g.Name, g.Line})
+		}
+	}
+	return refs
+}
+
+// ask gives a load the whole name of what it is for.
+func (r *reader) ask(s *Scenario, l *Load, field string) {
+	var names []string
+	for _, h := range r.meant(l.To.Name) {
+		if slices.ContainsFunc(s.Services, func(s Service) bool { return s.Name == h.name() }) {
+			names = append(names, h.name())
+		}
+	}
+	switch len(names) {
+	case 1:
+		l.To.Name = names[0]
+	case 0:
+		r.refuse(l.To.Line, field, "no group of servers is of %s: add one to topology.servers", l.To.Name)
+	default:
+		r.refuse(l.To.Line, field, "%s may be %s: say which", l.To.Name, strings.Join(names, " or "))
+	}
+}

@@ -1,0 +1,205 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// tiny is a line of four: everything in it can be worked out by hand. A packet of
+// 500 bytes takes 0.4 ms at 10 Mb/s and 1 ms of delay on each of two lines, there
+// and back.
+const tiny = `about: x
+duration: 2s
+clock: CLOCK
+topology:
+  clients: [{name: user}]
+  balancers: [{name: lb}]
+  servers: [{name: web, count: 2}]
+  links:
+    - {between: [user, lb], rate: 10Mbit, delay: 1ms}
+    - {between: [lb, web], rate: 10Mbit, delay: 1ms}
+services:
+  - {name: shop, method: METHOD, scheduler: rr, survival: flow-table, servers: SERVERS}
+load:
+  - {from: user, to: shop, protocol: udp, arrivals: steady, rate: 10, end: 1.95s}
+`
+
+func simulate(t *testing.T, text string, replace ...string) *outcome {
+	t.Helper()
+	replace = append(replace, "CLOCK", "scale", "METHOD", "dr", "SERVERS", "web-1")
+	s, err := Parse("x.yaml", []byte(strings.NewReplacer(replace...).Replace(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.run(context.Background(), 1, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// The time to an answer is that of four lines; a tunnel's is longer by that of 20
+// bytes on one of them.
+func TestTimeToAnswer(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		ms     float64
+	}{{"dr", 4 * 1.4}, {"tunnel", 4*1.4 + 0.016}} {
+		for _, clock := range Clocks {
+			o := simulate(t, tiny, "METHOD", c.method, "CLOCK", string(clock))
+			if o.total.asked != 20 || o.total.answered != 20 || o.total.failed() != 0 {
+				t.Errorf("%s, %s: %+v, want 20 answers to 20 requests", c.method, clock, o.total)
+			}
+			if got := 1e3 * o.watch.all.quantile(0.5); math.Abs(got/c.ms-1) > 0.02 {
+				t.Errorf("%s, %s: %v ms, want %v", c.method, clock, got, c.ms)
+			}
+		}
+	}
+}
+
+// What happens is felt at once, and known when it is noticed.
+func TestEvents(t *testing.T) {
+	reason := map[string]int{}
+	for i, r := range reasons {
+		reason[r.name] = i
+	}
+	for _, c := range []struct {
+		name, events, servers string
+		answers               float64
+		lost                  map[string]float64
+	}{
+		{name: "dies", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 11, lost: map[string]float64{"sent to the dead": 5, "no way or server": 4}},
+		{name: "dies beside another", servers: "web", events: "{at: 1.01s, dies: web-1, noticed: 0.5s}", answers: 20 - 5,
+			lost: map[string]float64{"sent to the dead": 5}},
+		{name: "leaves", events: "{at: 1.01s, leaves: web-1}", answers: 11, lost: map[string]float64{"no way or server": 9}},
+		{name: "comes back", events: "{at: 1.01s, dies: web-1, noticed: 0.9s}, {at: 1.31s, joins: web-1}", answers: 17,
+			lost: map[string]float64{"sent to the dead": 3}},
+		{name: "link", events: "{at: 1.01s, cuts: [user, lb]}, {at: 1.41s, mends: [user, lb]}", answers: 16, lost: map[string]float64{"link cut": 4}},
+		{name: "drains", events: "{at: 1.01s, drains: web-1}", answers: 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			servers := c.servers
+			if servers == "" {
+				servers = "web-1"
+			}
+			o := simulate(t, tiny+"events: ["+c.events+"]\n", "SERVERS", servers)
+			lost := make([]float64, len(reasons))
+			for name, n := range c.lost {
+				lost[reason[name]] = n
+			}
+			if o.total.asked != 20 || o.total.answered != c.answers || !reflect.DeepEqual(o.total.lost, lost) {
+				t.Errorf("%+v, want %v answers of 20 and %v lost", o.total, c.answers, lost)
+			}
+			if asked := o.total.answered + o.total.losses(); asked != o.total.asked {
+				t.Errorf("%v answers and losses of %v requests", asked, o.total.asked)
+			}
+		})
+	}
+}
+
+// routed has two balancers behind a router, and two services.
+const routed = `duration: 4s
+topology:
+  clients: [{name: a, count: 20}, {name: b, count: 20}]
+  routers: [{name: router}]
+  balancers: [{name: lb, count: 3, present: 2}]
+  servers: [{name: web, count: 3}, {name: api, count: 2}]
+  links:
+    - {between: [a, router], rate: 100Mbit}
+    - {between: [b, router], rate: 100Mbit}
+    - {between: [router, lb], rate: 100Mbit}
+  lans: [{name: pods, members: [lb, web, api, router], rate: 1Gbit}]
+services:
+  - {name: shop, method: METHOD, servers: web}
+  - {name: calls, servers: api}
+load:
+  - {from: a, to: shop, rate: 200, requests: 3, pause: 300ms, timeout: 500ms}
+  - {from: b, to: calls, rate: 100, requests: 3, pause: 300ms, timeout: 500ms}
+`
+
+// A balancer has several services, each with its own servers.
+func TestSeveralServices(t *testing.T) {
+	for _, method := range []string{"tunnel", "nat"} {
+		o := simulate(t, routed, "METHOD", method)
+		got := map[string]float64{}
+		for name, p := range o.shares {
+			got[name[:2]] += p.got
+		}
+		if o.total.loads[0] < 1500 || o.total.loads[1] < 700 || o.total.losses() != 0 || o.total.broken != 0 {
+			t.Errorf("%s: %+v", method, o.total)
+		}
+		if o.shares["lb-3"].got != 0 || o.shares["lb-1"].got < 500 || got["lb"] != got["we"]+got["ap"] {
+			t.Errorf("%s: balancers had %v, servers %v and %v", method, got["lb"], got["we"], got["ap"])
+		}
+	}
+}
+
+// Without state in the balancers, what joins and leaves costs no connection; with
+// state the ones that the balancer knew break.
+func TestChangesOfBalancers(t *testing.T) {
+	events := "events: [{at: 1s, joins: lb-3}, {at: 2s, leaves: lb-1}]\n"
+	if o := simulate(t, routed+events, "METHOD", "tunnel"); o.total.broken != 0 || o.shares["lb-3"].got < 300 {
+		t.Errorf("stateless: %+v, of which lb-3 had %v", o.total, o.shares["lb-3"].got)
+	}
+	s := strings.Replace(routed, "method: METHOD", "method: tunnel, scheduler: rr", 1)
+	if o := simulate(t, s+events); o.total.broken == 0 {
+		t.Errorf("round robin: %+v, want some broken", o.total)
+	}
+}
+
+// A cut that is noticed leads routers to the balancers that are left.
+func TestCutIsNoticed(t *testing.T) {
+	s := strings.Replace(routed, "members: [lb, web, api, router]", "members: [lb, web, api]", 1)
+	o := simulate(t, s+"events: [{at: 1s, cuts: [router, lb-1], noticed: 0.2s}, {at: 1s, cuts: [pods, lb-1], noticed: 0.2s}]\n", "METHOD", "tunnel")
+	if at := o.shares["lb-1"].bins; at[0] < 300 || at[2]+at[3] != 0 {
+		t.Errorf("lb-1 had %v in each second", at)
+	}
+	if at := o.bins; at[3].losses() != 0 || at[3].answered < 500 || at[1].losses() == 0 {
+		t.Errorf("a second: %+v", at)
+	}
+}
+
+// The same seed gives the same result, another one another.
+func TestSameSeedSameResult(t *testing.T) {
+	one := func(seed uint32) string {
+		s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)+"events: [{at: 1s, dies: lb-1}, {at: 2s, drains: web-1}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.run(context.Background(), seed, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(o.result())
+	}
+	if one(1) != one(1) {
+		t.Error("the same seed gave two results")
+	}
+	if one(1) == one(2) {
+		t.Error("two seeds gave the same result")
+	}
+}
+
+// An interrupted run has what was done.
+func TestInterrupted(t *testing.T) {
+	s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	o, err := s.run(ctx, 1, func(part float64) {
+		if part >= 0.5 {
+			stop()
+		}
+	})
+	if err == nil || o == nil || o.until != 2 || len(o.bins) != 2 || o.bins[1].answered == 0 {
+		t.Fatalf("%+v, %v: want two of four seconds", o, err)
+	}
+	if r := o.result(); len(r.Tables) == 0 || len(r.Pictures) == 0 {
+		t.Errorf("%+v shows nothing", r)
+	}
+}

@@ -1,0 +1,131 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// state is how somebody is, or a link.
+type state uint8
+
+const (
+	there state = iota
+	draining
+	absent
+)
+
+// moves says what a state becomes by an action; what is not in it cannot be.
+var moves = map[Action]map[state]state{
+	Dies:   {there: absent, draining: absent},
+	Leaves: {there: absent, draining: absent},
+	Drains: {there: draining},
+	Joins:  {absent: there, draining: there},
+	Cuts:   {there: absent},
+	Mends:  {absent: there},
+}
+
+// events puts them in the order of time, and refuses what cannot happen.
+func (c *checker) events() {
+	t := &timeline{checker: c, states: map[string]state{}, last: map[string]*Event{}}
+	for name, m := range c.who {
+		if !m.present {
+			t.states[name] = absent
+		}
+	}
+	slices.SortStableFunc(c.s.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	for i := range c.s.Events {
+		t.event(&c.s.Events[i])
+	}
+}
+
+// timeline is how things are at a moment.
+type timeline struct {
+	*checker
+	states map[string]state
+	last   map[string]*Event // what happened to whom
+}
+
+func (t *timeline) event(e *Event) {
+	field := "events: at " + show(e.At, seconds) + ": " + string(e.Action)
+	silent := e.Action == Dies || e.Action == Cuts
+	switch {
+	case e.At >= t.s.Duration:
+		t.refuse(e.Line, field, "it is at the end, %s, or after it", show(t.s.Duration, seconds))
+	case e.Noticed >= 0 && !silent:
+		t.refuse(e.Line, field, "noticed is for dies and cuts: whoever %s says so", e.Action)
+	case e.Noticed < 0 && silent:
+		e.Noticed = defaultNoticed
+		if g := t.groupOf(e.What[0]); len(e.What) == 1 && g != nil && g.Role == Server {
+			e.Noticed = cmp.Or(g.Missed, defaultMissed)
+		}
+	}
+	if len(e.What) == 2 {
+		t.cut(e, field)
+		return
+	}
+	for _, name := range t.find(e.What[0], field, Balancer, Server) {
+		t.happens(e, name, field)
+	}
+}
+
+// groupOf gives the group of whom a name means, nil for nobody.
+func (t *timeline) groupOf(ref Ref) *Group {
+	if m := t.who[ref.Name]; m != nil {
+		return m.group
+	}
+	return t.groups[ref.Name]
+}
+
+// cut is for the links between two names.
+func (t *timeline) cut(e *Event, field string) {
+	for _, a := range t.end(e.What[0], field) {
+		for _, b := range t.end(e.What[1], field) {
+			if key := ends(a, b); t.links[key] == 0 {
+				t.refuse(e.Line, field, "%s and %s have no link", a, b)
+			} else {
+				t.happens(e, "the link from "+key[0]+" to "+key[1], field)
+			}
+		}
+	}
+}
+
+// end gives what a link may lead to: also a switched LAN.
+func (t *timeline) end(ref Ref, field string) []string {
+	if t.lans[ref.Name] != nil {
+		return []string{ref.Name}
+	}
+	return t.find(ref, field)
+}
+
+func (t *timeline) happens(e *Event, subject, field string) {
+	was, last := t.states[subject], t.last[subject]
+	next, ok := moves[e.Action][was]
+	switch {
+	case last != nil && last.At == e.At:
+		t.refuse(e.Line, field, "something else happens to %s at this moment, in line %d", subject, last.Line)
+	case !ok:
+		t.refuse(e.Line, field, "%s %s", subject, t.as(was, last))
+	default:
+		t.states[subject], t.last[subject] = next, e
+	}
+}
+
+// as words a state that something cannot happen in.
+func (t *timeline) as(was state, last *Event) string {
+	since := ""
+	if last != nil {
+		since = fmt.Sprintf(" since %s, line %d", show(last.At, seconds), last.Line)
+	}
+	switch {
+	case was == draining:
+		return "drains already" + since
+	case was == there && last == nil:
+		return "is there from the beginning"
+	case was == there:
+		return "is there" + since
+	case last == nil:
+		return "has not joined: it is not among those that are present at the beginning"
+	}
+	return "is gone" + since
+}

@@ -1,0 +1,92 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ways checks that clients come to balancers, and balancers to servers.
+func (c *checker) ways() {
+	r := c.regions()
+	for i, l := range c.s.Load {
+		s := c.service(l.To.Name)
+		for _, client := range c.find(l.From, "") {
+			if b := r.missed(c, client, c.all(s.Balancers)); b != "" {
+				c.refuse(l.Line, fmt.Sprintf("load[%d]", i), "no way leads from %s to the balancer %s of %s%s", client, b, s.Name, joinThem)
+				break
+			}
+		}
+	}
+	for i, s := range c.s.Services {
+		balancers := c.all(s.Balancers)
+		for _, server := range c.all(s.Servers) {
+			if b := r.missed(c, server, balancers); b != "" {
+				c.refuse(s.Line, fmt.Sprintf("services[%d]", i), "no way leads from the balancer %s to the server %s%s", b, server, joinThem)
+				break
+			}
+		}
+	}
+}
+
+const joinThem = ": join them by links, routers and LANs"
+
+// all gives everybody whom names mean that have been checked.
+func (c *checker) all(refs []Ref) (names []string) {
+	for _, ref := range refs {
+		names = append(names, c.find(ref, "")...)
+	}
+	return names
+}
+
+// regions are the routers, balancers and LANs that reach each other, as a forest:
+// each has one root.
+type regions map[string]string
+
+// regions joins all that send on what is not for them.
+func (c *checker) regions() regions {
+	r := regions{}
+	for name, m := range c.who {
+		for _, door := range m.doors {
+			if c.sendsOn(name) && c.sendsOn(door) {
+				r[r.root(name)] = r.root(door)
+			}
+		}
+	}
+	return r
+}
+
+func (c *checker) sendsOn(name string) bool {
+	if m := c.who[name]; m != nil {
+		return m.group.Role == Router || m.group.Role == Balancer
+	}
+	return true // a LAN
+}
+
+func (r regions) root(name string) string {
+	for {
+		up, ok := r[name]
+		if !ok || up == name {
+			return name
+		}
+		if over, ok := r[up]; ok {
+			r[name] = over
+		}
+		name = up
+	}
+}
+
+// missed gives one of some balancers that somebody does not reach, or "".
+func (r regions) missed(c *checker, from string, balancers []string) string {
+	at := []string{r.root(from)}
+	for _, door := range c.who[from].doors {
+		if c.sendsOn(door) {
+			at = append(at, r.root(door))
+		}
+	}
+	for _, b := range balancers {
+		if !slices.Contains(at, r.root(b)) {
+			return b
+		}
+	}
+	return ""
+}
