@@ -207,6 +207,9 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
+		if a.cluster != nil {
+			loop.OnDrain = func(d control.Drain) { a.cluster.Tell(drainEvent(d)) }
+		}
 		if a.speaker != nil {
 			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}
@@ -320,6 +323,9 @@ func (a *agent) close() error {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
 			errs = append(errs, err)
 		}
+	}
+	if a.cluster != nil {
+		a.cluster.Told()
 	}
 	if a.begun != nil {
 		_ = a.begun.close() // what it ended with, Run has told

@@ -63,7 +63,7 @@ func (o Options) changeNumber(ctx context.Context, router string) (c *changing, 
 		return c, err
 	}
 	random, began, told := rand.New(rand.NewPCG(o.Seed, 0)), time.Now(), time.Now()
-	for next := began; time.Since(began) < o.long(convergenceLength); {
+	for next := began; time.Since(began) < o.long(convergenceLength) || c.starts.Count() == 0 || c.stops.Count() == 0; {
 		next = next.Add(o.Every)
 		if err := c.step(ctx, random, next); err != nil {
 			return c, err

@@ -18,13 +18,15 @@ import (
 // times their number.
 const linearGoal = 5
 
-// Connections that upload, and how long each figure is measured, after how long.
 const (
-	uploads       = 64
-	uploadWindow  = 5 * time.Second
-	uploadSettle  = 3 * time.Second
+	// uploads is how many connections upload.
+	uploads       = 32
 	overTimeUsual = 2 * time.Minute
 )
+
+// uploadSettle is how long a figure is not measured after a change. Then it is, for
+// as long as there is between two.
+func (o Options) uploadSettle() time.Duration { return o.Every / 2 }
 
 // throughput is Fig. 13 (a) and (b) of the paper: what gets through 1 to Most
 // balancers whose links are limited to equal rates; the same while their number
@@ -48,8 +50,8 @@ func throughput(ctx context.Context, o Options, r *Result) error {
 			}
 		}
 	}
-	r.Note("throughput: %d TCP connections upload through a tunnel; what they have written in %s, after %s; without limits all share %s",
-		uploads, uploadWindow, uploadSettle, r.Machine)
+	r.Note("throughput: %d TCP connections upload through a tunnel; what the servers have acknowledged in %s, after %s; without limits all share %s",
+		uploads, o.Every, o.uploadSettle(), r.Machine)
 	r.plots["ecmp-throughput.svg"], err = drawThroughput(o, shaped, unshaped)
 	return err
 }
@@ -86,10 +88,10 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 			if err := s.resize(ctx, n+1); err != nil {
 				return rates, err
 			}
-			if err := pause(ctx, uploadSettle); err != nil {
+			if err := pause(ctx, o.uploadSettle()); err != nil {
 				return rates, err
 			}
-			got, err := u.rate(ctx, uploadWindow)
+			got, err := u.rate(ctx, o.Every)
 			if err != nil {
 				return rates, err
 			}
@@ -105,11 +107,16 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 
 // rate gives what is uploaded from now on, in Mbit/s.
 func (u *upload) rate(ctx context.Context, window time.Duration) (float64, error) {
-	before, began := u.sent.Load(), time.Now()
+	before, err := u.arrived()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
 	if err := pause(ctx, window); err != nil {
 		return 0, err
 	}
-	return float64(u.sent.Load()-before) * 8 / 1e6 / time.Since(began).Seconds(), u.broken()
+	now, err := u.arrived()
+	return float64(now-before) * 8 / 1e6 / time.Since(began).Seconds(), err
 }
 
 // resize starts or ends balancers until there are so many.

@@ -8,25 +8,31 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/lab/load"
 )
 
-// What an uploading connection writes at a time, and what may wait in its socket:
-// so little that what is written is as good as sent.
-const (
-	uploadChunk  = 16 << 10
-	uploadBuffer = 64 << 10
-)
+// uploadChunk is what an uploading connection writes at a time.
+const uploadChunk = 16 << 10
 
 // upload is traffic that takes all it can get: connections over each of which one
 // request goes whose body does not end.
 type upload struct {
-	sent  atomic.Uint64 // bytes
+	conns []*uploading
 	end   context.CancelFunc
 	going sync.WaitGroup
 	mu    sync.Mutex
 	err   error
+}
+
+// uploading is one of them.
+type uploading struct {
+	*net.TCPConn
+	raw     syscall.RawConn
+	written atomic.Int64
 }
 
 // startUpload opens n connections from the client's addresses in turn.
@@ -39,8 +45,13 @@ func startUpload(ctx context.Context, dial load.Dial, locals []netip.Addr, to ne
 			return nil, errors.Join(err, u.stop())
 		}
 		context.AfterFunc(ctx, func() { conn.Close() })
+		c := &uploading{TCPConn: conn.(*net.TCPConn)}
+		if c.raw, err = c.SyscallConn(); err != nil {
+			return nil, errors.Join(err, u.stop())
+		}
+		u.conns = append(u.conns, c)
 		u.going.Go(func() {
-			if err := u.run(conn, to); err != nil && ctx.Err() == nil {
+			if err := c.run(to); err != nil && ctx.Err() == nil {
 				u.mu.Lock()
 				defer u.mu.Unlock()
 				u.err = errors.Join(u.err, err)
@@ -50,21 +61,27 @@ func startUpload(ctx context.Context, dial load.Dial, locals []netip.Addr, to ne
 	return u, nil
 }
 
-func (u *upload) run(conn net.Conn, to netip.AddrPort) error {
-	defer conn.Close()
-	if err := conn.(*net.TCPConn).SetWriteBuffer(uploadBuffer); err != nil {
-		return err
+func (c *uploading) run(to netip.AddrPort) error {
+	defer c.Close()
+	n, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", to, int64(1)<<60)
+	for chunk := make([]byte, uploadChunk); err == nil; n, err = c.Write(chunk) {
+		c.written.Add(int64(n))
 	}
-	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", to, int64(1)<<60); err != nil {
-		return err
-	}
-	for chunk := make([]byte, uploadChunk); ; {
-		n, err := conn.Write(chunk)
-		u.sent.Add(uint64(n))
-		if err != nil {
-			return fmt.Errorf("connection %s to %s: %w", conn.LocalAddr(), to, err)
+	return fmt.Errorf("connection %s to %s: %w", c.LocalAddr(), to, err)
+}
+
+// arrived is how many bytes the servers have acknowledged: what was written less
+// what still waits for that. What is being written now counts for a little less.
+func (u *upload) arrived() (bytes int64, err error) {
+	for _, c := range u.conns {
+		written, waiting := c.written.Load(), 0
+		failed := c.raw.Control(func(fd uintptr) { waiting, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if err = errors.Join(failed, err); err != nil {
+			return 0, errors.Join(err, u.broken())
 		}
+		bytes += written - int64(waiting)
 	}
+	return bytes, u.broken()
 }
 
 // broken gives what became of connections that ended by themselves.

@@ -37,7 +37,7 @@ type Lognormal struct{ Sigma float64 }
 
 // Draw implements Work.
 func (l Lognormal) Draw(s Stream) float64 {
-	return Exp(float64(l.Sigma*s.normal()) - float64(l.Sigma*l.Sigma)/2)
+	return Exp(float64(l.Sigma*s.normal()) - float64(float64(l.Sigma*l.Sigma)/2))
 }
 
 // Second implements Work.
