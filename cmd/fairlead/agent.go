@@ -207,9 +207,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
-		if a.cluster != nil {
-			loop.OnDrain = func(d control.Drain) { a.cluster.Tell(drainEvent(d)) }
-		}
+		a.tellDrains(&loop)
 		if a.speaker != nil {
 			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}

@@ -97,6 +97,13 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
 }
 
+// tellDrains has a loop's drains told of by Events, where there is a cluster.
+func (a *agent) tellDrains(loop *control.Config) {
+	if a.cluster != nil {
+		loop.OnDrain = func(d control.Drain) { a.cluster.Tell(drainEvent(d)) }
+	}
+}
+
 // drainEvent says of a change of stage what people are to read of the node.
 func drainEvent(d control.Drain) kube.Event {
 	why := strings.Join(d.Why, "; ")
