@@ -205,7 +205,11 @@ func tellImport(out io.Writer, r *importer.Result) {
 	if command := r.Command(); command != "" {
 		fmt.Fprintln(out, "balancers run:", command)
 	}
-	fmt.Fprintf(out, "Services: %d; other objects: %d; without counterpart: %d\n", len(r.Manifests), len(r.Routing), len(lines))
+	others := ""
+	if n := len(r.Routing); n > 0 {
+		others = fmt.Sprintf("other objects: %d; ", n)
+	}
+	fmt.Fprintf(out, "Services: %d; %swithout counterpart: %d\n", len(r.Manifests), others, len(lines))
 }
 
 // writeManifests writes each Service, and each object of another kind, into a file of its own, or nothing where
