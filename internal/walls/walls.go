@@ -18,7 +18,7 @@ const module = "github.com/fairlead/fairlead"
 // alone, so that the tests and the simulator can run them as they are.
 var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
 	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
-	"sim/beyond/agenda", "sim/beyond/draw", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
+	"sim/beyond/agenda", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{
@@ -80,8 +80,8 @@ var walls = []Wall{
 // own: the schedulers, which the data planes run, or are compared with by their
 // tests, and the simulator.
 var shared = []Need{
-	{"schedule", []string{"sim", "sim/beyond/tail", "dataplane/memory", "dataplane/conformance", "dataplane/xdp", "dataplane/ipvs"}},
-	{"dataplane/ring", []string{"sim", "schedule", "dataplane/memory", "dataplane/xdp"}},
+	{"schedule", []string{"sim", "sim/beyond/follow", "sim/beyond/tail", "dataplane/memory", "dataplane/conformance", "dataplane/xdp", "dataplane/ipvs"}},
+	{"dataplane/ring", []string{"sim", "sim/beyond/follow", "schedule", "dataplane/memory", "dataplane/xdp"}},
 	{"maglev", []string{"dataplane/ring"}},
 }
 

@@ -15,7 +15,7 @@ type lans struct {
 }
 
 // lan gives a LAN between those that were simulated, and the largest one for those
-// beyond: with more stations than packets nothing changes any more.
+// beyond, which is too kind: each server more costs replies.
 func (l *lans) lan(servers, rate float64) outcome {
 	i, x := between(l.sizes, math.Log(servers), math.Log)
 	k, y := between(l.rates, rate, func(r float64) float64 { return r })
