@@ -266,7 +266,7 @@ func agesOfMany(t *testing.T, w *world) {
 
 // The EndpointSlice controller of Kubernetes and this one leave each other what
 // is theirs.
-func TestAgesOfPods(t *testing.T) {
+func TestManagedAges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")

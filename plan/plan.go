@@ -59,6 +59,9 @@ type Input struct {
 	// name themselves.
 	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
+	// Nodes are addresses of this node and of other balancers, which no Service may
+	// have: what is sent to the nodes themselves would be lost.
+	Nodes []netip.Addr
 }
 
 // State is what becomes of a frontend.
@@ -71,7 +74,7 @@ const (
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol
+	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol, or a node the address
 	Elsewhere        State = "elsewhere"          // other balancers are for this Service
 	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
 )
@@ -176,17 +179,17 @@ func Build(in Input) *Plan {
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
 		return cmp.Or(a.Key.Compare(b.Key), a.before(&b))
 	})
-	p.refuseConflicts()
+	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
 	return p
 }
 
 // refuseConflicts leaves each Key to the oldest Service that claims it.
-func (p *Plan) refuseConflicts() {
+func (p *Plan) refuseConflicts(in Input) {
 	for i := 1; i < len(p.Frontends); i++ {
 		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key || f.State == Unannounced {
+		if f.Key != before.Key || f.State == Unannounced || slices.Contains(in.Nodes, f.Key.VIP) {
 			continue
 		}
 		owner := before.Service
@@ -252,6 +255,11 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why
+		return f
+	}
+	if slices.Contains(in.Nodes, sf.VIP) {
+		f.State = Conflict
+		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
 		return f
 	}
 	if why := in.unannounced(s, sf); why != "" {

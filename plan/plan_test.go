@@ -131,6 +131,25 @@ func TestOlderServiceKeepsItsVIP(t *testing.T) {
 	}
 }
 
+// What is sent to a node itself is no Service's, whoever claims it.
+func TestNodesKeepTheirAddresses(t *testing.T) {
+	p := Build(Input{
+		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
+		Health: func(health.Target) health.State { return health.Up },
+		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
+		Nodes:  []netip.Addr{netip.MustParseAddr("10.0.0.105"), netip.MustParseAddr("10.0.0.106")},
+	})
+	for _, f := range p.Frontends {
+		if taken := f.Key.VIP == netip.MustParseAddr("10.0.0.105"); taken != (f.State == Conflict) || taken != (f.Want == nil) ||
+			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of a balancer's node") {
+			t.Errorf("%s of %s: %s, %s", f.Key, f.Service.ID, f.State, f.Reason)
+		}
+	}
+	if len(p.Routes) != 1 || p.Routes[0].Prefix.String() != "10.1.1.1/32" || len(p.Targets) != 1 {
+		t.Errorf("routes %v, %d targets", p.Routes, len(p.Targets))
+	}
+}
+
 // Addresses that nobody has given to a Service are served only where they are
 // announced, and count after those that somebody has.
 func TestAddressesOfOtherKinds(t *testing.T) {

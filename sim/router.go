@@ -51,7 +51,7 @@ type group[T Time] struct {
 	upper  []uint64 // Threshold: where the range of each hop ends
 	table  []bucket[T]
 	shares []share
-	table0 resilience[T]
+	timers resilience[T]
 }
 
 // Router adds one. Routers with one seed hash alike: a flow that another one gets
@@ -77,7 +77,7 @@ func (n *Net[T]) Route(at, vip Node, g Group) error {
 		g.Buckets = defaultBuckets
 	}
 	k := &group[T]{Group: g}
-	k.table0.idle, k.table0.unbalanced = n.span(g.Idle), n.span(g.Unbalanced)
+	k.timers.idle, k.timers.unbalanced = n.span(g.Idle), n.span(g.Unbalanced)
 	if g.Division == Resilient {
 		k.table = make([]bucket[T], g.Buckets)
 		for i := range k.table {

@@ -67,11 +67,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if err := good.Set([]announce.Route{route(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
-	var flood []announce.Route
-	for i := range 1000 {
-		flood = append(flood, route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
-	}
-	if err := bad.Set(flood); err != nil {
+	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: it is cut, and refused for 1m0s")
@@ -83,6 +79,47 @@ func TestMaxPrefixes(t *testing.T) {
 		t.Error("it is back at once")
 	}
 	wantError(t, r.Peers, "127.21.1.2", "a neighbour of balancers may send 100")
+}
+
+// A router cuts a reflector that sends it too much, too, and does not dial it again
+// for a while; another one's routes stay.
+func TestMaxPrefixesOfRouter(t *testing.T) {
+	const port = 20201
+	calm, other := startReflector(t, port, at("127.21.0.108")), startReflector(t, port)
+	router, err := NewRouter(RouterConfig{AS: testAS, LocalAddress: routerAddr, Log: testLog(t), MaxPrefixes: 100,
+		Peers: []PeerConfig{{Address: reflectorAddr, Port: port}, {Address: netip.MustParseAddr("127.21.0.108"), Port: port}}}, func([]announce.RouteSet) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer router.Close()
+	good := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("127.21.0.108") })
+	bad := startSpeaker(t, "127.21.1.2", port)
+	if err := good.Set([]announce.Route{route(service, "10.0.0.105")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "sessions", func() bool { return len(calm.Peers()) == 2 && bad.Peers()[0].State == stateEstablished })
+	if err := bad.Set(manyRoutes(1000)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
+	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
+	before := other.Peers()
+	time.Sleep(refusedRetry)
+	for _, p := range router.Peers() {
+		if up := p.State == stateEstablished; up != (p.Address == "127.21.0.108") {
+			t.Errorf("some seconds later: %+v", p)
+		}
+	}
+	if after := other.Peers(); after[0].Flaps != before[0].Flaps {
+		t.Errorf("it is dialled again at once: %+v, was %+v", after[0], before[0])
+	}
+}
+
+func manyRoutes(n int) (all []announce.Route) {
+	for i := range n {
+		all = append(all, route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
+	}
+	return all
 }
 
 // A client that says nothing new again and again is cut, too.

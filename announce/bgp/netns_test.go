@@ -161,7 +161,8 @@ const (
 )
 
 // TestConvergence times what the issue promises. The bounds are far above
-// what was measured on an idle machine; that is logged.
+// what was measured on an idle machine, which is logged, and below what gobgp's
+// own timers would take: after a reset it rests for 30 s.
 func TestConvergence(t *testing.T) {
 	l := paper(t)
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
@@ -176,10 +177,10 @@ func TestConvergence(t *testing.T) {
 	}
 	start := time.Now()
 	first := enact(t, l.Host("pod-105"), speakerPart(5, "10.0.0.109"))
-	check("process start to kernel route", kernel.until(one, start), 5*time.Second)
+	check("process start to kernel route", kernel.until(one, start), 20*time.Second)
 	start = time.Now()
 	second := enact(t, l.Host("pod-106"), speakerPart(6, "10.0.0.109"))
-	check("second process start to kernel route", kernel.until(two, start), 5*time.Second)
+	check("second process start to kernel route", kernel.until(two, start), 20*time.Second)
 	third := enact(t, l.Host("pod-107"), part{Speaker: speakerPart(7, "10.0.0.109").Speaker})
 	third.untilUp()
 

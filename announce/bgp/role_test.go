@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -20,9 +19,6 @@ import (
 // of their own, so that they can be killed and their start can be timed.
 func TestMain(m *testing.M) {
 	actor.Play(play)
-	if slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz=") || a == "-test.fuzzworker" }) {
-		os.Exit(m.Run()) // fuzzers have pipes that no sandbox passes on; they need none
-	}
 	testkit.Main(m)
 }
 

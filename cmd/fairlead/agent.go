@@ -207,6 +207,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
+		a.tellDrains(&loop)
 		if a.speaker != nil {
 			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}
@@ -320,6 +321,9 @@ func (a *agent) close() error {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
 			errs = append(errs, err)
 		}
+	}
+	if a.cluster != nil {
+		a.cluster.Told()
 	}
 	if a.begun != nil {
 		_ = a.begun.close() // what it ended with, Run has told

@@ -299,12 +299,19 @@ func (m meeting) gobgp() (c cells) {
 	return c
 }
 
-func (m meeting) exabgp() (c cells) {
+// exabgp has our router behind our reflector, or BIRD.
+func (m meeting) exabgp(theirs bool) (c cells) {
 	r := m.reflector("reflector", 109, bgp.NeighborGroup{Name: "speakers", Prefixes: single("10.0.0.111", "fd00::111"), Password: interopPassword, BFD: true})
-	m.router()
+	communities := m.heeded
+	if theirs {
+		d := m.daemon("router", BIRD, Config{Text: guide(m.t, "interop", "bird.conf")})
+		communities = func() string { return m.routerMarks(d, BIRD) }
+	} else {
+		m.router()
+	}
 	m.daemon("speaker", ExaBGP, Config{Text: guide(m.t, "interop", "exabgp.conf")})
 	c.over4, c.over6 = m.arrived()
-	c.communities = m.heeded()
+	c.communities = communities()
 	c.md5 = "yes"
 	c.bfd = m.without(func() []announce.Peer { return r.Ask().Peers }, "ExaBGP", "10.0.0.111", "fd00::111")
 	return c
@@ -330,7 +337,8 @@ func TestInterop(t *testing.T) {
 			return m.reflected(BIRD, map[string]string{"bird.conf": guide(t, "interop", "bird.conf")})
 		}},
 		{"GoBGP", "reflector between our balancers and our router", meeting.gobgp},
-		{"ExaBGP", "speaker, with our reflector and router", meeting.exabgp},
+		{"ExaBGP", "speaker, with our reflector and router", func(m meeting) cells { return m.exabgp(false) }},
+		{"ExaBGP", "speaker, with our reflector and BIRD behind it", func(m meeting) cells { return m.exabgp(true) }},
 	} {
 		done := false
 		t.Run(row.peer+" as "+row.is, func(t *testing.T) {

@@ -154,10 +154,11 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 	is := "server of " + s.Name
 	if p.Balancer {
 		is = "balancer of " + s.Name
-		node = node.ForXDP().Via(p.Addr.String(), s.Prefix.String()).Shaped(lab.Shape{Rate: n.balancerRate})
+		node = node.ForXDP().Via(p.Addr.String(), s.Prefix.String())
 		if n.ipv6 {
 			node = node.Via(p.Addr6.String(), s.Prefix6.String())
 		}
+		node = node.Shaped(ServiceShape(n.balancerRate, s.Prefix))
 	}
 	pod.GRO = true // a balancer on the node may redirect to it
 	return lab.Topology{
@@ -168,3 +169,15 @@ func (n *Net) drawPod(p Pod) lab.Topology {
 
 // host is the prefix of one address.
 func host(a netip.Addr) string { return fmt.Sprintf("%s/%d", a, a.BitLen()) }
+
+// besides is the rate, in bits a second, of what is no packet of a service on a
+// link that has a rate for those: BGP's and BFD's must not wait behind them.
+const besides = 2_000_000
+
+// ServiceShape limits packets to a service; 0 does not.
+func ServiceShape(rate uint64, prefix netip.Prefix) lab.Shape {
+	if rate == 0 {
+		return lab.Shape{}
+	}
+	return lab.Shape{Rate: rate + besides, Classes: []lab.Class{{To: prefix.String(), Rate: rate, Ceil: rate}}}
+}

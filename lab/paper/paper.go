@@ -67,8 +67,8 @@ type Options struct {
 	OnNodes bool
 	// TwoReflectors draws Second.
 	TwoReflectors bool
-	// BalancerRate limits what reaches each balancer, in bits per second; 0 for
-	// no limit.
+	// BalancerRate is for what comes to a balancer for its service, in bits a
+	// second; 0 for any. What comes to its own address has a way beside that.
 	BalancerRate uint64
 	// Seed decides the pods' addresses.
 	Seed uint64

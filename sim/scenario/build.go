@@ -19,6 +19,9 @@ type site[T sim.Time] struct {
 	// clients, balancers and servers are in the order of the file.
 	routers, clients, balancers, servers []string
 	watch                                *watch
+	// hash is what routers hash with: all alike, so that a flow that comes to another
+	// one takes the same hop there; another seed has flows meet other hops.
+	hash uint32
 }
 
 // inside joins a balancer with its parts: nothing is lost there, and nothing takes
@@ -29,7 +32,7 @@ const inside, insideQueue = 1e15, 1 << 30
 func build[T sim.Time](s *Scenario, seed uint32) (*site[T], error) {
 	n := &site[T]{
 		Net: sim.New[T](sim.Config{Seed: seed, PacketBytes: s.Packet, Bin: s.Interval}), s: s, nodes: map[string]sim.Node{},
-		lines: map[[2]string]sim.Line{}, fronts: map[string]map[int]sim.Node{}, watch: newWatch(s),
+		lines: map[[2]string]sim.Line{}, fronts: map[string]map[int]sim.Node{}, watch: newWatch(s), hash: seed,
 	}
 	for _, svc := range s.Services {
 		n.vips = append(n.vips, n.VIP(svc.Name))
@@ -74,7 +77,7 @@ func (n *site[T]) group(g *Group, k *knowledge) error {
 				return err
 			}
 		case Router:
-			n.nodes[name] = n.Router(name, routersHash)
+			n.nodes[name] = n.Router(name, n.hash)
 			n.routers = append(n.routers, name)
 		}
 		if i >= g.Present {
@@ -83,10 +86,6 @@ func (n *site[T]) group(g *Group, k *knowledge) error {
 	}
 	return nil
 }
-
-// routersHash is what routers hash with: all alike, so that a flow that comes to
-// another one takes the same hop there.
-const routersHash = 1
 
 // balancer adds one. One that has several services is a router to its parts, each
 // of which has one of them.

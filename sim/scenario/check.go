@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/service"
 )
 
 // mostIntervals bounds what results are kept.
@@ -206,6 +207,7 @@ func (c *checker) services() {
 			c.refuse(s.Line, field, "%s is there already, in line %d: give one of the two another name", s.Name, was)
 		}
 		lines[s.Name] = s.Line
+		c.survival(s, field+".survival")
 		if len(s.Balancers) == 0 {
 			for _, g := range c.s.Topology.Groups {
 				if g.Role == Balancer {
@@ -218,6 +220,18 @@ func (c *checker) services() {
 		}
 		c.distinct(s.Balancers, field+".balancers", Balancer)
 		c.distinct(s.Servers, field+".servers", Server, Balancer)
+	}
+}
+
+// survival settles how flows survive: as well as can be, where nothing is said.
+func (c *checker) survival(s *Service, field string) {
+	best := (&service.Service{Method: s.Method, Scheduler: s.Scheduler}).DefaultSurvival()
+	switch {
+	case s.Survival == "":
+		s.Survival = best
+	case best == service.FlowTable && s.Survival != best:
+		c.refuse(s.Line, field, "%s is not possible with method %s and scheduler %s, for which flows must be remembered; want %s",
+			s.Survival, s.Method, s.Scheduler, best)
 	}
 }
 

@@ -113,3 +113,21 @@ func TestQuantities(t *testing.T) {
 		}
 	}
 }
+
+// TestPage: what the page shows as a scenario is one.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fences := strings.Split(string(text), "```yaml\n")
+	if len(fences) < 2 {
+		t.Fatal("the page shows no scenario")
+	}
+	for _, fence := range fences[1:] {
+		shown, _, _ := strings.Cut(fence, "```")
+		if _, err := Parse("docs/scenarios.md", []byte(shown)); err != nil {
+			t.Error(err)
+		}
+	}
+}

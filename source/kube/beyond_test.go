@@ -14,6 +14,7 @@ import (
 // TestAnnouncedBeyond has cluster addresses and external ones come and go with the
 // Announcement that asks for them, and an agent that starts with it begin with them.
 func TestAnnouncedBeyond(t *testing.T) {
+	t.Parallel()
 	r, c := newRouted(t)
 	r.deploy("crds/*.yaml")
 	r.node("node-a", func(*corev1.Node) {})

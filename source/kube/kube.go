@@ -81,7 +81,8 @@ type Source struct {
 	told     bool            // the Sink, that all has loaded
 	unread   map[string]bool // the resources that cannot be read now
 	// wake has one element where there may be a new snapshot to publish.
-	wake chan struct{}
+	wake    chan struct{}
+	telling sync.WaitGroup // Events
 }
 
 var _ source.Source = (*Source)(nil)

@@ -184,6 +184,7 @@ func (r *routed) awaitPrefixes(want string) {
 // then sees them come, change and go, with no more rights than it is deployed
 // with.
 func TestRouting(t *testing.T) {
+	t.Parallel()
 	r, c := newRouted(t)
 	r.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: fairlead}")
 	r.apply(`apiVersion: rbac.authorization.k8s.io/v1

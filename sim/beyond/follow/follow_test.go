@@ -171,13 +171,13 @@ func TestANewBalancerNeedsAges(t *testing.T) {
 }
 
 func TestLives(t *testing.T) {
-	dice := Dice(1)
+	stream := NewStream(1, 2)
 	l := NewLives(30, 1)
 	var born, met, over float64
 	const n = 400000
 	for range n {
-		born += l.New(&dice) / n
-		life, so := l.Met(&dice)
+		born += l.New(stream) / n
+		life, so := l.Met(stream)
 		met, over = met+life/n, over+so/n
 	}
 	// Those that are met have the second moment by the first as their mean.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/beyond/follow"
 )
@@ -65,13 +66,13 @@ type play struct {
 	conns   []follow.Conn
 	now     float64
 	came    float64 // when servers came last
-	dice    follow.Dice
+	random  *sim.Stream
 	played
 }
 
 // play makes moves, which are in the order of time, and goes on until an end.
 func (s scene) play(ctx context.Context, moves []move, end float64) (*played, error) {
-	p := &play{scene: s, members: follow.Members(0, s.servers), dice: follow.Dice(s.seed)}
+	p := &play{scene: s, members: follow.Members(0, s.servers), random: follow.NewStream(s.seed, 0)}
 	p.emptiest, p.even = 1, -1
 	var err error
 	if p.state.Farm, err = follow.NewFarm(s.slots, ring.NewBuilder(64*s.slots), p.members); err != nil {
@@ -83,7 +84,7 @@ func (s scene) play(ctx context.Context, moves []move, end float64) (*played, er
 	p.state.Groups = []follow.Group{follow.NewGroup(p.hops, s.buckets)}
 	p.state.Began = make([]int, s.balancers+1)
 	for range int(s.rate * s.mean) {
-		life, over := s.lives.Met(&p.dice)
+		life, over := s.lives.Met(p.random)
 		p.open(-over, life-over)
 	}
 	for look := 0.0; look <= end; look += every {
@@ -110,7 +111,7 @@ func (s scene) play(ctx context.Context, moves []move, end float64) (*played, er
 
 // open opens a connection.
 func (p *play) open(born, ends float64) {
-	p.conns = append(p.conns, p.state.Open(0, uint64(p.dice), born, ends))
+	p.conns = append(p.conns, p.state.Open(0, p.seed+uint64(p.followed), born, ends))
 	p.followed++
 }
 
@@ -118,8 +119,8 @@ func (p *play) open(born, ends float64) {
 func (p *play) advance(to float64) {
 	span := to - p.now
 	for range int(p.rate*to) - int(p.rate*p.now) {
-		born := p.now + span*p.dice.Float()
-		p.open(born, born+p.lives.New(&p.dice))
+		born := p.now + span*p.random.Float()
+		p.open(born, born+p.lives.New(p.random))
 	}
 	p.now = to
 	p.keep(func(c *follow.Conn) bool {

@@ -17,10 +17,10 @@ func Experiment() beyond.Experiment {
 		Title:    "Autoscaling storms and rolling updates",
 		Question: "How many connections break, and how uneven is the load, for which batches, drain times and storms?",
 		Params: []beyond.Param{
-			{Name: "servers", Says: "servers of the service", Full: 100, Small: 20, Least: 10, Most: 1000},
+			{Name: "servers", Says: "servers of the service", Full: 50, Small: 20, Least: 10, Most: 1000},
 			{Name: "balancers", Says: "balancers, behind one resilient group", Full: 8, Small: 4, Least: 3, Most: 500},
-			{Name: "slots", Says: "slots of the ring, a prime", Full: 16381, Small: 2039, Least: 251, Most: 131071},
-			{Name: "rate", Says: "connections a second", Full: 2000, Small: 200, Least: 1, Most: 1e6},
+			{Name: "slots", Says: "slots of the ring, a prime", Full: 8191, Small: 2039, Least: 251, Most: 131071},
+			{Name: "rate", Says: "connections a second", Full: 1000, Small: 200, Least: 1, Most: 1e6},
 			{Name: "life", Says: "mean life of a connection, in seconds", Full: 30, Small: 30, Least: 0.01, Most: 1e5},
 			{Name: "spread", Says: "standard deviation of the logarithm of lives", Full: 1.5, Small: 1.5, Least: 0, Most: 4},
 			{Name: "pace", Says: "seconds from one batch to the next", Full: 15, Small: 15, Least: 1, Most: 3600},
@@ -102,7 +102,7 @@ const newFirst, oldFirst = "new first", "old first"
 const known, unknown = "known", "not known"
 
 // batches are the parts of the servers that are replaced at a time.
-var batches = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1}
+var batches = []float64{0.02, 0.1, 0.2, 0.5, 1}
 
 // drains are drain times, in mean lives.
 var drains = []float64{0, 0.5, 1, 2, 4, 10, 20}

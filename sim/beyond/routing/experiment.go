@@ -180,18 +180,13 @@ func standingTable(r *beyond.Run) beyond.Table {
 			c := base(r)
 			c.Speakers, c.Depth = speakers, depth
 			n := newNetwork(&c)
-			low, high := float64(min(n.fan, speakers)), float64(len(n.level[depth-1]))
-			if depth == 1 {
-				high = low
-			} else {
-				high = float64(len(n.level[depth-2]))
+			low, high, copies := min(n.fan, speakers), min(n.fan, speakers), 1
+			if depth > 1 {
+				high, copies = len(n.level[depth-2]), c.Reflectors
 			}
-			up := float64(len(n.nodes[0].peers))
-			copies := float64(c.Reflectors)
-			if depth == 1 {
-				copies = 1
-			}
-			t.Add([]string{fmt.Sprint(speakers), fmt.Sprint(depth)}, low, high, 2*(low+up)/c.Interval.Seconds(), 2*(low+up)/(c.Hold/3).Seconds(), float64(speakers*c.Prefixes)*copies)
+			sessions := float64(low + len(n.nodes[0].peers))
+			t.Add([]string{fmt.Sprint(speakers), fmt.Sprint(depth)}, float64(low), float64(high), 2*sessions/c.Interval.Seconds(),
+				2*sessions/(c.Hold/3).Seconds(), float64(speakers*c.Prefixes*copies))
 		}
 	}
 	return t

@@ -16,7 +16,7 @@ func Experiment() beyond.Experiment {
 		Title:    "Schedulers under work with heavy tails",
 		Question: "Which scheduler keeps the slowest requests short when work has a heavy tail, balancers are several, and counts are old?",
 		Params: []beyond.Param{
-			{Name: "requests", Says: "requests counted in each case", Full: 500_000, Small: 5000, Least: 1000, Most: 1e8},
+			{Name: "requests", Says: "requests counted in each case", Full: 500_000, Small: 3000, Least: 1000, Most: 1e8},
 			{Name: "servers", Says: "servers", Full: 32, Small: 16, Least: 2, Most: 10_000},
 			{Name: "cores", Says: "cores of a server", Full: 4, Small: 4, Least: 1, Most: 256},
 			{Name: "balancers", Says: "balancers at most where they see their own connections alone, and where reports are old", Full: 64, Small: 16, Least: 1, Most: 10_000},
@@ -64,7 +64,7 @@ var counting = []service.Scheduler{service.LeastConn, service.PowerOfTwo}
 
 // farms gives all cases of a run.
 func studies(r *beyond.Run) (all []study) {
-	pareto := draw.NewPareto(r.Param("alpha"), r.Param("ratio"))
+	pareto := draw.Pareto(r.Param("alpha"), r.Param("ratio"))
 	base := Case{Servers: equal(r.Int("servers"), r.Int("cores")), Balancers: 1, View: Own, Load: r.Param("load"),
 		Work: pareto, Requests: r.Int("requests"), Seed: r.Seed}
 	add := func(table string, s service.Scheduler, change func(*Case), keys ...string) {
@@ -73,7 +73,7 @@ func studies(r *beyond.Run) (all []study) {
 		change(&c)
 		all = append(all, study{table, append(keys, string(s)), c})
 	}
-	works := []draw.Work{draw.Exponential{}, draw.Lognormal{Sigma: r.Param("sigma")}, pareto}
+	works := []draw.Work{draw.Exponential(), draw.Lognormal(r.Param("sigma")), pareto}
 	for i, name := range []string{"exponential", "lognormal", "pareto"} {
 		for _, load := range loads {
 			for _, s := range service.Schedulers {

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/sim/claim"
 )
 
-func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0) }
+func TestSameOnAnyMachine(t *testing.T) { beyondtest.Same(t, Experiment(), 0xceb7c45a40ae846e) }
 
 // What takes long runs or many balancers to show is not looked at here.
 func TestVerdicts(t *testing.T) {
@@ -19,7 +19,10 @@ func TestVerdicts(t *testing.T) {
 // Where weights are equal, those that look at them do as those that do not.
 func TestEqualWeightsMakeNoDifference(t *testing.T) {
 	e := Experiment()
-	r := beyondtest.Run(t, &e, 3, 2)
+	r, err := e.Run(beyond.NewRun(t.Context(), &e, 3, 2, map[string]float64{"requests": 1000}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, pair := range [][2]string{{"rr", "wrr"}, {"lc", "wlc"}} {
 		for _, load := range []string{"0.5", "0.95"} {
 			for _, column := range quantiles {

@@ -1,0 +1,148 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/sim/beyond"
+	"github.com/fairlead/fairlead/sim/claim"
+	"github.com/fairlead/fairlead/sim/scenario"
+)
+
+// drains is how long queues have to empty after the load, in the lab and in the
+// simulator.
+const drains = 3 * time.Second
+
+// cases runs the experiment: with one balancer and more, and then with one less.
+func (r *Result) cases(ctx context.Context, o Options) error {
+	s, err := newSystem(ctx, o)
+	if s != nil {
+		defer s.close() //nolint:errcheck // the sandbox takes away what is left
+	}
+	if err != nil {
+		return err
+	}
+	for n := 1; n <= o.Balancers; n++ {
+		if _, err := s.Route(ctx, 0); err != nil {
+			return err
+		}
+		if err := s.inService(ctx); err != nil {
+			return err
+		}
+		if err := r.add(ctx, s, o, n, false); err != nil {
+			return err
+		}
+	}
+	return r.add(ctx, s, o, o.Balancers, true)
+}
+
+// add measures a case and predicts it.
+func (r *Result) add(ctx context.Context, s *system, o Options, balancers int, cut bool) error {
+	row := Row{Case: fmt.Sprintf("%d balancers", balancers)}
+	if cut {
+		row.Case += ", one cut off midway"
+	}
+	fmt.Fprintln(o.Progress, "calibrate:", row.Case)
+	if err := s.measure(ctx, o, &row, cut); err != nil {
+		return fmt.Errorf("calibrate: %s: %w", row.Case, err)
+	}
+	if err := r.predict(ctx, o, &row, balancers, cut); err != nil {
+		return fmt.Errorf("calibrate: %s: %w", row.Case, err)
+	}
+	r.Rows = append(r.Rows, row)
+	return nil
+}
+
+// measure loads the lab.
+func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) error {
+	from, err := open(s.Lab.Host(paper.Client), s.ClientAddrs, s.Services[0].VIP, o.Flows)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	midway := func() error { return nil }
+	if cut {
+		midway = func() error { return s.Lab.Cut(s.Balancers(0)[0].Name, paper.Dev) }
+	}
+	before, began := s.got(), time.Now()
+	if err := from.send(ctx, o.Rate, o.Duration, o.Duration/2, midway); err != nil {
+		return err
+	}
+	took := time.Since(began).Seconds()
+	row.Sent, row.Received = float64(from.sent)/took, float64(s.got()-before)/took
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(drains):
+	}
+	row.Lost = 100 * (1 - float64(s.got()-before)/float64(from.sent))
+	return errors.Join(s.FailedProcess(), ctx.Err())
+}
+
+// noticed is after how long BFD misses a balancer that was cut off, the i-th of n
+// equally likely spans: three times 300 ms from the last packet on, which came up to
+// 300 ms before.
+func noticed(i, n int) time.Duration {
+	return 600*time.Millisecond + 300*time.Millisecond*time.Duration(2*i+1)/time.Duration(2*n)
+}
+
+// linkQueue is how many packets wait for a shaped link: what a veth's queue holds.
+const linkQueue = 1000
+
+// predict asks the simulator.
+func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int, cut bool) error {
+	var received, lost []float64
+	for seed := range o.Seeds {
+		text := r.scenario(o, row.Sent, balancers)
+		if cut {
+			text += fmt.Sprintf("events: [{at: %.3fs, cuts: [router, lb-1], noticed: %dms}]\n", o.Duration.Seconds()/2, noticed(seed, o.Seeds).Milliseconds())
+		}
+		c, err := scenario.Parse("calibrate.yaml", []byte(text))
+		if err != nil {
+			return err
+		}
+		e := c.Experiment()
+		result, err := e.Run(beyond.NewRun(ctx, &e, uint32(seed+1), 1, nil))
+		if err != nil {
+			return err
+		}
+		sum, all := 0.0, 0.0
+		for i := range servers {
+			for _, p := range result.Curve("servers", fmt.Sprintf("web-%d", i+1)) {
+				all += p.Y
+				if p.X <= o.Duration.Seconds() {
+					sum += p.Y
+				}
+			}
+		}
+		sent := result.Cell("sums", "value", "asked", "connections and single requests")
+		received, lost = append(received, sum/o.Duration.Seconds()), append(lost, 100*(1-all/sent))
+	}
+	row.Predicted, row.Losing = claim.Mean(received), claim.Mean(lost)
+	return nil
+}
+
+// scenario writes a case as the simulator has it.
+func (r *Result) scenario(o Options, sent float64, balancers int) string {
+	return fmt.Sprintf(`about: The ECMP experiment of the lab.
+duration: %.0fs
+interval: 1s
+packet: %d
+topology:
+  clients: [{name: flow, count: %d}]
+  routers: [{name: router, ecmp: resilient}]
+  balancers: [{name: lb, count: %d, takes: %.0fns}]
+  servers: [{name: web, count: %d}]
+  links:
+  - {between: [flow, router], rate: 10Gbit}
+  - {between: [router, lb], rate: %.3fMbit, queue: %d}
+  lans:
+  - {name: overlay, members: [lb, web], rate: 10Gbit, queue: 10000}
+  - {name: replies, members: [web, router], rate: 10Gbit, queue: 10000}
+services: [{name: web, servers: web}]
+load: [{from: flow, to: web, protocol: udp, arrivals: steady, rate: %.3f, end: %.3fs}]
+`, (o.Duration + drains).Seconds(), PacketBytes, o.Flows, balancers, r.PacketNs, servers, r.LinkBits/1e6, linkQueue, sent, o.Duration.Seconds())
+}

@@ -1,0 +1,233 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/paper"
+	"github.com/fairlead/fairlead/status"
+)
+
+// servers are those of the service.
+const servers = 4
+
+// linkBits floods a link that is shaped as the balancers' are, and gives what comes
+// through, in bits a second.
+func linkBits(ctx context.Context, o Options) (bits float64, err error) {
+	const there = "10.1.1.1"
+	fmt.Fprintln(o.Progress, "calibrate: a link")
+	l, err := lab.Build(ctx, lab.Topology{
+		Hosts: []lab.HostSpec{{Name: "a"}, {Name: "b"}},
+		Links: []lab.Link{{
+			A: lab.At("a", "eth0", "10.1.1.2/24").Shaped(paper.ServiceShape(o.LinkRate, netip.MustParsePrefix("10.1.1.0/24"))),
+			B: lab.At("b", "eth0", there+"/24"),
+		}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	sink, err := listen(l.Host("b"))
+	if err != nil {
+		return 0, err
+	}
+	defer sink.close()
+	twice := int(2 * o.LinkRate / 8 / PacketBytes)
+	s, err := open(l.Host("a"), []netip.Addr{netip.MustParseAddr("10.1.1.2")}, netip.AddrPortFrom(netip.MustParseAddr(there), paper.ServerPort), 1)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	// A second until the queue is full, and two to count in.
+	var at time.Time
+	var before uint64
+	err = s.send(ctx, twice, 3*time.Second, time.Second, func() error {
+		at, before = time.Now(), sink.got.Load()
+		return nil
+	})
+	return float64(sink.got.Load()-before) * 8 * PacketBytes / time.Since(at).Seconds(), err
+}
+
+// system is the papers' network with one service.
+type system struct {
+	*cluster.Cluster
+	sinks []*sink
+}
+
+func newSystem(ctx context.Context, o Options) (s *system, err error) {
+	c, err := cluster.New(ctx, cluster.Options{
+		Binary: o.Binary, Router: cluster.RouterFairlead, Logs: o.Logs,
+		Paper: paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: o.Balancers + 1, BalancerRate: o.LinkRate},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s = &system{Cluster: c}
+	for range servers {
+		pod, err := c.AddServerPod(ctx, 0)
+		if err != nil {
+			return s, err
+		}
+		sink, err := listen(c.Lab.Host(pod.Name))
+		if err != nil {
+			return s, err
+		}
+		s.sinks = append(s.sinks, sink)
+	}
+	return s, c.Write(0, "service.yaml", s.manifest())
+}
+
+func (s *system) close() error {
+	for _, k := range s.sinks {
+		k.close()
+	}
+	return s.Close()
+}
+
+// manifest is the service's: datagrams, and no checks, since nobody answers.
+func (s *system) manifest() string {
+	svc := s.Services[0]
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Service
+metadata:
+  name: %[1]s
+  annotations: {fairlead.io/prefixes: %[2]s, fairlead.io/health-check: none}
+spec:
+  type: LoadBalancer
+  loadBalancerIP: %[3]s
+  ports: [{port: %[4]d, protocol: UDP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: %[1]s-1
+  labels: {kubernetes.io/service-name: %[1]s}
+addressType: IPv4
+ports: [{port: %[4]d, protocol: UDP}]
+endpoints:
+`, svc.Name, svc.Prefix, svc.VIP.Addr(), paper.ServerPort)
+	for _, pod := range s.Servers(0) {
+		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: true}}\n", pod.Addr, pod.Node.Name)
+	}
+	return b.String()
+}
+
+// inService waits until all balancers and nodes hold the service.
+func (s *system) inService(ctx context.Context) error {
+	holds := func(v status.Status) bool {
+		return len(v.Services) == 1 && len(v.Services[0].Frontends) == 1 && len(v.Services[0].Frontends[0].Backends) == servers
+	}
+	if _, ok := cluster.Await(ctx, 20*time.Millisecond, cluster.StartLimit, func() bool { return s.EveryBalancer(ctx, 0, holds) }); !ok {
+		return errors.Join(ctx.Err(), errors.New("calibrate: the balancers never held the service"))
+	}
+	return nil
+}
+
+func (s *system) got() (sum uint64) {
+	for _, k := range s.sinks {
+		sum += k.got.Load()
+	}
+	return sum
+}
+
+// sink counts the datagrams that come to a host.
+type sink struct {
+	conn net.PacketConn
+	got  atomic.Uint64
+}
+
+func listen(h *lab.Host) (*sink, error) {
+	c, err := h.ListenPacket("udp", fmt.Sprintf(":%d", paper.ServerPort))
+	if err != nil {
+		return nil, err
+	}
+	s := &sink{conn: c}
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			if _, _, err := c.ReadFrom(buf); err != nil {
+				return
+			}
+			s.got.Add(1)
+		}
+	}()
+	return s, nil
+}
+
+func (s *sink) close() { s.conn.Close() }
+
+// source sends datagrams of several flows in turn.
+type source struct {
+	to    net.Addr
+	conns []net.PacketConn
+	sent  int
+}
+
+func open(h *lab.Host, from []netip.Addr, to netip.AddrPort, flows int) (*source, error) {
+	s := &source{to: net.UDPAddrFromAddrPort(to)}
+	for i := range flows {
+		c, err := h.ListenPacket("udp", netip.AddrPortFrom(from[i%len(from)], 0).String())
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.conns = append(s.conns, c)
+	}
+	return s, nil
+}
+
+func (s *source) close() {
+	for _, c := range s.conns {
+		c.Close()
+	}
+}
+
+// payload leaves room for the headers of Ethernet, IPv4 and UDP.
+const payload = PacketBytes - 14 - 20 - 8
+
+// late is how far behind its time a source may fall before it gives up what it has
+// not sent: a busy machine is to make it slower, not rougher.
+const late = 20 * time.Millisecond
+
+// send sends so many packets a second for so long, and calls midway once, at its
+// time.
+func (s *source) send(ctx context.Context, rate int, long, when time.Duration, midway func() error) error {
+	each := time.Second / time.Duration(rate)
+	due, end := time.Now(), time.Now().Add(long)
+	turn := due.Add(when)
+	packet := make([]byte, payload)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for now := due; now.Before(end); now = time.Now() {
+		if now.Sub(due) > late {
+			due = now
+		}
+		for ; due.Before(now); due = due.Add(each) {
+			if _, err := s.conns[s.sent%len(s.conns)].WriteTo(packet, s.to); err != nil {
+				return err
+			}
+			s.sent++
+		}
+		if midway != nil && !now.Before(turn) {
+			if err := midway(); err != nil {
+				return err
+			}
+			midway = nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
