@@ -123,7 +123,7 @@ bench-kube: build ## measure the service proxy among 50,000 Services, beside kub
 bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
 	bin/fairlead bench rules $(ARGS)
 
-bench-ecmp: build ## measure how soon the router's kernel has what balancers announce (root)
+bench-ecmp: build ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
 	bin/fairlead bench ecmp $(ARGS)
 
 bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same

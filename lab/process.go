@@ -56,14 +56,14 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// beforeTheLoad is the nice value of what goes first.
-const beforeTheLoad = -15
+// BeforeTheLoad is the nice value of what goes first.
+const BeforeTheLoad = -15
 
 // GoFirst has the process go before others. In a network of machines the load does
 // not take the routers' and balancers' processors; here all share one machine's. One
 // that has ended already is found out by whoever waits for it.
 func (p *Process) GoFirst() error {
-	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), beforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), BeforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: set its priority: %w", p.PID(), err)
 	}
 	return nil

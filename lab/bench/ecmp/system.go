@@ -51,7 +51,7 @@ func (o Options) newSystem(ctx context.Context, name, router string, p paper.Opt
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.watch, err = newWatch(c.Lab.Host(paper.Router).Namespace(), c.Services[mainService].Prefix); err != nil {
+	if s.watch, err = newWatch(c.Lab.Host(paper.Router).Namespace(), func() ([]string, error) { return c.RouterHops(mainService) }); err != nil {
 		return s, err
 	}
 	for range servers {

@@ -2,57 +2,57 @@ package ecmp
 
 import (
 	"context"
-	"net/netip"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	vnetns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/netns"
 )
 
-// watch hears what the router's kernel says of its routes (rtnetlink). The kernel
-// tells of a route, too, when the group of next hops changes that it leads to.
+// watch hears what the router's kernel says of its routes and next hops
+// (rtnetlink), and looks at the table each time.
 type watch struct {
-	prefix netip.Prefix
 	kick   chan struct{}
-	quit   chan struct{}
+	events *nl.NetlinkSocket
+	quit   atomic.Bool
 	heard  sync.WaitGroup
-	// changes counts the times that the route to prefix became another one.
+	// changes counts the times that the table was another one.
 	changes atomic.Int64
 }
 
-func newWatch(ns *netns.NS, prefix netip.Prefix) (*watch, error) {
-	w := &watch{prefix: prefix, kick: make(chan struct{}, 1), quit: make(chan struct{})}
-	updates, at := make(chan netlink.RouteUpdate, 256), vnetns.NsHandle(ns.FD())
-	err := netlink.RouteSubscribeWithOptions(updates, w.quit, netlink.RouteSubscribeOptions{
-		Namespace: &at, ListExisting: true, ReceiveBufferSize: 4 << 20, ReceiveBufferForceSize: true,
-	})
+// newWatch watches a namespace; hops looks at the table.
+func newWatch(ns *netns.NS, hops func() ([]string, error)) (*watch, error) {
+	w := &watch{kick: make(chan struct{}, 1)}
+	var err error
+	w.events, err = nl.SubscribeAt(vnetns.NsHandle(ns.FD()), vnetns.None(), unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP)
 	if err != nil {
 		return nil, err
 	}
+	last, err := hops()
+	if err != nil {
+		w.events.Close()
+		return nil, err
+	}
 	w.heard.Go(func() {
-		var last []netip.Addr
-		for u := range updates {
-			if u.Dst == nil || u.Dst.String() != w.prefix.String() {
-				continue
+		for {
+			_, _, err := w.events.Receive()
+			if w.quit.Load() || err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+				return
 			}
-			var now []netip.Addr
-			if u.Type == unix.RTM_NEWROUTE {
-				now = cluster.Hops(u.Route)
-			}
-			if !slices.Equal(last, now) {
-				w.changes.Add(1)
-			}
-			last = now
 			select {
 			case w.kick <- struct{}{}:
 			default:
+			}
+			now, err := hops()
+			if err == nil && !slices.Equal(last, now) {
+				w.changes.Add(1)
+				last = now
 			}
 		}
 	})
@@ -60,7 +60,8 @@ func newWatch(ns *netns.NS, prefix netip.Prefix) (*watch, error) {
 }
 
 func (w *watch) close() {
-	close(w.quit)
+	w.quit.Store(true)
+	w.events.Close()
 	w.heard.Wait()
 }
 
