@@ -206,21 +206,9 @@ func (a *agent) open() (err error) {
 		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
 	}
 	if r.Balancer {
-		loop.Prober = a.prober
-		a.tellDrains(&loop)
-		if a.speaker != nil {
-			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
-		}
-		if err := a.openCloud(&loop); err != nil {
+		if err := a.openBalancer(&loop); err != nil {
 			return err
 		}
-		if err := a.openLayer2(&loop); err != nil {
-			return err
-		}
-		if err := a.openPlane(); err != nil {
-			return err
-		}
-		loop.DataPlane = a.plane
 	}
 	if r.Server {
 		a.half, err = serverhalf.Open(serverhalf.Config{
@@ -232,6 +220,26 @@ func (a *agent) open() (err error) {
 		loop.ServerHalf = serverHalf{a.half}
 	}
 	a.loop = control.New(loop)
+	return nil
+}
+
+// openBalancer makes what announces, asks and forwards.
+func (a *agent) openBalancer(loop *control.Config) error {
+	loop.Prober = a.prober
+	a.tellDrains(loop)
+	if a.speaker != nil {
+		loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
+	}
+	if err := a.openCloud(loop); err != nil {
+		return err
+	}
+	if err := a.openLayer2(loop); err != nil {
+		return err
+	}
+	if err := a.openPlane(); err != nil {
+		return err
+	}
+	loop.DataPlane = a.plane
 	return nil
 }
 
