@@ -7,14 +7,18 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/fairlead/fairlead/internal/version.stamped=$(VERSION)
 TOOLS   := $(CURDIR)/bin/tools
 
-# Tests of namespaces and BGP are about time, and many of them wait most of it: two
+# Tests of namespaces and BGP are about time, and many of them wait most of it: three
 # packages at once neither starve each other on a small machine, nor leave it idle.
-TESTFLAGS ?= -p 2 -timeout 15m
-# The experiment beside kube-proxy, which it builds, runs in make test-kube.
-PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy)
-# What goes wrong around a whole chain takes minutes, and runs there, too; the demo
-# and the tables of rules with IPVS do, and run in make test-ipvs.
-LONG      := '^TestIPVS$$|^TestChain$$/^(API|health|slow|no|two)'
+TESTFLAGS ?= -p 3 -timeout 15m
+# The experiment beside kube-proxy, which it builds, runs in make test-kube. Those
+# that take longest come first, and last those that need an API server, which may
+# be about to be built.
+PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy | \
+	awk '{ print /\/(dataplane|e2e)\// ? 1 : /\/kube(\/|$$)/ ? 3 : 2, $$0 }' | sort -s -k 1,1 | cut -d ' ' -f 2)
+# What goes wrong around a whole chain takes minutes, and runs there, too, as do the
+# tests beside kube-controller-manager, which they build; the demo and the tables of
+# rules with IPVS take minutes, and run in make test-ipvs.
+LONG      := '^TestIPVS$$|^TestManaged|^TestChain$$/^(API|health|slow|no|two)'
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
@@ -34,9 +38,13 @@ demo: build ## show the whole system in namespaces of this machine, with real tr
 
 test: ## install what the tests need, then run them all (root)
 	scripts/deps.sh test
-	scripts/kube.sh etcd kube-apiserver
-	go vet $(PACKAGES)
-	go test $(TESTFLAGS) -skip $(LONG) $(PACKAGES)
+	trap wait EXIT; scripts/kube.sh etcd kube-apiserver & \
+	go vet $(PACKAGES); \
+	go test $(TESTFLAGS) -vet=off -skip $(LONG) $(PACKAGES)
+
+test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test does, too (root; ARGS=-update writes docs/interop.md anew)
+	scripts/deps.sh interop
+	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
 
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest

@@ -37,6 +37,8 @@ type Attributes struct {
 	Weight uint32 `json:"weight,omitempty"`
 	// Peers are the names of those that are told of the route; none: all.
 	Peers Names `json:"peers,omitempty"`
+	// Mode is how the route is made known; none: in all ways that there are.
+	Mode Mode `json:"mode,omitempty"`
 }
 
 // MaxPrepend bounds Attributes.Prepend; paths that are far longer some routers
@@ -72,6 +74,7 @@ func (a Attributes) String() string {
 	add(a.Prepend != 0, "prepended %d times", a.Prepend)
 	add(a.Weight != 0, "weight %d", a.Weight)
 	add(a.Peers != "", "to %s", a.Peers)
+	add(a.Mode != ModeAny, "by %s", a.Mode)
 	return strings.Join(words, ", ")
 }
 

@@ -60,6 +60,8 @@ type Config struct {
 	// they are withdrawn, and Avoid how; nothing for not at all.
 	DrainNotice time.Duration
 	Avoid       plan.Avoid
+	// OnDrain, where there is one, is told of each change of stage; it must not wait.
+	OnDrain func(Drain)
 	// Hurry, closed, cuts that short; nil never does.
 	Hurry <-chan struct{}
 	// Resync is how often everything is compared again with what the data

@@ -65,6 +65,11 @@ type draining struct {
 	hurry  bool
 }
 
+// shown is it for others.
+func (d *draining) shown() *Drain {
+	return &Drain{Stage: d.stage, Why: d.why, Since: d.began, Entered: d.entered, Flows: d.flows}
+}
+
 // OrderDrain lets the loop drain because an operator says so, or ends that. It
 // holds until it is ended, or the loop is.
 func (l *Loop) OrderDrain(on bool) {
@@ -131,6 +136,9 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 		}
 	}
 	d.stage, d.entered, d.named = next, now, time.Time{}
+	if l.OnDrain != nil && (was != "" || next != plan.Serving) {
+		l.OnDrain(*d.shown())
+	}
 	reasons := strings.Join(d.why, "; ")
 	switch next {
 	case plan.Serving:

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
 )
 
 // pass closes the gap between the plan and the world once, as far as it can,
@@ -27,7 +28,7 @@ func (l *Loop) pass() time.Duration {
 	}
 	node := l.Node
 	node.Drain = l.nextStage(snapshot)
-	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node}
+	in := plan.Input{Services: snapshot.Services, Health: l.health, Held: l.holds, Node: node, Nodes: l.nodes(snapshot)}
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
@@ -49,6 +50,11 @@ func (l *Loop) pass() time.Duration {
 	}
 	l.publish(p, snapshot.Problems, failures)
 	return l.sooner(l.nextPass(next, failures))
+}
+
+// nodes gives the addresses of the balancers' nodes, as far as they are known.
+func (l *Loop) nodes(s *source.Snapshot) []netip.Addr {
+	return slices.DeleteFunc(slices.Concat(l.Own, s.Balancers), func(a netip.Addr) bool { return !a.IsValid() })
 }
 
 // close brings announcements and data plane to the plan in the one safe order,

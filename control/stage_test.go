@@ -48,6 +48,7 @@ type stage struct {
 	mu      sync.Mutex
 	refused string
 	journal []string
+	told    []string // stages of drains
 }
 
 func newStage(t *testing.T, files []txtar.File) *stage {
@@ -75,6 +76,11 @@ func (w *stage) start() {
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
+		OnDrain: func(d control.Drain) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, strings.TrimSpace(fmt.Sprintf("%s %s", d.Stage, strings.Join(d.Why, "; "))))
+		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -145,6 +151,11 @@ func (w *stage) questions() map[string]func(args []string) string {
 		"status":    func([]string) string { return w.status() },
 		"writes":    func([]string) string { return w.writes() },
 		"packet":    w.packet,
+		"told": func([]string) string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return strings.Join(w.told, "\n")
+		},
 	}
 }
 

@@ -86,7 +86,7 @@ func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[str
 		v.Refused[k] = r.err.Error()
 	}
 	if d := &l.drain; len(d.why) > 0 {
-		v.Drain = &Drain{Stage: d.stage, Why: d.why, Since: d.began, Entered: d.entered, Flows: d.flows}
+		v.Drain = d.shown()
 	}
 	l.view.Store(v)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
@@ -62,6 +63,9 @@ type Manifest struct {
 // Result is what an input comes to.
 type Result struct {
 	Manifests []Manifest
+	// Routing are an object each that is no Service: BGPPeers, Announcements and
+	// AddressPools.
+	Routing []Manifest
 	// Losses are in the order of the input.
 	Losses []Loss
 	// Agent are the flags by which a balancer's agent is told what stands in
@@ -89,7 +93,18 @@ func (r *Result) Sort() {
 // Check reads a manifest as an agent does. It says whether the Service is
 // taken, and what an agent would say about it.
 func (m Manifest) Check() (taken bool, losses []Loss) {
-	snapshot := manifest.Read(m.Name+".yaml", m.Text())
+	snapshot, losses := m.read()
+	return len(snapshot.Services) == 1, losses
+}
+
+// CheckRouting does so of an object that is no Service.
+func (m Manifest) CheckRouting() (taken bool, losses []Loss) {
+	_, losses = m.read()
+	return len(losses) == 0, losses
+}
+
+func (m Manifest) read() (snapshot source.Snapshot, losses []Loss) {
+	snapshot = manifest.Read(m.Name+".yaml", m.Text())
 	for _, p := range snapshot.Problems {
 		why := p.Message
 		if p.Field != "" {
@@ -97,5 +112,5 @@ func (m Manifest) Check() (taken bool, losses []Loss) {
 		}
 		losses = append(losses, Loss{At: m.At, Service: m.Name, What: p.Object, Why: why})
 	}
-	return len(snapshot.Services) == 1, losses
+	return snapshot, losses
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -32,7 +33,7 @@ func (r *Result) YAML() []byte {
 	if command := r.Command(); command != "" {
 		fmt.Fprintf(&b, "# Balancers run:\n#   %s\n", oneLine(command))
 	}
-	for _, m := range r.Manifests {
+	for _, m := range slices.Concat(r.Routing, r.Manifests) {
 		b.Write(m.Text())
 	}
 	return b.Bytes()
@@ -104,19 +105,22 @@ func (r *Result) JSON() ([]byte, error) {
 	}
 	out := struct {
 		Manifests []entry  `json:"manifests"`
+		Routing   []entry  `json:"routing"`
 		Losses    []Loss   `json:"losses"`
 		Agent     []string `json:"agent"`
-	}{Manifests: []entry{}, Losses: append([]Loss{}, r.Losses...), Agent: append([]string{}, r.Agent...)}
-	for _, m := range r.Manifests {
-		e := entry{Name: m.Name, At: m.At}
-		for _, o := range m.Objects {
-			object, err := sigsyaml.YAMLToJSON(o)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", m.At, err)
+	}{Manifests: []entry{}, Routing: []entry{}, Losses: append([]Loss{}, r.Losses...), Agent: append([]string{}, r.Agent...)}
+	for into, all := range map[*[]entry][]Manifest{&out.Manifests: r.Manifests, &out.Routing: r.Routing} {
+		for _, m := range all {
+			e := entry{Name: m.Name, At: m.At}
+			for _, o := range m.Objects {
+				object, err := sigsyaml.YAMLToJSON(o)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", m.At, err)
+				}
+				e.Objects = append(e.Objects, object)
 			}
-			e.Objects = append(e.Objects, object)
+			*into = append(*into, e)
 		}
-		out.Manifests = append(out.Manifests, e)
 	}
 	text, err := json.MarshalIndent(out, "", "  ")
 	return append(text, '\n'), err

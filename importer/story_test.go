@@ -137,6 +137,15 @@ func checkResult(t *testing.T, r *importer.Result) {
 			t.Errorf("%s: the file for itself has %d Services", m.Name, len(one.Services))
 		}
 	}
+	if len(all.Problems) > 0 && len(r.Routing) > 0 && len(r.Manifests) == 0 {
+		t.Errorf("problems %v", all.Problems)
+	}
+	for _, m := range r.Routing {
+		if taken, losses := m.CheckRouting(); !taken || names[m.Name] {
+			t.Errorf("%s: not taken, or there twice: %v", m.Name, losses)
+		}
+		names[m.Name] = true
+	}
 	for _, l := range r.Losses {
 		if l.File == "" || l.Line < 1 || l.What == "" || l.Why == "" {
 			t.Errorf("%+v lacks something", l)
@@ -145,12 +154,13 @@ func checkResult(t *testing.T, r *importer.Result) {
 	text, err := r.JSON()
 	var back struct {
 		Manifests []struct{ Objects []struct{ Kind string } }
+		Routing   []struct{ Objects []struct{ Kind string } }
 		Losses    []importer.Loss
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &back)
 	}
-	if err != nil || len(back.Manifests) != len(r.Manifests) || len(back.Losses) != len(r.Losses) {
+	if err != nil || len(back.Manifests) != len(r.Manifests) || len(back.Routing) != len(r.Routing) || len(back.Losses) != len(r.Losses) {
 		t.Errorf("JSON: %v\n%s", err, text)
 	}
 	for _, m := range back.Manifests {
@@ -165,11 +175,15 @@ func checkResult(t *testing.T, r *importer.Result) {
 func held(t *testing.T, r *importer.Result) string {
 	t.Helper()
 	snapshot := manifest.Read("all.yaml", r.YAML())
-	p := plan.Build(plan.Input{
+	in := plan.Input{
 		Services: snapshot.Services, Health: func(health.Target) health.State { return health.Up },
 		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
-	})
+	}
+	if snapshot.Announcements != nil {
+		in.Announce = snapshot.Announcements.Offers
+	}
+	p := plan.Build(in)
 	plane := memory.New()
 	var b strings.Builder
 	for _, f := range p.Frontends {
@@ -201,7 +215,14 @@ func held(t *testing.T, r *importer.Result) string {
 		b.WriteString("\n")
 	}
 	for _, route := range p.Routes {
-		fmt.Fprintf(&b, "route %s\n", route.Prefix)
+		fmt.Fprintf(&b, "route %s", route.Prefix)
+		if as := route.Attributes.String(); as != "" {
+			fmt.Fprintf(&b, " (%s)", as)
+		}
+		b.WriteString("\n")
+	}
+	for _, no := range p.Refusals {
+		fmt.Fprintf(&b, "no route %s: %s\n", no.Prefix, no.Reason)
 	}
 	for _, problem := range snapshot.Problems {
 		fmt.Fprintf(&b, "! %s\n", problem)

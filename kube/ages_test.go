@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,6 +131,14 @@ func (w *world) sliceOf(t *testing.T, name string) *discoveryv1.EndpointSlice {
 	s, err := w.core.DiscoveryV1().EndpointSlices("default").Get(context.Background(), name, metav1.GetOptions{})
 	w.must(t, err)
 	return s
+}
+
+// slicesOf gives all slices of a Service.
+func (w *world) slicesOf(t *testing.T, service string) []discoveryv1.EndpointSlice {
+	t.Helper()
+	all, err := w.core.DiscoveryV1().EndpointSlices("default").List(context.Background(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	w.must(t, err)
+	return all.Items
 }
 
 func (w *world) dropSlices(t *testing.T, names ...string) {
@@ -257,7 +266,8 @@ func agesOfMany(t *testing.T, w *world) {
 
 // The EndpointSlice controller of Kubernetes and this one leave each other what
 // is theirs.
-func TestAgesOfPods(t *testing.T) {
+func TestManagedAges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.install(t)
@@ -268,11 +278,19 @@ func TestAgesOfPods(t *testing.T) {
 	log.wants(t, "ages are known")
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.serve(t, "web", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "web"} })
+	// It makes a slice first and fills it afterwards: every pod comes later than that,
+	// which the controller has to say.
+	eventually(t, "the slice of web", func() string {
+		if len(w.slicesOf(t, "web")) == 0 {
+			return "is not there"
+		}
+		return ""
+	})
 	b := w.balancer(t)
 	since := map[string]time.Time{}
 	for i := 1; i <= 3; i++ {
 		ip := fmt.Sprint("10.200.0.", i)
-		began := time.Now().Truncate(time.Second) // as a slice's own time is
+		began := time.Now()
 		w.pod(t, fmt.Sprint("pod-", i), "node-a", ip)
 		seen := b.await(t, ip+" comes", "web", func(s map[string]service.Backend) bool { return between(s[ip].Since, began, time.Now()) })
 		since[ip] = seen[ip].Since
@@ -281,7 +299,6 @@ func TestAgesOfPods(t *testing.T) {
 				t.Errorf("%s served since %s, and does since %s", was, at, seen[was].Since)
 			}
 		}
-		time.Sleep(time.Second) // so that the slice's own time is no longer the next one's
 	}
 	began := time.Now()
 	w.must(t, w.core.CoreV1().Pods("default").Delete(context.Background(), "pod-2", metav1.DeleteOptions{GracePeriodSeconds: new(int64(600))}))
@@ -293,21 +310,24 @@ func TestAgesOfPods(t *testing.T) {
 		return len(s) == 2 && s["10.200.0.1"].Since.Equal(since["10.200.0.1"]) && s["10.200.0.3"].Since.Equal(since["10.200.0.3"])
 	})
 	eventually(t, "nothing is said of who is gone", func() string {
-		all, err := w.core.DiscoveryV1().EndpointSlices("default").List(context.Background(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
-		w.must(t, err)
-		if text := fmt.Sprint(all.Items[0].Annotations); len(all.Items) != 1 || strings.Contains(text, "10.200.0.2") {
+		all := w.slicesOf(t, "web")
+		if text := fmt.Sprint(all[0].Annotations); len(all) != 1 || strings.Contains(text, "10.200.0.2") {
 			return text
 		}
 		return ""
 	})
 }
 
+// managers are so many controllers as run, each at a port of its own.
+var managers atomic.Int32
+
 // manage runs the EndpointSlice controller of Kubernetes.
 func (w *world) manage(t *testing.T) {
 	t.Helper()
-	const page = "https://127.0.0.1:10257/healthz"
+	port := 10256 + managers.Add(1)
+	page := fmt.Sprintf("https://127.0.0.1:%d/healthz", port)
 	p := w.cluster.Program(os.Getenv(labkube.BinariesEnv), "kube-controller-manager", labkube.Page(w.cluster.Dial, page),
-		"--kubeconfig", w.cluster.Kubeconfig, "--bind-address", "127.0.0.1", "--leader-elect=false", "--controllers=endpointslice-controller")
+		"--kubeconfig", w.cluster.Kubeconfig, "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port), "--leader-elect=false", "--controllers=endpointslice-controller")
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	t.Cleanup(func() { w.must(t, p.Stop()) })

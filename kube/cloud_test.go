@@ -106,7 +106,8 @@ func (w *world) offer(t *testing.T, node string) (*offers.Poster, *severed) {
 	})
 	w.must(t, err)
 	t.Cleanup(func() {
-		line.set(true) // nobody may be there to answer
+		line.set(true) // nobody may be there to answer: no patience with that
+		p.Patience = 0
 		_ = p.Close()
 	})
 	return p, line
@@ -123,6 +124,7 @@ func routesBy(hop string, prefixes ...string) (all []announce.Route) {
 // is gone when they know it, a dead one's is led elsewhere, a controller's end
 // changes nothing, and the agents know how the cloud stands.
 func TestCloud(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.install(t)
 	w.deploy(t, "manifests/rbac.yaml")

@@ -211,6 +211,7 @@ const (
 // balancer are, with the rights that the chart gives them, and its objects come,
 // change and go.
 func TestGatewayAPI(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.deployOnly(t, "manifests/gateway/gateway.yaml", "kind: ClusterRole")
@@ -363,6 +364,7 @@ func (w *world) gatewayAddresses(t *testing.T, b *balancer) {
 // TestOlderGatewayAPI has routes that the cluster knows in v1alpha2 alone; and a
 // status that cannot be written.
 func TestOlderGatewayAPI(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.deployOnly(t, "manifests/gateway/gateway.yaml", "kind: ClusterRole")

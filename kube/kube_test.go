@@ -22,6 +22,7 @@ import (
 // A controller that is started before anything else there is says what it
 // waits for, and goes on when it comes.
 func TestWaits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	log, _ := w.control(t)
 	log.wants(t, "no right to get leases: bind the ClusterRole fairlead-controller")
@@ -38,6 +39,7 @@ func TestWaits(t *testing.T) {
 
 // A controller that may read and not write says so, and goes on when it may.
 func TestMayNotWrite(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.install(t)
 	w.deploy(t, "manifests/rbac.yaml")
@@ -75,6 +77,7 @@ func (w *world) role(without func(*rbacv1.PolicyRule) bool) error {
 // TestController tells one story after the other to one API server. Each ends
 // without pools and Services.
 func TestController(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{Flags: dualStack})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.deploy(t, "manifests/admission.yaml")

@@ -22,6 +22,7 @@ var services = flag.Int("services", 2000, "how many Services TestVeryMany has, a
 // A controller that begins with very many Services, all of which have their
 // addresses, writes none of them.
 func TestVeryMany(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: assigned}})
 	w.deploy(t, "manifests/rbac.yaml")
 	w.install(t)
@@ -49,6 +50,7 @@ func TestVeryMany(t *testing.T) {
 
 // Very many Services that have no address get one each.
 func TestVeryManyNew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{Seed: &labkube.Seed{Services: *services, Endpoints: 1, Each: func(_ int, s *corev1.Service, _ []*discoveryv1.EndpointSlice) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	}}})

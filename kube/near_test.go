@@ -62,9 +62,10 @@ func (p *nodeProxy) targets() string {
 	return strings.Join(targets, " ")
 }
 
-// TestTrafficDistribution has spec.trafficDistribution, as Kubernetes makes hints
+// TestManagedTrafficDistribution has spec.trafficDistribution, as Kubernetes makes hints
 // of it, decide which pods the clients of each node get.
-func TestTrafficDistribution(t *testing.T) {
+func TestManagedTrafficDistribution(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, labkube.Options{})
 	w.manage(t)
 	nodes := map[string]*nodeProxy{}

@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +40,13 @@ var exempt = map[string]string{
 // audit log says what each of them asked for: all of it may, and no right is had
 // that nobody uses.
 func TestRightsAreThoseThatAreUsed(t *testing.T) {
+	t.Parallel()
 	audit, flags := auditFlags(t)
 	w := newWorld(t, labkube.Options{Flags: flags})
 	w.deploy(t, "manifests/rbac.yaml")
 	peers := peersRole(t)
 	w.must(t, w.apply(peers))
+	w.awaitRights(t)
 	w.install(t)
 	w.agent(t)
 	whosePools(t, w)
@@ -73,6 +77,31 @@ func TestRightsAreThoseThatAreUsed(t *testing.T) {
 		}
 		slices.Sort(unused)
 		return strings.Join(unused, "\n")
+	})
+}
+
+// awaitRights waits until the API server, which follows roles a little later than
+// they are made, lets the two do what the last of each kind of role gives them.
+func (w *world) awaitRights(t *testing.T) {
+	t.Helper()
+	eventually(t, "the roles count", func() string {
+		for _, one := range []struct {
+			user string
+			may  authorizationv1.ResourceAttributes
+		}{
+			{agentUser, authorizationv1.ResourceAttributes{Verb: "list", Resource: "services"}},
+			{agentUser, authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "fairlead", Name: "router1"}},
+			{controllerUser, authorizationv1.ResourceAttributes{Verb: "list", Resource: "services"}},
+			{controllerUser, authorizationv1.ResourceAttributes{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: "fairlead"}},
+		} {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: one.user, ResourceAttributes: &one.may}}
+			got, err := w.core.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), review, metav1.CreateOptions{})
+			w.must(t, err)
+			if !got.Status.Allowed {
+				return fmt.Sprintf("%s may not yet %s %s", one.user, one.may.Verb, one.may.Resource)
+			}
+		}
+		return ""
 	})
 }
 
@@ -107,7 +136,8 @@ func peersRole(t *testing.T) string {
 }
 
 // agent follows the cluster as a node's agent does that is balancer and service
-// proxy, until it has read the password of a peer.
+// proxy, until the test ends: what it watches it may begin to watch later. It has
+// read the password of a peer, and told of the node.
 func (w *world) agent(t *testing.T) {
 	t.Helper()
 	ctx := context.Background()
@@ -126,15 +156,21 @@ func (w *world) agent(t *testing.T) {
 		Kubeconfig: kubeconfig, Node: "node-a", Log: slog.New(slog.DiscardHandler),
 		OnPeers: func(peers []v1alpha1.Peer) []source.Problem {
 			for _, p := range peers {
-				passwords <- p.Password
+				select {
+				case passwords <- p.Password:
+				default: // told often enough
+				}
 			}
 			return nil
 		},
 	})
 	w.must(t, err)
-	ctx, cancel := context.WithTimeout(ctx, long)
-	defer cancel()
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
+	t.Cleanup(func() {
+		cancel()
+		w.must(t, <-ended)
+	})
 	read := make(chan struct{}, 1)
 	go func() {
 		ended <- s.Run(ctx, func(source.Snapshot) {
@@ -149,15 +185,15 @@ func (w *world) agent(t *testing.T) {
 		if p != "secret" {
 			t.Errorf("the password is %q", p)
 		}
-	case <-ctx.Done():
+	case <-time.After(long):
 		t.Fatalf("no peer is told of: %q", s.Problems())
 	}
 	<-read
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
-	cancel()
-	w.must(t, <-ended)
+	s.Tell(sourcekube.Event{Reason: "BalancerDraining", Action: "Drain", Note: "Node node-a is cordoned"})
+	s.Told()
 }
 
 // grants are the rights that the roles of the cluster give to the two.

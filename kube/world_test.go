@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,7 +34,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	labkube.Main(m, "kube-controller-manager")
+	var more []string
+	if flag.Parse(); !strings.Contains(flag.Lookup("test.skip").Value.String(), "TestManaged") {
+		more = append(more, "kube-controller-manager") // which takes long to build
+	}
+	labkube.Main(m, more...)
 }
 
 // long is how long a test waits for what should come at once, on a machine

@@ -5,7 +5,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -57,6 +59,9 @@ type Input struct {
 	// name themselves.
 	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
+	// Nodes are addresses of this node and of other balancers, which no Service may
+	// have: what is sent to the nodes themselves would be lost.
+	Nodes []netip.Addr
 }
 
 // State is what becomes of a frontend.
@@ -69,8 +74,9 @@ const (
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol
+	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol, or a node the address
 	Elsewhere        State = "elsewhere"          // other balancers are for this Service
+	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
 )
 
 // Frontend is the decision on one frontend of one Service.
@@ -90,6 +96,27 @@ type Frontend struct {
 	// those of them that are on this node.
 	healthy int
 	local   []netip.Addr
+	kind    service.AddressKind
+}
+
+// before orders frontends by how good their claim to a Key is: by the kind of the
+// address, then by the Services' age. One that is not served has none.
+func (f *Frontend) before(o *Frontend) int {
+	claim := func(f *Frontend) int {
+		if f.State == Unannounced {
+			return math.MaxInt
+		}
+		return int(f.kind)
+	}
+	switch c := cmp.Compare(claim(f), claim(o)); {
+	case c != 0:
+		return c
+	case f.Service == o.Service:
+		return 0
+	case f.Service.Older(o.Service):
+		return -1
+	}
+	return 1
 }
 
 // Backend is one server as the plan sees it.
@@ -150,25 +177,19 @@ func Build(in Input) *Plan {
 		}
 	}
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
-		if c := a.Key.Compare(b.Key); c != 0 {
-			return c
-		}
-		if a.Service.Older(b.Service) {
-			return -1
-		}
-		return 1
+		return cmp.Or(a.Key.Compare(b.Key), a.before(&b))
 	})
-	p.refuseConflicts()
+	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
 	return p
 }
 
 // refuseConflicts leaves each Key to the oldest Service that claims it.
-func (p *Plan) refuseConflicts() {
+func (p *Plan) refuseConflicts(in Input) {
 	for i := 1; i < len(p.Frontends); i++ {
 		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key {
+		if f.Key != before.Key || f.State == Unannounced || slices.Contains(in.Nodes, f.Key.VIP) {
 			continue
 		}
 		owner := before.Service
@@ -176,8 +197,12 @@ func (p *Plan) refuseConflicts() {
 			owner = p.owner(f.Key)
 		}
 		f.State, f.Want = Conflict, nil
-		f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two another address or port",
-			owner.ID, f.Key)
+		what := "and is older"
+		if f.kind > owner.KindOf(f.Key.VIP) {
+			what = fmt.Sprintf("as its %s address, which counts before a %s one", owner.KindOf(f.Key.VIP), f.kind)
+		}
+		f.Reason = fmt.Sprintf("Service %s already has %s %s: give one of the two another address or port",
+			owner.ID, f.Key, what)
 	}
 	p.refuseOverlaps()
 }
@@ -187,16 +212,11 @@ func (p *Plan) refuseConflicts() {
 func (p *Plan) refuseOverlaps() {
 	var ranges []*Frontend
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict {
+		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != Unannounced {
 			ranges = append(ranges, f)
 		}
 	}
-	slices.SortStableFunc(ranges, func(a, b *Frontend) int {
-		if a.Service == b.Service || a.Service.Older(b.Service) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(ranges, (*Frontend).before)
 	for i, f := range ranges {
 		for _, o := range ranges[:i] {
 			if o.State != Conflict && o.Key.Overlaps(f.Key) {
@@ -218,7 +238,7 @@ func (p *Plan) collectTargets() {
 	seen := map[health.Target]bool{}
 	for i := range p.Frontends {
 		for _, b := range p.Frontends[i].Backends {
-			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && !seen[b.Target] {
+			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && s != Unannounced && !seen[b.Target] {
 				seen[b.Target] = true
 				p.Targets = append(p.Targets, b.Target)
 			}
@@ -228,13 +248,22 @@ func (p *Plan) collectTargets() {
 
 // decide says what becomes of one frontend, conflicts apart.
 func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
-	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName}
+	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind}
 	for _, b := range sf.Backends {
 		t := target(s, sf, b)
 		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why
+		return f
+	}
+	if slices.Contains(in.Nodes, sf.VIP) {
+		f.State = Conflict
+		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
+		return f
+	}
+	if why := in.unannounced(s, sf); why != "" {
+		f.State, f.Reason = Unannounced, why
 		return f
 	}
 	f.countHealthy(in)
@@ -245,6 +274,20 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.Want = &want
 	}
 	return f
+}
+
+// unannounced says why an address is not served here that is served only where it
+// is announced; empty where it is. Such addresses nobody has given to the Service
+// as a load balancer's: packets for them may be others'.
+func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
+	if sf.Kind == service.LoadBalancerAddress || in.Announce == nil {
+		return ""
+	}
+	offers, why := in.Announce(s, sf.VIP)
+	if len(offers) > 0 {
+		return ""
+	}
+	return why
 }
 
 // countHealthy counts the servers that take new flows, by what the data plane

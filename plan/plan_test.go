@@ -131,6 +131,76 @@ func TestOlderServiceKeepsItsVIP(t *testing.T) {
 	}
 }
 
+// What is sent to a node itself is no Service's, whoever claims it.
+func TestNodesKeepTheirAddresses(t *testing.T) {
+	p := Build(Input{
+		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
+		Health: func(health.Target) health.State { return health.Up },
+		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
+		Nodes:  []netip.Addr{netip.MustParseAddr("10.0.0.105"), netip.MustParseAddr("10.0.0.106")},
+	})
+	for _, f := range p.Frontends {
+		if taken := f.Key.VIP == netip.MustParseAddr("10.0.0.105"); taken != (f.State == Conflict) || taken != (f.Want == nil) ||
+			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of a balancer's node") {
+			t.Errorf("%s of %s: %s, %s", f.Key, f.Service.ID, f.State, f.Reason)
+		}
+	}
+	if len(p.Routes) != 1 || p.Routes[0].Prefix.String() != "10.1.1.1/32" || len(p.Targets) != 1 {
+		t.Errorf("routes %v, %d targets", p.Routes, len(p.Targets))
+	}
+}
+
+// Addresses that nobody has given to a Service are served only where they are
+// announced, and count after those that somebody has.
+func TestAddressesOfOtherKinds(t *testing.T) {
+	of := func(name string, kind service.AddressKind, age int64) *service.Service {
+		return web(name, "10.1.1.1", 1, func(s *service.Service) { s.Frontends[0].Kind, s.Created = kind, time.Unix(age, 0) })
+	}
+	all := []*service.Service{
+		of("a-cluster", service.ClusterAddress, 1), of("b-external", service.ExternalAddress, 2), of("c-given", service.LoadBalancerAddress, 9),
+	}
+	for _, c := range []struct {
+		services []*service.Service
+		offered  string // the names of the Services that are
+		want     string
+	}{
+		{all, "a-cluster b-external c-given", "c-given active, b-external conflict, a-cluster conflict"},
+		{all[:2], "a-cluster b-external", "b-external active, a-cluster conflict"},
+		{all[:2], "a-cluster", "a-cluster active, b-external unannounced"},
+		{all[:2], "", "a-cluster unannounced, b-external unannounced"},
+		{all[2:], "", "c-given active"},
+	} {
+		p := Build(Input{
+			Services: c.services, Node: node,
+			Health: func(health.Target) health.State { return health.Up },
+			Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
+			Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
+				if strings.Contains(c.offered, s.ID.Name) {
+					return []announce.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
+				}
+				return nil, "no Announcement is for it"
+			},
+		})
+		var words []string
+		for _, f := range p.Frontends {
+			words = append(words, fmt.Sprint(f.Service.ID.Name, " ", f.State))
+			if held := f.State == Active; held != (f.Want != nil) || f.State == Unannounced && f.Reason != "no Announcement is for it" {
+				t.Errorf("%s is %s, held %v: %s", f.Service.ID.Name, f.State, f.Want != nil, f.Reason)
+			}
+		}
+		if got := strings.Join(words, ", "); got != c.want {
+			t.Errorf("%q is offered: %s, want %s", c.offered, got, c.want)
+		}
+		if active := strings.Contains(c.want, "active"); active != (len(p.Targets) == 1) {
+			t.Errorf("%q is offered: %d targets", c.offered, len(p.Targets))
+		}
+		if c.want == "b-external active, a-cluster conflict" && p.Frontends[1].Reason !=
+			"Service default/b-external already has TCP 10.1.1.1:80 as its External address, which counts before a Cluster one: give one of the two another address or port" {
+			t.Error(p.Frontends[1].Reason)
+		}
+	}
+}
+
 func TestRangesOverlap(t *testing.T) {
 	ranged := func(age int64, first, last uint16, p service.Protocol) func(*service.Service) {
 		return func(s *service.Service) {

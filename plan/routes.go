@@ -117,7 +117,7 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	for _, o := range w.offers[1:] {
 		more, _ := o.Communities.Parse() // checked where they are read
 		made.Communities = made.Communities.With(more...)
-		made.Peers = unite(made.Peers, o.Peers)
+		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
 		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals, Refusal{prefix, RuleAttributes, why}) {
 			p.refuse(prefix, RuleAttributes, why)
 		}

@@ -215,9 +215,32 @@ func (b Backend) Draining() bool { return b.Weight == 0 }
 // Compare orders backends by their address, their identity.
 func (b Backend) Compare(o Backend) int { return b.Addr.Compare(o.Addr) }
 
+// AddressKind is where a Service has an address from.
+type AddressKind uint8
+
+// The kinds, of which the lower counts where two Services have one address.
+const (
+	LoadBalancerAddress AddressKind = iota // given to it as a load balancer's
+	ExternalAddress                        // of a cluster's spec.externalIPs, which who makes the Service takes for himself
+	ClusterAddress                         // spec.clusterIPs
+)
+
+// String gives the name that a kind has in an Announcement.
+func (k AddressKind) String() string {
+	switch k {
+	case ExternalAddress:
+		return "External"
+	case ClusterAddress:
+		return "Cluster"
+	}
+	return "LoadBalancer"
+}
+
 // Frontend is one VIP:port of a Service with the servers behind it.
 type Frontend struct {
 	Key
+	// Kind is the VIP's.
+	Kind AddressKind
 	// PortName is the Service port's name, often empty.
 	PortName string
 	// Backends are sorted by address, with no address twice, all of one
@@ -314,8 +337,9 @@ type Service struct {
 	// Panic keeps all servers in service when every one fails its checks.
 	Panic bool
 	// LocalPolicy says that the Service asks for traffic only at nodes with servers
-	// of its own (externalTrafficPolicy Local). It decides nothing by itself.
-	LocalPolicy bool
+	// of its own (externalTrafficPolicy Local), LocalPolicyCluster the same of its
+	// cluster addresses (internalTrafficPolicy). They decide nothing by themselves.
+	LocalPolicy, LocalPolicyCluster bool
 	// Prefixes are announced in place of each VIP's own /32 or /128 that they
 	// contain.
 	Prefixes []netip.Prefix
@@ -334,6 +358,15 @@ func (s *Service) Older(o *Service) bool {
 		return s.Created.Before(o.Created)
 	}
 	return s.ID.Compare(o.ID) < 0
+}
+
+// KindOf gives the kind of one of the Service's addresses.
+func (s *Service) KindOf(vip netip.Addr) AddressKind {
+	i := slices.IndexFunc(s.Frontends, func(f Frontend) bool { return f.VIP == vip })
+	if i < 0 {
+		return LoadBalancerAddress
+	}
+	return s.Frontends[i].Kind
 }
 
 // SortBackends orders backends by address and drops later doubles.

@@ -7,12 +7,12 @@ func (n *Net[T]) accept(at Node, p int32) {
 	switch {
 	case q.carries == syn:
 		s.known.add(q.flow)
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 	case !s.known.has(q.flow):
 		n.unknown(at, p)
 	case q.carries == fin:
 		s.known.remove(q.flow)
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 	case q.carries == more:
 		n.answer(at, p)
 	default:
@@ -22,13 +22,13 @@ func (n *Net[T]) accept(at Node, p int32) {
 
 // request is one in a connection: if it is served already, or was, it is not again.
 func (n *Net[T]) request(at Node, p int32) {
-	q := &n.pool.all[p]
-	c := &n.conns[q.flow]
+	number := n.pool.extra(p).number
+	c := &n.conns[n.pool.all[p].flow]
 	switch {
-	case c.server != at || c.begun < q.number:
-		c.server, c.begun = at, q.number
+	case c.server != at || c.begun < number:
+		c.server, c.begun = at, number
 		n.take(at, p)
-	case c.answered >= q.number:
+	case c.answered >= number:
 		n.answer(at, p)
 	default:
 		n.pool.consume(p)
@@ -38,29 +38,29 @@ func (n *Net[T]) request(at Node, p int32) {
 // refuse drops a request that finds the queue full, as if it had not come.
 func (n *Net[T]) refuse(at Node, p int32) {
 	if q := &n.pool.all[p]; q.carries == request {
-		n.conns[q.flow].begun = q.number - 1
+		n.conns[q.flow].begun = n.pool.extra(p).number - 1
 	}
 	n.lose(queueFull, at, p)
-}
-
-// control answers a packet without data.
-func (n *Net[T]) control(at Node, p int32) {
-	q := n.pool.all[p]
-	n.reply(at, p, &q, 0, controlBytes)
 }
 
 // unknown sends a packet on to the next server of its chain, or resets its
 // connection.
 func (n *Net[T]) unknown(at Node, p int32) {
 	q := &n.pool.all[p]
-	if q.chained == 0 {
+	e := n.pool.extra(p)
+	if e.chained == 0 {
 		q.carries = reset
-		n.control(at, p)
+		n.turn(at, p, controlBytes)
 		return
 	}
-	chain := &n.pool.chains[p]
-	q.to = chain[0]
-	copy(chain[:], chain[1:])
-	q.chained--
+	q.to = e.pop()
 	n.forward(at, p)
+}
+
+// pop takes the next server to ask.
+func (e *extra) pop() Node {
+	first := e.chain[0]
+	copy(e.chain[:], e.chain[1:])
+	e.chained--
+	return first
 }

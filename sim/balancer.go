@@ -90,7 +90,7 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 		return none, err
 	}
 	_, k := n.add(c.Name, balancerNode)
-	k.balancer = b
+	k.balancer, k.special = b, len(c.Serves) > 0
 	return id, nil
 }
 
@@ -212,13 +212,16 @@ func (n *Net[T]) balance(at Node, p int32) {
 
 // choose gives the server of a packet, or 0.
 func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
+	packet := &n.pool.all[p]
+	if int(packet.flow) < len(b.by) && b.by[packet.flow] != 0 {
+		if id := n.remembered(at, b, packet); id != 0 {
+			return id
+		}
+	}
 	if b.byRing {
 		return n.fromRing(b, p)
 	}
-	if id := n.remembered(at, b, &n.pool.all[p]); id != 0 {
-		return id
-	}
-	return n.open(at, b, &n.pool.all[p])
+	return n.open(at, b, packet)
 }
 
 // fromRing gives the owner of a flow's slot; packets of older flows are given
@@ -226,24 +229,15 @@ func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
 func (n *Net[T]) fromRing(b *balancer[T], p int32) ring.ID {
 	packet := &n.pool.all[p]
 	slot := schedule.Slot(b.slots, n.hash(b, &n.flows[packet.flow]))
-	if b.Survival == service.SecondChance && packet.carries != datagram && packet.carries != syn {
-		var chain [ring.Depth]Node
-		count := 0
-		for _, id := range slot.Older {
-			if id == 0 {
-				break
-			}
-			chain[count] = b.servers[id-1]
-			count++
-		}
-		if slot.First == 0 && count > 0 { // all drain
-			n.pool.chain(p, chain, count)
-			first := chain[0]
-			copy(n.pool.chains[p][:], chain[1:])
-			packet.chained--
-			return b.ids[first]
-		}
-		n.pool.chain(p, chain, count)
+	if b.Survival != service.SecondChance || packet.carries == datagram || packet.carries == syn {
+		return slot.First
+	}
+	e := n.pool.extra(p)
+	for e.chained = 0; e.chained < ring.Depth && slot.Older[e.chained] != 0; e.chained++ {
+		e.chain[e.chained] = b.servers[slot.Older[e.chained]-1]
+	}
+	if slot.First == 0 && e.chained > 0 { // all drain
+		return b.ids[e.pop()]
 	}
 	return slot.First
 }

@@ -18,7 +18,7 @@ func (n *Net[T]) Kill(of Node) error {
 	if k.role == clientNode || k.role == vipNode {
 		return fmt.Errorf("%s: only what serves or forwards can die", k.name)
 	}
-	k.dead = true
+	k.dead, k.special = true, true
 	for i := range n.links {
 		if n.links[i].from == of {
 			n.flush(&n.links[i], dead)

@@ -1,5 +1,7 @@
 package sim
 
+import "math"
+
 // Connections are users behind one node who open connections that look like
 // TCP's: SYN, requests with their answers, FIN; each waits for its answer, and is
 // sent again where none comes, after twice the time each time. A connection is
@@ -76,7 +78,7 @@ type conn[T Time] struct {
 func (n *Net[T]) Connections(c Connections) Node {
 	id, k := n.add(c.Name, clientNode)
 	c.Requests = max(c.Requests, 1)
-	if c.Window == 0 {
+	if c.Window = min(c.Window, math.MaxUint16); c.Window == 0 {
 		c.Window = 10
 	}
 	if c.Patience == 0 {
@@ -85,7 +87,7 @@ func (n *Net[T]) Connections(c Connections) Node {
 	if c.Retries == 0 {
 		c.Retries = 6
 	}
-	k.target, k.done = c.To, c.Done
+	k.target, k.done, k.special = c.To, c.Done, true
 	k.users = &users[T]{Connections: c, random: n.newStream(uint32(id)), timeWait: n.span(timeWait)}
 	for i := range max(0, c.Retries) + 1 {
 		k.users.patience = append(k.users.patience, n.q.lane(n.span(c.Patience*float64(uint64(1)<<min(i, 30)))))
@@ -149,22 +151,23 @@ func (n *Net[T]) ask(f int32, c *conn[T]) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	q := packet[T]{born: n.q.now, client: id, to: k.target, flow: f, number: c.exchange, size: controlBytes, replies: 1,
-		via: none, vip: none, held: 1}
+	q := packet[T]{born: n.q.now, client: id, to: k.target, flow: f, size: controlBytes, replies: 1, via: none, held: 1}
+	e := extra{number: c.exchange, vip: none}
 	switch c.phase {
 	case opening:
 		q.carries = syn
 	case closing:
 		q.carries = fin
 	default:
-		q.carries, q.index, q.asks = more, c.next, c.size
+		q.carries, e.index, e.asks = more, c.next, c.size
 		if c.next == 0 {
 			q.carries, q.size = request, int32(n.config.PacketBytes)
 		}
 		c.round = min(c.total, c.next+int32(k.users.Window))
-		q.replies = c.round - c.next
+		q.replies = uint16(c.round - c.next)
 	}
 	n.pool.all[p] = q
+	*n.pool.extra(p) = e
 	c.turn++
 	n.q.after(k.users.patience[c.retries], event{kind: again, who: f, turn: c.turn})
 	n.forward(id, p)
@@ -193,11 +196,12 @@ func (n *Net[T]) again(f int32, turn uint32) {
 }
 
 // answered is a packet from a server.
-func (n *Net[T]) answered(p *packet[T]) {
+func (n *Net[T]) answered(id int32) {
+	p, e := &n.pool.all[id], n.pool.extra(id)
 	f, c := p.flow, &n.conns[p.flow]
 	k := &n.nodes[p.client]
 	switch {
-	case c.phase == over || c.phase == thinking || p.number != c.exchange: // late
+	case c.phase == over || c.phase == thinking || e.number != c.exchange: // late
 	case p.carries == reset && c.phase == closing:
 		k.Closed++
 		n.ended(f, c, k)
@@ -210,7 +214,7 @@ func (n *Net[T]) answered(p *packet[T]) {
 	case c.phase == closing:
 		k.Closed++
 		n.ended(f, c, k)
-	case p.index == c.next:
+	case e.index == c.next:
 		c.next++
 		n.part(f, c, k)
 	}

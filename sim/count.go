@@ -22,6 +22,9 @@ type Counts struct {
 	// Sent are requests of a client, or replies of a server; Got what came: replies
 	// at a client, packets at a balancer, requests at a server.
 	Sent, Got uint64
+	// Delay is the sum, in seconds, of the times that Got replies took from the
+	// request on; with connections that answers took which came whole.
+	Delay float64
 	// Dropped are packets lost in queues, GivenUp frames after too many
 	// collisions. Silent and Collided are frames for this node that it did not
 	// hear: their senders did not notice, or sent them again.
@@ -30,9 +33,6 @@ type Counts struct {
 	// it died, Cut those whose line was cut, Unserved those that had no way to go
 	// on, no server, or no connection that they are an answer of.
 	Dead, Cut, Unserved uint64
-	// Delay is the sum, in seconds, of the times that Got replies took from the
-	// request on; with connections that answers took which came whole.
-	Delay float64
 	Connected
 }
 
@@ -46,9 +46,9 @@ type Connected struct {
 }
 
 func (c Counts) minus(o Counts) Counts {
-	return Counts{c.Sent - o.Sent, c.Got - o.Got, c.Dropped - o.Dropped, c.GivenUp - o.GivenUp,
+	return Counts{c.Sent - o.Sent, c.Got - o.Got, c.Delay - o.Delay, c.Dropped - o.Dropped, c.GivenUp - o.GivenUp,
 		c.Silent - o.Silent, c.Collided - o.Collided, c.Dead - o.Dead, c.Cut - o.Cut, c.Unserved - o.Unserved,
-		c.Delay - o.Delay, c.Connected.minus(o.Connected)}
+		c.Connected.minus(o.Connected)}
 }
 
 func (c Connected) minus(o Connected) Connected {

@@ -11,23 +11,23 @@ func Always(x float64) Draw { return func(*Stream) float64 { return x } }
 
 // Exponential draws from the exponential distribution with a mean.
 func Exponential(mean float64) Draw {
-	return func(s *Stream) float64 { return -mean * ln(s.Float()) }
+	return func(s *Stream) float64 { return -mean * Ln(s.Float()) }
 }
 
 // Pareto draws from the Pareto distribution of a shape, bounded by low and high:
 // the smaller the shape, the heavier the tail.
 func Pareto(shape, low, high float64) Draw {
-	cut := 1 - exp(shape*(ln(low)-ln(high))) // the part of the unbounded one below high
+	cut := 1 - Exp(shape*(Ln(low)-Ln(high))) // the part of the unbounded one below high
 	return func(s *Stream) float64 {
 		x := float64(cut * s.Float())
-		return min(high, low*exp(-ln(1-x)/shape))
+		return min(high, low*Exp(-Ln(1-x)/shape))
 	}
 }
 
 // Lognormal draws numbers whose logarithm is normal, with that median; sigma is
 // the standard deviation of the logarithm.
 func Lognormal(median, sigma float64) Draw {
-	return func(s *Stream) float64 { return median * exp(sigma*normal(s)) }
+	return func(s *Stream) float64 { return median * Exp(sigma*normal(s)) }
 }
 
 // normal draws from the standard normal distribution, by Marsaglia's polar method.
@@ -36,18 +36,18 @@ func normal(s *Stream) float64 {
 		u, v := float64(2*s.Float())-1, float64(2*s.Float())-1
 		q := float64(u*u) + float64(v*v)
 		if q > 0 && q < 1 {
-			return u * math.Sqrt(-2*ln(q)/q)
+			return u * math.Sqrt(-2*Ln(q)/q)
 		}
 	}
 }
 
-// ln and exp are math's, but the same to the last bit on any machine: that
+// Ln and Exp are math's, but the same to the last bit on any machine: that
 // package has assembly on some, and a compiler may round a product and a sum
 // together unless a conversion stands between.
 
-// ln gives the logarithm of what is above 0, by the series of 2 artanh(z) for
+// Ln gives the logarithm of what is above 0, by the series of 2 artanh(z) for
 // z = (f-1)/(f+1), f between the roots of 1/2 and 2.
-func ln(x float64) float64 {
+func Ln(x float64) float64 {
 	f, e := math.Frexp(x)
 	if f < math.Sqrt2/2 {
 		f, e = 2*f, e-1
@@ -60,8 +60,8 @@ func ln(x float64) float64 {
 	return float64(float64(e)*math.Ln2) + float64(2*z*sum)
 }
 
-// exp gives e to the x, by the series for what is left of x beyond a power of 2.
-func exp(x float64) float64 {
+// Exp gives e to the x, by the series for what is left of x beyond a power of 2.
+func Exp(x float64) float64 {
 	if x < -700 {
 		return 0
 	}

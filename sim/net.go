@@ -44,7 +44,6 @@ type Net[T Time] struct {
 	lans     []lan[T]
 	routed   bool
 	binEnd   T
-	end      T // of the run
 	changes  []func() error
 	failed   error           // of a change
 	ages     map[member]*age // what is known of the balancers' servers
@@ -112,59 +111,53 @@ const (
 // Run goes on until a moment, in seconds from the beginning; it may be called
 // again with a later one.
 func (n *Net[T]) Run(until float64) error {
+	if n.failed == nil && !n.routed {
+		n.failed = n.route()
+		n.routed = true
+	}
 	if n.failed != nil {
 		return n.failed
 	}
-	if !n.routed {
-		if err := n.route(); err != nil {
-			return err
-		}
-		n.routed = true
-	}
-	n.end = n.span(until)
+	end := n.span(until)
 	for {
-		e, ok := n.q.next(n.end)
+		e, ok := n.q.next(end)
 		if !ok {
 			break
 		}
 		if n.q.now >= n.binEnd {
 			n.closeBins(n.q.now)
 		}
-		n.happen(e)
+		switch e.kind {
+		case clientSends:
+			n.clientSends(e.who)
+		case arrival:
+			n.arrive(e.who, e.what)
+		case enqueue:
+			n.enqueue(e.who, e.what)
+		case lineFree:
+			n.lineFree(e.who)
+		case firstBit:
+			n.firstBit(e.who, e.what)
+		case sent:
+			n.sent(e.who, e.turn)
+		case received:
+			n.received(e.who, e.what, e.turn)
+		case gapEnd:
+			n.gapEnd(e.who, e.turn)
+		case retry:
+			n.retried(e.who)
+		case served:
+			n.served(e.who, e.what, e.turn)
+		case expiry:
+			n.expire(e.who, e.what, e.turn)
+		default:
+			n.happenToo(e)
+		}
 	}
 	if n.failed == nil {
-		n.closeBins(n.end)
+		n.closeBins(end)
 	}
 	return n.failed
-}
-
-func (n *Net[T]) happen(e event) {
-	switch e.kind {
-	case clientSends:
-		n.clientSends(e.who)
-	case arrival:
-		n.arrive(e.who, e.what)
-	case enqueue:
-		n.enqueue(e.who, e.what)
-	case lineFree:
-		n.lineFree(e.who)
-	case firstBit:
-		n.firstBit(e.who, e.what)
-	case sent:
-		n.sent(e.who, e.turn)
-	case received:
-		n.received(e.who, e.what, e.turn)
-	case gapEnd:
-		n.gapEnd(e.who, e.turn)
-	case retry:
-		n.retried(e.who)
-	case served:
-		n.served(e.who, e.what, e.turn)
-	case expiry:
-		n.expire(e.who, e.what, e.turn)
-	default:
-		n.happenToo(e)
-	}
 }
 
 // happenToo is for what the paper's networks have not.
@@ -180,7 +173,7 @@ func (n *Net[T]) happenToo(e event) {
 		n.bucketsDue(e.who, e.what, e.turn)
 	case change:
 		if n.failed = n.changes[e.what](); n.failed != nil {
-			n.end = n.q.now
+			n.q.heap = n.q.heap[:0] // nothing more happens
 		}
 	}
 }

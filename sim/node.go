@@ -16,26 +16,29 @@ const (
 // node is who has interfaces. A balancer may be another's server: then requests
 // that come for it go on to servers of its own.
 type node[T Time] struct {
-	Counts
-	name      string
-	role      role
-	dead      bool
-	doors     []hop // to neighbours; of a LAN one for all of them
-	ways      []hop // to each node; of a client one for all of them
-	firstLoss T
+	role    role
+	special bool // there is more to do than in the paper's networks: see pass
+	dead    bool
 	// Of clients.
-	target Node
+	flow   int32 // the first one
 	lane   int32 // of the span between two requests
-	load   Load
+	target Node
 	number int32
-	flows  []int32 // by the number that a load gives them
-	done   func(seconds float64)
+	load   Load
+
+	ways []hop // to each node; of a client one for all of them
 	// Each nil for others.
-	users     *users[T]
-	balancer  *balancer[T]
-	server    *server[T]
+	balancer *balancer[T]
+	server   *server[T]
+	Counts
+	firstLoss T
 	router    *router[T]
 	processor *processor[T]
+	users     *users[T]
+	done      func(seconds float64)
+	flows     []int32 // of a client, by the number that a load gives them
+	doors     []hop   // to neighbours; of a LAN one for all of them
+	name      string
 }
 
 // forwards says that ways may lead through a node.
@@ -77,11 +80,11 @@ type Client struct {
 // Client adds one.
 func (n *Net[T]) Client(c Client) Node {
 	id, k := n.add(c.Name, clientNode)
-	k.target, k.load, k.done = c.To, c.Load, c.Done
+	k.target, k.load, k.done, k.special = c.To, c.Load, c.Done, c.Done != nil
 	if c.Load == nil {
 		k.lane = n.q.lane(n.span(c.Every))
 	}
-	n.flowOf(id, 0)
+	k.flow = n.flowOf(id, 0)
 	start := c.Start + n.lead(c.Load, n.random)
 	if start >= c.Start {
 		n.q.at(n.span(start), n.q.reserve(), event{kind: clientSends, who: id})
@@ -106,20 +109,26 @@ func (n *Net[T]) clientSends(id Node) {
 	p := n.pool.take()
 	n.pool.made++
 	k.Sent++
-	r, flow := Request{Replies: 1}, k.flows[0]
-	if k.load != nil {
-		r = k.load.Next(int(k.number), n.random)
-		flow = n.flowOf(id, r.Flow)
+	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: k.flow,
+		size: int32(n.config.PacketBytes), replies: 1, via: none, held: 1}
+	if k.load == nil {
+		n.forward(id, p)
+		n.q.after(k.lane, event{kind: clientSends, who: id})
+		return
 	}
-	n.pool.all[p] = packet[T]{born: n.q.now, client: id, to: k.target, flow: flow, number: k.number,
-		size: int32(n.config.PacketBytes), replies: int32(r.Replies), asks: bytes(r.Size), via: none, vip: none, held: 1}
+	r := k.load.Next(int(k.number), n.random)
 	k.number++
+	packet := &n.pool.all[p]
+	packet.replies = uint16(max(0, min(r.Replies, math.MaxUint16)))
+	if r.Flow > 0 {
+		packet.flow = n.flowOf(id, r.Flow)
+	}
+	if r.Size > 0 {
+		n.pool.extra(p).asks = bytes(r.Size)
+	}
 	n.forward(id, p)
-	switch again := (event{kind: clientSends, who: id}); {
-	case k.load == nil:
-		n.q.after(k.lane, again)
-	case r.Wait >= 0:
-		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), again)
+	if r.Wait >= 0 {
+		n.q.at(n.q.now+n.span(r.Wait), n.q.reserve(), event{kind: clientSends, who: id})
 	}
 }
 
@@ -127,29 +136,12 @@ func (n *Net[T]) clientSends(id Node) {
 func (n *Net[T]) arrive(at Node, p int32) {
 	p = n.pool.own(p)
 	k := &n.nodes[at]
-	switch {
-	case k.dead:
-		n.lose(dead, at, p)
-	case k.processor != nil:
-		n.process(at, p)
-	default:
-		n.handle(at, p)
+	if k.special && !n.pass(at, k, p) {
+		return
 	}
-}
-
-// handle does with a packet what the node is for.
-func (n *Net[T]) handle(at Node, p int32) {
-	k := &n.nodes[at]
 	packet := &n.pool.all[p]
 	switch {
-	case k.role == routerNode:
-		n.routeOn(at, p)
 	case packet.to != at:
-		if k.role == balancerNode && k.balancer.serves(packet.to) {
-			k.Got++
-			n.balance(at, p)
-			return
-		}
 		n.forward(at, p)
 	case k.role == balancerNode && packet.reply:
 		n.bringBack(at, p)
@@ -158,23 +150,43 @@ func (n *Net[T]) handle(at Node, p int32) {
 		n.balance(at, p)
 	case k.role == serverNode:
 		k.Got++
-		n.serve(at, p)
+		if packet.carries != datagram {
+			n.accept(at, p)
+			return
+		}
+		n.take(at, p)
 	default:
 		k.Got++
-		n.came(k, packet)
+		k.Delay += float64(n.q.now-packet.born) / n.second
 		n.pool.consume(p)
 	}
 }
 
-// came is a reply at its client.
-func (n *Net[T]) came(k *node[T], p *packet[T]) {
-	if k.users != nil {
+// pass does what the paper's nodes do not: it says whether the packet is then to be
+// handled as theirs.
+func (n *Net[T]) pass(at Node, k *node[T], p int32) bool {
+	packet := &n.pool.all[p]
+	switch {
+	case k.dead:
+		n.lose(dead, at, p)
+	case k.processor != nil && !packet.ready:
+		n.process(at, p)
+	case k.router != nil:
+		packet.ready = false
+		n.routeOn(at, p)
+	case k.users != nil:
+		k.Got++
 		n.answered(p)
-		return
+		n.pool.consume(p)
+	default:
+		packet.ready = false
+		if k.balancer != nil && k.balancer.serves(packet.to) {
+			packet.to = at
+		}
+		if k.done != nil {
+			k.done(float64(n.q.now-packet.born) / n.second)
+		}
+		return true
 	}
-	seconds := float64(n.q.now-p.born) / n.second
-	k.Delay += seconds
-	if k.done != nil {
-		k.done(seconds)
-	}
+	return false
 }

@@ -24,37 +24,58 @@ type packet[T Time] struct {
 	to      int32 // the node it goes to now
 	hop     int32 // the next node on its way, where that is at a shared medium
 	flow    int32
-	number  int32 // of the client's requests, or of a flow's exchanges
-	size    int32 // bytes
-	replies int32 // that the request asks for
-	asks    int32 // bytes that the request is for
-	index   int32 // of the reply among those of an answer, or of the first that is asked for
-	via     int32 // the balancer that the reply goes back by; none: straight to the client
-	vip     int32 // what it went to, where a router has chosen a next hop; none: to
-	held    int32
-	chained uint8 // how many servers there are to ask, in the pool's chains
+	size    int32  // bytes
+	via     int32  // the balancer that the reply goes back by; none: straight to the client
+	replies uint16 // that the request asks for
+	held    uint8
 	carries carries
 	reply   bool
 	reached bool // the end of its line or LAN, while its sender holds it
+	ready   bool // a processor has done with it
+	more    bool // it has an extra
+}
+
+// extra is what only some packets have: they are many, and should be small.
+type extra struct {
+	number  int32 // of a flow's exchanges
+	index   int32 // of the reply among those of an answer, or of the first that is asked for
+	asks    int32 // bytes that the request is for
+	vip     Node  // what it went to, where a router has chosen a router; none: to
+	chained int   // how many servers there are to ask yet
+	chain   [ring.Depth]Node
 }
 
 // pool holds the packets on their way, so that none costs an allocation, and
 // counts what becomes of them.
 type pool[T Time] struct {
 	all                                   []packet[T]
+	extras                                []extra // at the places of their packets
 	free                                  []int32
 	made, copied, retired, consumed, lost uint64
-	// chains are the servers that packets may yet be sent on to, the next one
-	// first; as many as there are packets, where a balancer gives a second chance.
-	chains [][ring.Depth]Node
 }
 
-// chain gives a packet its servers to ask.
-func (p *pool[T]) chain(id int32, of [ring.Depth]Node, count int) {
-	for len(p.chains) <= int(id) {
-		p.chains = append(p.chains, [ring.Depth]Node{})
+// extra gives a packet's, until the next one is asked for.
+func (p *pool[T]) extra(id int32) *extra {
+	if !p.all[id].more {
+		p.all[id].more = true
+		for len(p.extras) <= int(id) {
+			p.extras = append(p.extras, extra{})
+		}
+		p.extras[id] = extra{vip: none}
 	}
-	p.chains[id], p.all[id].chained = of, uint8(count)
+	return &p.extras[id]
+}
+
+// copy makes a packet of its own of another one.
+func (p *pool[T]) copy(from int32) int32 {
+	id := p.take()
+	p.all[id] = p.all[from]
+	p.all[id].held, p.all[id].reached, p.all[id].more = 1, false, false
+	if p.all[from].more {
+		e := p.extras[from]
+		*p.extra(id) = e
+	}
+	return id
 }
 
 // take gives a packet, which its caller holds, and must fill but for its count.
@@ -98,12 +119,7 @@ func (p *pool[T]) own(id int32) int32 {
 		k.reached = false
 		return id
 	}
-	mine := p.take()
-	p.all[mine] = p.all[id]
-	p.all[mine].held, p.all[mine].reached = 1, false
-	if p.all[id].chained > 0 {
-		p.chain(mine, p.chains[id], int(p.all[id].chained))
-	}
+	mine := p.copy(id)
 	p.copied++
 	p.drop(id)
 	return mine

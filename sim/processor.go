@@ -20,7 +20,7 @@ type processor[T Time] struct {
 // time there, as in ns-2.
 func (n *Net[T]) Processor(of Node, p Processor) {
 	p.Cores = max(p.Cores, 1)
-	n.nodes[of].processor = &processor[T]{Processor: p}
+	n.nodes[of].processor, n.nodes[of].special = &processor[T]{Processor: p}, true
 }
 
 // process takes a packet in.
@@ -49,7 +49,8 @@ func (n *Net[T]) processed(at Node, p int32, turn uint32) {
 		n.lose(dead, at, p)
 		return
 	}
-	n.handle(at, p)
+	n.pool.all[p].ready = true
+	n.arrive(at, p)
 	if c.waiting.len() > 0 {
 		n.start(at, c.waiting.pop())
 		return

@@ -38,16 +38,16 @@ func (n *Net[T]) rebalance(at, vip Node, g *group[T]) {
 		g.shares, before = append(g.shares, s), end
 		uneven = uneven || s.has < s.wanted
 	}
-	if uneven && !g.table0.uneven {
-		g.table0.since = n.q.now
+	if uneven && !g.timers.uneven {
+		g.timers.since = n.q.now
 	}
-	g.table0.uneven = uneven
+	g.timers.uneven = uneven
 	n.upkeep(at, vip, g)
 }
 
 // upkeep moves the buckets that may move, and comes again when the next one may.
 func (n *Net[T]) upkeep(at, vip Node, g *group[T]) {
-	t := &g.table0
+	t := &g.timers
 	t.turn++
 	var due T
 	pending := false
@@ -115,7 +115,7 @@ func (g *group[T]) lacking() *share {
 
 // bucketsDue is when a bucket may move.
 func (n *Net[T]) bucketsDue(at, vip Node, turn uint32) {
-	if g := n.group(at, vip); g != nil && g.table0.turn == turn {
+	if g := n.group(at, vip); g != nil && g.timers.turn == turn {
 		n.upkeep(at, vip, g)
 	}
 }

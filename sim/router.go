@@ -51,7 +51,7 @@ type group[T Time] struct {
 	upper  []uint64 // Threshold: where the range of each hop ends
 	table  []bucket[T]
 	shares []share
-	table0 resilience[T]
+	timers resilience[T]
 }
 
 // Router adds one. Routers with one seed hash alike: a flow that another one gets
@@ -59,6 +59,7 @@ type group[T Time] struct {
 // Reroute.
 func (n *Net[T]) Router(name string, seed uint32) Node {
 	id, k := n.add(name, routerNode)
+	k.special = true
 	k.router = &router[T]{seed: seed, groups: map[Node]*group[T]{}}
 	return id
 }
@@ -76,7 +77,7 @@ func (n *Net[T]) Route(at, vip Node, g Group) error {
 		g.Buckets = defaultBuckets
 	}
 	k := &group[T]{Group: g}
-	k.table0.idle, k.table0.unbalanced = n.span(g.Idle), n.span(g.Unbalanced)
+	k.timers.idle, k.timers.unbalanced = n.span(g.Idle), n.span(g.Unbalanced)
 	if g.Division == Resilient {
 		k.table = make([]bucket[T], g.Buckets)
 		for i := range k.table {
@@ -163,7 +164,7 @@ func (n *Net[T]) routeOn(at Node, p int32) {
 	q, r := &n.pool.all[p], n.nodes[at].router
 	vip := q.to
 	if vip == at {
-		vip = q.vip
+		vip = n.pool.extra(p).vip
 	}
 	g := r.groups[vip]
 	if g == nil {
@@ -180,6 +181,9 @@ func (n *Net[T]) routeOn(at Node, p int32) {
 		n.lose(unserved, at, p)
 		return
 	}
-	q.to, q.vip = to, vip
+	q.to = to
+	if n.nodes[to].router != nil {
+		n.pool.extra(p).vip = vip
+	}
 	n.forward(at, p)
 }

@@ -29,15 +29,6 @@ func (n *Net[T]) Server(s Server) Node {
 	return id
 }
 
-// serve takes a request in.
-func (n *Net[T]) serve(at Node, p int32) {
-	if n.pool.all[p].carries != datagram {
-		n.accept(at, p)
-		return
-	}
-	n.take(at, p)
-}
-
 // take gives a request to a core, now or later.
 func (n *Net[T]) take(at Node, p int32) {
 	s := n.nodes[at].server
@@ -60,7 +51,7 @@ func (n *Net[T]) work(at Node, p int32) {
 		takes = s.Takes(n.random)
 	}
 	if s.Speed > 0 {
-		takes += float64(float64(n.pool.all[p].asks) / s.Speed)
+		takes += float64(float64(n.pool.extra(p).asks) / s.Speed)
 	}
 	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: served, who: at, what: p, turn: s.turn})
 }
@@ -81,31 +72,46 @@ func (n *Net[T]) served(at Node, p int32, turn uint32) {
 
 // answer turns a request into its replies.
 func (n *Net[T]) answer(at Node, p int32) {
-	q := n.pool.all[p]
+	q := &n.pool.all[p]
 	if q.carries == request {
-		n.conns[q.flow].answered = q.number
+		n.conns[q.flow].answered = n.pool.extra(p).number
 	}
-	for i := range q.replies {
-		n.reply(at, p, &q, i, n.config.PacketBytes)
-	}
-	if q.replies == 0 {
+	switch q.replies {
+	case 0:
 		n.pool.consume(p)
+	case 1:
+		n.turn(at, p, n.config.PacketBytes)
+	default:
+		n.answerAll(at, p)
 	}
 }
 
-// reply sends one of the replies to a request, the first in the request's own
-// place.
-func (n *Net[T]) reply(at Node, p int32, q *packet[T], i int32, bytes int) {
-	if i > 0 {
-		p = n.pool.take()
+// answerAll is for an answer of several packets, the first in the request's place.
+func (n *Net[T]) answerAll(at Node, p int32) {
+	last := int32(n.pool.all[p].replies) - 1
+	for i := int32(0); i < last; i++ {
+		next := n.pool.copy(p)
 		n.pool.made++
+		if n.pool.all[next].carries != datagram {
+			n.pool.extra(next).index++
+		}
+		n.turn(at, p, n.config.PacketBytes)
+		p = next
 	}
-	to := q.via
-	if to == none {
-		to = q.client
+	n.turn(at, p, n.config.PacketBytes)
+}
+
+// turn sends a packet back as its reply.
+func (n *Net[T]) turn(at Node, p int32, bytes int) {
+	q := &n.pool.all[p]
+	if q.to = q.via; q.to == none {
+		q.to = q.client
 	}
-	n.pool.all[p] = packet[T]{born: q.born, client: q.client, to: to, flow: q.flow, number: q.number, index: q.index + i,
-		size: int32(bytes), via: none, vip: none, carries: q.carries, reply: true, held: 1}
+	q.size, q.via, q.reply = int32(bytes), none, true
+	if q.more {
+		e := n.pool.extra(p)
+		e.vip, e.chained = none, 0
+	}
 	n.nodes[at].Sent++
 	n.forward(at, p)
 }

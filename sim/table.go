@@ -54,22 +54,18 @@ func (n *Net[T]) newTable(t *table[T], c Balancer) {
 	}
 }
 
-// remembered gives the server of a flow that is known; 0 for another one. A
-// connection that is opened anew after its end is another one.
+// remembered gives the server of a packet's flow, which is in the table; 0 for a
+// connection that is opened anew after its end, which is forgotten.
 func (n *Net[T]) remembered(at Node, b *balancer[T], p *packet[T]) ring.ID {
-	t := &b.table
-	if int(p.flow) >= len(t.by) || t.by[p.flow] == 0 {
-		return 0
-	}
-	i := t.by[p.flow] - 1
-	c := &t.entries[i]
+	i := b.by[p.flow] - 1
+	c := &b.entries[i]
 	if p.carries != datagram {
 		s := stateOf[p.carries]
 		if s == synSeen && c.state == finSeen {
 			b.forget(i)
 			return 0
 		}
-		n.turnTo(at, t, i, s)
+		n.turnTo(at, &b.table, i, s)
 	}
 	c.last = n.q.now
 	return c.id

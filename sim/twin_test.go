@@ -78,14 +78,15 @@ func (w *twins) packet(number int, what carries) {
 	w.t.Helper()
 	flow := w.flowOf(w.client, number)
 	p := w.pool.take()
-	w.pool.all[p] = packet[Nanoseconds]{client: w.client, to: w.lb, flow: flow, via: none, vip: none, carries: what, held: 1}
+	w.pool.all[p] = packet[Nanoseconds]{client: w.client, to: w.lb, flow: flow, via: none, carries: what, held: 1}
 	b := w.nodes[w.lb].balancer
 	var server netip.AddrPort
 	var older []netip.AddrPort
 	if id := w.choose(w.lb, b, p); id != 0 {
 		server = addressOf(b.servers[id-1])
-		for i := range w.pool.all[p].chained {
-			older = append(older, addressOf(w.pool.chains[p][i]))
+		e := w.pool.extra(p)
+		for _, s := range e.chain[:e.chained] {
+			older = append(older, addressOf(s))
 		}
 	}
 	want, _ := w.plane.Forward(w.flows[flow].toward(w.lb), what == syn, 500)

@@ -16,6 +16,7 @@ import (
 const (
 	RuleAnnounced     plan.Rule = "announced"      // nothing is in the way
 	RuleNoPeers       plan.Rule = "no-peers"       // there is nobody to announce to
+	RuleMode          plan.Rule = "mode"           // the node does not announce in the way that is asked for
 	RuleNoSession     plan.Rule = "no-session"     // nobody hears it
 	RuleNotForPeer    plan.Rule = "not-for-peer"   // this node has none of the peers that it is for
 	RuleStandby       plan.Rule = "standby"        // another balancer answers on the segment
@@ -140,8 +141,11 @@ func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
 
 // heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.
 func (s Status) heard(v *Verdict, onSegment *Layer2) {
+	mode := v.Attributes.Mode
 	told := Status{Peers: slices.DeleteFunc(slices.Clone(s.Peers), func(p announce.Peer) bool {
-		return p.AS == 0 && onSegment != nil || v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name) // 0: a member of layer 2
+		bgp := p.AS != 0 // else a member of layer 2, or a cloud
+		return bgp && !mode.Has(announce.ModeBGP) || !bgp && (mode == announce.ModeBGP || onSegment != nil) ||
+			v.Attributes.Peers != "" && !v.Attributes.Peers.Has(p.Name)
 	})}
 	down, up := told.peersDown()
 	switch {

@@ -3,6 +3,7 @@ package status
 import (
 	"bytes"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,33 @@ func TestExplainAnnounce(t *testing.T) {
 		if !strings.Contains(b.String(), " "+string(rule)+" ") {
 			t.Errorf("no verdict is by the rule %s", rule)
 		}
+	}
+}
+
+// The page shows a yes and four noes, each by another rule, as a node says them.
+func TestExplainAnnounceOnItsPage(t *testing.T) {
+	up := announce.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: announce.Established}
+	s, err := announcing(plan.Drain{}, up).Gather(eleven).Only("web", "down", "elsewhere", "unfit", "six")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[plan.Rule]bool{}
+	for _, v := range s.ExplainAnnounce() {
+		rules[v.Rule] = v.Announced
+	}
+	if len(rules) != 5 || !rules[RuleAnnounced] {
+		t.Errorf("the rules are %v", rules)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, s.ExplainAnnounceView(), Table); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/bgp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```text\n"+b.String()+"```\n") {
+		t.Errorf("docs/bgp.md does not show this:\n%s", &b)
 	}
 }
 

@@ -178,7 +178,7 @@ func (b *Backend) setHeld(f dataplane.Frontend) {
 // state is the plan's, or what became of the plan's wish.
 func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, string) {
 	half := g.DataPlane == nil
-	if f.Want == nil && !(half && f.State == plan.Elsewhere) { // who balances is not the server half's affair
+	if f.Want == nil && !(half && (f.State == plan.Elsewhere || f.State == plan.Unannounced)) { // who balances is not the server half's affair
 		return f.State, f.Reason
 	}
 	if half {
@@ -225,12 +225,15 @@ func (g *gatherer) routes() []Route {
 		switch {
 		case !announced:
 			shown.Rule, shown.Reason = g.unannounced(r)
-		case g.Announcer != nil && toNobody(r.Peers, peers):
+		case g.lacks(r.Mode) != "":
+			shown.Announced, shown.Since = false, time.Time{}
+			shown.Rule, shown.Reason = RuleMode, fmt.Sprintf("it is to be announced by %s (mode), and this agent %s", r.Mode, g.lacks(r.Mode))
+		case g.Announcer != nil && r.Mode.Has(announce.ModeBGP) && toNobody(r.Peers, peers):
 			shown.Announced, shown.Since = false, time.Time{}
 			shown.Rule, shown.Reason = RuleNotForPeer, "nobody is told: this node has no peer of the name "+strings.Join(r.Peers.List(), " or ")
 		}
 		if s, ok := g.answered[r.Prefix]; ok {
-			shown.setLayer2(s, g.Announcer == nil && g.Cloud == nil)
+			shown.setLayer2(s, r.Mode == announce.ModeLayer2 || g.Announcer == nil && g.Cloud == nil)
 		}
 		routes = append(routes, shown)
 	}
@@ -242,6 +245,19 @@ func (g *gatherer) routes() []Route {
 }
 
 func (g *gatherer) announces() bool { return g.Announcer != nil || g.Layer2 != nil || g.Cloud != nil }
+
+// lacks says what the agent would need to announce in a way; empty where it has it.
+func (g *gatherer) lacks(m announce.Mode) string {
+	switch {
+	case m == announce.ModeBGP && g.Announcer == nil:
+		return "has no BGP peer: name one, by --peer or by a BGPPeer"
+	case m == announce.ModeLayer2 && g.Layer2 == nil:
+		return "has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"
+	case m == announce.ModeCloud && g.Cloud == nil:
+		return "knows no cloud: name one by --cloud"
+	}
+	return ""
+}
 
 // toNobody says that no peer has one of these names, where there are any.
 func toNobody(names announce.Names, peers []announce.Peer) bool {

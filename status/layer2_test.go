@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/plan"
 )
 
 // members are a segment with one answer of every kind.
@@ -78,6 +79,51 @@ func TestGatherLayer2(t *testing.T) {
 		}
 		if peers := len(s.Peers); !found || peers != 2 && !bgp || peers != 3 && bgp {
 			t.Errorf("with BGP %v: problems %v, %d peers", bgp, s.Problems, peers)
+		}
+	}
+}
+
+// An Announcement says in which way an address is announced; what the agent lacks
+// for it is the reason, whatever else it has.
+func TestModes(t *testing.T) {
+	up := announce.Peer{AS: 65021, Name: "tor-1", Address: "10.0.0.1", State: announce.Established}
+	owner := members{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "owner", Owner: netip.MustParseAddr("10.0.0.105"), Reason: "its turn"}}
+	standby := members{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), State: "standby", Owner: netip.MustParseAddr("10.0.0.106"), Reason: "another's turn"}}
+	for _, c := range []struct {
+		mode   announce.Mode
+		peers  []announce.Peer
+		layer2 segment
+		rule   string
+		reason string
+	}{
+		{announce.ModeAny, []announce.Peer{up}, owner, "announced", "1 of 1 peers are told"},
+		{announce.ModeBGP, []announce.Peer{up}, members{}, "announced", "1 of 1 peers are told"},
+		{announce.ModeBGP, nil, members{}, "mode", "it is to be announced by BGP (mode), and this agent has no BGP peer: name one, by --peer or by a BGPPeer"},
+		{announce.ModeLayer2, []announce.Peer{up}, owner, "announced", "its turn"},
+		{announce.ModeLayer2, []announce.Peer{up}, standby, "standby", "another's turn"},
+		{announce.ModeLayer2, []announce.Peer{up}, onSegment()[2:], "pending", ""},
+		{announce.ModeLayer2, []announce.Peer{up}, nil, "mode",
+			"it is to be announced by Layer2 (mode), and this agent has no interface for that: name one by --layer2 (the chart's layer2.interfaces)"},
+		{announce.ModeCloud, []announce.Peer{up}, owner, "mode", "it is to be announced by Cloud (mode), and this agent knows no cloud: name one by --cloud"},
+	} {
+		a := announcing(plan.Drain{}, c.peers...)
+		a.Layer2 = c.layer2
+		v := a.View()
+		for i := range v.Plan.Routes {
+			r := &v.Plan.Routes[i]
+			since := v.Announced[r.Route]
+			delete(v.Announced, r.Route)
+			if r.Mode = c.mode; c.rule != "pending" {
+				v.Announced[r.Route] = since
+			}
+		}
+		s, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := s.ExplainAnnounce()[0]
+		if string(got.Rule) != c.rule || c.reason != "" && got.Reason != c.reason || got.Announced != (c.rule == "announced") {
+			t.Errorf("%q: %+v, want %s: %s", c.mode, got, c.rule, c.reason)
 		}
 	}
 }

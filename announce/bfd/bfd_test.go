@@ -46,6 +46,33 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// FuzzPacket gives a session any two packets. Nothing panics, what is taken reads
+// the same when it is written, and no interval is beyond reason.
+func FuzzPacket(f *testing.F) {
+	down := packet{state: Down, detectMult: 3, my: 7, desiredMinTx: time.Second, requiredRx: time.Second}
+	up := packet{state: Up, poll: true, detectMult: 255, my: 7, your: 1, desiredMinTx: 1 << 31 * time.Microsecond}
+	f.Add(down.marshal(), up.marshal())
+	f.Add(up.marshal(), packet{state: AdminDown, final: true, detectMult: 1, my: 8, your: 1}.marshal())
+	f.Add([]byte{0x20, 0x40, 3, 24}, []byte{})
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		m := newMachine(1, DefaultInterval, 3)
+		for _, b := range [][]byte{first, second} {
+			p, err := parse(b)
+			if err != nil {
+				continue
+			}
+			if again, err := parse(p.marshal()); err != nil || again != p {
+				t.Errorf("%+v became %+v, %v", p, again, err)
+			}
+			m.receive(p)
+			if tx, limit := m.txInterval(), m.detection(); tx < 0 || limit <= 0 || limit > 255<<32*time.Microsecond {
+				t.Errorf("after %+v packets are %s apart, and silence counts after %s", p, tx, limit)
+			}
+			m.out(p.poll)
+		}
+	})
+}
+
 // The table of RFC 5880, section 6.8.6: our state, the packet's, our next.
 func TestStates(t *testing.T) {
 	for _, c := range []struct{ have, heard, want State }{

@@ -67,11 +67,7 @@ func TestMaxPrefixes(t *testing.T) {
 	if err := good.Set([]announce.Route{route(service, "10.0.0.105")}); err != nil {
 		t.Fatal(err)
 	}
-	var flood []announce.Route
-	for i := range 1000 {
-		flood = append(flood, route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
-	}
-	if err := bad.Set(flood); err != nil {
+	if err := bad.Set(manyRoutes(1000)); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, r.Peers, "127.21.1.2", "paths, a neighbour of balancers may send 100: it is cut, and refused for 1m0s")
@@ -83,6 +79,47 @@ func TestMaxPrefixes(t *testing.T) {
 		t.Error("it is back at once")
 	}
 	wantError(t, r.Peers, "127.21.1.2", "a neighbour of balancers may send 100")
+}
+
+// A router cuts a reflector that sends it too much, too, and does not dial it again
+// for a while; another one's routes stay.
+func TestMaxPrefixesOfRouter(t *testing.T) {
+	const port = 20201
+	calm, other := startReflector(t, port, at("127.21.0.108")), startReflector(t, port)
+	router, err := NewRouter(RouterConfig{AS: testAS, LocalAddress: routerAddr, Log: testLog(t), MaxPrefixes: 100,
+		Peers: []PeerConfig{{Address: reflectorAddr, Port: port}, {Address: netip.MustParseAddr("127.21.0.108"), Port: port}}}, func([]announce.RouteSet) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer router.Close()
+	good := startSpeaker(t, "127.21.1.1", port, func(c *SpeakerConfig) { c.Peers[0].Address = netip.MustParseAddr("127.21.0.108") })
+	bad := startSpeaker(t, "127.21.1.2", port)
+	if err := good.Set([]announce.Route{route(service, "10.0.0.105")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "sessions", func() bool { return len(calm.Peers()) == 2 && bad.Peers()[0].State == stateEstablished })
+	if err := bad.Set(manyRoutes(1000)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
+	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
+	before := other.Peers()
+	time.Sleep(refusedRetry)
+	for _, p := range router.Peers() {
+		if up := p.State == stateEstablished; up != (p.Address == "127.21.0.108") {
+			t.Errorf("some seconds later: %+v", p)
+		}
+	}
+	if after := other.Peers(); after[0].Flaps != before[0].Flaps {
+		t.Errorf("it is dialled again at once: %+v, was %+v", after[0], before[0])
+	}
+}
+
+func manyRoutes(n int) (all []announce.Route) {
+	for i := range n {
+		all = append(all, route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 32), "10.0.0.106"))
+	}
+	return all
 }
 
 // A client that says nothing new again and again is cut, too.
@@ -137,7 +174,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	}}})
 	router := enact(t, l.Host("router"), part{Router: &RouterConfig{AS: testAS, LocalAddress: netip.MustParseAddr("10.0.0.110"),
 		Peers: []PeerConfig{{Address: netip.MustParseAddr("10.0.0.109")}}}})
-	var good []*actor
+	var good []*player
 	for i := 1; i <= 2; i++ {
 		good = append(good, enact(t, l.Host("good"), part{Speaker: &SpeakerConfig{AS: testAS, LocalAddress: netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}),
 			Peers: []PeerConfig{{Address: netip.MustParseAddr("10.0.0.109"), Password: "overlay"}}}, Routes: serviceVia(4 + i)}))
@@ -145,7 +182,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 	kernel := watch(t, l)
 	kernel.until(two, time.Now())
 	since := established(good...)
-	before := resident(t, reflector.p.PID())
+	before := resident(t, reflector.PID())
 
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 	defer cancel()
@@ -159,10 +196,10 @@ func TestFloodOfBadSessions(t *testing.T) {
 		attackers.Go(func() { attack(ctx, l.Host("attacker"), from, i%4, &tried, &halfOpen) })
 	}
 	for ctx.Err() == nil {
-		good[1].tell(order{Set: []announce.Route{}})
+		good[1].Tell(order{Set: []announce.Route{}})
 		start := time.Now()
 		kernel.until(one, start)
-		good[1].tell(order{Set: serviceVia(6)})
+		good[1].Tell(order{Set: serviceVia(6)})
 		kernel.until(two, start)
 	}
 	attackers.Wait()
@@ -173,16 +210,16 @@ func TestFloodOfBadSessions(t *testing.T) {
 	if now := established(good...); now != since {
 		t.Errorf("good sessions came up at %s, after the flood they are of %s", since, now)
 	}
-	if p := router.ask().Peers[0]; p.State != stateEstablished {
+	if p := router.Ask().Peers[0]; p.State != stateEstablished {
 		t.Errorf("the router's session: %+v", p)
 	}
-	peers := reflector.ask().Peers
+	peers := reflector.Ask().Peers
 	if len(peers) > 260 {
 		t.Errorf("%d neighbours are listed", len(peers))
 	}
 	eventually(t, "bad connections are over", func() bool {
 		up := 0
-		for _, p := range reflector.ask().Peers {
+		for _, p := range reflector.Ask().Peers {
 			if p.State != stateIdle {
 				up++
 			}
@@ -190,7 +227,7 @@ func TestFloodOfBadSessions(t *testing.T) {
 		return up == 3
 	})
 	// gobgp makes tables for each neighbour, and Go's heap is twice what lives.
-	if after := resident(t, reflector.p.PID()); after > before+256<<20 {
+	if after := resident(t, reflector.PID()); after > before+256<<20 {
 		t.Errorf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
 	} else {
 		t.Logf("the reflector holds %d MiB, before the flood %d", after>>20, before>>20)
@@ -266,10 +303,10 @@ func attack(ctx context.Context, h *lab.Host, from netip.Addr, kind int, tried, 
 }
 
 // established tells since when speakers have their sessions.
-func established(all ...*actor) string {
+func established(all ...*player) string {
 	var words []string
 	for _, a := range all {
-		for _, p := range a.ask().Peers {
+		for _, p := range a.Ask().Peers {
 			words = append(words, p.State+" "+p.Since.Format(time.RFC3339Nano))
 		}
 	}

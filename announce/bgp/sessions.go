@@ -169,6 +169,9 @@ func (t *tap) oversee() {
 
 // afterSession chooses how long to wait after a connection that came about.
 func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
+	if t.overLimit() {
+		return cutFor
+	}
 	state, _, _, _, _ := t.status()
 	if state == stateEstablished {
 		return firstRetry

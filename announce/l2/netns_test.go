@@ -36,7 +36,7 @@ type segment struct {
 	t *testing.T
 	*lab.Lab
 	vips    []netip.Addr
-	members map[int]*actor
+	members map[int]*player
 	// sockets are the client's for ARP and neighbour discovery; answers those
 	// that came since the last look, by VIP.
 	sockets [2]*os.File
@@ -48,7 +48,7 @@ const vipsEach = 8 // of each family
 
 func newSegment(t *testing.T) *segment {
 	t.Helper()
-	s := &segment{t: t, members: map[int]*actor{}, seen: make(chan wire.Message, 10000)}
+	s := &segment{t: t, members: map[int]*player{}, seen: make(chan wire.Message, 10000)}
 	var onLo []string
 	for i := range vipsEach {
 		for _, text := range []string{fmt.Sprintf("10.0.0.%d", 100+i), fmt.Sprintf("fd00::%d", 100+i)} {
@@ -100,7 +100,7 @@ func (s *segment) openClient() {
 
 func (s *segment) self(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
 
-func (s *segment) wishes() (all []netip.Prefix) {
+func (s *segment) wishes() (all wishes) {
 	for _, a := range s.vips {
 		all = append(all, netip.PrefixFrom(a, a.BitLen()))
 	}
@@ -108,7 +108,7 @@ func (s *segment) wishes() (all []netip.Prefix) {
 }
 
 // start starts a member, or starts it again.
-func (s *segment) start(n int) *actor {
+func (s *segment) start(n int) *player {
 	s.t.Helper()
 	s.members[n] = enact(s.t, s.Host(fmt.Sprint("n", n)), part{
 		Self: s.self(n), Members: []netip.Addr{s.self(1), s.self(2), s.self(3)}, Password: "open sesame", Prefixes: s.wishes(),
@@ -122,7 +122,7 @@ func (s *segment) start(n int) *actor {
 func (s *segment) owners(members ...int) (map[netip.Addr]int, error) {
 	all := map[netip.Addr]int{}
 	for _, n := range members {
-		for _, a := range s.members[n].ask().Answered {
+		for _, a := range s.members[n].Ask().Answered {
 			if len(members) > 1 && !strings.Contains(a.Reason, fmt.Sprintf("of %d members", len(members))) {
 				return nil, fmt.Errorf("n%d: %+v", n, a)
 			}
@@ -247,7 +247,10 @@ func TestSegment(t *testing.T) {
 	// n2's Ethernet address, is told so.
 	lost := slices.DeleteFunc(slices.Clone(s.vips), func(a netip.Addr) bool { return before[a] != 2 })
 	killed := time.Now()
-	s.members[2].kill()
+	if err := s.members[2].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.members[2].Done()
 	s.takenOver(before, lost, killed, "SIGKILL")
 	began = time.Now()
 	s.start(2)
@@ -274,7 +277,7 @@ func TestSegment(t *testing.T) {
 
 	// It says goodbye: nobody has to wait.
 	said := time.Now()
-	s.members[2].set([]netip.Prefix{})
+	s.members[2].Tell(wishes{})
 	s.takenOver(before, lost, said, "a withdrawal")
 }
 
@@ -332,7 +335,7 @@ func TestAddressesInUse(t *testing.T) {
 	s.start(1)
 	mac := intruder.Attrs().HardwareAddr.String()
 	state := func(i int) (got announce.Answered) {
-		for _, a := range s.members[1].ask().Answered {
+		for _, a := range s.members[1].Ask().Answered {
 			if a.Prefix.Addr() == s.vips[i] {
 				return a
 			}
@@ -360,9 +363,9 @@ func TestAddressesInUse(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := newSegment(t)
 	one := s.start(1)
-	wishes := append(s.wishes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
+	all := append(s.wishes(), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::1/128"))
 	refused := map[string]string{}
-	for _, a := range one.set(wishes).Answered {
+	for _, a := range one.Tell(all).Answered {
 		if a.State == "refused" {
 			refused[a.Prefix.String()] = a.Reason
 		}
@@ -399,19 +402,19 @@ func TestOtherPassword(t *testing.T) {
 	one := s.start(1)
 	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1)}, Password: "guess"})
 	s.settled(1)
-	two.set(s.wishes())
+	two.Tell(s.wishes())
 	testkit.Eventually(t, within, func() error {
-		for _, a := range two.ask().Answered {
+		for _, a := range two.Ask().Answered {
 			if a.State != "conflict" {
 				return fmt.Errorf("%+v", a)
 			}
 		}
-		for _, p := range one.ask().Peers {
+		for _, p := range one.Ask().Peers {
 			if p.Address == s.self(2).String() && p.State == "silent" && strings.Contains(p.LastError, "another password") {
 				return nil
 			}
 		}
-		return fmt.Errorf("peers %+v", one.ask().Peers)
+		return fmt.Errorf("peers %+v", one.Ask().Peers)
 	})
 	s.oneAnswers()
 }
@@ -423,8 +426,8 @@ func TestMembersComeLater(t *testing.T) {
 	one := enact(t, s.Host("n1"), part{Self: netip.MustParseAddr("fd00::1"), Later: []netip.Addr{s.self(1), s.self(2), netip.MustParseAddr("fd00::3")}})
 	two := enact(t, s.Host("n2"), part{Self: s.self(2), Members: []netip.Addr{s.self(1), s.self(2)}})
 	testkit.Eventually(t, within, func() error {
-		for _, a := range []*actor{one, two} {
-			if peers := a.ask().Peers; len(peers) != 1 || peers[0].State != "alive" {
+		for _, a := range []*player{one, two} {
+			if peers := a.Ask().Peers; len(peers) != 1 || peers[0].State != "alive" {
 				return fmt.Errorf("peers %+v", peers)
 			}
 		}

@@ -1,34 +1,23 @@
 package l2
 
 import (
-	"bufio"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"sync"
 	"testing"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
 )
 
-// Members are processes of their own, so that they can be killed: this test
-// binary, told by its environment what to be.
-const roleVar = "FAIRLEAD_L2_TEST_ROLE"
-
+// Members are processes of their own, so that they can be killed.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		if err := play(role); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	actor.Play(play)
 	testkit.Main(m)
 }
 
@@ -41,18 +30,16 @@ type part struct {
 	Prefixes []netip.Prefix
 }
 
-// report is what a member says when it is asked, by a line with its wishes or
-// an empty one.
+// wishes are an order to a member; nil leaves those that it has.
+type wishes []netip.Prefix
+
+// report is what a member says to them.
 type report struct {
 	Answered []announce.Answered
 	Peers    []announce.Peer
 }
 
-func play(role string) error {
-	var p part
-	if err := json.Unmarshal([]byte(role), &p); err != nil {
-		return err
-	}
+func play(p part) error {
 	level := slog.LevelError
 	if os.Getenv("FAIRLEAD_TEST_LOG") != "" {
 		level = slog.LevelDebug
@@ -70,7 +57,7 @@ func play(role string) error {
 			return err
 		}
 	}
-	set := func(prefixes []netip.Prefix) error {
+	set := func(prefixes wishes) error {
 		var routes []announce.Route
 		for _, p := range prefixes {
 			routes = append(routes, announce.Route{Prefix: p})
@@ -80,22 +67,13 @@ func play(role string) error {
 	if err := set(p.Prefixes); err != nil {
 		return err
 	}
-	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	for in.Scan() {
-		if len(in.Bytes()) > 0 {
-			var wishes []netip.Prefix
-			if err := json.Unmarshal(in.Bytes(), &wishes); err != nil {
-				return err
-			}
-			if err := set(wishes); err != nil {
-				return err
-			}
+	var failed error
+	return actor.Obey(func(w wishes) report {
+		if w != nil {
+			failed = errors.Join(failed, set(w))
 		}
-		if err := out.Encode(report{a.Answered(), a.Peers()}); err != nil {
-			return err
-		}
-	}
-	return a.Close()
+		return report{a.Answered(), a.Peers()}
+	}, func() error { return errors.Join(failed, a.Close()) })
 }
 
 // serve tells every client who it talks to.
@@ -117,74 +95,9 @@ func serve(self netip.Addr) error {
 	return nil
 }
 
-// actor is a member in a host of a lab.
-type actor struct {
-	t     *testing.T
-	p     *lab.Process
-	stdin interface{ Close() error }
-	write func([]byte) error
-	out   *bufio.Scanner
-	mu    sync.Mutex
-}
+type player = actor.Actor[wishes, report]
 
-func enact(t *testing.T, h *lab.Host, p part) *actor {
+func enact(t *testing.T, h *lab.Host, p part) *player {
 	t.Helper()
-	b, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleVar+"="+string(b))
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	proc, err := h.Start(cmd)
-	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { proc.Kill(); <-proc.Done(); r.Close(); stdin.Close() })
-	out := bufio.NewScanner(r)
-	out.Buffer(nil, 1<<20)
-	write := func(b []byte) error { _, err := stdin.Write(append(b, '\n')); return err }
-	return &actor{t: t, p: proc, stdin: stdin, write: write, out: out}
-}
-
-// set gives a member new wishes; nil leaves those that it has.
-func (a *actor) set(wishes []netip.Prefix) (r report) {
-	a.t.Helper()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var line []byte
-	if wishes != nil {
-		line, _ = json.Marshal(wishes)
-	}
-	if err := a.write(line); err != nil {
-		a.t.Fatal(err)
-	}
-	if !a.out.Scan() {
-		a.t.Fatalf("process %d said nothing: %v", a.p.PID(), a.out.Err())
-	}
-	if err := json.Unmarshal(a.out.Bytes(), &r); err != nil {
-		a.t.Fatal(err)
-	}
-	return r
-}
-
-func (a *actor) ask() report { a.t.Helper(); return a.set(nil) }
-
-// kill ends a member without a word.
-func (a *actor) kill() {
-	a.t.Helper()
-	if err := a.p.Kill(); err != nil {
-		a.t.Fatal(err)
-	}
-	<-a.p.Done()
+	return actor.Start[wishes, report](t, h, p)
 }

@@ -207,8 +207,9 @@ func (a *agent) open() (err error) {
 	}
 	if r.Balancer {
 		loop.Prober = a.prober
+		a.tellDrains(&loop)
 		if a.speaker != nil {
-			loop.Announcer = a.speaker
+			loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
 		}
 		if err := a.openCloud(&loop); err != nil {
 			return err
@@ -257,7 +258,7 @@ func (a *agent) openSource() (err error) {
 	}
 	c := kube.Config{
 		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
-		GatewayAPI: r.GatewayAPI, Log: log,
+		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
 		c.OnPeers, c.DrainOnCordon, c.DrainTaints = a.setPeers, r.DrainOnCordon, r.DrainTaints
@@ -320,6 +321,9 @@ func (a *agent) close() error {
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // by Serve, where it came to that
 			errs = append(errs, err)
 		}
+	}
+	if a.cluster != nil {
+		a.cluster.Told()
 	}
 	if a.begun != nil {
 		_ = a.begun.close() // what it ended with, Run has told

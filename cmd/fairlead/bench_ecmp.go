@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -18,41 +19,68 @@ func newBenchECMPCommand() *cobra.Command {
 	var out benchOutput
 	cmd := &cobra.Command{
 		Use:   "ecmp",
-		Short: "Measure how soon the router's kernel has what balancers announce",
-		Long: `Ecmp runs balancers' speakers, a reflector and a router in network namespaces and
-measures until the kernel of the router is right. Its cases:
+		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
+		Long: `Ecmp runs balancers, reflectors and a router in network namespaces and measures
+until the kernel of the router is right, and what that does to traffic. Its cases:
 
-  table  a full table from nothing, a router that starts beside a full one, one
-         prefix of many that gains or loses a balancer, a balancer that goes
+  convergence  another number of balancers every few seconds: the delays until the
+               router's kernel has just these, for each make of router
+  failures     a balancer's process is killed; its link is cut silently, and is back
+  throughput   through 1 to --most balancers, with links of equal rates, also while
+               their number changes, and without limits
+  bfd          sessions that end though nothing fails, with every processor busy
+  nexthops     flows that move when one of four next hops goes, resilient and plain
+  reflectors   either of two reflectors is killed: changes of the route, and losses
+  restarts     packets lost when router, reflector or agents end and start again
+  table        a full table from nothing, a router that starts beside a full one, one
+               prefix of many that gains or loses a balancer, a balancer that goes
 
-It needs root. Everything happens in namespaces that end with it.`,
+It needs root, and FRR and BIRD where --router names them. Everything happens in
+namespaces that end with it.`,
 		Example: `  fairlead bench ecmp
+  fairlead bench ecmp --case convergence --router fairlead --duration 20h
   fairlead bench ecmp --case table --prefixes 100 --rounds 3`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-				return err
-			}
-			if o.Binary, err = os.Executable(); err != nil {
-				return err
-			}
-			o.Progress = cmd.ErrOrStderr()
-			report, err := ecmp.Run(cmd.Context(), o)
-			if len(report.Rows) == 0 {
-				return err
-			}
-			return errors.Join(err, out.finish(cmd, report))
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
-	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "service prefixes that every balancer announces")
-	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers")
+	f.StringSliceVar(&o.Routers, "router", o.Routers, "what is upstream: convergence, failures and reflectors with each")
+	f.DurationVar(&o.Duration, "duration", 0, "how long the number of balancers changes, with each router, and how long bfd goes on (default: 3m, throughput 2m, bfd 10m)")
+	f.DurationVar(&o.Every, "every", o.Every, "time between two changes of that number")
+	f.IntVar(&o.Most, "most", o.Most, "how many balancers run at most")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "decides how many balancers run when")
+	f.Uint64Var(&o.Rate, "rate", o.Rate, "what the link of each balancer is limited to, in Mbit/s")
+	f.IntVar(&o.Flows, "flows", o.Flows, "flows whose next hops and losses are counted")
+	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer announces")
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: balancers")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
 	out.flags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(ecmp.Cases(), cobra.ShellCompDirectiveNoFileComp))
+	for flag, values := range map[string][]string{"case": ecmp.Cases(), "router": cluster.Routers} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
+}
+
+func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) (err error) {
+	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+		return err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	o.Progress = cmd.ErrOrStderr()
+	result, err := ecmp.Run(cmd.Context(), o)
+	if len(result.Rows) == 0 {
+		return err
+	}
+	plots, failed := result.WritePlots(out.dir)
+	for _, path := range plots {
+		fmt.Fprintln(o.Progress, "plot in", path)
+	}
+	return errors.Join(err, failed, out.finish(cmd, result.Report))
 }
 
 // newBenchSpeakersCommand is what bench ecmp runs for all balancers.

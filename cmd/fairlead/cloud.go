@@ -83,10 +83,6 @@ func (a *agent) openCloud(loop *control.Config) (err error) {
 		}
 		a.cloud = cloud.NewAnnouncer(r.Node, cloud.Keeper{Provider: provider, Log: slog.Default()})
 	}
-	if loop.Announcer != nil {
-		loop.Announcer = announce.Together{loop.Announcer, a.cloud}
-	} else {
-		loop.Announcer = a.cloud
-	}
+	announceToo(loop, announce.ModeCloud, a.cloud)
 	return nil
 }

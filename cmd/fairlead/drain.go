@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/plan"
+	"github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/status"
 )
 
@@ -91,4 +95,34 @@ func (a *agent) answerDrain(s *stream, r *http.Request) error {
 	undo := r.URL.Query().Get("undo") == "true"
 	a.loop.OrderDrain(!undo)
 	return json.NewEncoder(s).Encode(map[string]bool{"drain": !undo})
+}
+
+// tellDrains has a loop's drains told of by Events, where there is a cluster.
+func (a *agent) tellDrains(loop *control.Config) {
+	if a.cluster != nil {
+		loop.OnDrain = func(d control.Drain) { a.cluster.Tell(drainEvent(d)) }
+	}
+}
+
+// drainEvent says of a change of stage what people are to read of the node.
+func drainEvent(d control.Drain) kube.Event {
+	why := strings.Join(d.Why, "; ")
+	e := kube.Event{Action: "Drain"}
+	switch d.Stage {
+	case plan.Kept:
+		e.Reason, e.Note, e.Warn = "BalancerKept", "the balancer does not drain, as no other would be left: "+why, true
+	case plan.Asking:
+		e.Reason, e.Note = "BalancerDraining", "its routes ask routers to avoid the balancer, and are withdrawn then: "+why
+	case plan.Withdrawn:
+		e.Reason, e.Note = "BalancerWithdrawn", fmt.Sprintf("the balancer's routes are withdrawn, %d flows are left: %s", d.Flows, why)
+	case plan.Drained:
+		e.Reason, e.Note = "BalancerDrained", fmt.Sprintf("after %s: %s", d.Entered.Sub(d.Since).Round(time.Millisecond), why)
+		if d.Flows > 0 {
+			e.Warn = true
+			e.Reason, e.Note = "BalancerDrainTimeout", fmt.Sprintf("%d flows are left that needed the balancer (--drain-timeout), %s", d.Flows, e.Note)
+		}
+	default:
+		e.Reason, e.Note = "BalancerServing", "the balancer serves again: no reason to drain is left"
+	}
+	return e
 }

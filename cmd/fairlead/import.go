@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,8 +88,8 @@ func newImportMetallbCommand() *cobra.Command {
 		Short: "From MetalLB's resources or ConfigMap, and the Services beside them",
 		Long: `Metallb reads MetalLB's resources, or its old ConfigMap, together with the
 Services that it announces and their EndpointSlices, as kubectl get -o yaml prints
-them. Services get Fairlead's annotations in place of MetalLB's; BGP peers become
-flags of fairlead agent.`,
+them. Services get Fairlead's annotations in place of MetalLB's; pools, peers and
+advertisements become AddressPools, BGPPeers and Announcements.`,
 		Example: `  fairlead import metallb metallb.yaml services.yaml --into /etc/fairlead/services`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -204,21 +205,22 @@ func tellImport(out io.Writer, r *importer.Result) {
 	if command := r.Command(); command != "" {
 		fmt.Fprintln(out, "balancers run:", command)
 	}
-	fmt.Fprintf(out, "Services: %d; without counterpart: %d\n", len(r.Manifests), len(lines))
+	fmt.Fprintf(out, "Services: %d; other objects: %d; without counterpart: %d\n", len(r.Manifests), len(r.Routing), len(lines))
 }
 
-// writeManifests writes each Service into a file of its own, or nothing where
+// writeManifests writes each Service, and each object of another kind, into a file of its own, or nothing where
 // one of them is there already.
 func writeManifests(dir string, r *importer.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, m := range r.Manifests {
+	all := slices.Concat(r.Routing, r.Manifests)
+	for _, m := range all {
 		if _, err := os.Lstat(manifestPath(dir, m)); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s is there already: move it away, or import into another folder", manifestPath(dir, m))
 		}
 	}
-	for _, m := range r.Manifests {
+	for _, m := range all {
 		if err := writeNew(manifestPath(dir, m), r.File(m)); err != nil {
 			return err
 		}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/importer"
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
@@ -16,14 +14,14 @@ import (
 )
 
 // TestImportedCommandsAreRight: what an import says that balancers run is a
-// command line of the agent, its peers and all.
+// command line of the agent.
 func TestImportedCommandsAreRight(t *testing.T) {
 	const peers = `
 {apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: a}, spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.0.2.1, bfdProfile: x}}
 ---
 {apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: b}, spec: {myASN: 64512, peerASN: 64512, peerAddress: "2001:db8::1"}}
 ---
-{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: c}, spec: {myASN: 64512, peerASN: 4200000000, peerAddress: "2001:db8::2", peerPort: 1179}}
+{apiVersion: metallb.io/v1beta1, kind: L2Advertisement, metadata: {name: segment}, spec: {interfaces: [eth0]}}
 `
 	r, err := metallb.Read([]metallb.File{{Name: "peers.yaml", Text: []byte(peers)}})
 	if err != nil {
@@ -38,20 +36,21 @@ func TestImportedCommandsAreRight(t *testing.T) {
 			t.Errorf("%q: %v", command, err)
 		}
 	}
-	want := []string{"192.0.2.1:179 64513", "[2001:db8::1]:179 64512", "[2001:db8::2]:1179 4200000000"}
-	for i, flag := range r.Agent {
-		if flag != "--peer" {
-			continue
-		}
-		p, err := config.ParsePeer(r.Agent[i+1], 64512)
-		if err != nil || len(want) == 0 || p.Address.String()+" "+fmt.Sprint(p.AS) != want[0] {
-			t.Errorf("--peer %s: %v, %v; want the first of %v", r.Agent[i+1], p, err, want)
-			continue
-		}
-		want = want[1:]
+	if want := "fairlead agent --services /etc/fairlead/services --as 64512 --layer2 eth0"; r.Command() != want {
+		t.Errorf("%q, want %q", r.Command(), want)
 	}
-	if len(want) > 0 {
-		t.Errorf("%q lacks %v", r.Command(), want)
+	// Its objects are files of the folder, beside those of Services.
+	dir := t.TempDir()
+	if err := writeManifests(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	all, err := os.ReadDir(dir)
+	for _, f := range all {
+		files = append(files, f.Name())
+	}
+	if want := "announcement-segment.yaml bgppeer-a.yaml bgppeer-b.yaml"; err != nil || strings.Join(files, " ") != want {
+		t.Errorf("files %v, %v; want %s", files, err, want)
 	}
 }
 

@@ -35,15 +35,20 @@ func (a *agent) openLayer2(loop *control.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if loop.Announcer != nil {
-		loop.Announcer = announce.Together{loop.Announcer, a.layer2}
-	} else {
-		loop.Announcer = a.layer2
-	}
+	announceToo(loop, announce.ModeLayer2, a.layer2)
 	if len(r.Layer2.Members) == 0 && r.Balancers != "" {
 		loop.Source = memberSource{loop.Source, a.layer2}
 	}
 	return nil
+}
+
+// announceToo has a loop announce in one more way.
+func announceToo(loop *control.Config, mode announce.Mode, by announce.Announcer) {
+	by = announce.Only(mode, by)
+	if loop.Announcer != nil {
+		by = announce.Together{loop.Announcer, by}
+	}
+	loop.Announcer = by
 }
 
 // memberSource tells layer 2 who the balancers are.

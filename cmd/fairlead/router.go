@@ -75,6 +75,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
+	collectLess()
 	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {
 		return err

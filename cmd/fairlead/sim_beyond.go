@@ -8,6 +8,11 @@ import (
 
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/beyond/ecmp"
+	"github.com/fairlead/fairlead/sim/beyond/hierarchy"
+	"github.com/fairlead/fairlead/sim/beyond/rollout"
+	routingsim "github.com/fairlead/fairlead/sim/beyond/routing"
+	"github.com/fairlead/fairlead/sim/beyond/services"
+	"github.com/fairlead/fairlead/sim/beyond/tail"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
 	"github.com/fairlead/fairlead/sim/scenario"
@@ -15,7 +20,14 @@ import (
 
 // experiments are those beyond the paper, in the order of their pages.
 func experiments() []beyond.Experiment {
-	return []beyond.Experiment{ecmp.Experiment()}
+	return []beyond.Experiment{
+		hierarchy.Experiment(),
+		ecmp.Experiment(),
+		tail.Experiment(),
+		rollout.Experiment(),
+		routingsim.Experiment(),
+		services.Experiment(),
+	}
 }
 
 // simulated are figures and experiments that are to be run.

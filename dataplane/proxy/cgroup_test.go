@@ -4,10 +4,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit"
 )
 
 func TestFindsTheRootOfAllCgroups(t *testing.T) {
-	own := cgroup(t)
+	own := testkit.EnterCgroup(t)
 	path, err := findCgroup()
 	if err != nil {
 		t.Fatal(err)

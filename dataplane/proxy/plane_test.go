@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
@@ -120,7 +121,8 @@ func TestHoldsWhatIsMeant(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config(t)
-	c.MaxTargets = 1600 // so few that room is used again and again
+	c.MaxTargets = 1600      // so few that room is used again and again
+	c.MaxSourceRanges = 1024 // chance may give each of 300 keys three
 	d := open(t, c)
 	m := model{}
 	for step := range 300 {
@@ -434,7 +436,7 @@ func TestRestartUnderConnections(t *testing.T) {
 	if said, _ := s.hear(); said != "still?" || s.peer() != to {
 		t.Errorf("the old connection says %q, of %s", said, s.peer())
 	}
-	d.config.Cgroup = cgroup(t)
+	d.config.Cgroup = testkit.EnterCgroup(t)
 	again(t, d)
 	if name := dial(t, to); name != "server" {
 		t.Errorf("in another cgroup %q answered", name)

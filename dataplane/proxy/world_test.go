@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/proxy"
@@ -22,38 +19,10 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 var count atomic.Int64
 
-// cgroup makes a cgroup of the test's own and puts this process into it: what
-// is attached there touches nobody else's sockets.
-func cgroup(t testing.TB) string {
-	t.Helper()
-	root := t.TempDir()
-	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	own := filepath.Join(root, fmt.Sprintf("fairlead-test-%d-%s-%d", os.Getpid(), os.Getenv("FAIRLEAD_SANDBOX_PID"), count.Add(1)))
-	if err := os.Mkdir(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(move(root), os.Remove(own), unix.Unmount(root, unix.MNT_DETACH)); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := move(own); err != nil {
-		t.Fatal(err)
-	}
-	return own
-}
-
-// move puts this process into a cgroup.
-func move(to string) error {
-	return os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte("0"), 0)
-}
-
 // config is one for tests: small, in a folder and a cgroup of its own.
 func config(t testing.TB) Config {
 	return Config{
-		PinDir: fmt.Sprintf("/sys/fs/bpf/proxy-%d", count.Add(1)), Cgroup: cgroup(t),
+		PinDir: fmt.Sprintf("/sys/fs/bpf/proxy-%d", count.Add(1)), Cgroup: testkit.EnterCgroup(t),
 		MaxFrontends: 1024, MaxTargets: 4096, MaxSourceRanges: 128,
 	}
 }

@@ -157,9 +157,7 @@ func (d *DataPlane) load() error {
 func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	d.ringMemory.spec = spec.Maps[balancerMapRings].InnerMap.Copy()
 	d.ringMemory.spec.Name = "rings"
-	err := spec.LoadAndAssign(into, &ebpf.CollectionOptions{
-		Maps: ebpf.MapOptions{PinPath: d.pins.Path("")},
-	})
+	err := loadTogether(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, into)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		return fmt.Errorf("xdp: %w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
 	}

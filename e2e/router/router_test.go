@@ -19,7 +19,6 @@ import (
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
-	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/foreign"
@@ -347,33 +346,5 @@ func TestBesideFRRIsKilled(t *testing.T) {
 	defer cancel()
 	if _, err := u.flows.Held(ctx, u.before); err != nil || u.flows.Lost > 0 {
 		t.Errorf("after all %d datagrams are lost, error %v", u.flows.Lost, err)
-	}
-}
-
-// TestBenchECMP runs the experiment in a small size. Its goals are for a machine
-// with nothing else to do.
-func TestBenchECMP(t *testing.T) {
-	out, err := os.MkdirTemp(world.Ground, "bench") // which the benchmark's sandbox sees, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(out)
-	cmd := exec.Command(world.Binary, "bench", "ecmp", "--case", "table", "--prefixes", "20", "--balancers", "3", "--rounds", "1", "--out", out)
-	cmd.Env = append(os.Environ(), "TMPDIR="+out)
-	said, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code > 1 {
-		t.Fatalf("%v: %s", err, said)
-	}
-	report, err := bench.ReadJSON(filepath.Join(out, "ecmp.json"))
-	if err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
-	for _, r := range report.Rows {
-		if r.Measured < 0 || r.Runs == 0 || !strings.Contains(r.Case, "20 prefixes x 3 balancers") {
-			t.Errorf("row %+v", r)
-		}
-	}
-	if len(report.Rows) != 7 {
-		t.Errorf("%d rows: %s", len(report.Rows), said)
 	}
 }

@@ -1,7 +1,7 @@
 // Package metallb reads MetalLB's configuration, its resources or its old
 // ConfigMap, and the Services and EndpointSlices that stand beside it: the
-// Services get Fairlead's annotations, BGP peers become flags of the agent,
-// and all else is named. It asks no cluster.
+// Services get Fairlead's annotations, pools, peers and advertisements become its
+// resources, and all else is named. It asks no cluster.
 package metallb
 
 import (
@@ -28,7 +28,7 @@ type File struct {
 // Read makes manifests of files, which are read as one. The error is a
 // SyntaxError.
 func Read(files []File) (*importer.Result, error) {
-	r := &reader{names: map[string]bool{}}
+	r := &reader{taken: map[string]bool{}, resources: newResources()}
 	for _, f := range files {
 		if err := r.file(f); err != nil {
 			return nil, err
@@ -37,7 +37,7 @@ func Read(files []File) (*importer.Result, error) {
 	for _, s := range r.services {
 		r.service(s)
 	}
-	r.agent()
+	r.finishRouting()
 	r.Sort()
 	return &r.Result, nil
 }
@@ -45,12 +45,12 @@ func Read(files []File) (*importer.Result, error) {
 // reader collects what the files say.
 type reader struct {
 	importer.Result
+	resources
 	services []*resource
 	slices   []*resource
-	pools    []pool
 	adverts  []advert
 	peers    []peer
-	names    map[string]bool
+	taken    map[string]bool // names of Services
 }
 
 // resource is one of Kubernetes' or MetalLB's.
@@ -222,39 +222,54 @@ func scalar(value string) *yaml.Node {
 
 // kinds are MetalLB's.
 var kinds = map[string]func(*reader, *resource, field){
-	"IPAddressPool": func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec) },
+	"IPAddressPool": func(r *reader, o *resource, spec field) { r.pool(o.String(), o.name, spec, o.labels()) },
 	"AddressPool":   (*reader).oldPool,
 	"BGPAdvertisement": func(r *reader, o *resource, spec field) {
-		r.advert(o.String(), spec, spec.get("ipAddressPools").texts())
+		r.adverts = append(r.adverts, advert{what: o.String(), name: o.name, field: spec.or(o.field)})
 	},
-	"L2Advertisement": func(r *reader, o *resource, _ field) { r.layer2(o.at(), o.String()) },
-	"BGPPeer":         func(r *reader, o *resource, spec field) { r.peer(o.String(), spec) },
-	"BFDProfile":      func(r *reader, o *resource, _ field) { r.bfdProfile(o.at(), o.String()) },
-	"Community":       func(r *reader, o *resource, _ field) { r.community(o.at(), o.String()) },
+	"L2Advertisement": func(r *reader, o *resource, spec field) {
+		r.adverts = append(r.adverts, advert{what: o.String(), name: o.name, field: spec.or(o.field), layer2: true})
+	},
+	"BGPPeer":    func(r *reader, o *resource, spec field) { r.peers = append(r.peers, peer{o.String(), o.name, spec}) },
+	"BFDProfile": func(r *reader, o *resource, spec field) { r.bfdProfile(o.String(), o.name, spec) },
+	"Community":  func(r *reader, _ *resource, spec field) { r.community(spec.get("communities")) },
+}
+
+// labels are those of an object.
+func (o *resource) labels() map[string]string {
+	all := map[string]string{}
+	o.get("metadata", "labels").each(func(key string, value field) { all[key] = value.text() })
+	return all
+}
+
+// or gives a field, or another where there is none: an advertisement may be empty.
+func (f field) or(o field) field {
+	if f.node == nil {
+		return field{scalar(""), o.file, o.at().Line - 1}
+	}
+	return f
 }
 
 func (r *reader) lose(at importer.At, what, why, mend string) {
 	r.Lose(importer.Loss{At: at, What: what, Why: why, Mend: mend})
 }
 
-func (r *reader) layer2(at importer.At, what string) {
-	r.lose(at, what, "Fairlead announces by BGP, not by ARP and NDP", "give the agents a --peer: a router that spreads packets over all balancers")
-}
-
-func (r *reader) bfdProfile(at importer.At, what string) {
-	r.lose(at, what, notTaken, "leave it out: fairlead agent --bfd; or write a BGPPeer with bfdIntervalMilliseconds")
-}
-
-func (r *reader) community(at importer.At, what string) {
-	r.lose(at, what, notTaken, "write its value into an Announcement with communities")
+// community notes the names of communities.
+func (r *reader) community(all field) {
+	for _, c := range all.items() {
+		r.aliases[c.get("name").text()] = c.get("value").text()
+	}
 }
 
 // names of the old ConfigMap by those of the resources.
 var modern = map[string]string{
 	"my-asn": "myASN", "peer-asn": "peerASN", "peer-address": "peerAddress", "peer-port": "peerPort", "source-address": "sourceAddress",
-	"hold-time": "holdTime", "keepalive-time": "keepaliveTime", "router-id": "routerID", "node-selectors": "nodeSelectors",
+	"hold-time": "holdTime", "keepalive-time": "keepaliveTime", "connect-time": "connectTime", "router-id": "routerID", "node-selectors": "nodeSelectors",
 	"bfd-profile": "bfdProfile", "ebgp-multihop": "ebgpMultiHop", "aggregation-length": "aggregationLength",
 	"aggregation-length-v6": "aggregationLengthV6", "localpref": "localPref", "auto-assign": "autoAssign", "avoid-buggy-ips": "avoidBuggyIPs",
+	"match-labels": "matchLabels", "match-expressions": "matchExpressions", "receive-interval": "receiveInterval",
+	"transmit-interval": "transmitInterval", "detect-multiplier": "detectMultiplier", "echo-interval": "echoInterval", "echo-mode": "echoMode",
+	"passive-mode": "passiveMode", "minimum-ttl": "minimumTtl",
 }
 
 // configMap reads the configuration as it was before there were resources.
@@ -275,16 +290,16 @@ func (r *reader) configMap(o *resource) {
 			name := item.get("name").text()
 			switch key {
 			case "peers":
-				r.peer(fmt.Sprintf("peer %d", i+1), item)
+				r.peers = append(r.peers, peer{fmt.Sprintf("peer %d", i+1), fmt.Sprintf("peer-%d", i+1), item})
 			case "address-pools":
 				r.configPool(name, item)
 			case "bfd-profiles":
-				r.bfdProfile(item.at(), "bfd-profile "+name)
+				r.bfdProfile("bfd-profile "+name, name, item)
 			}
 		}
 		switch {
 		case key == "bgp-communities":
-			r.community(value.at(), key)
+			value.each(func(alias string, value field) { r.aliases[alias] = value.text() })
 		case !slices.Contains([]string{"peers", "address-pools", "bfd-profiles"}, key):
 			r.lose(value.at(), key, "the word is not known here", "leave it out")
 		}
@@ -294,27 +309,27 @@ func (r *reader) configMap(o *resource) {
 // configPool reads a pool of the ConfigMap, which says itself how it is
 // announced.
 func (r *reader) configPool(name string, f field) {
-	what := "address-pool " + name
-	r.pool(what, name, f)
-	switch f.get("protocol").text() {
-	case "layer2":
-		r.layer2(f.get("protocol").at(), what+": protocol layer2")
-	case "bgp":
-		for _, a := range f.get("bgp-advertisements").items() {
-			r.advert(what+": bgp-advertisement", a, []string{name})
-		}
-	}
+	r.poolWith("address-pool "+name, name, f, "bgp-advertisements")
 }
 
 // oldPool reads an AddressPool, of the time in between.
 func (r *reader) oldPool(o *resource, spec field) {
-	r.pool(o.String(), o.name, spec)
-	switch spec.get("protocol").text() {
+	r.poolWith(o.String(), o.name, spec, "bgpAdvertisements")
+}
+
+// poolWith reads a pool that says itself how it is announced.
+func (r *reader) poolWith(what, name string, f field, key string) {
+	r.pool(what, name, f, nil)
+	switch f.get("protocol").text() {
 	case "layer2":
-		r.layer2(o.at(), o.String()+": protocol layer2")
+		r.adverts = append(r.adverts, advert{what: what + ": protocol layer2", name: name, field: f.get("protocol"), pools: []string{name}, layer2: true})
 	case "bgp":
-		for _, a := range spec.get("bgpAdvertisements").items() {
-			r.advert(o.String()+": bgpAdvertisement", a, []string{o.name})
+		all := f.get(key).items()
+		if len(all) == 0 {
+			all = []field{f.get("protocol")} // as if there were one without a word
+		}
+		for _, a := range all {
+			r.adverts = append(r.adverts, advert{what: what + ": " + key, name: name, field: a, pools: []string{name}})
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/addresspool"
 	"github.com/fairlead/fairlead/importer"
@@ -12,197 +14,305 @@ import (
 
 // pool is where MetalLB takes addresses from.
 type pool struct {
-	name   string
-	ranges []addresspool.Range
+	name   string // ours
+	labels map[string]string
 }
 
-func (p pool) contains(a netip.Addr) bool {
-	return slices.ContainsFunc(p.ranges, func(r addresspool.Range) bool { return r.Contains(a) })
-}
+// topPriority is above all priorities: the lowest counts in MetalLB, but for 0,
+// and the highest here.
+const topPriority = 1 << 20
 
-func (r *reader) pool(what, name string, f field) {
-	p := pool{name: name}
+func (r *reader) pool(what, name string, f field, labels map[string]string) {
+	var ranges []string
 	for _, a := range f.get("addresses").items() {
 		found, err := addressRange(a.text())
 		if err != nil {
 			r.lose(a.at(), what+": addresses", err.Error(), "")
 			continue
 		}
-		p.ranges = append(p.ranges, found)
+		ranges = append(ranges, found)
 	}
-	r.pools = append(r.pools, p)
-	r.lose(f.at(), what, "a folder of manifests hands out no addresses: Services keep those that they have in their status or ask for by number",
-		"on a cluster make an AddressPool of it, in a folder give a new Service its address by annotation fairlead.io/addresses")
+	var s spec
+	s.set("addresses", ranges)
+	s.copies(f, map[string]string{"autoAssign": "autoAssign", "avoidBuggyIPs": "avoidBuggyIPs"})
+	to := f.get("serviceAllocation")
+	if p := to.get("priority").number(); p > 0 {
+		s.set("priority", max(topPriority-p, 1))
+	}
+	s.copies(to, map[string]string{"namespaces": "namespaces"})
+	for _, key := range []string{"namespaceSelector", "serviceSelector"} {
+		all := to.get(key + "s").items()
+		if len(all) > 1 {
+			r.lose(to.get(key+"s").at(), what+": "+key+"s", "a pool has one selector", "join them in spec."+key+" by matchExpressions; the first is taken")
+		}
+		if len(all) > 0 {
+			s.set(key, all[0])
+		}
+	}
+	ours := r.unique("AddressPool", importer.UniqueName(map[string]bool{}, name))
+	if len(ranges) > 0 && r.add(f.at(), what, "AddressPool", ours, &s) {
+		r.pools = append(r.pools, pool{ours, labels})
+		r.poolNames[name] = ours
+	}
 }
 
-// addressRange reads "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
-func addressRange(text string) (addresspool.Range, error) {
+// addressRange checks "10.1.1.0/24" or "10.1.1.5-10.1.1.9".
+func addressRange(text string) (string, error) {
 	if p, err := netip.ParsePrefix(text); err == nil {
-		return addresspool.RangeOf(p), nil // MetalLB looks over bits behind the length
+		return p.Masked().String(), nil // MetalLB looks over bits behind the length
 	}
-	return addresspool.ParseRange(text)
+	r, err := addresspool.ParseRange(text)
+	return r.String(), err
 }
 
-// advert is how pools are announced by BGP.
+// advert is an advertisement of pools, by BGP or on a segment. It is read when all
+// that it may name is known.
 type advert struct {
-	pools []string // none for all
-	// length4 and length6 are how long the prefixes are that are announced.
-	length4, length6 int
+	what, name string
+	field
+	pools  []string // of its pool alone, where it stands in one
+	layer2 bool
 }
 
-// notTaken is what becomes of what resources of ours could say: no such are
-// written, as flags and annotations do for the rest.
-const notTaken = "it is not carried over"
-
-// advertLosses are fields of an advertisement without counterpart.
-var advertLosses = map[string][2]string{
-	"localPref":              {notTaken, "write an Announcement with localPreference"},
-	"communities":            {notTaken, "write an Announcement with communities"},
-	"nodeSelectors":          {notTaken, "write an Announcement with nodeSelector"},
-	"peers":                  {notTaken, "write an Announcement with peers"},
-	"serviceSelectors":       {notTaken, "write an Announcement with serviceSelector"},
-	"ipAddressPoolSelectors": {"pools have no labels here; all are meant", "name the pools by ipAddressPools"},
+// advertFields are fields that are taken over as they are.
+var advertFields = map[string]string{
+	"aggregationLength": "aggregationLength", "aggregationLengthV6": "aggregationLengthV6", "localPref": "localPreference",
 }
 
-func (r *reader) advert(what string, f field, pools []string) {
-	a := advert{pools: pools, length4: 32, length6: 128}
-	f.each(func(key string, value field) {
-		switch why := advertLosses[key]; {
-		case key == "aggregationLength":
-			a.length4 = prefixLength(value, 32)
-		case key == "aggregationLengthV6":
-			a.length6 = prefixLength(value, 128)
-		case why != [2]string{}:
-			r.lose(value.at(), what+": "+key, why[0], why[1])
-		}
-	})
-	r.adverts = append(r.adverts, a)
-}
-
-func prefixLength(f field, longest int) int {
-	n, err := strconv.Atoi(f.text())
-	if err != nil || n < 1 || n > longest {
-		return longest
+func (r *reader) advertise(a advert) {
+	var s spec
+	s.set("mode", "BGP")
+	if a.layer2 {
+		s.node.Content[1].Value = "Layer2"
 	}
-	return n
+	pools, meant := r.poolsOf(a)
+	if !meant {
+		return
+	}
+	if len(pools) > 0 {
+		s.set("pools", pools)
+	}
+	if !a.layer2 {
+		s.copies(a.field, advertFields)
+		if all := r.communities(a); len(all) > 0 {
+			s.set("communities", all)
+		}
+		if peers := a.get("peers").texts(); len(peers) > 0 {
+			var names []string
+			for _, p := range peers {
+				names = append(names, r.peerNames[p]...)
+			}
+			if len(names) == 0 {
+				r.lose(a.get("peers").at(), a.what+": peers", "none of them is among what is written here", "the Announcement is left out")
+				return
+			}
+			s.set("peers", names)
+		}
+	}
+	s.set("endpoints", "ByPolicy")
+	var all []*spec
+	for _, one := range s.selectors("nodeSelector", a.get("nodeSelectors")) {
+		all = append(all, one.selectors("serviceSelector", a.get("serviceSelectors"))...)
+	}
+	r.addEach(a.at(), a.what, "Announcement", importer.UniqueName(map[string]bool{}, a.name), all)
+	r.interfacesOf(a)
 }
 
-// prefixes gives what is announced for addresses in place of themselves, and
-// whether one is announced by itself, too.
-func (r *reader) prefixes(vips []netip.Addr) (all []netip.Prefix, also bool) {
-	for _, vip := range vips {
-		alone, within := false, false
-		for _, a := range r.adverts {
-			if !r.covers(a, vip) {
-				continue
+// poolsOf gives the pools of an advertisement, none for all; and whether it is for
+// any.
+func (r *reader) poolsOf(a advert) (names []string, meant bool) {
+	named := slices.Concat(a.pools, a.get("ipAddressPools").texts())
+	for _, name := range named {
+		if ours := r.poolNames[name]; ours == "" {
+			r.lose(a.at(), a.what+": ipAddressPools", "pool "+name+" is not among what is written here", "")
+		} else if !slices.Contains(names, ours) {
+			names = append(names, ours)
+		}
+	}
+	selectors := a.get("ipAddressPoolSelectors")
+	for _, s := range selectors.items() {
+		for _, p := range r.pools {
+			yes, known := selects(s, p.labels)
+			if !known {
+				r.lose(s.at(), a.what+": ipAddressPoolSelectors", "pools have no labels here, and matchExpressions are not looked at", "name the pools by spec.pools")
+				break
 			}
-			length := a.length4
-			if vip.Is6() {
-				length = a.length6
-			}
-			p := netip.PrefixFrom(vip, length).Masked()
-			alone, within = alone || p.IsSingleIP(), within || !p.IsSingleIP()
-			if !p.IsSingleIP() && !slices.Contains(all, p) {
-				all = append(all, p)
+			if yes && !slices.Contains(names, p.name) {
+				names = append(names, p.name)
 			}
 		}
-		also = also || alone && within
 	}
-	return all, also
+	all := len(named) == 0 && len(selectors.items()) == 0
+	if !all && len(names) == 0 {
+		r.lose(a.at(), a.what, "it is for none of the pools that are written here", "it is left out")
+	}
+	return names, all || len(names) > 0
 }
 
-// covers says whether an advertisement is for an address.
-func (r *reader) covers(a advert, vip netip.Addr) bool {
-	return slices.ContainsFunc(r.pools, func(p pool) bool {
-		return p.contains(vip) && (len(a.pools) == 0 || slices.Contains(a.pools, p.name))
-	})
+// communities gives those of an advertisement, by their values.
+func (r *reader) communities(a advert) (all []string) {
+	for _, c := range a.get("communities").items() {
+		text := c.text()
+		if value, ok := r.aliases[text]; ok {
+			text = value
+		}
+		text = strings.TrimPrefix(text, "large:")
+		if !strings.Contains(text, ":") {
+			r.lose(c.at(), a.what+": communities", "no Community has the name "+text, "add its value to spec.communities")
+			continue
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
-// peer is a BGP neighbour.
-type peer struct {
-	what    string
-	at      importer.At
-	own, as int
-	address netip.AddrPort
-	bfd     bool
+// interfacesOf notes on what interfaces layer 2 is spoken.
+func (r *reader) interfacesOf(a advert) {
+	if !a.layer2 {
+		return
+	}
+	named := a.get("interfaces").texts()
+	if len(named) == 0 {
+		r.lose(a.at(), a.what, "MetalLB answers on all interfaces of a node, an agent on those that it is told",
+			"add --layer2 INTERFACE to the agents, and --layer2-members or --balancers")
+		return
+	}
+	r.lose(a.get("interfaces").at(), a.what+": interfaces", "an agent answers on the same for all addresses",
+		"see to it that --layer2 names those that are meant, and add --layer2-members or --balancers")
+	for _, name := range named {
+		if !slices.Contains(r.interfaces, name) {
+			r.interfaces = append(r.interfaces, name)
+		}
+	}
 }
 
 // peerLosses are fields of a peer without counterpart.
 var peerLosses = map[string][2]string{
 	"localASN":               {"an agent has one AS", "set --as"},
-	"sourceAddress":          {notTaken, "write a BGPPeer with sourceAddress in place of --peer"},
-	"interface":              {notTaken, "write a BGPPeer with interface in place of --peer"},
-	"holdTime":               {notTaken, "leave it out, as BFD is faster; or write a BGPPeer with holdTimeSeconds in place of --peer"},
-	"keepaliveTime":          {notTaken, "leave it out, as BFD is faster; or write a BGPPeer with keepaliveSeconds in place of --peer"},
-	"connectTime":            {notTaken, "leave it out; or write a BGPPeer with connectRetrySeconds in place of --peer"},
 	"routerID":               {"each agent has its own", "set --router-id where the interface's address shall not be it"},
-	"nodeSelectors":          {notTaken, "give --peer to the agents of those nodes alone; or write a BGPPeer with nodeSelector"},
-	"password":               {"passwords are in files or Secrets", "write it into a file of mode 600 and add --password-file; or write a BGPPeer with passwordSecret"},
-	"passwordSecret":         {"passwords are in files or Secrets", "write it into a file of mode 600 and add --password-file; or write a BGPPeer with passwordSecret"},
+	"password":               {"passwords are in Secrets", "write it into a Secret, under the key password, and name that as spec.passwordSecret"},
 	"enableGracefulRestart":  {"a balancer that is gone must be left at once", "leave it out"},
 	"vrf":                    {"an agent's sessions are in its own network namespace", "start it by ip vrf exec"},
 	"disableMP":              {"both families go over one session", "leave it out"},
 	"dualStackAddressFamily": {"both families go over one session anyway", "leave it out"},
 }
 
-func (r *reader) peer(what string, f field) {
-	p := peer{what: what, at: f.at(), own: f.get("myASN").number(), as: f.get("peerASN").number(), bfd: f.get("bfdProfile").text() != ""}
-	addr, err := netip.ParseAddr(f.get("peerAddress").text())
-	port := f.get("peerPort").number()
-	if port < 1 || port > 65535 {
-		port = 179
-	}
-	p.address = netip.AddrPortFrom(addr, uint16(port))
-	f.each(func(key string, value field) {
+// peer is a BGP neighbour, read when all profiles are known.
+type peer struct {
+	what, name string
+	field
+}
+
+// peerFields are fields that are taken over as they are.
+var peerFields = map[string]string{"peerAddress": "address", "peerPort": "port", "sourceAddress": "sourceAddress", "interface": "interface"}
+
+// addPeer makes a BGPPeer; own is the AS of the agents.
+func (r *reader) addPeer(p peer, own int) {
+	as := p.get("peerASN").number()
+	p.each(func(key string, value field) {
 		why := peerLosses[key]
 		switch {
 		case key == "dynamicASN" && value.text() == "internal":
-			p.as = p.own
+			as = own
 		case key == "dynamicASN":
-			r.lose(value.at(), what+": dynamicASN "+value.text(), "a peer's AS must be known", "name it behind the peer's address: --peer 10.0.0.1@65000")
+			r.lose(value.at(), p.what+": dynamicASN "+value.text(), "a peer's AS must be known", "write the BGPPeer by hand, with as")
 		case why != [2]string{} && !(value.text() == "false" || value.text() == "" && value.node.Kind == 0):
-			r.lose(value.at(), what+": "+key, why[0], why[1])
+			r.lose(value.at(), p.what+": "+key, why[0], why[1])
 		}
 	})
-	if err != nil || p.own == 0 || p.as == 0 {
-		r.lose(f.at(), what, "it lacks an address or an AS number of either side", "add --peer ADDRESS@AS to the agents")
+	if mine := p.get("myASN").number(); mine != own {
+		r.lose(p.at(), p.what, fmt.Sprintf("an agent has one AS, here %d", own), fmt.Sprintf("start other agents with --as %d", mine))
 		return
 	}
-	r.peers = append(r.peers, p)
+	if as == 0 || p.get("peerAddress").text() == "" && p.get("interface").text() == "" {
+		r.lose(p.at(), p.what, "it lacks an address or an AS number of either side", "write the BGPPeer by hand")
+		return
+	}
+	var s spec
+	s.copies(p.field, peerFields)
+	s.set("as", as)
+	r.seconds(&s, p, "holdTime", "holdTimeSeconds")
+	r.seconds(&s, p, "keepaliveTime", "keepaliveSeconds")
+	r.seconds(&s, p, "connectTime", "connectRetrySeconds")
+	if secret := p.get("passwordSecret", "name"); secret.text() != "" {
+		s.set("passwordSecret", secret.text())
+		r.lose(secret.at(), p.what+": passwordSecret", "Secrets are not copied", "copy it to the agents' namespace, where they may get it (docs/kubernetes.md), or into the folder")
+	}
+	r.bfd(&s, p)
+	r.peerNames[p.name] = r.addEach(p.at(), p.what, "BGPPeer", importer.UniqueName(map[string]bool{}, p.name), s.selectors("nodeSelector", p.get("nodeSelectors")))
 }
 
-// agent makes flags of the peers.
-func (r *reader) agent() {
-	if len(r.peers) == 0 {
+// seconds takes over a duration.
+func (r *reader) seconds(s *spec, p peer, key, ours string) {
+	f := p.get(key)
+	if f.text() == "" {
 		return
 	}
-	first := r.peers[0]
-	r.Agent = append(r.Agent, "--as", strconv.Itoa(first.own))
-	bfd := 0
+	d, err := time.ParseDuration(f.text())
+	if err != nil || d%time.Second != 0 {
+		r.lose(f.at(), p.what+": "+key, fmt.Sprintf("%q is no time in whole seconds", f.text()), "set spec."+ours)
+		return
+	}
+	s.set(ours, int(d/time.Second))
+}
+
+// bfd takes over a profile.
+func (r *reader) bfd(s *spec, p peer) {
+	name := p.get("bfdProfile").text()
+	profile, known := r.profiles[name]
+	switch {
+	case name == "":
+		s.set("bfd", false)
+		return
+	case !known:
+		r.lose(p.get("bfdProfile").at(), p.what+": bfdProfile", "there is no BFDProfile "+name+" here", "BFD runs by its defaults: set spec.bfdIntervalMilliseconds")
+	}
+	receive, transmit := profile.get("receiveInterval").number(), profile.get("transmitInterval").number()
+	if both := max(receive, transmit); both > 0 {
+		s.set("bfdIntervalMilliseconds", both)
+	}
+	if n := profile.get("detectMultiplier").number(); n > 0 {
+		s.set("bfdMultiplier", n)
+	}
+}
+
+// bfdProfile notes a profile.
+func (r *reader) bfdProfile(what, name string, f field) {
+	r.profiles[name] = f
+	f.each(func(key string, value field) {
+		switch key {
+		case "echoInterval", "echoMode", "passiveMode", "minimumTtl":
+			if value.text() != "false" {
+				r.lose(value.at(), what+": "+key, "BFD here has no such choice", "leave it out")
+			}
+		}
+	})
+	if receive, transmit := f.get("receiveInterval").number(), f.get("transmitInterval").number(); receive != transmit && receive > 0 && transmit > 0 {
+		r.lose(f.at(), what, "a peer has one interval both ways", "the longer is taken")
+	}
+}
+
+// finishRouting makes what could be made only once all was known, and the flags of
+// the agents.
+func (r *reader) finishRouting() {
+	own := 0
 	for _, p := range r.peers {
-		if p.bfd {
-			bfd++
-		}
-		if p.own != first.own {
-			r.lose(p.at, p.what, fmt.Sprintf("an agent has one AS, here %d", first.own), "start other agents with --as "+strconv.Itoa(p.own))
-			continue
-		}
-		text := p.address.Addr().String()
-		if p.address.Port() != 179 {
-			text = p.address.String()
-		}
-		if p.as != p.own {
-			text += "@" + strconv.Itoa(p.as)
-		}
-		if !slices.Contains(r.Agent, text) {
-			r.Agent = append(r.Agent, "--peer", text)
+		if own == 0 {
+			own = p.get("myASN").number()
 		}
 	}
-	switch bfd {
-	case 0:
-		r.Agent = append(r.Agent, "--bfd=false")
-	case len(r.peers):
-	default:
-		r.lose(first.at, "BFD with some peers", "--peer watches all peers by BFD, or none", "let all have it, or pass --bfd=false, or write BGPPeers")
+	for _, p := range r.peers {
+		r.addPeer(p, own)
+	}
+	for _, a := range r.adverts {
+		r.advertise(a)
+	}
+	if own != 0 {
+		r.Agent = append(r.Agent, "--as", strconv.Itoa(own))
+	}
+	if len(r.interfaces) > 0 {
+		r.Agent = append(r.Agent, "--layer2", strings.Join(r.interfaces, ","))
 	}
 }

@@ -1,6 +1,7 @@
 package metallb
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,9 +20,9 @@ var prefixes = []string{"metallb.io/", "metallb.universe.tf/"}
 // no loss, or why they are one.
 var annotations = map[string][2]string{
 	"loadBalancerIPs":        {},
-	"allow-shared-ip":        {}, // Services share an address without a word
+	"allow-shared-ip":        {},
 	"ip-allocated-from-pool": {}, // MetalLB's own note
-	"address-pool":           {"a folder of manifests hands out no addresses", "the Service keeps those that it has"},
+	"address-pool":           {},
 }
 
 // service makes a manifest of a Service that MetalLB announces.
@@ -34,7 +35,7 @@ func (r *reader) service(o *resource) {
 	if o.namespace != "default" {
 		name = o.namespace + "-" + o.name
 	}
-	m := importer.Manifest{Name: importer.UniqueName(r.names, name), At: o.at()}
+	m := importer.Manifest{Name: importer.UniqueName(r.taken, name), At: o.at()}
 	lose := func(at importer.At, what, why, mend string) {
 		r.Lose(importer.Loss{At: at, Service: m.Name, What: what, Why: why, Mend: mend})
 	}
@@ -51,12 +52,6 @@ func (r *reader) service(o *resource) {
 		lose(o.at(), "Service "+o.name, "it has no address: MetalLB chose one, which stands in its status",
 			"import what kubectl get services -o yaml prints; it is left out")
 		return
-	}
-	if announced, also := r.prefixes(vips); len(announced) > 0 {
-		setAnnotation(o.node, object.AnnotationPrefixes, joined(announced))
-		if also {
-			lose(o.at(), "Service "+o.name, "its addresses are announced both alone and within a prefix", "the prefix alone is announced")
-		}
 	}
 	remove(child(o.node, "metadata"), "managedFields")
 	r.finish(o, m, lose)
@@ -110,6 +105,7 @@ func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend
 		vips = addAddr(vips, own)
 	}
 	var drop []string
+	set := map[string]string{}
 	var asked []netip.Addr
 	o.get("metadata", "annotations").each(func(key string, value field) {
 		short, ours := cutPrefix(key)
@@ -121,6 +117,12 @@ func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend
 			for ip := range strings.SplitSeq(value.text(), ",") {
 				asked = addAddr(asked, ip)
 			}
+		case short == "allow-shared-ip" && value.text() != "":
+			set[object.AnnotationAddressSharingKey] = value.text()
+		case short == "address-pool" && r.poolNames[value.text()] != "":
+			set[object.AnnotationAddressPool] = r.poolNames[value.text()]
+		case short == "address-pool":
+			lose(value.at(), "annotation "+key, "the pool is not among what is written here", "the Service keeps the addresses that it has")
 		case !known:
 			lose(value.at(), "annotation "+key, "it is not known here", "leave it out")
 		case why != [2]string{}:
@@ -133,6 +135,9 @@ func (r *reader) annotate(o *resource, lose func(at importer.At, what, why, mend
 	}
 	if left := child(child(o.node, "metadata"), "annotations"); left != nil && len(left.Content) == 0 {
 		remove(child(o.node, "metadata"), "annotations")
+	}
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		setAnnotation(o.node, key, set[key])
 	}
 	if len(vips) == 0 && len(asked) > 0 {
 		vips = asked

@@ -2,27 +2,57 @@ package testkit
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/checkout"
 )
 
-// Build builds fairlead from this checkout, for tests that run it.
+// Build gives a copy of fairlead as this checkout has it, for tests that run it.
+// It is linked once for all packages, and kept below out/test.
 func Build(to string) error {
 	root, err := checkout.Root()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-o", to, "./cmd/fairlead")
+	kept := filepath.Join(root, "out/test/fairlead")
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		return err
+	}
+	one, err := lock(filepath.Dir(kept), unix.LOCK_EX) // packages are tested side by side
+	if err != nil {
+		return err
+	}
+	defer one.Close()
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", kept, "./cmd/fairlead")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building fairlead (the sandbox has no network: go mod download first): %w\n%s", err, out)
 	}
-	return nil
+	return copyProgram(kept, to)
+}
+
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(out, in); err != nil {
+		_ = out.Close() // the first error counts
+		return err
+	}
+	return out.Close()
 }
 
 // WatchSources makes go test see that what Build makes depends on the whole

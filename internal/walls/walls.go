@@ -17,7 +17,8 @@ const module = "github.com/fairlead/fairlead"
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
 var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
-	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario"}
+	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
+	"sim/beyond/agenda", "sim/beyond/draw", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{
@@ -79,7 +80,7 @@ var walls = []Wall{
 // own: the schedulers, which the data planes run, or are compared with by their
 // tests, and the simulator.
 var shared = []Need{
-	{"schedule", []string{"sim", "dataplane/memory", "dataplane/conformance", "dataplane/xdp", "dataplane/ipvs"}},
+	{"schedule", []string{"sim", "sim/beyond/tail", "dataplane/memory", "dataplane/conformance", "dataplane/xdp", "dataplane/ipvs"}},
 	{"dataplane/ring", []string{"sim", "schedule", "dataplane/memory", "dataplane/xdp"}},
 	{"maglev", []string{"dataplane/ring"}},
 }

@@ -32,6 +32,7 @@ type Announced struct {
 type announced struct {
 	name             string
 	pools            []string
+	kinds            []AddressKind
 	services         labels.Selector // nil: all
 	length4, length6 int
 	endpoints        EndpointsRule
@@ -77,7 +78,7 @@ func AnnouncedBy(all []*Announcement, pools []*AddressPool, node map[string]stri
 func (a *Announcement) parse(node map[string]string) (announced, error) {
 	s, f := &a.Spec, fields{}
 	made := announced{
-		name: a.Name, pools: s.Pools, endpoints: cmp.Or(s.Endpoints, EndpointsAny),
+		name: a.Name, pools: s.Pools, kinds: f.kinds(s.Addresses), endpoints: cmp.Or(s.Endpoints, EndpointsAny),
 		length4: int(f.within("aggregationLength", cmp.Or(int64(s.AggregationLength), 32), 1, 32)),
 		length6: int(f.within("aggregationLengthV6", cmp.Or(int64(s.AggregationLengthV6), 128), 1, 128)),
 		offer: announce.Offer{
@@ -87,6 +88,7 @@ func (a *Announcement) parse(node map[string]string) (announced, error) {
 				LocalPreference: uint32(f.within("localPreference", s.LocalPreference, 0, math.MaxUint32)),
 				MED:             uint32(f.within("med", s.MED, 0, math.MaxUint32)),
 				Prepend:         uint32(f.within("prepend", int64(s.Prepend), 0, announce.MaxPrepend)),
+				Mode:            f.mode(s.Mode),
 			},
 		},
 	}
@@ -114,6 +116,17 @@ func (a *Announcement) Validate() error {
 	_, services := selector("spec.serviceSelector", a.Spec.ServiceSelector)
 	_, err := a.parse(nil)
 	return errors.Join(nodes, services, err)
+}
+
+func (f *fields) mode(m Mode) announce.Mode {
+	switch m {
+	case "", ModeAny:
+		return announce.ModeAny
+	case ModeBGP, ModeLayer2, ModeCloud:
+	default:
+		f.refuse("mode", "%q is none of Any, BGP, Layer2 and Cloud", m)
+	}
+	return announce.Mode(m)
 }
 
 func (f *fields) communities(texts []CommunityText) announce.Communities {
@@ -165,10 +178,14 @@ func (a *Announced) poolOf(vip netip.Addr) string {
 // Offers gives the offers by which the node announces an address of a Service, by
 // the Announcements' names; where there are none, why.
 func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []announce.Offer, why string) {
-	pool := a.poolOf(vip)
+	pool, kind := a.poolOf(vip), s.KindOf(vip)
+	local := s.LocalPolicy
+	if kind == service.ClusterAddress {
+		local = s.LocalPolicyCluster
+	}
 	reasons := a.elsewhere[:len(a.elsewhere):len(a.elsewhere)]
 	for _, one := range a.here {
-		no := one.not(pool, s.Labels)
+		no := one.not(pool, kind, s.Labels)
 		if no != "" {
 			reasons = append(reasons, one.name+" "+no)
 			continue
@@ -179,7 +196,7 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []announce
 		}
 		offer := one.offer
 		offer.Prefix, _ = vip.Prefix(length) // lengths are checked
-		offer.Local = one.endpoints == EndpointsLocal || one.endpoints == EndpointsByPolicy && s.LocalPolicy
+		offer.Local = one.endpoints == EndpointsLocal || one.endpoints == EndpointsByPolicy && local
 		found = append(found, offer)
 	}
 	if len(found) == 0 {
@@ -188,10 +205,12 @@ func (a *Announced) Offers(s *service.Service, vip netip.Addr) (found []announce
 	return found, ""
 }
 
-// not says why an Announcement is not for an address of a pool, of a Service with
-// these labels; nothing where it is.
-func (a announced) not(pool string, ofService map[string]string) string {
+// not says why an Announcement is not for an address of a pool and a kind, of a
+// Service with these labels; nothing where it is.
+func (a announced) not(pool string, kind service.AddressKind, ofService map[string]string) string {
 	switch {
+	case !slices.Contains(a.kinds, AddressKind(kind.String())):
+		return fmt.Sprintf("is for %s addresses (addresses), and this one is %s", kindList(a.kinds), kind)
 	case len(a.pools) > 0 && pool == "":
 		return "is for addresses of pools " + strings.Join(a.pools, ", ") + ", and this one is of none"
 	case len(a.pools) > 0 && !slices.Contains(a.pools, pool):

@@ -324,6 +324,38 @@ const (
 	WeightNode WeightRule = "Node"
 )
 
+// Mode is how addresses are announced.
+//
+// +kubebuilder:validation:Enum=Any;BGP;Layer2;Cloud
+type Mode string
+
+// The modes.
+const (
+	// ModeAny announces in all ways that the agent has.
+	ModeAny Mode = "Any"
+	// ModeBGP tells BGP peers.
+	ModeBGP Mode = "BGP"
+	// ModeLayer2 answers ARP and neighbour discovery, in turns.
+	ModeLayer2 Mode = "Layer2"
+	// ModeCloud has a cloud lead packets here.
+	ModeCloud Mode = "Cloud"
+)
+
+// AddressKind is where a Service has an address from.
+//
+// +kubebuilder:validation:Enum=LoadBalancer;External;Cluster
+type AddressKind string
+
+// The kinds.
+const (
+	// AddressLoadBalancer is an address that a Service has as a load balancer's.
+	AddressLoadBalancer AddressKind = "LoadBalancer"
+	// AddressExternal is one of spec.externalIPs, which nobody has given to it.
+	AddressExternal AddressKind = "External"
+	// AddressCluster is one of spec.clusterIPs.
+	AddressCluster AddressKind = "Cluster"
+)
+
 // LabelWeight is the label of a Node that says what it is worth among balancers.
 const LabelWeight = "fairlead.io/weight"
 
@@ -335,6 +367,17 @@ type AnnouncementSpec struct {
 	// +listType=set
 	// +optional
 	Pools []string `json:"pools,omitempty"`
+	// Addresses are the kinds of addresses that are meant: those that Services have
+	// as load balancers' (LoadBalancer), their spec.externalIPs (External), their
+	// spec.clusterIPs (Cluster). The latter two balancers serve only where they are
+	// announced. Whoever may make Services chooses their externalIPs: say by pools
+	// which ones count.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:default={LoadBalancer}
+	// +listType=set
+	// +optional
+	Addresses []AddressKind `json:"addresses,omitempty"`
 	// ServiceSelector selects Services by their labels. Without it all are meant.
 	// +optional
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
@@ -342,6 +385,12 @@ type AnnouncementSpec struct {
 	// Without it all do.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// Mode is how the addresses are announced: to BGP peers (BGP), by ARP and
+	// neighbour discovery on the interfaces of --layer2 (Layer2), by a cloud's API
+	// (Cloud), or in all ways that the agent has (Any).
+	// +kubebuilder:default=Any
+	// +optional
+	Mode Mode `json:"mode,omitempty"`
 	// AggregationLength is how long the prefixes are that stand for IPv4
 	// addresses.
 	// +kubebuilder:validation:Minimum=1

@@ -217,6 +217,8 @@ func TestOfferHasEverything(t *testing.T) {
 			o.Attributes = announce.Attributes{Communities: "65000:1 no-export 1:2:3", LocalPreference: 200, MED: 1<<32 - 1, Prepend: 2, Peers: "tor-1 tor-2"}
 			o.MinimumHealthy = 4
 		})},
+		{AnnouncementSpec{Mode: ModeLayer2}, nil, false, with(func(o *announce.Offer) { o.Mode = announce.ModeLayer2 })},
+		{AnnouncementSpec{Mode: ModeAny}, nil, false, plain},
 		{AnnouncementSpec{Endpoints: EndpointsLocal}, nil, false, with(func(o *announce.Offer) { o.Local = true })},
 		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, false, plain},
 		{AnnouncementSpec{Endpoints: EndpointsByPolicy}, nil, true, with(func(o *announce.Offer) { o.Local = true })},
@@ -229,8 +231,8 @@ func TestOfferHasEverything(t *testing.T) {
 		}
 	}
 	_, err := of(AnnouncementSpec{Peers: []string{"a b"}, Communities: []CommunityText{"1:1", "x"}, LocalPreference: -1, MED: 1 << 32, Prepend: 11,
-		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129}, nil, false)
-	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6"} {
+		MinimumHealthy: -1, Endpoints: "Near", Weight: "Heavy", AggregationLengthV6: 129, Mode: "Smoke"}, nil, false)
+	for _, field := range []string{"peers[0]", "communities[1]", "localPreference", "med", "prepend", "minimumHealthy", "endpoints", "weight", "aggregationLengthV6", "mode"} {
 		if !strings.Contains(fmt.Sprint(err), "spec."+field+": ") {
 			t.Errorf("%v lacks spec.%s", err, field)
 		}
@@ -294,5 +296,57 @@ func TestAnnounced(t *testing.T) {
 	}
 	if a, wrong := AnnouncedBy(nil, pools, nil); a != nil || wrong != nil {
 		t.Errorf("no Announcements are %v, %v; want nil", a, wrong)
+	}
+}
+
+// Addresses that Services do not have as load balancers' are announced by choice.
+func TestAddressesBeyond(t *testing.T) {
+	named := func(name string, s AnnouncementSpec) *Announcement {
+		return &Announcement{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}
+	}
+	plain := named("plain", AnnouncementSpec{})
+	cluster := named("cluster", AnnouncementSpec{Addresses: []AddressKind{AddressCluster}, ServiceSelector: selecting("tier", "gold"),
+		Endpoints: EndpointsByPolicy, NodeSelector: selecting("rack", "9")})
+	all := named("all", AnnouncementSpec{Addresses: []AddressKind{AddressLoadBalancer, AddressExternal, AddressCluster}})
+	wrong := named("wrong", AnnouncementSpec{Addresses: []AddressKind{AddressCluster, "Node"}})
+	gold := map[string]string{"tier": "gold"}
+	for _, c := range []struct {
+		of   []*Announcement
+		want string
+	}{
+		{nil, "false false"}, {[]*Announcement{plain, wrong}, "false false"}, {[]*Announcement{plain, cluster}, "false true"}, {[]*Announcement{all}, "true true"},
+	} {
+		external, cluster := BeyondOf(c.of).Kinds(gold)
+		if got := fmt.Sprint(external, " ", cluster); got != c.want {
+			t.Errorf("%d Announcements: %s, want %s", len(c.of), got, c.want)
+		}
+	}
+	if _, yes := BeyondOf([]*Announcement{cluster}).Kinds(nil); yes {
+		t.Error("the selector does not count")
+	}
+	if !BeyondOf([]*Announcement{cluster, plain}).Equal(BeyondOf([]*Announcement{cluster})) || BeyondOf([]*Announcement{cluster}).Equal(BeyondOf([]*Announcement{all})) {
+		t.Error("what is equal is not known")
+	}
+	s := &service.Service{Labels: gold, LocalPolicyCluster: true}
+	for i, kind := range []service.AddressKind{service.LoadBalancerAddress, service.ExternalAddress, service.ClusterAddress} {
+		s.Frontends = append(s.Frontends, service.Frontend{Key: service.Key{VIP: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80}, Kind: kind})
+	}
+	a, out := AnnouncedBy([]*Announcement{plain, cluster, wrong}, nil, map[string]string{"rack": "9"})
+	if fmt.Sprint(out) != `[{Announcement wrong spec.addresses: "Node" is none of LoadBalancer, External and Cluster}]` {
+		t.Error(out)
+	}
+	want := []string{
+		"Announcement plain, local false", "no Announcement is for it on this node: wrong is refused; " +
+			"cluster is for Cluster addresses (addresses), and this one is External; plain is for LoadBalancer addresses (addresses), and this one is External",
+		"Announcement cluster, local true",
+	}
+	for i, f := range s.Frontends {
+		offers, got := a.Offers(s, f.VIP)
+		for _, o := range offers {
+			got += fmt.Sprintf("%s, local %v", o.By, o.Local)
+		}
+		if got != want[i] {
+			t.Errorf("%s: %s, want %s", f.Kind, got, want[i])
+		}
 	}
 }

@@ -211,6 +211,11 @@ func (in *AnnouncementSpec) DeepCopyInto(out *AnnouncementSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Addresses != nil {
+		in, out := &in.Addresses, &out.Addresses
+		*out = make([]AddressKind, len(*in))
+		copy(*out, *in)
+	}
 	if in.ServiceSelector != nil {
 		in, out := &in.ServiceSelector, &out.ServiceSelector
 		*out = new(v1.LabelSelector)

@@ -44,7 +44,7 @@ type Row struct {
 	// OverPeer is how many times the peer's figure ours is, where both were
 	// measured here in turns: over the rounds.
 	OverPeer *Spread `json:"overPeer,omitempty"`
-	// Goal bounds Measured; absent where the figure is there to compare with.
+	// Goal bounds Measured, or, where a note says so, Max; absent where the figure is there to compare with.
 	Goal *float64 `json:"goal,omitempty"`
 	// Met says whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
@@ -78,6 +78,13 @@ func Machine() string {
 // AtMost gives a row the goal that it must not exceed.
 func (r Row) AtMost(goal float64) Row {
 	met := r.Measured <= goal
+	r.Goal, r.Met = &goal, &met
+	return r
+}
+
+// WorstAtMost gives a row the goal that none of its runs must exceed.
+func (r Row) WorstAtMost(goal float64) Row {
+	met := r.Max <= goal
 	r.Goal, r.Met = &goal, &met
 	return r
 }

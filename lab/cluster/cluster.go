@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -82,16 +80,12 @@ func (c *Cluster) startAlways() error {
 	if err := os.MkdirAll(Manifests(all), 0o755); err != nil {
 		return err
 	}
-	clients := []string{paper.Overlay.String()}
-	for _, node := range c.Nodes {
-		clients = append(clients, node.Addr.String())
+	for _, name := range c.Reflectors() {
+		if err := c.StartReflector(name); err != nil {
+			return err
+		}
 	}
-	err := c.Start(paper.Reflector, paper.Reflector, "reflector", "--router-id", paper.ReflectorAddr.String(),
-		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String())
-	if err != nil {
-		return err
-	}
-	if err := c.startRouter(); err != nil {
+	if err := c.StartRouter(); err != nil {
 		return err
 	}
 	for _, node := range c.Nodes {
@@ -100,6 +94,36 @@ func (c *Cluster) startAlways() error {
 		}
 	}
 	return nil
+}
+
+// reflectorAddrs are where the reflectors are.
+var reflectorAddrs = map[string]netip.Addr{paper.Reflector: paper.ReflectorAddr, paper.Second: paper.SecondAddr}
+
+// Reflectors names those that are drawn.
+func (c *Cluster) Reflectors() []string {
+	if c.opts.Paper.TwoReflectors {
+		return []string{paper.Reflector, paper.Second}
+	}
+	return []string{paper.Reflector}
+}
+
+// reflectors are the addresses of those that are drawn, as --peer takes them.
+func (c *Cluster) reflectors() string {
+	var all []string
+	for _, name := range c.Reflectors() {
+		all = append(all, reflectorAddrs[name].String())
+	}
+	return strings.Join(all, ",")
+}
+
+// StartReflector starts one of the reflectors. The second has a socket of its own.
+func (c *Cluster) StartReflector(name string) error {
+	clients := []string{paper.Overlay.String()}
+	for _, node := range c.Nodes {
+		clients = append(clients, node.Addr.String())
+	}
+	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", paper.ReflectorAddr.String(),
+		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String(), "--socket", status.Socket(name))
 }
 
 // StartNode starts a node's agent, which is the servers' half, with further
@@ -123,20 +147,14 @@ func (c *Cluster) Start(host, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	// In a network of machines the load does not take the routers' and
-	// balancers' processors; here all share one. One that has ended already is
-	// found out by whoever waits for it.
-	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), beforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("%s: set its priority: %w", name, err)
+	if err := p.GoFirst(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.processes[name] = p
 	return nil
 }
-
-// beforeTheLoad is the nice value of all that is not load.
-const beforeTheLoad = -15
 
 // Process gives the running process of that name.
 func (c *Cluster) Process(name string) *lab.Process {
@@ -176,7 +194,7 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
 		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
-		"--peer", paper.ReflectorAddr.String(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
+		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
 }
 
 // Route makes a pod, starts a balancer in it, and waits until the router's
@@ -240,6 +258,13 @@ func (c *Cluster) Forget(name string) {
 	c.net.Leave(name)
 }
 
+// Remember plans with a pod again that Forget was told of.
+func (c *Cluster) Remember(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.net.Stay(name)
+}
+
 // RemovePod takes a pod away with all that runs in it.
 func (c *Cluster) RemovePod(name string) error {
 	c.Forget(name)
@@ -253,7 +278,7 @@ func (c *Cluster) RemovePod(name string) error {
 			return err
 		}
 	}
-	if err := c.Lab.Remove(name); err != nil {
+	if err := errors.Join(c.Lab.Remove(name), os.RemoveAll(BPFFS(name))); err != nil {
 		return err
 	}
 	c.mu.Lock()

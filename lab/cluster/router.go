@@ -15,15 +15,18 @@ const (
 // Routers lists them.
 var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
 
-// startRouter starts what is upstream: our own router, or another's daemon
-// that peers with the reflector as ours does.
-func (c *Cluster) startRouter() error {
+// StartRouter starts what is upstream: our own router, or another's daemon
+// that peers with the reflectors as ours does.
+func (c *Cluster) StartRouter() error {
 	if c.opts.Router == RouterFairlead {
-		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", paper.ReflectorAddr.String())
+		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", c.reflectors())
+	}
+	var peers []foreign.Peer
+	for _, name := range c.Reflectors() {
+		peers = append(peers, foreign.Peer{Address: reflectorAddrs[name], AS: paper.AS})
 	}
 	d, err := foreign.Start(c.Lab.Host(paper.Router).Namespace(), foreign.Kind(c.opts.Router), foreign.Config{
-		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: true,
-		Peers: []foreign.Peer{{Address: paper.ReflectorAddr, AS: paper.AS}},
+		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: true, Peers: peers,
 	})
 	if err != nil {
 		return err

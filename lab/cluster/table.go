@@ -37,7 +37,7 @@ func (c *Cluster) Table() ([]fib.Route, error) {
 		}
 		prefix, _ := netip.ParsePrefix(r.Dst.String())
 		route := fib.Route{Prefix: prefix, Metric: uint32(r.Priority), Protocol: uint8(r.Protocol)}
-		for _, h := range hops(r) {
+		for _, h := range Hops(r) {
 			route.Hops = append(route.Hops, fib.Hop{Gateway: h, Device: "eth1", Weight: 1})
 		}
 		shown = append(shown, route)
@@ -59,8 +59,8 @@ func (c *Cluster) kernelRoutes(dst *net.IPNet) ([]netlink.Route, error) {
 	return c.Lab.Host(paper.Router).Netlink().RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: dst}, mask)
 }
 
-// hops gives the gateways of a route, sorted.
-func hops(r netlink.Route) []netip.Addr {
+// Hops gives the gateways of a route, sorted.
+func Hops(r netlink.Route) []netip.Addr {
 	var all []netip.Addr
 	add := func(ip []byte) {
 		if a, ok := netip.AddrFromSlice(ip); ok {
@@ -78,20 +78,20 @@ func hops(r netlink.Route) []netip.Addr {
 // RouterHas says whether the router's kernel sends a service to just these
 // next hops.
 func (c *Cluster) RouterHas(service int, want []string) bool {
-	have, err := c.routerHops(service)
+	have, err := c.RouterHops(service)
 	return err == nil && slices.Equal(have, want)
 }
 
 // RouterLeadsTo says whether the router's kernel sends a service to the node
 // of this balancer.
 func (c *Cluster) RouterLeadsTo(service int, pod paper.Pod) bool {
-	have, err := c.routerHops(service)
+	have, err := c.RouterHops(service)
 	return err == nil && slices.Contains(have, pod.Node.Addr.String())
 }
 
-// routerHops gives the next hops that the router's kernel has for a service,
+// RouterHops gives the next hops that the router's kernel has for a service,
 // sorted.
-func (c *Cluster) routerHops(service int) (have []string, err error) {
+func (c *Cluster) RouterHops(service int) (have []string, err error) {
 	p := c.Services[service].Prefix
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 	routes, err := c.kernelRoutes(dst)
@@ -99,7 +99,7 @@ func (c *Cluster) routerHops(service int) (have []string, err error) {
 		return nil, err
 	}
 	for _, r := range routes {
-		for _, h := range hops(r) {
+		for _, h := range Hops(r) {
 			have = append(have, h.String())
 		}
 	}

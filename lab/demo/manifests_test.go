@@ -19,9 +19,9 @@ func TestManifestsForScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Method: string(service.DefaultMethod), Scheduler: string(service.DefaultScheduler)}
+	m := manifest(Options{Method: string(service.DefaultMethod), Scheduler: string(service.DefaultScheduler)})
 	for i, s := range n.Services {
-		want, err := o.manifests(s, n.Servers(i), nil)
+		want, err := m.Text(s, n.Servers(i))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,17 @@ func newSystem(ctx context.Context, o Options) (*system, error) {
 	return s, nil
 }
 
+// writeManifests writes a service as it is now.
+func (c *system) writeManifests(service int) error {
+	m := manifest(c.opts)
+	m.Draining = c.draining
+	return c.WriteManifest(service, m)
+}
+
+func manifest(o Options) cluster.Manifest {
+	return cluster.Manifest{Namespace: "demo", Method: o.Method, Scheduler: o.Scheduler}
+}
+
 func (c *system) serve(ctx context.Context) error {
 	for i, servers := range []int{c.opts.Servers, secondServers} {
 		for range servers {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/lab"
 )
 
@@ -26,6 +28,9 @@ func Answer(h *lab.Host, at netip.AddrPort) (net.PacketConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := roomFor(c.(*net.UDPConn)); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	go func() {
 		buf := make([]byte, 64)
 		for {
@@ -37,6 +42,17 @@ func Answer(h *lab.Host, at netip.AddrPort) (net.PacketConn, error) {
 		}
 	}()
 	return c, nil
+}
+
+// roomFor lets datagrams of all flows wait at once, each in a page or two.
+func roomFor(c *net.UDPConn) error {
+	const room = 16 << 20
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) })
+	return errors.Join(failed, err)
 }
 
 // Flows are flows from one host to one address. Their methods are for one

@@ -148,7 +148,7 @@ func TestBeside(t *testing.T) {
 				t.Skipf("%s is not installed", kind)
 			}
 			l := upstream(t)
-			orders, _ := startSpeaking(t, l.Host("reflector"), "104,105,106,107")
+			speakers := enact(t, l.Host("reflector"), part{Nodes: "104,105,106,107"})
 			c := example()
 			c.Peers = c.Peers[:1]
 			d, err := Start(l.Host("router").Namespace(), kind, c)
@@ -161,21 +161,19 @@ func TestBeside(t *testing.T) {
 			flowstest.Answer(t, l, service, "node-104", "node-105", "node-106", "node-107")
 			f := flowstest.Open(t, l, "client", clientAddr, service, 200)
 			four := flowstest.Ask(t, f)
-			order := func(o string, hops int) {
+			last := func(o string, hops int) {
 				t.Helper()
-				if _, err := orders.Write([]byte(o)); err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("%s: ours follows within %s of the daemon's route", o, b.until(hops, hops))
+				speakers.Tell(order{Last: o})
+				t.Logf("%s one: ours follows within %s of the daemon's route", o, b.until(hops, hops))
 			}
-			order("w", 3)
+			last("withdraw", 3)
 			three := flowstest.Ask(t, f)
 			if moved, had := flows.Moved(four, three), flows.Shares(four)["node-107"]; len(moved) != 1 || moved["node-107"] != had {
 				t.Errorf("node-107 left with %d of %v flows; moved were %v", had, flows.Shares(four), moved)
 			}
-			order("a", 4)
-			order("w", 3)
-			order("a", 4)
+			last("announce", 4)
+			last("withdraw", 3)
+			last("announce", 4)
 			four = flowstest.Ask(t, f)
 			if moved, err := f.During(four, b.stop); err != nil || f.Lost > 0 {
 				t.Errorf("when we ended %d of %d datagrams were lost (%d moved), error %v", f.Lost, f.Sent, moved, err)

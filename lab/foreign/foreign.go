@@ -1,7 +1,7 @@
-// Package foreign runs other people's routing daemons, FRR and BIRD, as the
-// upstream router in a network namespace: to show that Fairlead's reflector
-// speaks BGP as others do. It writes their configuration into a folder of its
-// own, starts Debian's binaries and leaves nothing behind. It makes no
+// Package foreign runs other people's routing daemons in a network namespace, FRR
+// and BIRD as the upstream router, GoBGP and ExaBGP as they are configured: to
+// show that Fairlead speaks BGP as others do. It writes their configuration into
+// a folder of its own, starts Debian's binaries and leaves nothing behind. It makes no
 // namespaces and looks at no routes.
 package foreign
 
@@ -31,8 +31,10 @@ type Kind string
 
 // The kinds.
 const (
-	FRR  Kind = "frr"
-	BIRD Kind = "bird"
+	FRR    Kind = "frr"
+	BIRD   Kind = "bird"
+	GoBGP  Kind = "gobgp"
+	ExaBGP Kind = "exabgp"
 )
 
 // Config is a router that learns routes from reflectors.
@@ -47,8 +49,9 @@ type Config struct {
 	Metric int
 	// BFD watches the sessions, 3 times 300 ms.
 	BFD bool
-	// Text is the configuration itself, bgpd's or BIRD's, in place of one made of
-	// all that is above; FRR then also listens.
+	// Text is the configuration itself, the daemon's that speaks BGP, in place of
+	// one made of all that is above; FRR then also listens. GoBGP and ExaBGP need
+	// it.
 	Text string
 	// Files are configurations that are taken as they are, by name (bgpd.conf,
 	// bfdd.conf, bird.conf), in place of those that are made of the rest.
@@ -79,11 +82,13 @@ type process struct {
 	done chan struct{}
 }
 
-// program is a daemon to start: it is up when its socket takes connections.
+// program is a daemon to start: it is up when its socket takes connections, or
+// at once where it has none.
 type program struct {
 	name   string
 	paths  []string // where Debian puts it
 	args   []string
+	env    []string
 	socket string
 }
 
@@ -93,20 +98,19 @@ func Start(ns *netns.NS, kind Kind, c Config) (*Daemon, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
+	if c.Text == "" && (kind == GoBGP || kind == ExaBGP) {
+		return nil, fmt.Errorf("%s: text: none given, and none is made for it", kind)
+	}
+	parts, known := map[Kind]func(string) ([]program, map[string]string, string){FRR: c.frr, BIRD: c.bird, GoBGP: c.gobgp, ExaBGP: c.exabgp}[kind]
+	if !known {
+		return nil, fmt.Errorf("router %q is not known; known are %s, %s, %s and %s", kind, FRR, BIRD, GoBGP, ExaBGP)
+	}
 	dir, err := os.MkdirTemp("", "fairlead-"+string(kind)+"-")
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{kind: kind, dir: dir}
-	programs, files, debian := c.frr(dir)
-	switch kind {
-	case FRR:
-	case BIRD:
-		programs, files, debian = c.bird(dir)
-	default:
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("router %q is not known; known are %s and %s", kind, FRR, BIRD)
-	}
+	programs, files, debian := parts(dir)
 	maps.Copy(files, c.Files)
 	err = d.start(ns, programs, files)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -201,6 +205,7 @@ func (d *Daemon) launch(ns *netns.NS, p program) error {
 	defer log.Close()
 	cmd := exec.Command(path, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.dir, log, log
+	cmd.Env = append(os.Environ(), p.env...)
 	if err := ns.Do(cmd.Start); err != nil {
 		return err
 	}
@@ -210,6 +215,9 @@ func (d *Daemon) launch(ns *netns.NS, p program) error {
 		_ = cmd.Wait()
 		close(run.done)
 	}()
+	if p.socket == "" {
+		return nil
+	}
 	for deadline := time.Now().Add(readyWithin); ; {
 		c, err := net.Dial("unix", p.socket)
 		if err == nil {
@@ -254,11 +262,18 @@ func (d *Daemon) Log() string {
 	return all.String()
 }
 
-// Ask gives the answer to a command of vtysh or birdc.
+// Ask gives the answer to a command of vtysh, birdc or gobgp.
 func (d *Daemon) Ask(command string) (string, error) {
-	cmd := exec.Command("birdc", "-r", "-s", filepath.Join(d.dir, birdSocket), command)
-	if d.kind == FRR {
+	var cmd *exec.Cmd
+	switch d.kind {
+	case FRR:
 		cmd = exec.Command("vtysh", "--vty_socket", d.dir, "-c", command)
+	case BIRD:
+		cmd = exec.Command("birdc", "-r", "-s", filepath.Join(d.dir, birdSocket), command)
+	case GoBGP:
+		cmd = exec.Command("gobgp", append([]string{"--target", "unix://" + filepath.Join(d.dir, gobgpSocket)}, strings.Fields(command)...)...)
+	default:
+		return "", fmt.Errorf("%s takes no commands", d.kind)
 	}
 	answer, err := cmd.CombinedOutput()
 	if err != nil {

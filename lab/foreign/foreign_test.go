@@ -1,14 +1,12 @@
 package foreign
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/announce"
-	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -28,24 +25,9 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	if os.Getenv(speakVar) != "" {
-		if err := speak(os.Getenv(speakVar)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	if config := os.Getenv(speakerVar); config != "" {
-		if err := speakAs(config); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	actor.Play(play)
 	testkit.Main(m)
 }
-
-const speakerVar = "FAIRLEAD_FOREIGN_TEST_SPEAKER"
 
 func example() Config {
 	return Config{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.110"), LocalAddress: netip.MustParseAddr("10.0.0.110"), BFD: true,
@@ -88,6 +70,7 @@ func TestRefusals(t *testing.T) {
 		{FRR, spoilt, "peers[0].password"},
 		{BIRD, Config{RouterID: example().RouterID}, "peers: none given"},
 		{BIRD, Config{Peers: example().Peers}, "routerID"},
+		{GoBGP, example(), "text: none given"},
 		{"quagga", example(), `router "quagga" is not known`},
 	} {
 		d, err := Start(ns, c.kind, c.config)
@@ -101,83 +84,6 @@ func TestRefusals(t *testing.T) {
 	if _, err := find(program{paths: []string{"/nowhere/bgpd"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/bgpd") {
 		t.Errorf("absent daemon: %v", err)
 	}
-}
-
-const speakVar = "FAIRLEAD_FOREIGN_TEST_SPEAK"
-
-// speak is a process that is a reflector and two speakers on addresses of one
-// host, until its input ends: "105,106" announces two next hops.
-func speak(nodes string) error {
-	reflector := netip.MustParseAddr("10.0.0.109")
-	r, err := bgp.NewReflector(bgp.ReflectorConfig{AS: 65021, RouterID: reflector, Listen: []netip.Addr{reflector}, Groups: []bgp.NeighborGroup{
-		{Name: "balancers", Prefixes: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/16")}},
-		{Name: "router", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.110/32")}, SendMax: 16, Password: "secret", BFD: true},
-	}})
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	var speakers []*bgp.Speaker
-	last := []announce.Route(nil)
-	for _, n := range strings.Split(nodes, ",") {
-		s, err := bgp.NewSpeaker(bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("172.16.0." + n),
-			Peers: []bgp.PeerConfig{{Address: reflector}}})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		last = []announce.Route{
-			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0." + n)},
-			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}}
-		if err := s.Set(last); err != nil {
-			return err
-		}
-		speakers = append(speakers, s)
-	}
-	for buf := make([]byte, 1); ; {
-		n, err := os.Stdin.Read(buf)
-		if err != nil || n == 0 {
-			return nil
-		}
-		switch buf[0] {
-		case 'w': // the last one withdraws
-			if err := speakers[len(speakers)-1].Set(nil); err != nil {
-				return err
-			}
-		case 'a': // and announces again
-			if err := speakers[len(speakers)-1].Set(last); err != nil {
-				return err
-			}
-		case '?':
-			for _, p := range r.Peers() {
-				if p.Address == "10.0.0.110" {
-					fmt.Println(p.State, p.BFD)
-				}
-			}
-		}
-	}
-}
-
-// startSpeaking runs speak in a host; orders go in, answers come out.
-func startSpeaking(t *testing.T, h *lab.Host, nodes string) (io.Writer, *bufio.Scanner) {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env, cmd.Stderr = append(os.Environ(), speakVar+"="+nodes), os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { out.Close() })
-	cmd.Stdout = in
-	if _, err := h.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	in.Close()
-	return stdin, bufio.NewScanner(out)
 }
 
 // kernelRoutes shows a namespace's routes to service prefixes, sorted.
@@ -229,7 +135,7 @@ func TestAsRouter(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			stdin, answers := startSpeaking(t, l.Host("reflector"), "105,106")
+			speakers := enact(t, l.Host("reflector"), part{Nodes: "105,106"})
 			c := example()
 			c.Peers = c.Peers[:1]
 			start := time.Now()
@@ -257,18 +163,15 @@ func TestAsRouter(t *testing.T) {
 			}
 			// BIRD gives IPv6 routes the metric that is asked for, FRR its 20.
 			wait("both balancers", "10.1.1.0/24 metric 20 via 10.0.0.105 10.0.0.106; fd00:1:1::/64 metric 20 via fd00::105 fd00::106")
-			if _, err := stdin.Write([]byte("w")); err != nil {
-				t.Fatal(err)
-			}
+			speakers.Tell(order{Last: "withdraw"})
 			wait("one withdrew", "10.1.1.0/24 metric 20 via 10.0.0.105; fd00:1:1::/64 metric 20 via fd00::105")
 			testkit.Eventually(t, time.Minute, func() error {
-				if _, err := stdin.Write([]byte("?")); err != nil {
-					return err
+				for _, p := range speakers.Ask().Peers {
+					if p.Address == "10.0.0.110" && p.State == "established" && p.BFD == "up" {
+						return nil
+					}
 				}
-				if answers.Scan(); answers.Text() != "established up" {
-					return fmt.Errorf("session and BFD with the router: %q", answers.Text())
-				}
-				return nil
+				return errors.New("session and BFD with the router are not up")
 			})
 			if err := l.Cut("router", "eth0"); err != nil {
 				t.Fatal(err)

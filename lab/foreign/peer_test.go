@@ -3,7 +3,6 @@ package foreign
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -197,21 +196,24 @@ func viaIPv6(h *netlink.Handle) (string, error) {
 	return strings.Join(lines, "; "), nil
 }
 
+// guideText gives the configuration of a router in docs/bgp.md.
+func guideText(t *testing.T, kind Kind) string {
+	t.Helper()
+	begins := map[Kind]string{FRR: "router bgp", BIRD: "log stderr all;\nrouter id"}[kind]
+	_, text, found := strings.Cut(guide(t, "bgp.md"), "```text\n"+begins)
+	text, _, ended := strings.Cut(text, "\n```\n")
+	if !found || !ended {
+		t.Fatalf("the page has no configuration that begins with %q", begins)
+	}
+	return begins + text + "\n"
+}
+
 // The routers' configurations in docs/bgp.md work as they stand there.
 func TestGuide(t *testing.T) {
-	page, err := os.ReadFile("../../docs/bgp.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kind, begins := range map[Kind]string{FRR: "router bgp", BIRD: "log stderr all;\nrouter id"} {
+	for _, kind := range []Kind{FRR, BIRD} {
 		t.Run(string(kind), func(t *testing.T) {
-			_, text, found := strings.Cut(string(page), "```text\n"+begins)
-			text, _, ended := strings.Cut(text, "\n```\n")
-			if !found || !ended {
-				t.Fatalf("the page has no configuration that begins with %q", begins)
-			}
 			l := segment(t)
-			startConfig(t, l, kind, Config{Text: begins + text + "\n", BFD: true})
+			startConfig(t, l, kind, Config{Text: guideText(t, kind), BFD: true})
 			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("10.0.0.105"),
 				Peers: []bgp.PeerConfig{{Name: "tor-1", Address: netip.MustParseAddr("10.0.0.110"), AS: 65110, Password: "sesame", TTLSecurity: 1, BFD: true}}})
 			b.set(marked(announce.Attributes{})...)

@@ -1,16 +1,12 @@
 package foreign
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -18,100 +14,29 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
 )
 
-// speakerOrder is a line to the process that is a speaker.
-type speakerOrder struct {
-	Routes []announce.Route
-}
-
-// speakAs is a process that is one speaker: it sets what each line of its input
-// says, and answers with its peers.
-func speakAs(config string) error {
-	var c bgp.SpeakerConfig
-	if err := json.Unmarshal([]byte(config), &c); err != nil {
-		return err
-	}
-	if os.Getenv("FAIRLEAD_TEST_LOG") != "" {
-		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
-	s, err := bgp.NewSpeaker(c)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	for in.Scan() {
-		var o speakerOrder
-		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
-			return err
-		}
-		if o.Routes != nil {
-			if err := s.Set(o.Routes); err != nil {
-				return err
-			}
-		}
-		if err := out.Encode(s.Peers()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // balancer is a process that speaks in a host of a lab.
 type balancer struct {
-	t   *testing.T
-	in  io.Writer
-	out *bufio.Scanner
+	*actor.Actor[order, report]
+	t *testing.T
 }
 
 func startBalancer(t *testing.T, h *lab.Host, c bgp.SpeakerConfig) *balancer {
 	t.Helper()
-	config, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env, cmd.Stderr = append(os.Environ(), speakerVar+"="+string(config)), os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	_, err = h.Start(cmd)
-	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stdin.Close(); r.Close() })
-	return &balancer{t, stdin, bufio.NewScanner(r)}
+	return &balancer{enact(t, h, part{Speaker: &c}), t}
 }
 
-func (b *balancer) set(routes ...announce.Route) []announce.Peer {
+func (b *balancer) set(routes ...announce.Route) {
 	b.t.Helper()
-	line, err := json.Marshal(speakerOrder{routes})
-	if err != nil {
-		b.t.Fatal(err)
+	if r := b.Tell(order{Routes: routes}); r.Error != "" {
+		b.t.Fatal(r.Error)
 	}
-	if _, err := b.in.Write(append(line, '\n')); err != nil {
-		b.t.Fatal(err)
-	}
-	if !b.out.Scan() {
-		b.t.Fatalf("the speaker says nothing: %v", b.out.Err())
-	}
-	var peers []announce.Peer
-	if err := json.Unmarshal(b.out.Bytes(), &peers); err != nil {
-		b.t.Fatal(err)
-	}
-	return peers
 }
 
-func (b *balancer) peers() []announce.Peer { return b.set() }
+func (b *balancer) peers() []announce.Peer { return b.Ask().Peers }
 
 func (b *balancer) untilUp() {
 	b.t.Helper()

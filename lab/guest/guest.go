@@ -10,6 +10,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ type machine struct {
 	kernel    string
 	init, job string
 	log       tail // what the kernel says
-	result    tail // what its first process says in the end
+	result    last // what its first process says in the end
 }
 
 func (g *machine) prepare(o Options, argv []string) error {
@@ -169,7 +170,11 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 	// The death signal comes when the thread ends that started the guest.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := g.command(ctx, o.Memory)
+	// Who has said how it ended has nothing left to do.
+	running, end := context.WithCancel(ctx)
+	defer end()
+	g.result.said = end
+	cmd := g.command(running, o.Memory)
 	wait, err := pipes(cmd, o.Stdout, o.Stderr, &g.result)
 	if err != nil {
 		return 0, err
@@ -184,10 +189,10 @@ func (g *machine) run(ctx context.Context, o Options) (int, error) {
 	}
 	err = cmd.Wait()
 	wait()
-	if ctx.Err() != nil {
+	said, whole := strings.CutSuffix(g.result.String(), "\n")
+	if !whole && ctx.Err() != nil {
 		return 0, g.explained(context.Cause(ctx))
 	}
-	said := strings.TrimSpace(g.result.String())
 	if problem, failed := strings.CutPrefix(said, resultFailed); failed {
 		return 0, g.explained(fmt.Errorf("guest: %s", strings.TrimSpace(problem)))
 	}
@@ -236,3 +241,16 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) String() string { return string(t.kept) }
+
+// last is a tail that tells when a line is whole.
+type last struct {
+	tail
+	said func()
+}
+
+func (l *last) Write(p []byte) (int, error) {
+	if l.tail.Write(p); bytes.HasSuffix(l.kept, []byte("\n")) { //nolint:errcheck // it keeps all
+		l.said()
+	}
+	return len(p), nil
+}

@@ -53,8 +53,13 @@ func init() {
 	if err := first(path); err != nil {
 		// Without a console for it: on the kernel's.
 		fmt.Fprintln(os.Stderr, "guest:", err)
+		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) //nolint:errcheck // the kernel panics where pid 1 ends
 	}
-	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) //nolint:errcheck // the kernel panics where pid 1 ends
+	// Who reads the result ends the guest: User-mode Linux has been seen to hang
+	// behind "System halted".
+	for {
+		unix.Pause() //nolint:errcheck // it ends by a signal
+	}
 }
 
 // first is pid 1's life.
@@ -76,10 +81,11 @@ func first(path string) error {
 	}
 	said := resultFailed
 	if status, err := j.run(); err != nil {
-		said += err.Error()
+		said += strings.ReplaceAll(err.Error(), "\n", "; ")
 	} else {
 		said = fmt.Sprint(resultStatus, status)
 	}
+	unix.Sync() // what comes now is the end
 	_, err = fmt.Fprintln(result, said)
 	return errors.Join(err, drain(result))
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 )
 
 // etcd is etcd's API as JSON over HTTP (its documentation: "gRPC gateway"), of
@@ -80,6 +81,9 @@ func (e etcd) call(ctx context.Context, method string, body, result any) error {
 	return nil
 }
 
+// givenPorts are those that freePorts has given.
+var givenPorts sync.Map
+
 // freePorts finds TCP ports of loopback that nobody has, below those that the
 // kernel gives to clients: a client that asks for a stopped server again and
 // again could else be given the server's own port.
@@ -97,6 +101,9 @@ func freePorts(n int) ([]uint16, error) {
 			return ports, nil
 		}
 		port := first + rand.N(last-first)
+		if _, given := givenPorts.LoadOrStore(port, true); given {
+			continue // to another server, which may not have it yet
+		}
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"time"
@@ -64,6 +65,18 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Buckets gives the buckets that have any, the smallest first: the longest duration
+// of each, and how many there are.
+func (h *Histogram) Buckets() iter.Seq2[time.Duration, uint64] {
+	return func(yield func(time.Duration, uint64) bool) {
+		for i, n := range h.buckets {
+			if n > 0 && !yield(time.Duration(upper(i))*time.Microsecond, n) {
+				return
+			}
+		}
+	}
 }
 
 // minus gives what was added since o, an earlier copy.

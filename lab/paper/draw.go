@@ -19,7 +19,11 @@ func (n *Net) Topology() lab.Topology {
 		Title:    "A container cluster with redundant load balancers (Fig. 5)",
 		Hosts:    []lab.HostSpec{{Name: Client, Is: "client"}, n.routerSpec(), {Name: Reflector, Is: "route reflector"}},
 		Switches: []lab.SwitchSpec{{Name: segment, Is: "node network"}},
-		Links:    []lab.Link{n.clientLink(), n.routerLink(), n.reflectorLink()},
+		Links:    []lab.Link{n.clientLink(), n.routerLink(), n.reflectorLink(Reflector, ReflectorAddr, ReflectorAddr6)},
+	}
+	if n.twoReflectors {
+		t.Hosts = append(t.Hosts, lab.HostSpec{Name: Second, Is: "second route reflector"})
+		t.Links = append(t.Links, n.reflectorLink(Second, SecondAddr, SecondAddr6))
 	}
 	for _, node := range n.Nodes {
 		t.Hosts = append(t.Hosts, n.nodeSpec(node))
@@ -50,8 +54,8 @@ func (n *Net) routerSpec() lab.HostSpec {
 }
 
 func (n *Net) nodeSpec(node *Node) lab.HostSpec {
-	spare := []string{Overlay.String(), host(ReflectorAddr)}
-	spare6 := []string{Overlay6.String(), host(ReflectorAddr6)}
+	spare := []string{Overlay.String(), host(ReflectorAddr), host(SecondAddr)}
+	spare6 := []string{Overlay6.String(), host(ReflectorAddr6), host(SecondAddr6)}
 	for _, o := range n.Nodes {
 		spare = append(spare, host(o.Addr))
 		if n.ipv6 {
@@ -97,8 +101,8 @@ func (n *Net) routerLink() lab.Link {
 	return lab.Link{A: n.onSegment(Router, "eth1", RouterAddr, RouterAddr6), B: lab.Port(segment), MTU: overlayMTU}
 }
 
-func (n *Net) reflectorLink() lab.Link {
-	e := n.byRouter(n.onSegment(Reflector, Dev, ReflectorAddr, ReflectorAddr6))
+func (n *Net) reflectorLink(name string, addr, addr6 netip.Addr) lab.Link {
+	e := n.byRouter(n.onSegment(name, Dev, addr, addr6))
 	return lab.Link{A: n.overlay(e, nil), B: lab.Port(segment), MTU: overlayMTU}
 }
 

@@ -29,6 +29,8 @@ const (
 	Client    = "client"
 	Router    = "router"
 	Reflector = "reflector"
+	// Second is the other reflector, where there are two.
+	Second = "reflector2"
 	// Dev is the interface of every pod, node and reflector.
 	Dev = "eth0"
 	// AS is everyone's autonomous system.
@@ -45,6 +47,7 @@ const (
 	// firstNode to 108 are the nodes' last address bytes, as in Fig. 12;
 	// further nodes come after the router's 110.
 	firstNode    = 105
+	secondNum    = 104
 	reflectorNum = 109
 	routerNum    = 110
 )
@@ -62,6 +65,8 @@ type Options struct {
 	// OnNodes makes the nodes' links fit for balancers that run on the nodes
 	// themselves.
 	OnNodes bool
+	// TwoReflectors draws Second.
+	TwoReflectors bool
 	// BalancerRate is for what comes to a balancer for its service, in bits a
 	// second; 0 for any. What comes to its own address has a way beside that.
 	BalancerRate uint64
@@ -129,8 +134,8 @@ type Net struct {
 	// ClientAddrs and ClientAddrs6 are the client's own.
 	ClientAddrs, ClientAddrs6 []netip.Addr
 
-	ipv6, onNodes bool
-	balancerRate  uint64
+	ipv6, onNodes, twoReflectors bool
+	balancerRate                 uint64
 
 	random *rand.Rand
 }
@@ -139,6 +144,8 @@ type Net struct {
 var (
 	ReflectorAddr  = nodeAddr(reflectorNum)
 	ReflectorAddr6 = nodeAddr6(reflectorNum)
+	SecondAddr     = nodeAddr(secondNum)
+	SecondAddr6    = nodeAddr6(secondNum)
 	RouterAddr     = nodeAddr(routerNum)
 	RouterAddr6    = nodeAddr6(routerNum)
 	// Overlay is the pods' network, of which each node has a part.
@@ -177,7 +184,10 @@ func New(o Options) (*Net, error) {
 	case o.ClientAddrs > 200:
 		return nil, fmt.Errorf("paper: %d client addresses: want at most 200", o.ClientAddrs)
 	}
-	n := &Net{leaving: map[string]bool{}, ipv6: o.IPv6, onNodes: o.OnNodes, balancerRate: o.BalancerRate, random: rand.New(rand.NewPCG(o.Seed, 0))}
+	n := &Net{
+		leaving: map[string]bool{}, ipv6: o.IPv6, onNodes: o.OnNodes, twoReflectors: o.TwoReflectors, balancerRate: o.BalancerRate,
+		random: rand.New(rand.NewPCG(o.Seed, 0)),
+	}
 	n.addClient(o.ClientAddrs)
 	for i := range o.Nodes {
 		n.Nodes = append(n.Nodes, n.newNode(i))
@@ -269,8 +279,10 @@ func (n *Net) AddServer(service int) (Pod, lab.Topology) {
 // Leave takes a pod out of Balancers and Servers; its place stays taken.
 func (n *Net) Leave(name string) { n.leaving[name] = true }
 
-// Remove forgets a pod, whose place becomes free. Its name and address are
-// not used again.
+// Stay takes it in again.
+func (n *Net) Stay(name string) { delete(n.leaving, name) }
+
+// Remove forgets a pod, whose place becomes free. Its name is not used again.
 func (n *Net) Remove(name string) {
 	delete(n.leaving, name)
 	for i, p := range n.Pods {
@@ -297,18 +309,23 @@ func (n *Net) pods(service int, balancer bool) []Pod {
 	return found
 }
 
+func (n *Net) has(pod netip.Addr) bool {
+	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Addr == pod })
+}
+
 func (n *Net) balancerOn(node *Node, service int) bool {
 	return slices.ContainsFunc(n.Pods, func(p Pod) bool { return p.Balancer && p.Service == service && p.Node == node })
 }
 
-// newPod takes a random address of the node that no pod has had.
+// newPod takes a random address of the node that no pod has had, or, when all have
+// been used, that none has now.
 func (n *Net) newPod(name string, service int, node *Node) Pod {
 	for {
 		last := byte(2 + n.random.IntN(253))
 		b := node.Pods.Addr().As4()
 		b[3] = last
 		addr := netip.AddrFrom4(b)
-		if node.taken[addr] && len(node.taken) < 253 {
+		if node.taken[addr] && len(node.taken) < 253 || n.has(addr) {
 			continue
 		}
 		node.taken[addr] = true

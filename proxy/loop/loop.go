@@ -17,12 +17,6 @@ import (
 	"github.com/fairlead/fairlead/service"
 )
 
-// Good values of Config.
-const (
-	DefaultWindow   = 10 * time.Millisecond
-	DefaultMaxDelay = 40 * time.Millisecond
-)
-
 // Delays between passes after a failure: doubled from the first to the last.
 const (
 	retryFirst = 100 * time.Millisecond
@@ -41,9 +35,7 @@ type Config struct {
 	Plane proxy.Plane
 	// Health may be nil.
 	Health HealthPorts
-	// A change is written at once if nothing was for Window before it; else when
-	// nothing more has changed for Window, or after MaxDelay at the latest. Window
-	// 0 gathers only what changes while the plane writes.
+	// Window and MaxDelay are the proxy.Pace of writing.
 	Window, MaxDelay time.Duration
 	// Resync is how often all is given to the plane again, which mends what
 	// others have broken; 0: never.
@@ -170,13 +162,8 @@ func (l *Loop) due() time.Time {
 	if !l.resync.IsZero() {
 		sooner(l.resync)
 	}
-	switch {
-	case l.first.IsZero():
-	case l.first.Sub(l.written) >= l.Window:
-		sooner(l.first)
-	default:
-		sooner(l.last.Add(l.Window))
-		sooner(l.first.Add(l.MaxDelay))
+	if !l.first.IsZero() {
+		sooner(proxy.Pace{Window: l.Window, MaxDelay: l.MaxDelay}.Due(l.first, l.last, l.written))
 	}
 	return due
 }

@@ -115,7 +115,7 @@ func (w *world) did(want memory.Calls) {
 	}
 }
 
-var quick = Config{Window: DefaultWindow, MaxDelay: DefaultMaxDelay}
+var quick = Config{Window: proxy.DefaultWindow, MaxDelay: proxy.DefaultMaxDelay}
 
 // TestNothingIsTouchedBeforeAllIsKnown begins on a plane that a predecessor has
 // filled.
@@ -255,7 +255,7 @@ func TestRollingUpdate(t *testing.T) {
 		})
 	}
 	t.Logf("6000 changes in 6 s: %d calls, the slowest change after %s; not gathered %d calls", calls["gathered"].Applies, slowest, calls["each"].Applies)
-	if calls["each"].Applies != 6000 || calls["gathered"].Applies > 160 || slowest > DefaultMaxDelay {
+	if calls["each"].Applies != 6000 || calls["gathered"].Applies > 160 || slowest > proxy.DefaultMaxDelay {
 		t.Errorf("gathered: %+v, not gathered: %+v, slowest %s", calls["gathered"], calls["each"], slowest)
 	}
 }

@@ -21,7 +21,7 @@ func TestRandomChanges(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			w := run(t, Config{
-				Window: time.Duration(rng.IntN(20)) * time.Millisecond, MaxDelay: DefaultMaxDelay,
+				Window: time.Duration(rng.IntN(20)) * time.Millisecond, MaxDelay: proxy.DefaultMaxDelay,
 				Resync: time.Duration(rng.IntN(2)) * 3 * time.Second,
 			})
 			w.fault.SetRate(0.1)

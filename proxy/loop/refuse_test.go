@@ -66,7 +66,7 @@ func TestOneThatIsRefusedHarmsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := &poison{Plane: memory.New()}
 		bad.set("10.96.0.1")
-		w := run(t, Config{Plane: bad, Window: DefaultWindow, MaxDelay: DefaultMaxDelay})
+		w := run(t, Config{Plane: bad, Window: proxy.DefaultWindow, MaxDelay: proxy.DefaultMaxDelay})
 		w.plane = bad.Plane
 		const one, three = "bad: spec.clusterIPs: 10.96.0.1:80/TCP", "b: spec.clusterIPs: 10.96.0.3:80/TCP"
 		w.SetService(svc("bad", "10.96.0.1", 0))

@@ -12,15 +12,17 @@ import (
 )
 
 // Figures are all of the paper that show a result, but Fig. 24, whose caption is
-// that of Fig. 23 and of which the text says nothing.
+// that of Fig. 23 and of which the text says nothing; and variants of ours, which
+// are named for what they are variants of and stand behind it.
 func Figures() []Figure {
 	all := slices.Concat(figures100(), figures1000(), figuresSchedulers(), figuresHierarchy())
-	slices.SortFunc(all, func(a, b Figure) int { return cmp.Compare(a.number(), b.number()) })
+	slices.SortFunc(all, func(a, b Figure) int { return cmp.Or(cmp.Compare(a.number(), b.number()), cmp.Compare(a.Name, b.Name)) })
 	return all
 }
 
 func (f *Figure) number() int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(f.Name, "fig"))
+	digits, _, _ := strings.Cut(strings.TrimPrefix(f.Name, "fig"), "-")
+	n, _ := strconv.Atoi(digits)
 	return n
 }
 

@@ -48,8 +48,9 @@ const (
 )
 
 const (
-	delay = 0.001 // of every line and of a LAN's link layer, in seconds
-	start = 1.0   // of all clients, in seconds
+	waiting = 100   // requests at a server that takes time
+	delay   = 0.001 // of every line and of a LAN's link layer, in seconds
+	start   = 1.0   // of all clients, in seconds
 )
 
 // Setup is one network under one load. Equal setups with one seed have one
@@ -70,7 +71,10 @@ type Setup struct {
 	// seconds; 0: for ever.
 	PerPacket bool
 	Timeout   float64
-	Seconds   int // that are measured
+	// Serving is how many replies a server makes in a second; 0: any number, at
+	// once.
+	Serving float64
+	Seconds int // that are measured
 }
 
 // offered sets the clients that ask so often together: requests a second.
@@ -125,7 +129,7 @@ func run[T sim.Time](ctx context.Context, s Setup, seed uint32) (*Result, error)
 
 func (n *site[T]) build(s Setup) error {
 	for i := range s.Servers {
-		n.servers = append(n.servers, n.Server(sim.Server{Name: fmt.Sprint("server ", i+1)}))
+		n.servers = append(n.servers, n.Server(sim.Server{Name: fmt.Sprint("server ", i+1), Speed: s.Serving, Queue: waiting}))
 	}
 	var err error
 	if s.Topology == Hierarchy {
@@ -141,9 +145,13 @@ func (n *site[T]) build(s Setup) error {
 		if s.Load == Odd {
 			c.Load = odd{s.Every}
 		}
+		rate := lineRate
+		if s.Serving > 0 {
+			rate = Mega100 // or the line would be full first
+		}
 		id := n.Client(c)
 		n.clients = append(n.clients, id)
-		n.Link(id, n.balancer, lineRate, delay, 0)
+		n.Link(id, n.balancer, rate, delay, 0)
 		if s.Topology == Direct {
 			for _, server := range n.servers {
 				n.Link(server, id, lineRate, delay, 0)
@@ -195,5 +203,6 @@ func (n *site[T]) hierarchy(s Setup) error {
 type odd struct{ every float64 }
 
 func (o odd) Next(number int, random *sim.Stream) sim.Request {
-	return sim.Request{Wait: o.every / float64(1+random.Below(2)), Replies: 1 + 2*(number%2)}
+	replies := 1 + 2*(number%2)
+	return sim.Request{Wait: o.every / float64(1+random.Below(2)), Replies: replies, Size: replies}
 }

@@ -53,7 +53,7 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.gatewaysRead() {
+	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.gatewaysRead() {
 		return source.Snapshot{}, false
 	}
 	b := &s.balancer

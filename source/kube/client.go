@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -55,7 +56,7 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 }
 
 // client asks the API server. It knows no more kinds than are read here.
-type client struct{ core, discovery, own, gateway, olderRoutes, grants rest.Interface }
+type client struct{ core, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
@@ -64,7 +65,7 @@ func newClient(config *rest.Config) (*client, error) {
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -81,6 +82,10 @@ func newClient(config *rest.Config) (*client, error) {
 	}
 	config.APIPath, config.GroupVersion = "/apis", &discoveryv1.SchemeGroupVersion
 	if c.discovery, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	config.GroupVersion = &eventsv1.SchemeGroupVersion
+	if c.events, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
 		return nil, err
 	}
 	// Of resources that a cluster has by definitions there is no protobuf.
@@ -136,7 +141,7 @@ func (s *Source) reflectors() []func(context.Context) {
 	if s.config.Balancers.Name == "" {
 		slices.labels += ",!" + corev1.IsHeadlessService // the balancers' own Service may be one
 	}
-	all := []func(context.Context){follow(s, services, s.services), follow(s, slices, s.slices)}
+	all := []func(context.Context){s.followBeyond(follow(s, services, s.services)), follow(s, slices, s.slices)}
 	if s.config.Node != "" {
 		node := resource{
 			client: s.client.core, name: "nodes", fields: "metadata.name=" + s.config.Node,
@@ -148,7 +153,7 @@ func (s *Source) reflectors() []func(context.Context) {
 		every := resource{client: s.client.core, name: "nodes", blank: func() message { return &corev1.Node{} }}
 		all = append(all, follow(s, every, s.drains))
 	}
-	if s.config.OnPeers != nil {
+	if s.announces() {
 		all = append(all, s.followRouting()...)
 	}
 	if s.config.GatewayAPI {

@@ -21,6 +21,7 @@ import (
 
 // A cluster for what does no harm to it. Each test takes away what it made.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	c := labkube.Start(t, labkube.Options{})
 	for _, one := range []struct {
 		name string

@@ -87,6 +87,7 @@ func (r *relay) set(cut bool) {
 // TestFaults has one agent live through all that may happen to its API server.
 // It is told each change once, and nothing else.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	c := labkube.Start(t, labkube.Options{Seed: &labkube.Seed{Services: 5, Endpoints: 2}})
 	w := world{t, clientFor(t, c.Config)}
 	for i := range 4 {
@@ -151,6 +152,7 @@ func TestFaults(t *testing.T) {
 
 // TestNoRights has an agent that may read nothing, then all but nodes, then all.
 func TestNoRights(t *testing.T) {
+	t.Parallel()
 	c := labkube.Start(t, labkube.Options{})
 	config, err := c.ConfigFor("agent")
 	must(t, err)
@@ -189,6 +191,7 @@ func TestNoRights(t *testing.T) {
 
 // TestNonsense has objects in etcd that no server would have let pass today.
 func TestNonsense(t *testing.T) {
+	t.Parallel()
 	c := labkube.Start(t, labkube.Options{Seed: &labkube.Seed{Services: 4, Endpoints: 2, Namespaces: 1,
 		Each: func(i int, s *corev1.Service, slices []*discoveryv1.EndpointSlice) {
 			e := slices[0].Endpoints

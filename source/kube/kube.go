@@ -52,6 +52,9 @@ type Config struct {
 	// name, when they may be others and every few minutes, and gives what is wrong
 	// with them. Announcements are then followed, too.
 	OnPeers func([]v1alpha1.Peer) []source.Problem
+	// Announcements has them followed though there is no OnPeers: who serves no
+	// Service but for others must know which addresses they announce.
+	Announcements bool
 	// GatewayAPI has Gateways, and their TCPRoutes and UDPRoutes, balanced, too.
 	GatewayAPI bool
 	// Namespace is the agents', whose Secrets have the passwords of BGPPeers;
@@ -78,7 +81,8 @@ type Source struct {
 	told     bool            // the Sink, that all has loaded
 	unread   map[string]bool // the resources that cannot be read now
 	// wake has one element where there may be a new snapshot to publish.
-	wake chan struct{}
+	wake    chan struct{}
+	telling sync.WaitGroup // Events
 }
 
 var _ source.Source = (*Source)(nil)

@@ -52,8 +52,9 @@ type follower struct {
 	node     proxy.Node
 	nodes    []Node
 	loaded   int
-	calls    []string // what was told since the last look
-	snapshot *source.Snapshot
+	calls    []string         // what was told since the last look
+	snapshot *source.Snapshot // the latest
+	first    *source.Snapshot
 }
 
 // follow runs a Source until the test ends. What is not set of c is set.
@@ -151,6 +152,9 @@ func (f *follower) publish(s source.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.snapshot = &s
+	if f.first == nil {
+		f.first = &s
+	}
 }
 
 // await waits until cond, which may look at all of f, finds nothing wrong.

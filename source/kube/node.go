@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
@@ -32,6 +33,7 @@ type Node struct {
 	Excluded, Leaving bool
 	drain             []string          // why a balancer on it is to drain
 	labels            map[string]string // on their way to routing; not held
+	uid               types.UID
 }
 
 func (s *Source) readNode(o runtime.Object) (*made[Node], error) {
@@ -43,7 +45,7 @@ func (s *Source) readNode(o runtime.Object) (*made[Node], error) {
 	tainted := slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintDeleted })
 	m := &made[Node]{id: service.ID{Name: in.Name}, value: Node{
 		Name: in.Name, Zone: in.Labels[corev1.LabelTopologyZone], Excluded: excluded,
-		Leaving: tainted || in.DeletionTimestamp != nil, labels: in.Labels, drain: s.drainOf(in),
+		Leaving: tainted || in.DeletionTimestamp != nil, labels: in.Labels, drain: s.drainOf(in), uid: in.UID,
 	}}
 	for i, a := range in.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {

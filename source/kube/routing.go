@@ -45,10 +45,12 @@ type routing struct {
 	// wake has one element where the peers may be others.
 	wake      chan struct{}
 	passwords map[string]string // of Secrets, as they were last read
+	beyond    beyond
 }
 
 func newRouting(s *Source) routing {
 	r := routing{awaited: map[string]bool{}, forbidden: map[string]bool{}, wake: make(chan struct{}, 1), passwords: map[string]string{}}
+	r.beyond = newBeyond()
 	r.peers = own(s, kindPeer, func(in *v1alpha1.BGPPeer) *v1alpha1.BGPPeer {
 		return &v1alpha1.BGPPeer{ObjectMeta: slim(&in.ObjectMeta), Spec: in.Spec}
 	}, s.rerouted)
@@ -89,14 +91,23 @@ func (s *Source) followRouting() []func(context.Context) {
 	peers := resource{client: s.client.own, name: bgpPeers, own: func() runtime.Object { return &v1alpha1.BGPPeerList{} }}
 	announced := resource{client: s.client.own, name: announcements, own: func() runtime.Object { return &v1alpha1.AnnouncementList{} }}
 	pools := resource{client: s.client.own, name: addressPools, own: func() runtime.Object { return &v1alpha1.AddressPoolList{} }}
-	return []func(context.Context){
-		follow(s, peers, r.peers), follow(s, announced, r.announcements), follow(s, pools, r.pools), s.followPeers,
+	all := []func(context.Context){follow(s, announced, r.announcements), follow(s, pools, r.pools)}
+	if s.config.OnPeers != nil {
+		all = append(all, follow(s, peers, r.peers), s.followPeers)
 	}
+	return all
 }
+
+// announces says whether it matters what is announced.
+func (s *Source) announces() bool { return s.config.OnPeers != nil || s.config.Announcements }
 
 // rerouted notes, with the lock held, that peers or Announcements may be others.
 func (s *Source) rerouted() {
 	s.routing.stale = true
+	select {
+	case s.routing.beyond.again <- struct{}{}:
+	default: // it is about to be looked at anyway
+	}
 	s.wakeUp()
 	s.wakePeers()
 }
@@ -121,7 +132,7 @@ func (s *Source) setLabels(now map[string]string) {
 // that is not to be.
 func (s *Source) routingRead() bool {
 	r := &s.routing
-	return s.config.OnPeers == nil || s.nodeRead() &&
+	return !s.announces() || s.nodeRead() &&
 		(r.announcements.loaded || r.forbidden[announcements]) && (r.pools.loaded || r.forbidden[addressPools])
 }
 
@@ -162,8 +173,8 @@ func (s *Source) announce() source.Announcements {
 		resource string
 		is       bool
 	}{
-		{announcements, s.config.OnPeers != nil && !r.announcements.loaded},
-		{addressPools, s.config.OnPeers != nil && !r.pools.loaded && len(r.announcements.held) > 0},
+		{announcements, s.announces() && !r.announcements.loaded},
+		{addressPools, s.announces() && !r.pools.loaded && len(r.announcements.held) > 0},
 	} {
 		if unread.is {
 			return &nothing{unread.resource + " cannot be read, which say what is announced: let this agent get, list and watch them (ClusterRole)"}

@@ -184,6 +184,7 @@ func (r *routed) awaitPrefixes(want string) {
 // then sees them come, change and go, with no more rights than it is deployed
 // with.
 func TestRouting(t *testing.T) {
+	t.Parallel()
 	r, c := newRouted(t)
 	r.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: fairlead}")
 	r.apply(`apiVersion: rbac.authorization.k8s.io/v1
@@ -301,14 +302,20 @@ func (r *routed) awaitRevoked(way *relay, config *rest.Config) {
 	r.awaitPrefixes("itself")
 }
 
-// awaitAnnouncements has Announcements come, change and go.
-func (r *routed) awaitAnnouncements(rack, tier func(string)) {
-	r.follower.await(func() error { // the definitions are served
+// awaitDefined waits until our resources are served.
+func (r *routed) awaitDefined() {
+	r.t.Helper()
+	r.follower.await(func() error {
 		_, err := r.any.Resource(kinds[kindAnnouncement]).List(context.Background(), metav1.ListOptions{})
 		_, err2 := r.any.Resource(kinds[kindPool]).List(context.Background(), metav1.ListOptions{})
 		_, err3 := r.any.Resource(kinds[kindPeer]).List(context.Background(), metav1.ListOptions{})
 		return errors.Join(err, err2, err3)
 	})
+}
+
+// awaitAnnouncements has Announcements come, change and go.
+func (r *routed) awaitAnnouncements(rack, tier func(string)) {
+	r.awaitDefined()
 	r.own(kindAnnouncement, "a", "{pools: [web], serviceSelector: {matchLabels: {tier: gold}}, "+
 		"nodeSelector: {matchLabels: {rack: \"1\"}}, aggregationLength: 24}")
 	r.awaitPrefixes("a is for addresses of pools web, and this one is of none")

@@ -56,7 +56,7 @@ func (s *Source) readService(o runtime.Object) (*made[serviceEntry], error) {
 
 // readBalanced reads a Service for the balancer, which keeps only what is ours.
 func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
-	o, faults := object.ReadService(in, object.Origin{Assigned: true, RequireClass: s.config.RequireClass})
+	o, faults := object.ReadService(in, object.Origin{Assigned: true, RequireClass: s.config.RequireClass, Beyond: s.routing.beyond.reads.Load().Kinds})
 	switch {
 	case len(faults) > 0:
 		m.value.object, m.value.refused = o, true

@@ -41,6 +41,7 @@ type store[V any] struct {
 	held   map[service.ID]V
 	names  names
 	loaded bool
+	listed func() // is told with the lock held that all there are have been told of; may be nil
 }
 
 func newStore[V any](
@@ -99,6 +100,9 @@ func (s *store[V]) Replace(all []any, _ string) error {
 		if !there[id] {
 			s.drop(id)
 		}
+	}
+	if s.listed != nil {
+		s.listed()
 	}
 	if !s.loaded {
 		s.loaded = true

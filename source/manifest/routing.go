@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 	case kindAnnouncement:
 		a := &v1alpha1.Announcement{}
 		if faults = r.dec.decode(n, a); len(faults) == 0 {
-			o, fs = object.Other(k, &a.ObjectMeta, at, a), faultsOf(&a.ObjectMeta, a.Validate())
+			o, fs = object.Other(k, &a.ObjectMeta, at, a), append(faultsOf(&a.ObjectMeta, a.Validate()), notHere(a.Spec.Addresses)...)
 		}
 	case kindPool:
 		p := &v1alpha1.AddressPool{}
@@ -68,6 +69,19 @@ func (r *reader) routing(n *yaml.Node, k object.Key, at object.Origin) (o *objec
 		}
 	}
 	return o, fs, faults
+}
+
+// notHere gives what is wrong with kinds of addresses: who writes a folder gives
+// Services their addresses, in whatever field.
+func notHere(kinds []v1alpha1.AddressKind) []object.Fault {
+	other := func(k v1alpha1.AddressKind) bool {
+		return k == v1alpha1.AddressExternal || k == v1alpha1.AddressCluster
+	}
+	if i := slices.IndexFunc(kinds, other); i >= 0 {
+		return []object.Fault{{Field: fmt.Sprintf("spec.addresses[%d]", i),
+			Message: fmt.Sprintf("%s is of a cluster only; all addresses in a folder, also externalIPs, are LoadBalancer ones: leave spec.addresses out", kinds[i])}}
+	}
+	return nil
 }
 
 // faultsOf gives what is wrong with one of our own objects.

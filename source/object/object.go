@@ -60,6 +60,9 @@ type Origin struct {
 	// Services: only those of type LoadBalancer are ours then, and what they
 	// ask for themselves, anybody's address perhaps, does not count.
 	Assigned bool
+	// Beyond, where it is set, says which addresses of a Service with these labels
+	// count nevertheless, whatever its type: its externalIPs, its cluster addresses.
+	Beyond func(labels map[string]string) (external, cluster bool)
 	// RequireClass says that Services without spec.loadBalancerClass are others'.
 	RequireClass bool
 }

@@ -29,6 +29,7 @@ type listener struct {
 	// template is the Service with frontends that have no backends.
 	template service.Service
 	vips     []netip.Addr
+	kinds    []service.AddressKind // of vips, in their order
 	ports    []listenerPort
 	weights  map[netip.Addr]uint32
 	maxConns maxConns
@@ -50,19 +51,25 @@ type listenerPort struct {
 func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	o := newObject(KindService, &s.ObjectMeta, at)
 	faults, ours := readType(s, at)
+	beyond := readBeyond(s, at)
 	o.service = &listener{}
 	switch {
-	case !ours || len(faults) > 0:
-	case at.Assigned && !hasAddress(s):
+	case !ours && len(beyond) == 0 || len(faults) > 0:
+	case ours && at.Assigned && !hasAddress(s) && len(beyond) == 0:
 		o.service.waiting = true
 	default:
-		o.service, faults = readListener(s, at)
+		if !ours { // what its status has is another's affair
+			s = s.DeepCopy()
+			s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		}
+		o.service, faults = readListener(s, at, beyond)
 	}
 	return o, faults
 }
 
-// readListener reads a Service that is ours.
-func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
+// readListener reads a Service that is ours, or of which there are addresses beyond
+// those of a load balancer.
+func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, faults []Fault) {
 	l = &listener{
 		ours: true, weightsLine: at.line(annotation(AnnotationWeights)), maxConnsLine: at.line(annotation(AnnotationMaxConnections)),
 	}
@@ -76,8 +83,7 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 	for i := range l.ports {
 		l.ports[i].line = at.line(l.ports[i].field)
 	}
-	l.vips, fs = readVIPs(s, set.addresses, at.Assigned)
-	note(fs)
+	note(l.readVIPs(s, set.addresses, at.Assigned))
 	note(unserved(s, set.method))
 	l.weights, l.maxConns = set.weights, set.maxConns
 	l.template = service.Service{
@@ -89,8 +95,12 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 	l.template.Labels = s.Labels
 	l.template.Affinity, fs = readAffinity(&s.Spec)
 	note(fs)
+	if p := s.Spec.InternalTrafficPolicy; p != nil {
+		l.template.LocalPolicyCluster = *p == corev1.ServiceInternalTrafficPolicyLocal
+	}
 	l.template.Allow, fs = readSourceRanges(s.Spec.LoadBalancerSourceRanges)
 	note(fs)
+	l.addBeyond(beyond)
 	_, asked := s.Annotations[AnnotationSurvival]
 	note(l.settleSurvival(asked))
 	l.frontends()
@@ -99,10 +109,10 @@ func readListener(s *corev1.Service, at Origin) (l *listener, faults []Fault) {
 
 // frontends makes one for every VIP and port.
 func (l *listener) frontends() {
-	for _, vip := range l.vips {
+	for i, vip := range l.vips {
 		for _, p := range l.ports {
 			l.template.Frontends = append(l.template.Frontends, service.Frontend{
-				Key: service.Key{VIP: vip, Port: p.number, Last: p.last, Protocol: p.protocol}, PortName: p.name,
+				Key: service.Key{VIP: vip, Port: p.number, Last: p.last, Protocol: p.protocol}, Kind: l.kinds[i], PortName: p.name,
 			})
 		}
 	}
@@ -208,16 +218,15 @@ func hasAddress(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP != "" })
 }
 
-// readVIPs gives a Service's addresses: those assigned in its status, else
+// readVIPs takes a Service's addresses: those assigned in its status, else
 // those of the annotation, else the old spec.loadBalancerIP; and externalIPs
 // in any case. Where addresses are assigned, only those count that are.
-func readVIPs(s *corev1.Service, annotated []netip.Addr, assigned bool) (vips []netip.Addr, faults []Fault) {
+func (l *listener) readVIPs(s *corev1.Service, annotated []netip.Addr, assigned bool) (faults []Fault) {
 	add := func(field, text string) {
-		a, err := parseAddr(text)
-		if err != nil {
+		if a, err := parseAddr(text); err != nil {
 			faults = append(faults, Fault{field, err.Error()})
-		} else if !slices.Contains(vips, a) {
-			vips = append(vips, a)
+		} else {
+			l.addVIP(a, service.LoadBalancerAddress)
 		}
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
@@ -226,25 +235,33 @@ func readVIPs(s *corev1.Service, annotated []netip.Addr, assigned bool) (vips []
 		}
 	}
 	if assigned {
-		return vips, faults
+		return faults
 	}
-	if len(vips) == 0 && len(faults) == 0 {
-		vips = append(vips, annotated...)
-		slices.SortFunc(vips, netip.Addr.Compare)
-		vips = slices.Compact(vips)
+	if len(l.vips) == 0 && len(faults) == 0 {
+		for _, a := range slices.SortedFunc(slices.Values(annotated), netip.Addr.Compare) {
+			l.addVIP(a, service.LoadBalancerAddress)
+		}
 	}
-	if len(vips) == 0 && len(faults) == 0 && s.Spec.LoadBalancerIP != "" {
+	if len(l.vips) == 0 && len(faults) == 0 && s.Spec.LoadBalancerIP != "" {
 		add("spec.loadBalancerIP", s.Spec.LoadBalancerIP)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
 		add(fmt.Sprintf("spec.externalIPs[%d]", i), ip)
 	}
 	_, tried := s.Annotations[AnnotationAddresses]
-	if len(vips) == 0 && len(faults) == 0 && !(tried && len(annotated) == 0) {
+	if len(l.vips) == 0 && len(faults) == 0 && !(tried && len(annotated) == 0) {
 		faults = append(faults, Fault{"status.loadBalancer.ingress", "the Service has no address; give it one by annotation " +
 			AnnotationAddresses + " (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)"})
 	}
-	return vips, faults
+	return faults
+}
+
+// addVIP takes an address in, the first time that it is named.
+func (l *listener) addVIP(a netip.Addr, kind service.AddressKind) {
+	if !slices.Contains(l.vips, a) {
+		l.vips = append(l.vips, a)
+		l.kinds = append(l.kinds, kind)
+	}
 }
 
 // unserved refuses what a Service asks for and would not get.

@@ -7,14 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/tc"
@@ -122,7 +120,7 @@ func (w *world) open() {
 	dir := filepath.Join("/sys/fs/bpf", w.nodeA.Name())
 	w.do(w.nodeA, func() (err error) {
 		w.plane, err = plane.Open(plane.Config{
-			PinDir: dir, Cgroup: emptyCgroup(w.t), MaxFrontends: 1024, MaxTargets: 4096, MaxSourceRanges: 128,
+			PinDir: dir, Cgroup: testkit.Cgroup(w.t), MaxFrontends: 1024, MaxTargets: 4096, MaxSourceRanges: 128,
 			Namespaces: w.t.TempDir(),
 		})
 		return err
@@ -151,25 +149,6 @@ func (w *world) openHalf() {
 			w.whole.Error(err)
 		}
 	})
-}
-
-// emptyCgroup is one without processes: nobody's sockets are translated.
-func emptyCgroup(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	own, err := os.MkdirTemp(root, "fairlead-packet-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(os.Remove(own), unix.Unmount(root, unix.MNT_DETACH)); err != nil {
-			t.Error(err)
-		}
-	})
-	return own
 }
 
 // wire makes the links, addresses and routes.

@@ -1,6 +1,7 @@
 // Package ecmp is the experiment about the routes between balancers and router:
-// how soon the router's kernel has what balancers announce. Reflector and router
-// are real processes in network namespaces of their own; a third one speaks for
+// how soon the router's kernel has what balancers announce, what that does to
+// flows, and what traffic gets by it. Everything that takes part is a real process
+// in a network namespace of its own; only the case table has one that speaks for
 // all balancers.
 package ecmp
 
@@ -9,9 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 // Options say what is run.
@@ -20,31 +27,49 @@ type Options struct {
 	Binary string
 	// Cases are what is measured, by name.
 	Cases []string
+	// Routers are what is upstream, one after the other.
+	Routers []string
+	// Duration is how long each run goes on whose length is free; 0: as long as is
+	// usual for its case. Every is the time between two changes there, Most how
+	// many balancers run at most, and Seed decides how many when.
+	Duration, Every time.Duration
+	Most            int
+	Seed            uint64
+	// Rate is what a balancer's link is limited to, in Mbit/s.
+	Rate uint64
+	// Flows are how many flows are counted, or connections measured.
+	Flows int
 	// Prefixes and Balancers are the size of the table, Rounds how often each
 	// figure is measured.
 	Prefixes, Balancers, Rounds int
+	// Logs is the folder for the logs of all processes; empty for one that
+	// vanishes with the sandbox.
+	Logs string
 	// Progress is told what goes on.
 	Progress io.Writer
 }
 
-// cases are the measurements by name, each in a lab of its own.
-var cases = map[string]func(context.Context, Options, *bench.Report) error{
-	"table": table,
+// cases are the measurements by name, each in labs of its own.
+var cases = map[string]func(context.Context, Options, *Result) error{
+	"convergence": convergence,
+	"failures":    failures,
+	"throughput":  throughput,
+	"bfd":         bfd,
+	"nexthops":    nexthops,
+	"reflectors":  reflectors,
+	"restarts":    restarts,
+	"table":       table,
 }
 
 // Cases names what can be measured.
-func Cases() []string {
-	names := make([]string, 0, len(cases))
-	for name := range cases {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func Cases() []string { return slices.Sorted(maps.Keys(cases)) }
 
 // DefaultOptions are the experiment as it is quoted.
 func DefaultOptions() Options {
-	return Options{Cases: Cases(), Prefixes: 1000, Balancers: 16, Rounds: 5}
+	return Options{
+		Cases: Cases(), Routers: slices.Clone(cluster.Routers), Every: 5 * time.Second, Most: 4, Seed: 1, Rate: 20, Flows: 400,
+		Prefixes: 1000, Balancers: 16, Rounds: 5,
+	}
 }
 
 // Bounds of the table: prefixes are numbered within 10.128.0.0/9, balancers
@@ -65,21 +90,89 @@ func (o Options) Validate() error {
 	within("prefixes", o.Prefixes, 1, mostPrefixes)
 	within("balancers", o.Balancers, 2, mostBalancers)
 	within("rounds", o.Rounds, 1, 1000)
-	for _, name := range o.Cases {
-		if cases[name] == nil {
-			errs = append(errs, fmt.Errorf("--case: %q is none of %v", name, Cases()))
+	within("most", o.Most, 2, 16)
+	within("flows", o.Flows, 16, 4000)
+	within("rate", int(o.Rate), 1, 10000)
+	if o.Duration != 0 && (o.Duration < time.Second || o.Duration > 1000*time.Hour) {
+		errs = append(errs, fmt.Errorf("--duration: %s is not between 1s and 1000h", o.Duration))
+	}
+	if o.Every < 100*time.Millisecond || o.Every > time.Hour {
+		errs = append(errs, fmt.Errorf("--every: %s is not between 100ms and 1h", o.Every))
+	}
+	among := func(flag string, given, known []string) {
+		if len(given) == 0 {
+			errs = append(errs, fmt.Errorf("--%s: name some of %v", flag, known))
+		}
+		for _, name := range given {
+			if !slices.Contains(known, name) {
+				errs = append(errs, fmt.Errorf("--%s: %q is none of %v", flag, name, known))
+			}
 		}
 	}
+	among("case", o.Cases, Cases())
+	among("router", o.Routers, cluster.Routers)
 	return errors.Join(errs...)
 }
 
-// Run measures the cases, one after the other.
-func Run(ctx context.Context, o Options) (*bench.Report, error) {
-	r := bench.New("ecmp")
+// Result is a report, and the pictures that belong to it.
+type Result struct {
+	*bench.Report
+	plots map[string][]byte // SVG by the file's name
+}
+
+// WritePlots writes the pictures into a folder, and gives their paths.
+func (r *Result) WritePlots(dir string) (paths []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.plots)) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, r.plots[name], 0o644); err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// Run measures the cases, one after the other. It needs the sandbox. Where it ends
+// with an error, the cases before are in the result.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	r := &Result{Report: bench.New("ecmp"), plots: map[string][]byte{}}
+	// Temporary files of whatever is started go with the sandbox, too.
+	if err := os.Setenv("TMPDIR", sandbox.WorkDir); err != nil {
+		return r, err
+	}
 	for _, name := range o.Cases {
+		o.say("%s ...", name)
 		if err := cases[name](ctx, o, r); err != nil {
 			return r, fmt.Errorf("case %s: %w", name, err)
 		}
 	}
+	if left := sandbox.Leftovers(); len(left) > 0 {
+		return r, fmt.Errorf("left behind: %v", left)
+	}
 	return r, nil
+}
+
+func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+
+// long gives the length of a run: what is asked for, or what is usual.
+func (o Options) long(usual time.Duration) time.Duration {
+	if o.Duration != 0 {
+		return o.Duration
+	}
+	return usual
+}
+
+// pause waits, or gives ctx's error where that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }

@@ -26,35 +26,28 @@ var (
 
 // network is what the cases run in:
 //
-//	balancers 10.0.1.1 … ──┐
+//	balancers 10.0.1.1 … ──┐ (as the case draws them)
 //	reflector 10.0.0.109 ──┤ switch
 //	router    10.0.0.110 ──┘
 type network struct {
-	o        Options
-	lab      *lab.Lab
-	dir      string
-	table    *fib.Table // of the router's kernel, to look at
-	speakers struct {
-		process *lab.Process
-		in      io.WriteCloser
-		out     *bufio.Scanner
-	}
+	o     Options
+	lab   *lab.Lab
+	dir   string
+	table *fib.Table // of the router's kernel, to look at
 }
 
-func newNetwork(ctx context.Context, o Options) (n *network, err error) {
-	balancers := lab.HostSpec{Name: "balancers"}
-	end := lab.At("balancers", "eth0", "10.0.2.1/16")
-	for i := range o.Balancers {
-		balancers.Loopback = append(balancers.Loopback, balancerAddr(i).String()+"/32")
-	}
+// segment is the switch that all are at.
+const segment = "nodes"
+
+// newNetwork builds it with the balancers as they are drawn.
+func newNetwork(ctx context.Context, o Options, balancers lab.Topology) (n *network, err error) {
 	l, err := lab.Build(ctx, lab.Topology{
-		Hosts:    []lab.HostSpec{balancers, {Name: "reflector"}, {Name: "router"}},
-		Switches: []lab.SwitchSpec{{Name: "nodenet"}},
-		Links: []lab.Link{
-			{A: end, B: lab.Port("nodenet")},
-			{A: lab.At("reflector", "eth0", reflectorAddr.String()+"/16"), B: lab.Port("nodenet")},
-			{A: lab.At("router", "eth0", routerAddr.String()+"/16"), B: lab.Port("nodenet")},
-		},
+		Hosts:    append([]lab.HostSpec{{Name: "reflector"}, {Name: "router", Forward: true}}, balancers.Hosts...),
+		Switches: []lab.SwitchSpec{{Name: segment}},
+		Links: append([]lab.Link{
+			{A: lab.At("reflector", "eth0", reflectorAddr.String()+"/16"), B: lab.Port(segment)},
+			{A: lab.At("router", "eth0", routerAddr.String()+"/16"), B: lab.Port(segment)},
+		}, balancers.Links...),
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +83,11 @@ func (n *network) start(host string, args ...string) (*lab.Process, error) {
 	defer log.Close()
 	cmd := exec.Command(n.o.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	return n.lab.Host(host).Start(cmd)
+	p, err := n.lab.Host(host).Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.GoFirst()
 }
 
 func (n *network) startReflector() (*lab.Process, error) {
@@ -103,34 +100,45 @@ func (n *network) startRouter() (*lab.Process, error) {
 		"--socket", filepath.Join(n.dir, "router.sock"))
 }
 
-// startSpeakers returns when all balancers have their sessions.
-func (n *network) startSpeakers() error {
-	cmd := exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(), "--balancers", fmt.Sprint(n.o.Balancers))
+// speakers is a process that speaks for some balancers.
+type speakers struct {
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// speak starts one in a host, and returns when all its balancers have their
+// sessions. It ends with the host.
+func (n *network) speak(host string, first, balancers int) (*speakers, error) {
+	cmd := exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(),
+		"--first", fmt.Sprint(first), "--balancers", fmt.Sprint(balancers))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd.Stdout = w
-	n.speakers.process, err = n.lab.Host("balancers").Start(cmd)
+	p, err := n.lab.Host(host).Start(cmd)
 	w.Close()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.speakers.in, n.speakers.out = in, bufio.NewScanner(out)
-	return n.answered()
+	if err := p.GoFirst(); err != nil {
+		return nil, err
+	}
+	s := &speakers{in: in, out: bufio.NewScanner(out)}
+	return s, s.answered()
 }
 
-func (n *network) answered() error {
-	if !n.speakers.out.Scan() {
-		return fmt.Errorf("the balancers' process has ended: %v", n.speakers.out.Err())
+func (s *speakers) answered() error {
+	if !s.out.Scan() {
+		return fmt.Errorf("the balancers' process has ended: %v", s.out.Err())
 	}
 	said := ""
-	if err := json.Unmarshal(n.speakers.out.Bytes(), &said); err != nil {
+	if err := json.Unmarshal(s.out.Bytes(), &said); err != nil {
 		return err
 	}
 	if said != "" {
@@ -140,7 +148,10 @@ func (n *network) answered() error {
 }
 
 // tell gives an order, and does not wait for it to be done.
-func (n *network) tell(o order) error { return json.NewEncoder(n.speakers.in).Encode(o) }
+func (s *speakers) tell(o order) error { return json.NewEncoder(s.in).Encode(o) }
+
+// obey gives an order, and waits for it to be done.
+func (s *speakers) obey(o order) error { return errors.Join(s.tell(o), s.answered()) }
 
 // hops gives how many next hops the router's kernel has for a prefix.
 func (n *network) hops(i int) int {
@@ -150,20 +161,6 @@ func (n *network) hops(i int) int {
 		return 0
 	}
 	return max(1, len(rs[0].MultiPath))
-}
-
-// order gives an order, waits for the router's kernel to have so many next hops
-// for each of the first prefixes, and tells how long that took.
-func (n *network) order(ctx context.Context, o order, prefixes, hops int) (time.Duration, error) {
-	began := time.Now()
-	if err := n.tell(o); err != nil {
-		return 0, err
-	}
-	took, err := n.until(ctx, began, prefixes, hops)
-	if err != nil {
-		return 0, err
-	}
-	return took, n.answered()
 }
 
 // until waits likewise, and tells how long it took since. Prefixes are looked

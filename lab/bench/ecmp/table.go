@@ -2,12 +2,14 @@ package ecmp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/bench"
 )
 
@@ -21,22 +23,27 @@ const (
 const changesARound = 10
 
 // table measures how soon the router's kernel has a full table, and a change.
-func table(ctx context.Context, o Options, r *bench.Report) (err error) {
-	n, err := newNetwork(ctx, o)
+func table(ctx context.Context, o Options, r *Result) (err error) {
+	balancers := lab.HostSpec{Name: "balancers"}
+	for i := range o.Balancers {
+		balancers.Loopback = append(balancers.Loopback, balancerAddr(i).String()+"/32")
+	}
+	base, err := newNetwork(ctx, o, lab.Topology{
+		Hosts: []lab.HostSpec{balancers},
+		Links: []lab.Link{{A: lab.At(balancers.Name, "eth0", "10.0.2.1/16"), B: lab.Port(segment)}},
+	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if failed := n.close(); err == nil {
-			err = failed
-		}
-	}()
-	if _, err := n.startReflector(); err != nil {
+	defer func() { err = errors.Join(err, base.close()) }()
+	if _, err := base.startReflector(); err != nil {
 		return err
 	}
-	if err := n.startSpeakers(); err != nil {
+	all, err := base.speak(balancers.Name, 0, o.Balancers)
+	if err != nil {
 		return err
 	}
+	n := &tableNetwork{base, all}
 	var t times
 	for i := range o.Rounds {
 		fmt.Fprintf(o.Progress, "table: round %d of %d\n", i+1, o.Rounds)
@@ -65,7 +72,7 @@ func table(ctx context.Context, o Options, r *bench.Report) (err error) {
 type times struct{ announce, start, withdraw, add, leave, announceCPU, startCPU []float64 }
 
 // round starts with an empty kernel and no route announced, and ends so.
-func (t *times) round(ctx context.Context, n *network) error {
+func (t *times) round(ctx context.Context, n *tableNetwork) error {
 	full, all := order{All: n.o.Prefixes}, n.o.Balancers
 	router, err := n.startRouter()
 	if err != nil {
@@ -112,13 +119,30 @@ func (t *times) round(ctx context.Context, n *network) error {
 	if err := n.endRouter(router); err != nil {
 		return err
 	}
-	if err := n.tell(order{}); err != nil {
-		return err
-	}
-	return n.answered()
+	return n.obey(order{})
 }
 
-func (n *network) timed(ctx context.Context, o order, prefixes, hops int, into *[]float64) error {
+// tableNetwork is a network with one process that speaks for all balancers.
+type tableNetwork struct {
+	*network
+	*speakers
+}
+
+// order gives an order, waits for the router's kernel to have so many next hops
+// for each of the first prefixes, and tells how long that took.
+func (n *tableNetwork) order(ctx context.Context, o order, prefixes, hops int) (time.Duration, error) {
+	began := time.Now()
+	if err := n.tell(o); err != nil {
+		return 0, err
+	}
+	took, err := n.until(ctx, began, prefixes, hops)
+	if err != nil {
+		return 0, err
+	}
+	return took, n.answered()
+}
+
+func (n *tableNetwork) timed(ctx context.Context, o order, prefixes, hops int, into *[]float64) error {
 	took, err := n.order(ctx, o, prefixes, hops)
 	*into = append(*into, ms(took))
 	return err
@@ -138,5 +162,3 @@ func processorTime(pid int) float64 {
 	system, _ := strconv.ParseFloat(fields[12], 64)
 	return 10 * (user + system)
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

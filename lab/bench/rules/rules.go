@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
-	"github.com/fairlead/fairlead/proxy/loop"
+	"github.com/fairlead/fairlead/proxy"
 )
 
 // The ways.
@@ -59,7 +59,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Services: []int{1, 1000, 5000, 20_000, 50_000}, Ways: Ways, Adds: 5, Connects: 500, Limit: time.Minute,
-		Batches: []int{100, 150, 200}, Rate: 500, Window: loop.DefaultWindow, MaxDelay: loop.DefaultMaxDelay,
+		Batches: []int{100, 150, 200}, Rate: 500, Window: proxy.DefaultWindow, MaxDelay: proxy.DefaultMaxDelay,
 	}
 }
 

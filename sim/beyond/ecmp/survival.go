@@ -19,7 +19,7 @@ const (
 	survivalBuckets   = 512
 	// survivalTimes as many connections are followed, so that the model's figures
 	// depend little on chance.
-	survivalTimes = 20
+	survivalTimes = 4
 )
 
 const survivalName = "survival"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/sim"
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/beyond/follow"
 )
@@ -48,9 +49,8 @@ func newWorld(r *beyond.Run) (*world, error) {
 		}
 		w.groups = append(w.groups, follow.NewGroup(hops, r.Int("buckets")))
 	}
-	dice := follow.Dice(w.seed)
-	for range max(w.services, len(w.groups)) {
-		w.places = append(w.places, dice.Below(1<<30))
+	for i := range max(w.services, len(w.groups)) {
+		w.places = append(w.places, int(follow.Mix(w.seed+uint64(i))>>33))
 	}
 	return w, nil
 }
@@ -87,10 +87,11 @@ func (w *world) follow(service int, s *scenario, f *fleet, sc *scope, builder *r
 	end := s.changes[len(s.changes)-1].at
 	t := &tally{weight: w.rate * (w.mean + end) / float64(n)}
 	state := &follow.State{Groups: f.groups[0], Farm: farm, Began: f.began}
-	conns := w.open(service, n, end, state, t)
+	random := follow.NewStream(w.seed, uint64(service))
+	conns := w.open(service, n, end, state, t, random)
 	for step := range s.changes {
 		c := &s.changes[step]
-		conns = w.arrive(service, conns, n, c.at, end, state, t)
+		conns = w.arrive(service, conns, n, c.at, end, state, t, random)
 		state.Groups = f.groups[step+1]
 		if touched && c.ofServers() || len(f.alive[step+1]) > len(f.alive[step]) {
 			members := farm.Servers()
@@ -110,31 +111,24 @@ func (w *world) follow(service int, s *scenario, f *fleet, sc *scope, builder *r
 	return t, t.check()
 }
 
-// dice are those of a connection.
-func (w *world) dice(service, i int) follow.Dice {
-	return follow.Dice(follow.Mix(follow.Mix(w.seed^uint64(service)) + uint64(i)))
-}
-
 // open gives the connections that are there before the first change. Of n that are
 // followed, those that are there and those that come until the end are as many as
 // their shares of time.
-func (w *world) open(service, n int, end float64, state *follow.State, t *tally) []follow.Conn {
+func (w *world) open(service, n int, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
 	conns := make([]follow.Conn, 0, n)
 	for i := range int(float64(n) * w.mean / (w.mean + end)) {
-		dice := w.dice(service, i)
-		life, over := w.lives.Met(&dice)
-		conns = append(conns, state.Open(service, uint64(dice), -over, life-over))
+		life, over := w.lives.Met(random)
+		conns = append(conns, state.Open(service, w.seed+uint64(i), -over, life-over))
 	}
 	t.followed, t.before = len(conns), len(conns)
 	return conns
 }
 
 // arrive opens the connections that come before a moment that is not the first.
-func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float64, state *follow.State, t *tally) []follow.Conn {
+func (w *world) arrive(service int, conns []follow.Conn, n int, until, end float64, state *follow.State, t *tally, random *sim.Stream) []follow.Conn {
 	for i := t.followed; i < int(float64(n)*(w.mean+until)/(w.mean+end)); i++ {
-		dice := w.dice(service, i)
-		born := until * dice.Float()
-		conns = append(conns, state.Open(service, uint64(dice), born, born+w.lives.New(&dice)))
+		born := until * random.Float()
+		conns = append(conns, state.Open(service, w.seed+uint64(i), born, born+w.lives.New(random)))
 		t.followed++
 	}
 	return conns

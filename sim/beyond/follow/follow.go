@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/sim"
 )
 
 // Way is how balancers keep connections with their servers.
@@ -170,39 +171,30 @@ func Mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// Dice throws numbers between 0 and 1, neither of them: the same ones for the same
-// start.
-type Dice uint64
-
-// Float throws one.
-func (d *Dice) Float() float64 {
-	*d++
-	return (float64(Mix(uint64(*d))>>11) + 0.5) / (1 << 53)
-}
-
-// Below throws a whole number from 0 to n-1.
-func (d *Dice) Below(n int) int { return int(d.Float() * float64(n)) }
+// NewStream gives the random numbers of some thing, of two numbers.
+func NewStream(a, b uint64) *sim.Stream { return sim.NewStream(uint32(Mix(Mix(a)+b) >> 33)) }
 
 // Lives are how long connections live: log-normally, most shortly and a few for
 // very long.
 type Lives struct {
-	mu, sigma float64
+	// New gives the life of a connection that opens, in seconds.
+	New sim.Draw
+	met sim.Draw
 }
 
 // NewLives gives lives of a mean, in seconds; sigma is the standard deviation of
 // their logarithm.
-func NewLives(mean, sigma float64) Lives { return Lives{math.Log(mean) - sigma*sigma/2, sigma} }
-
-// New gives the life of a connection that opens.
-func (l Lives) New(d *Dice) float64 { return math.Exp(l.mu + l.sigma*normal(d)) }
-
-// Met gives the life of one that is met at some moment, of which longer ones are
-// met more often, and how much of it is over.
-func (l Lives) Met(d *Dice) (life, over float64) {
-	life = math.Exp(l.mu + l.sigma*l.sigma + l.sigma*normal(d))
-	return life, life * d.Float()
+func NewLives(mean, sigma float64) Lives {
+	square := sigma * sigma
+	return Lives{sim.Lognormal(rounded(mean*math.Exp(-square/2)), sigma), sim.Lognormal(rounded(mean*math.Exp(square/2)), sigma)}
 }
 
-func normal(d *Dice) float64 {
-	return math.Sqrt(-2*math.Log(d.Float())) * math.Cos(2*math.Pi*d.Float())
+// rounded takes off what machines may compute differently.
+func rounded(x float64) float64 { return float64(float32(x)) }
+
+// Met gives the life of a connection that is met at some moment, of which longer
+// ones are met more often, and how much of it is over.
+func (l Lives) Met(s *sim.Stream) (life, over float64) {
+	life = l.met(s)
+	return life, life * s.Float()
 }

@@ -1,0 +1,163 @@
+package ecmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// Goals of the case convergence.
+const (
+	stopGoal, stopMost   = 100 * time.Millisecond, time.Second
+	startGoal, startMost = time.Second, 2 * time.Second
+)
+
+// convergence has another number of balancers run every few seconds, and measures
+// the delay until the router's kernel has just these: Fig. 13 (c) of the paper.
+func convergence(ctx context.Context, o Options, r *Result) error {
+	var all []*changing
+	for _, router := range o.Routers {
+		c, err := o.changeNumber(ctx, router)
+		if err != nil {
+			return fmt.Errorf("%s: %w", router, err)
+		}
+		r.Rows = append(r.Rows, c.starts.rows("convergence: "+router+": balancers start", startGoal, startMost)...)
+		r.Rows = append(r.Rows, c.stops.rows("convergence: "+router+": balancers stop", stopGoal, stopMost)...)
+		all = append(all, c)
+	}
+	r.Note("convergence: another number of balancers, 1 to %d, every %s for %s, seed %d; each time is from the first process's start, or the first SIGTERM, until the router's kernel has just the next hops that it should",
+		o.Most, o.Every, o.long(convergenceLength), o.Seed)
+	var err error
+	r.plots["ecmp-convergence.svg"], err = drawDelays(all)
+	return err
+}
+
+// convergenceLength is how long the number changes.
+const convergenceLength = 3 * time.Minute
+
+// changing is a run with a number of balancers that changes.
+type changing struct {
+	*system
+	router        string
+	starts, stops delays
+	going         sync.WaitGroup // those that have been told to end
+	mu            sync.Mutex
+	failed        error // of theirs
+}
+
+func (o Options) changeNumber(ctx context.Context, router string) (c *changing, err error) {
+	s, err := o.newSystem(ctx, "convergence", router, paper.Options{})
+	if err != nil {
+		return nil, err
+	}
+	c = &changing{system: s, router: router}
+	defer func() { err = errors.Join(err, s.close()) }()
+	defer c.going.Wait()
+	if err := s.bringUp(ctx, 1); err != nil {
+		return c, err
+	}
+	random, began, told := rand.New(rand.NewPCG(o.Seed, 0)), time.Now(), time.Now()
+	for next := began; time.Since(began) < o.long(convergenceLength) || c.starts.Count() == 0 || c.stops.Count() == 0; {
+		next = next.Add(o.Every)
+		if err := c.step(ctx, random, next); err != nil {
+			return c, err
+		}
+		if now := time.Now(); now.After(next) {
+			next = now // one that took long is not hurried after
+		}
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			c.tell(time.Since(began))
+		}
+	}
+	c.tell(time.Since(began))
+	return c, nil
+}
+
+// tellEvery is how often progress is shown.
+const tellEvery = 20 * time.Second
+
+func (c *changing) tell(since time.Duration) {
+	c.o.say("convergence: %s, %d of %d s: %d times balancers started, within %.0f ms (median %.0f), %d times they stopped, within %.1f ms (median %.1f)",
+		c.router, int(since.Seconds()), int(c.o.long(convergenceLength).Seconds()),
+		c.starts.Count(), ms(c.starts.max), ms(c.starts.quantile(0.5)), c.stops.Count(), ms(c.stops.max), ms(c.stops.quantile(0.5)))
+}
+
+// step makes it another number of balancers at a given time, after all that went
+// before is over.
+func (c *changing) step(ctx context.Context, random *rand.Rand, at time.Time) error {
+	c.going.Wait()
+	if err := errors.Join(c.failed, c.FailedProcess()); err != nil {
+		return err
+	}
+	running := c.Balancers(mainService)
+	want := 1 + random.IntN(c.o.Most-1)
+	if want >= len(running) {
+		want++ // another number than now
+	}
+	if want < len(running) {
+		return c.stop(ctx, at, running[:len(running)-want])
+	}
+	return c.start(ctx, at, want-len(running))
+}
+
+func (c *changing) start(ctx context.Context, at time.Time, n int) error {
+	var pods []paper.Pod
+	for range n {
+		pod, err := c.AddBalancer(ctx, mainService)
+		if err != nil {
+			return err
+		}
+		pods = append(pods, pod)
+	}
+	if err := pause(ctx, time.Until(at)); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, pod := range pods {
+		if err := c.StartBalancer(pod); err != nil {
+			return err
+		}
+	}
+	took, err := c.converge(ctx, fmt.Sprintf("%d balancers started", n), began)
+	if err == nil {
+		c.starts.Add(took)
+	}
+	return err
+}
+
+func (c *changing) stop(ctx context.Context, at time.Time, pods []paper.Pod) error {
+	if err := pause(ctx, time.Until(at)); err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		c.Forget(pod.Name)
+	}
+	began := time.Now()
+	for _, pod := range pods {
+		if err := c.Process(pod.Name).Signal(syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	took, err := c.converge(ctx, fmt.Sprintf("%d balancers told to end", len(pods)), began)
+	if err != nil {
+		return err
+	}
+	c.stops.Add(took)
+	for _, pod := range pods {
+		c.going.Go(func() {
+			if err := c.remove(ctx, pod); err != nil {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.failed = errors.Join(c.failed, err)
+			}
+		})
+	}
+	return nil
+}

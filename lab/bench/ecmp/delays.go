@@ -1,0 +1,39 @@
+package ecmp
+
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/load"
+)
+
+// delays are many times, in as little memory as few.
+type delays struct {
+	load.Histogram
+	min, max time.Duration
+}
+
+// Add counts one.
+func (d *delays) Add(t time.Duration) {
+	if d.Count() == 0 {
+		d.min = t
+	}
+	d.min, d.max = min(d.min, t), max(d.max, t)
+	d.Histogram.Add(t)
+}
+
+// quantile is at most 1/16 too large, and never more than the longest.
+func (d *delays) quantile(q float64) time.Duration { return min(d.Quantile(q), d.max) }
+
+// rows give the median, and what nearly all and what all are within, with their
+// goals.
+func (d *delays) rows(name string, nearly, all time.Duration) []bench.Row {
+	row := func(what string, t time.Duration) bench.Row {
+		return bench.Row{Case: name + ", " + what, Measured: ms(t), Unit: "ms", Min: ms(d.min), Max: ms(d.max), Runs: int(d.Count())}
+	}
+	return []bench.Row{
+		row("p50", d.quantile(0.5)), row("p99", d.quantile(0.99)).AtMost(ms(nearly)), row("max", d.max).AtMost(ms(all)),
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,135 @@
+package ecmp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ecmp"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// ground is a folder that the experiment's sandbox, which has another /run, sees
+// too.
+const ground = "/mnt"
+
+// TestCases runs each case small and short. What takes how long is not judged, what
+// is lost or moved is.
+func TestCases(t *testing.T) {
+	if err := unix.Mount("tmpfs", ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(ground, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	binary := filepath.Join(ground, "fairlead")
+	if err := testkit.Build(binary); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("each", func(t *testing.T) { eachCase(t, binary) })
+	testkit.NoLeftovers(t)
+}
+
+func eachCase(t *testing.T, binary string) {
+	for name, c := range map[string]struct {
+		args  []string
+		rows  int
+		plots []string
+		// zero are rows that are 0 on any machine, by their beginning and end.
+		zero [][2]string
+	}{
+		"convergence": {[]string{"--duration", "4s", "--every", "1s", "--most", "2"}, 6, []string{"ecmp-convergence.svg"}, nil},
+		"failures":    {nil, 3, nil, nil},
+		"throughput": {[]string{"--duration", "1s", "--every", "1s", "--most", "2"}, 6,
+			[]string{"ecmp-throughput.svg", "ecmp-throughput-over-time.svg"}, nil},
+		"bfd":        {[]string{"--duration", "2s", "--most", "2"}, 2, nil, nil},
+		"nexthops":   {[]string{"--flows", "64"}, 3, nil, [][2]string{{"nexthops: fairlead", "of other next hops, moved"}}},
+		"reflectors": {[]string{"--flows", "64", "--most", "2"}, 4, nil, [][2]string{{"reflectors: fairlead", "packets lost"}, {"reflectors: fairlead", "changes of the route"}}},
+		"restarts":   {[]string{"--flows", "64", "--most", "2"}, 8, nil, [][2]string{{"restarts:", "packets lost"}}},
+		"table":      {[]string{"--prefixes", "20", "--balancers", "3"}, 7, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(ground, name)
+			report := run(t, binary, out, append(c.args, "--case", name, "--router", "fairlead", "--rounds", "1")...)
+			if len(report.Rows) != c.rows {
+				t.Errorf("%d rows, want %d: %+v", len(report.Rows), c.rows, report.Rows)
+			}
+			found := make([]bool, len(c.zero))
+			for _, r := range report.Rows {
+				if !strings.HasPrefix(r.Case, name+": ") || r.Runs == 0 || r.Measured < 0 {
+					t.Errorf("row %+v", r)
+				}
+				for i, z := range c.zero {
+					if !strings.HasPrefix(r.Case, z[0]) || !strings.HasSuffix(r.Case, z[1]) {
+						continue
+					}
+					if found[i] = true; r.Measured != 0 || r.Met == nil || !*r.Met {
+						t.Errorf("row %+v", r)
+					}
+				}
+			}
+			for i, z := range c.zero {
+				if !found[i] {
+					t.Errorf("no row %q … %q", z[0], z[1])
+				}
+			}
+			for _, plot := range c.plots {
+				if svg, err := os.ReadFile(filepath.Join(out, plot)); err != nil || !bytes.Contains(svg, []byte("</svg>")) {
+					t.Errorf("%s: %v: %.100q", plot, err, svg)
+				}
+			}
+		})
+	}
+}
+
+func run(t *testing.T, binary, out string, args ...string) (report bench.Report) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(binary, append([]string{"bench", "ecmp", "-o", "json", "--out", out}, args...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("stdout is no report: %v: %q: %s", err, stdout.String(), stderr.String())
+	}
+	return report
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	good := ecmp.DefaultOptions()
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for flag, spoil := range map[string]func(*ecmp.Options){
+		"--case":      func(o *ecmp.Options) { o.Cases = []string{"tables"} },
+		"--router":    func(o *ecmp.Options) { o.Routers = nil },
+		"--duration":  func(o *ecmp.Options) { o.Duration = time.Millisecond },
+		"--every":     func(o *ecmp.Options) { o.Every = 0 },
+		"--most":      func(o *ecmp.Options) { o.Most = 1 },
+		"--flows":     func(o *ecmp.Options) { o.Flows = 1 },
+		"--rate":      func(o *ecmp.Options) { o.Rate = 0 },
+		"--prefixes":  func(o *ecmp.Options) { o.Prefixes = 1 << 20 },
+		"--balancers": func(o *ecmp.Options) { o.Balancers = 1 },
+		"--rounds":    func(o *ecmp.Options) { o.Rounds = 0 },
+	} {
+		o := ecmp.DefaultOptions()
+		spoil(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag+":") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}

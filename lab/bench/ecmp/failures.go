@@ -1,0 +1,93 @@
+package ecmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// Goals of the case failures, in milliseconds.
+const (
+	killGoal = 100
+	cutGoal  = 1000
+	mendGoal = 3000
+)
+
+// failures kills a balancer of two, and cuts its link silently and joins it again.
+func failures(ctx context.Context, o Options, r *Result) error {
+	for _, router := range o.Routers {
+		kill, cut, mend, err := o.fail(ctx, router)
+		if err != nil {
+			return fmt.Errorf("%s: %w", router, err)
+		}
+		row := func(what string, figures []float64, goal float64) bench.Row {
+			return bench.Plain("failures: "+router+": "+what, "ms", figures...).WorstAtMost(goal)
+		}
+		r.Rows = append(r.Rows, row("a balancer's process is killed", kill, killGoal),
+			row("a balancer's link is cut silently, BFD 3 x 300 ms", cut, cutGoal), row("its link is back", mend, mendGoal))
+	}
+	r.Note("failures: until the router's kernel has just the next hops that it should; goals are for the worst of %d rounds", o.Rounds)
+	return nil
+}
+
+// outage is how long a link stays cut: as long as it takes to give up waiting.
+const outage = 2 * time.Second
+
+func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []float64, err error) {
+	s, err := o.newSystem(ctx, "failures", router, paper.Options{})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.bringUp(ctx, 2); err != nil {
+		return nil, nil, nil, err
+	}
+	timed := func(into *[]float64, what string, do func() error) error {
+		began := time.Now()
+		if err := do(); err != nil {
+			return err
+		}
+		took, err := s.converge(ctx, what, began)
+		*into = append(*into, ms(took))
+		return err
+	}
+	for i := range o.Rounds {
+		o.say("failures: %s, round %d of %d", router, i+1, o.Rounds)
+		pod := s.Balancers(mainService)[0]
+		s.Forget(pod.Name)
+		if err := timed(&kill, pod.Name+" killed", s.Process(pod.Name).Kill); err != nil {
+			return kill, cut, mend, err
+		}
+		if err := s.remove(ctx, pod); err != nil {
+			return kill, cut, mend, err
+		}
+		if err := s.bringUp(ctx, 1); err != nil {
+			return kill, cut, mend, err
+		}
+		if err := s.cutAndMend(ctx, timed, &cut, &mend); err != nil {
+			return kill, cut, mend, err
+		}
+	}
+	return kill, cut, mend, nil
+}
+
+func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, func() error) error, cut, mend *[]float64) error {
+	// BFD is up a moment after its session.
+	if err := pause(ctx, outage); err != nil {
+		return err
+	}
+	pod := s.Balancers(mainService)[0]
+	s.Forget(pod.Name)
+	if err := timed(cut, "link of "+pod.Name+" cut", func() error { return s.Lab.Cut(pod.Name, paper.Dev) }); err != nil {
+		return err
+	}
+	if err := pause(ctx, outage); err != nil {
+		return err
+	}
+	s.Remember(pod.Name)
+	return timed(mend, "link of "+pod.Name+" is back", func() error { return s.Lab.Mend(pod.Name, paper.Dev) })
+}

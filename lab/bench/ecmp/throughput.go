@@ -1,0 +1,185 @@
+package ecmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// linearGoal is how many percent a throughput may differ from that of one balancer
+// times their number.
+const linearGoal = 5
+
+const (
+	// uploads is how many connections upload.
+	uploads       = 32
+	overTimeUsual = 2 * time.Minute
+)
+
+// uploadSettle is how long a figure is not measured after a change. Then it is, for
+// as long as there is between two.
+func (o Options) uploadSettle() time.Duration { return o.Every / 2 }
+
+// throughput is Fig. 13 (a) and (b) of the paper: what gets through 1 to Most
+// balancers whose links are limited to equal rates; the same while their number
+// changes; and, where nothing is limited, what these processors get through.
+func throughput(ctx context.Context, o Options, r *Result) error {
+	shaped, err := o.upload(ctx, o.Rate*1e6, r)
+	if err != nil {
+		return err
+	}
+	unshaped, err := o.upload(ctx, 0, r)
+	if err != nil {
+		return err
+	}
+	for i, all := range [][][]float64{shaped, unshaped} {
+		what := []string{fmt.Sprintf("links of %d Mbit/s", o.Rate), "no limits"}[i]
+		for n, figures := range all {
+			name := fmt.Sprintf("throughput: %s, %d balancers", what, n+1)
+			r.Rows = append(r.Rows, bench.Plain(name, "Mbit/s", figures...))
+			if i == 0 && n > 0 {
+				r.Rows = append(r.Rows, bench.Plain(name+": off a line through one", "%", off(figures, all[0], n+1)...).AtMost(linearGoal))
+			}
+		}
+	}
+	r.Note("throughput: %d TCP connections upload through a tunnel; what the servers have acknowledged in %s, after %s; without limits all share %s",
+		uploads, o.Every, o.uploadSettle(), r.Machine)
+	r.plots["ecmp-throughput.svg"], err = drawThroughput(o, shaped, unshaped)
+	return err
+}
+
+// off gives by how many percent each round's figure differs from n times that of
+// one balancer.
+func off(figures, one []float64, n int) []float64 {
+	all := make([]float64, len(figures))
+	for i := range figures {
+		all[i] = 100 * math.Abs(figures[i]/(one[i]*float64(n))-1)
+	}
+	return all
+}
+
+// upload measures with 1 to Most balancers, Rounds times; where links are limited,
+// also while their number changes.
+func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]float64, err error) {
+	s, err := o.newSystem(ctx, "throughput", cluster.RouterFairlead, paper.Options{BalancerRate: rate})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.bringUp(ctx, 1); err != nil {
+		return nil, err
+	}
+	u, err := startUpload(ctx, s.Lab.Host(paper.Client).Dial, s.ClientAddrs, s.Services[mainService].VIP, uploads)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, u.stop()) }()
+	rates = make([][]float64, o.Most)
+	for range o.Rounds {
+		for n := range rates {
+			if err := s.resize(ctx, n+1); err != nil {
+				return rates, err
+			}
+			if err := pause(ctx, o.uploadSettle()); err != nil {
+				return rates, err
+			}
+			got, err := u.rate(ctx, o.Every)
+			if err != nil {
+				return rates, err
+			}
+			rates[n] = append(rates[n], got)
+			o.say("throughput: %d balancers, %d Mbit/s a link: %.1f Mbit/s", n+1, rate/1e6, got)
+		}
+	}
+	if rate == 0 {
+		return rates, nil
+	}
+	return rates, s.overTime(ctx, u, bench.SpreadOf(rates[0]).Median, r)
+}
+
+// rate gives what is uploaded from now on, in Mbit/s.
+func (u *upload) rate(ctx context.Context, window time.Duration) (float64, error) {
+	before, err := u.arrived()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := pause(ctx, window); err != nil {
+		return 0, err
+	}
+	now, err := u.arrived()
+	return float64(now-before) * 8 / 1e6 / time.Since(began).Seconds(), err
+}
+
+// resize starts or ends balancers until there are so many.
+func (s *system) resize(ctx context.Context, n int) error {
+	running := s.Balancers(mainService)
+	if more := n - len(running); more > 0 {
+		return s.bringUp(ctx, more)
+	}
+	going := running[:len(running)-n]
+	for _, pod := range going {
+		s.Forget(pod.Name)
+		if err := s.Process(pod.Name).Signal(syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	if _, err := s.converge(ctx, fmt.Sprintf("%d balancers told to end", len(going)), time.Now()); err != nil {
+		return err
+	}
+	for _, pod := range going {
+		if err := s.remove(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sample is the throughput in a second, and how many balancers there were at its
+// end.
+type sample struct {
+	at        time.Duration
+	rate      float64
+	balancers int
+}
+
+// overTime changes the number of balancers and compares the throughput of each span
+// without a change, once it has settled, with that number.
+func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result) error {
+	const settle = 2 // seconds
+	random, began, long := rand.New(rand.NewPCG(s.o.Seed, 1)), time.Now(), s.o.long(overTimeUsual)
+	var samples []sample
+	var differ []float64
+	for time.Since(began) < long {
+		n := 1 + random.IntN(s.o.Most)
+		if err := s.resize(ctx, n); err != nil {
+			return err
+		}
+		span := 0.0
+		seconds := settle + max(1, int(s.o.Every.Seconds()))
+		for i := range seconds {
+			got, err := u.rate(ctx, time.Second)
+			if err != nil {
+				return err
+			}
+			samples = append(samples, sample{time.Since(began), got, n})
+			if i >= settle {
+				span += got / float64(seconds-settle)
+			}
+		}
+		differ = append(differ, off([]float64{span}, []float64{one}, n)...)
+		s.o.say("throughput: %d of %d s, %d balancers: %.1f Mbit/s", int(time.Since(began).Seconds()), int(long.Seconds()), n, span)
+	}
+	r.Rows = append(r.Rows, bench.Plain("throughput: over time, off the number of balancers times one", "%", differ...).AtMost(linearGoal))
+	var err error
+	r.plots["ecmp-throughput-over-time.svg"], err = drawOverTime(samples, one)
+	return err
+}

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	_ "embed"
+	"strings"
+	"text/template"
+
+	"github.com/fairlead/fairlead/lab/paper"
+)
+
+// EchoPort is where a service takes datagrams, and its servers have them.
+const EchoPort = 7
+
+//go:embed manifest.yaml.tmpl
+var manifestText string
+
+var manifestTemplate = template.Must(template.New("manifest").Parse(manifestText))
+
+// Manifest says what a service is like, beside who its servers are.
+type Manifest struct {
+	// Namespace is the service's, of Kubernetes.
+	Namespace, Method, Scheduler string
+	// Echo gives it EchoPort.
+	Echo bool
+	// Draining are the servers that take no new connections.
+	Draining map[string]bool
+}
+
+// Text gives the manifest of a service with its servers.
+func (m Manifest) Text(s *paper.Service, servers []paper.Pod) (string, error) {
+	type endpoint struct {
+		Addr, Name, Node string
+		Draining         bool
+	}
+	data := struct {
+		Manifest
+		Name, VIP, Prefix string
+		Port, EchoPort    uint16
+		Endpoints         []endpoint
+	}{
+		Manifest: m, Name: s.Name, VIP: s.VIP.Addr().String(), Prefix: s.Prefix.String(), Port: paper.ServerPort, EchoPort: EchoPort,
+	}
+	for _, pod := range servers {
+		data.Endpoints = append(data.Endpoints, endpoint{pod.Addr.String(), pod.Name, pod.Node.Name, m.Draining[pod.Name]})
+	}
+	var text strings.Builder
+	err := manifestTemplate.Execute(&text, data)
+	return text.String(), err
+}
+
+// WriteManifest writes a service and its servers as they are now, once for its
+// own balancers and once for the nodes, which care for all services.
+func (c *Cluster) WriteManifest(service int, m Manifest) error {
+	s := c.Services[service]
+	text, err := m.Text(s, c.Servers(service))
+	if err != nil {
+		return err
+	}
+	return c.Write(service, s.Name+".yaml", text)
+}

@@ -1,0 +1,135 @@
+package foreign
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/bgp"
+	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/testkit/actor"
+	"github.com/fairlead/fairlead/lab"
+)
+
+// part is what a process of ours is to be, one of these.
+type part struct {
+	Speaker   *bgp.SpeakerConfig
+	Reflector *bgp.ReflectorConfig
+	Router    *bgp.RouterConfig
+	// Nodes are a reflector and speakers on addresses of one host: "105,106"
+	// announces two next hops.
+	Nodes string
+}
+
+// order is a line to a process, report one from it.
+type order struct {
+	Routes []announce.Route // of a speaker; nil leaves those that it has
+	Last   string           // what the last of Nodes does: withdraw or announce
+}
+
+type report struct {
+	Error string
+	Peers []announce.Peer
+}
+
+func enact(t *testing.T, h *lab.Host, p part) *actor.Actor[order, report] {
+	t.Helper()
+	return actor.Start[order, report](t, h, p)
+}
+
+func play(p part) error {
+	var log *slog.Logger
+	if os.Getenv("FAIRLEAD_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	switch {
+	case p.Speaker != nil:
+		p.Speaker.Log = log
+		s, err := bgp.NewSpeaker(*p.Speaker)
+		if err != nil {
+			return err
+		}
+		return actor.Obey(func(o order) report {
+			if o.Routes == nil {
+				return told(nil, s.Peers())
+			}
+			return told(s.Set(o.Routes), s.Peers())
+		}, s.Close)
+	case p.Reflector != nil:
+		p.Reflector.Log = log
+		r, err := bgp.NewReflector(*p.Reflector)
+		if err != nil {
+			return err
+		}
+		return actor.Obey(func(order) report { return told(nil, r.Peers()) }, r.Close)
+	case p.Router != nil:
+		p.Router.Log = log
+		return playRouter(*p.Router)
+	}
+	return playNodes(strings.Split(p.Nodes, ","))
+}
+
+func told(err error, peers []announce.Peer) report {
+	if err != nil {
+		return report{err.Error(), peers}
+	}
+	return report{Peers: peers}
+}
+
+func playRouter(c bgp.RouterConfig) error {
+	table, err := fib.New(fib.Config{})
+	if err != nil {
+		return err
+	}
+	r, err := bgp.NewRouter(c, func(sets []announce.RouteSet) {
+		if err := table.Set(sets); err != nil {
+			slog.Error("routes", "error", err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return actor.Obey(func(order) report { return told(nil, r.Peers()) }, func() error { return errors.Join(r.Close(), table.Close(true)) })
+}
+
+func playNodes(nodes []string) error {
+	reflector := netip.MustParseAddr("10.0.0.109")
+	r, err := bgp.NewReflector(bgp.ReflectorConfig{AS: 65021, RouterID: reflector, Listen: []netip.Addr{reflector}, Groups: []bgp.NeighborGroup{
+		{Name: "balancers", Prefixes: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/16")}},
+		{Name: "router", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.110/32")}, SendMax: 16, Password: "secret", BFD: true},
+	}})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var last *bgp.Speaker
+	var routes []announce.Route
+	for _, n := range nodes {
+		last, err = bgp.NewSpeaker(bgp.SpeakerConfig{AS: 65021, LocalAddress: netip.MustParseAddr("172.16.0." + n),
+			Peers: []bgp.PeerConfig{{Address: reflector}}})
+		if err != nil {
+			return err
+		}
+		defer last.Close()
+		routes = []announce.Route{
+			{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0." + n)},
+			{Prefix: netip.MustParsePrefix("fd00:1:1::/64"), NextHop: netip.MustParseAddr("fd00::" + n)}}
+		if err := last.Set(routes); err != nil {
+			return err
+		}
+	}
+	return actor.Obey(func(o order) report {
+		var err error
+		switch o.Last {
+		case "withdraw":
+			err = last.Set(nil)
+		case "announce":
+			err = last.Set(routes)
+		}
+		return told(err, r.Peers())
+	}, func() error { return nil })
+}

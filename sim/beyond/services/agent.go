@@ -1,0 +1,76 @@
+package services
+
+import "time"
+
+// agent is a node's at work.
+type agent struct {
+	c       *Config
+	all     []write
+	known   []int64 // when each is decoded
+	next    int     // the first that no pass has had
+	written int64   // when the last pass ended; before all: long ago
+	resync  int64   // when the next comparison is due
+	passes  int
+	entries int
+	busy    int64 // processor time
+	done    []int64
+}
+
+// node gives when each write is in a node's kernel that hears of them at these
+// moments.
+func (c *Config) node(all []write, heard []int64) *agent {
+	a := &agent{c: c, all: all, known: make([]int64, len(all)), written: -int64(time.Hour), resync: never, done: make([]int64, len(all))}
+	free := int64(0)
+	for i, at := range heard {
+		free = max(free, at) + int64(c.Decode)
+		a.known[i] = free
+	}
+	a.busy = int64(c.Decode) * int64(len(all))
+	if c.Resync > 0 {
+		// Nodes have not all started at the same moment.
+		a.resync = int64(float64(heard[0]%997) / 997 * float64(c.Resync))
+	}
+	for a.next < len(all) {
+		a.pass(a.due())
+	}
+	return a
+}
+
+// due is when the next pass begins, as the pacer has it: anew with each change.
+func (a *agent) due() int64 {
+	first := a.known[a.next]
+	i := a.next
+	for {
+		due := max(a.c.Pacer.Due(moment(first), moment(a.known[i]), moment(a.written)).UnixNano(), a.written)
+		if i+1 == len(a.known) || a.known[i+1] > due {
+			return due
+		}
+		i++
+	}
+}
+
+func moment(at int64) time.Time { return time.Unix(0, at) }
+
+// pass writes all that is known by then; or, where that is due before, compares all
+// with the kernel.
+func (a *agent) pass(begin int64) {
+	work := int64(a.c.Pass) + int64(a.c.All)*int64(a.c.Services)
+	if again := max(a.resync, a.written); again <= begin {
+		begin = again
+		work += int64(a.c.Compare) * int64(a.c.Services)
+		defer func() { a.resync = a.written + int64(a.c.Resync) }()
+	}
+	end := a.next
+	services := map[int32]bool{}
+	for ; end < len(a.all) && a.known[end] <= begin; end++ {
+		services[a.all[end].service] = true
+	}
+	work += int64(a.c.Entry) * int64(len(services))
+	a.written = begin + work
+	for ; a.next < end; a.next++ {
+		a.done[a.next] = a.written
+	}
+	a.passes++
+	a.entries += len(services)
+	a.busy += work
+}

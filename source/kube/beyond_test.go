@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source"
+)
+
+// TestAnnouncedBeyond has cluster addresses and external ones come and go with the
+// Announcement that asks for them, and an agent that starts with it begin with them.
+func TestAnnouncedBeyond(t *testing.T) {
+	t.Parallel()
+	r, c := newRouted(t)
+	r.deploy("crds/*.yaml")
+	r.node("node-a", func(*corev1.Node) {})
+	r.service("inner", "10.96.0.51", func(s *corev1.Service) {
+		s.Labels, s.Spec.ExternalIPs = map[string]string{"tier": "gold"}, []string{"192.0.2.1"}
+	})
+	r.service("other", "10.96.0.52", func(*corev1.Service) {})
+	r.service("given", "10.96.0.53", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
+	})
+	r.editService("given", func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.1.1.1"}}
+	})
+	words := func(s *source.Snapshot) string {
+		var all []string
+		for _, one := range s.Services {
+			for _, f := range one.Frontends {
+				all = append(all, fmt.Sprint(one.ID.Name, " ", f.VIP))
+			}
+		}
+		return strings.Join(all, ", ")
+	}
+	await := func(want string) {
+		t.Helper()
+		r.follower.await(func() error {
+			if r.follower.snapshot == nil || words(r.follower.snapshot) != want {
+				return fmt.Errorf("it is not %s: %+v", want, r.follower.snapshot)
+			}
+			return nil
+		})
+	}
+	none := Config{OnPeers: func([]v1alpha1.Peer) []source.Problem { return nil }}
+	r.follower = newFollower(t, c.Config, none, true)
+	await("given 10.1.1.1")
+	r.awaitDefined()
+	r.own(kindAnnouncement, "inner", `{addresses: [Cluster, External], serviceSelector: {matchLabels: {tier: gold}}, nodeSelector: {matchLabels: {rack: "7"}}}`)
+	const both = "given 10.1.1.1, inner 10.96.0.51, inner 192.0.2.1"
+	await(both)
+	r.patch(kindAnnouncement, "inner", `{"spec": {"addresses": ["External"]}}`)
+	await("given 10.1.1.1, inner 192.0.2.1")
+	r.editService("inner", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.9"} })
+	await("given 10.1.1.1, inner 192.0.2.9")
+	r.patch(kindAnnouncement, "inner", `{"spec": {"addresses": ["LoadBalancer", "Cluster"], "serviceSelector": null}}`)
+	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")
+
+	// Who serves for others alone follows them, too; the first snapshot is whole.
+	first := r.follower
+	r.follower = newFollower(t, c.Config, Config{Announcements: true}, true)
+	await("given 10.1.1.1, given 10.96.0.53, inner 10.96.0.51, kubernetes 10.96.0.1, other 10.96.0.52")
+	if got := words(r.follower.first); !strings.Contains(got, "inner 10.96.0.51") {
+		t.Errorf("it began with %s", got)
+	}
+	r.follower = first
+	r.drop(kindAnnouncement, "inner")
+	await("given 10.1.1.1")
+}
