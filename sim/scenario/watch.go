@@ -22,10 +22,9 @@ func newWatch(s *Scenario) *watch {
 	for i := range s.Events {
 		w.bounds = append(w.bounds, s.Events[i].At)
 	}
-	w.bounds = append(w.bounds, s.recovered...)
+	w.bounds = append(append(w.bounds, s.recovered...), s.Duration)
 	slices.Sort(w.bounds)
 	w.bounds = slices.DeleteFunc(slices.Compact(w.bounds), func(at float64) bool { return at <= 0 })
-	w.bounds = append(w.bounds, s.Duration)
 	w.spans = make([]histogram, len(w.bounds))
 	for range s.Load {
 		w.loads = append(w.loads, make([]histogram, len(w.bounds)))

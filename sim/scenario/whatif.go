@@ -77,7 +77,7 @@ func (s *Scenario) sizes() (all []size) {
 }
 
 // with gives the scenario with so many balancers and no events, but that one of
-// them dies in the middle.
+// them dies in the middle, with as much time again once what was lost was sent again.
 func (s *Scenario) with(n size, dies bool) *Scenario {
 	c := *s
 	c.Topology.Groups = slices.Clone(s.Topology.Groups)
@@ -85,9 +85,22 @@ func (s *Scenario) with(n size, dies bool) *Scenario {
 	g.Present, c.Events = n.number, nil
 	if dies {
 		e := Event{At: s.Duration / 2, Action: Dies, What: []Ref{{Name: g.Names()[0]}}, Noticed: defaultNoticed}
-		c.Events, c.recovered = []Event{e}, []float64{min(s.Duration, e.At+e.Noticed+s.patience()+settles)}
+		over := e.At + e.Noticed + s.patience() + settles
+		c.Events, c.recovered = []Event{e}, []float64{over}
+		c.last(max(s.Duration, over+s.Duration/2))
 	}
 	return &c
+}
+
+// last has a scenario last longer, and its load where that went on to the end.
+func (s *Scenario) last(duration float64) {
+	s.Load = slices.Clone(s.Load)
+	for i := range s.Load {
+		if s.Load[i].End == s.Duration {
+			s.Load[i].End = duration
+		}
+	}
+	s.Duration = duration
 }
 
 // settles is how long, in seconds, queues have to empty after the last packet was
@@ -119,7 +132,7 @@ func (s *Scenario) sweep(sizes []size, steady, dying []*outcome) beyond.Table {
 		rateThen, p99Then := b.loads(g, last)
 		after := b.total.minus(b.spans[0])
 		survives := s.enough(after.failed(), p99Then)
-		if rateThen < enoughAnswers*rate {
+		if !(rateThen >= enoughAnswers*rate) {
 			survives = 0
 		}
 		t.Add([]string{g.Name, fmt.Sprint(n.number)},

@@ -15,7 +15,6 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp/xdpbench"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/bench"
-	"github.com/fairlead/fairlead/sim/claim"
 )
 
 // Options say what is run.
@@ -82,10 +81,11 @@ type Row struct {
 	Sent float64 `json:"sent"` // packets a second, as they were
 	// Received are packets a second at the servers while the load went on, Lost the
 	// part of the packets, in per cent, that came to none of them.
-	Received  float64        `json:"received"`
-	Lost      float64        `json:"lost"`
-	Predicted claim.Estimate `json:"predicted"`
-	Losing    claim.Estimate `json:"losing"` // what Lost was predicted to be
+	Received float64 `json:"received"`
+	Lost     float64 `json:"lost"`
+	// ReceivedPredicted and LostPredicted are what the simulator said.
+	ReceivedPredicted bench.Spread `json:"receivedPredicted"`
+	LostPredicted     bench.Spread `json:"lostPredicted"`
 }
 
 // Run measures the machine, then each case in the lab, and predicts the same. What
@@ -124,13 +124,13 @@ func packetNs(ctx context.Context, o Options) (float64, error) {
 func (r *Result) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "a packet takes the balancer's program %.0f ns; a link of %.1f Mbit/s carries %.2f\n\n", r.PacketNs, float64(r.LinkRate)/1e6, r.LinkBits/1e6)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tSENT/s\tRECEIVED/s\tPREDICTED\tLOST %\tPREDICTED")
-	words := func(e claim.Estimate, digits int) string {
-		return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, e.Mean, digits, max(0, e.Low), digits, e.High)
+	fmt.Fprintln(w, "CASE\tSENT/s\tRECEIVED/s\tPREDICTED (ALL SEEDS)\tLOST %\tPREDICTED (ALL SEEDS)")
+	words := func(s bench.Spread, digits int) string {
+		return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
 	}
 	for _, row := range r.Rows {
-		fmt.Fprintln(w, strings.Join([]string{row.Case, fmt.Sprintf("%.0f", row.Sent), fmt.Sprintf("%.0f", row.Received), words(row.Predicted, 0),
-			fmt.Sprintf("%.1f", row.Lost), words(row.Losing, 1)}, "\t"))
+		fmt.Fprintln(w, strings.Join([]string{row.Case, fmt.Sprintf("%.0f", row.Sent), fmt.Sprintf("%.0f", row.Received), words(row.ReceivedPredicted, 0),
+			fmt.Sprintf("%.1f", row.Lost), words(row.LostPredicted, 1)}, "\t"))
 	}
 	return w.Flush()
 }

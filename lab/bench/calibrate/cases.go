@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/sim/beyond"
-	"github.com/fairlead/fairlead/sim/claim"
 	"github.com/fairlead/fairlead/sim/scenario"
 )
 
@@ -42,6 +42,9 @@ func (r *Result) cases(ctx context.Context, o Options) error {
 // add measures a case and predicts it.
 func (r *Result) add(ctx context.Context, s *system, o Options, balancers int, cut bool) error {
 	row := Row{Case: fmt.Sprintf("%d balancers", balancers)}
+	if balancers == 1 {
+		row.Case = "1 balancer"
+	}
 	if cut {
 		row.Case += ", one cut off midway"
 	}
@@ -119,9 +122,9 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 			}
 		}
 		sent := result.Cell("sums", "value", "asked", "connections and single requests")
-		received, lost = append(received, sum/o.Duration.Seconds()), append(lost, 100*(1-all/sent))
+		received, lost = append(received, sum/o.Duration.Seconds()), append(lost, 100*max(0, 1-all/sent))
 	}
-	row.Predicted, row.Losing = claim.Mean(received), claim.Mean(lost)
+	row.ReceivedPredicted, row.LostPredicted = bench.SpreadOf(received), bench.SpreadOf(lost)
 	return nil
 }
 
