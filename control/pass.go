@@ -53,8 +53,12 @@ func (l *Loop) pass() time.Duration {
 }
 
 // nodes gives the addresses of the balancers' nodes, as far as they are known.
-func (l *Loop) nodes(s *source.Snapshot) []netip.Addr {
-	return slices.DeleteFunc(slices.Concat(l.Own, s.Balancers), func(a netip.Addr) bool { return !a.IsValid() })
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
+	nodes := make(map[netip.Addr]bool, len(l.Own)+len(s.Balancers))
+	for _, a := range slices.Concat(l.Own, s.Balancers) {
+		nodes[a] = true
+	}
+	return nodes
 }
 
 // close brings announcements and data plane to the plan in the one safe order,

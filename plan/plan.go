@@ -61,7 +61,7 @@ type Input struct {
 	Node     Node
 	// Nodes are addresses of this node and of other balancers, which no Service may
 	// have: what is sent to the nodes themselves would be lost.
-	Nodes []netip.Addr
+	Nodes map[netip.Addr]bool
 }
 
 // State is what becomes of a frontend.
@@ -189,7 +189,7 @@ func Build(in Input) *Plan {
 func (p *Plan) refuseConflicts(in Input) {
 	for i := 1; i < len(p.Frontends); i++ {
 		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key || f.State == Unannounced || slices.Contains(in.Nodes, f.Key.VIP) {
+		if f.Key != before.Key || f.State == Unannounced || in.Nodes[f.Key.VIP] {
 			continue
 		}
 		owner := before.Service
@@ -257,7 +257,7 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.State, f.Reason = Elsewhere, why
 		return f
 	}
-	if slices.Contains(in.Nodes, sf.VIP) {
+	if in.Nodes[sf.VIP] {
 		f.State = Conflict
 		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
 		return f

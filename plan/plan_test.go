@@ -137,7 +137,7 @@ func TestNodesKeepTheirAddresses(t *testing.T) {
 		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
 		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
-		Nodes:  []netip.Addr{netip.MustParseAddr("10.0.0.105"), netip.MustParseAddr("10.0.0.106")},
+		Nodes:  map[netip.Addr]bool{netip.MustParseAddr("10.0.0.105"): true, netip.MustParseAddr("10.0.0.106"): true},
 	})
 	for _, f := range p.Frontends {
 		if taken := f.Key.VIP == netip.MustParseAddr("10.0.0.105"); taken != (f.State == Conflict) || taken != (f.Want == nil) ||
