@@ -22,8 +22,10 @@ func Build(to string) error {
 		return err
 	}
 	kept := filepath.Join(root, "out/test/fairlead")
-	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
-		return err
+	for _, file := range []string{kept, to} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
 	}
 	one, err := lock(filepath.Dir(kept), unix.LOCK_EX) // packages are tested side by side
 	if err != nil {

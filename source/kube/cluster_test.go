@@ -161,17 +161,21 @@ func testNode(t *testing.T, c *labkube.Cluster, w world) {
 
 func (f *follower) awaitNode(want Node, its proxy.Node) {
 	f.t.Helper()
+	said := func(n Node) string {
+		n.uid = "" // the API server's choice
+		return fmt.Sprint(n)
+	}
 	f.await(func() error {
 		got, ok := Node{}, false
 		if len(f.nodes) > 0 {
 			got, ok = f.nodes[len(f.nodes)-1], true
 		}
-		if !ok || fmt.Sprint(got) != fmt.Sprint(want) || f.node != its {
+		if !ok || said(got) != said(want) || f.node != its {
 			return fmt.Errorf("the node is %+v, to the proxy %+v; want %+v, %+v", got, f.node, want, its)
 		}
 		return nil
 	})
-	if got, ok := f.source.Node(); !ok || fmt.Sprint(got) != fmt.Sprint(want) {
+	if got, ok := f.source.Node(); !ok || said(got) != said(want) {
 		f.t.Errorf("Node gives %+v (%v), want %+v", got, ok, want)
 	}
 }
