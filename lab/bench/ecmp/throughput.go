@@ -24,9 +24,10 @@ const (
 	overTimeUsual = 2 * time.Minute
 )
 
-// uploadSettle is how long a figure is not measured after a change. Then it is, for
-// as long as there is between two.
-func (o Options) uploadSettle() time.Duration { return o.Every / 2 }
+// uploadSettle is how long a figure is not measured after a change: connections that
+// waited behind a full link send seconds apart, and need some to see that theirs is
+// another. Then it is, for as long as there is between two.
+func (o Options) uploadSettle() time.Duration { return o.Every }
 
 // throughput is Fig. 13 (a) and (b) of the paper: what gets through 1 to Most
 // balancers whose links are limited to equal rates; the same while their number
@@ -154,7 +155,7 @@ type sample struct {
 // overTime changes the number of balancers and compares the throughput of each span
 // without a change, once it has settled, with that number.
 func (s *system) overTime(ctx context.Context, u *upload, one float64, r *Result) error {
-	const settle = 2 // seconds
+	settle := int(s.o.uploadSettle().Seconds())
 	random, began, long := rand.New(rand.NewPCG(s.o.Seed, 1)), time.Now(), s.o.long(overTimeUsual)
 	var samples []sample
 	var differ []float64
