@@ -70,16 +70,20 @@ static __always_inline __be16 nat_server_port(const struct server *s, __be16 add
 	return s->port ? s->port : addressed;
 }
 
-/* Whether a place in flow_back is that of a flow which lives. */
+/* Whether a place in flow_back is that of a flow which lives, as does its server:
+ * else another client's port may have it.
+ */
 __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 {
 	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
 	struct flow_data *data = flow_data_at(index);
 	struct flow_set *flow = bpf_map_lookup_elem(&flows, &set);
+	__u64 word;
 
 	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
 		return false;
-	return !flow_expired(flow->way[index % FLOW_WAYS].word, now);
+	word = *(volatile __u64 *)&flow->way[index % FLOW_WAYS].word;
+	return !flow_expired(word, now) && flow_server_alive(word);
 }
 
 /* How many flows that live have such answers in a line. Places of others with

@@ -99,6 +99,25 @@ func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Pro
 	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
 }
 
+// What a server would answer that went with its frontend is nobody's: another VIP
+// may have the client's port.
+func TestNATAnswersOfWhatIsGone(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	was := frontend(service.NAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, was)
+	in := packet{src: clientOf(1), dst: vips[false], flags: "S"}
+	if v, _ := n.run(t, d, in.bytes(t)); v != redirect {
+		t.Fatalf("%v, %v", v, d.Describe().Drops)
+	}
+	must(t, d.Delete(was.Key))
+	in.dst = "10.1.1.1:81"
+	upsert(t, d, frontend(service.NAT, in.dst, service.TCP, servers[false]))
+	if v, _ := n.run(t, d, in.bytes(t)); v != redirect {
+		t.Errorf("the client's port by another VIP: %v, %v", v, d.Describe().Drops)
+	}
+}
+
 // Two flows whose hashes fall on one port get two; where all are taken the
 // next flow is refused, until one has expired.
 func TestFullNATPorts(t *testing.T) {
