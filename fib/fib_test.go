@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -46,16 +47,7 @@ func nodes(t *testing.T) *lab.Lab {
 			A: lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/16", n), fmt.Sprintf("fd00::%d/64", n)).Via("10.0.0.110", "192.168.0.0/24"),
 			B: lab.Port("nodenet")})
 	}
-	l, err := lab.Build(context.Background(), top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	return labtest.Build(t, top)
 }
 
 func open(t *testing.T, l *lab.Lab, change ...func(*Config)) *Table {

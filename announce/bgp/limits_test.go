@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 func TestTwinsAreRefusedByName(t *testing.T) {
@@ -248,16 +249,7 @@ func floodNetwork(t *testing.T) *lab.Lab {
 	for host, addr := range map[string]string{"good": "10.0.2.1", "attacker": "10.0.2.2", "reflector": "10.0.0.109", "router": "10.0.0.110"} {
 		top.Links = append(top.Links, lab.Link{A: lab.At(host, "eth0", addr+"/16"), B: lab.Port("nodenet")})
 	}
-	l, err := lab.Build(context.Background(), top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	return labtest.Build(t, top)
 }
 
 // attack connects again and again in one bad way: junk, silence, a session that

@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 // paper draws the paper's Fig. 5: balancers in pods of the overlay network,
@@ -51,16 +51,7 @@ func paper(t *testing.T) *lab.Lab {
 					Via(fmt.Sprintf("172.16.%d.1", n), "default").Via(fmt.Sprintf("fd16:%d::1", n), "default"),
 				B: lab.At(node, "pod0", fmt.Sprintf("172.16.%d.1/24", n), fmt.Sprintf("fd16:%d::1/64", n))})
 	}
-	l, err := lab.Build(context.Background(), top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	return labtest.Build(t, top)
 }
 
 func addrs(list ...string) (out []netip.Addr) {

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/announce/l2/wire"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 const within = 30 * time.Second
@@ -68,15 +69,7 @@ func newSegment(t *testing.T) *segment {
 			A: lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/24", n), fmt.Sprintf("fd00::%d/64", n)), B: lab.Port("switch"),
 		})
 	}
-	var err error
-	if s.Lab, err = lab.Build(context.Background(), top); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s.Lab = labtest.Build(t, top)
 	s.openClient()
 	return s
 }

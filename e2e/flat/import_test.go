@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/load"
 	"github.com/fairlead/fairlead/status"
 )
@@ -52,21 +53,13 @@ const (
 //	                                  eth2 ── 172.16.80.2 web2
 func importNet(t *testing.T) *lab.Lab {
 	t.Helper()
-	l, err := lab.Build(t.Context(), lab.Topology{
+	l := labtest.Build(t, lab.Topology{
 		Hosts: []lab.HostSpec{{Name: "client"}, {Name: "balancer", Forward: true}, {Name: "web1"}, {Name: "web2"}},
 		Links: []lab.Link{
 			{A: lab.At("client", "eth0", "192.0.2.2/24").Via("192.0.2.1", "default").ForXDP(), B: lab.At("balancer", "eth0", "192.0.2.1/24")},
 			{A: lab.At("web1", "eth0", "172.16.21.2/24").Via("172.16.21.1", "default").ForXDP(), B: lab.At("balancer", "eth1", "172.16.21.1/24")},
 			{A: lab.At("web2", "eth0", "172.16.80.2/24").Via("172.16.80.1", "default").ForXDP(), B: lab.At("balancer", "eth2", "172.16.80.1/24")},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	for _, name := range []string{"web1", "web2"} {
 		ln, err := l.Host(name).Listen("tcp", ":80")

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 var (
@@ -46,15 +47,7 @@ func upstream(t *testing.T) *lab.Lab {
 			A: lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/16", n), fmt.Sprintf("fd00::%d/64", n)).Via("10.0.0.110", "192.168.0.0/24"),
 			B: lab.Port("nodenet")})
 	}
-	l, err := lab.Build(context.Background(), top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := labtest.Build(t, top)
 	testkit.Do(t, l.Host("router").Namespace(), func() error {
 		s, err := fib.RouterSysctls(0)
 		if err != nil {

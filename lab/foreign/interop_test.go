@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 // meeting is where ours meet theirs. What is announced by way of 105 comes in a
@@ -39,15 +39,7 @@ func meet(t *testing.T) meeting {
 		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name})
 		top.Links = append(top.Links, lab.Link{A: lab.At(name, "eth0", fmt.Sprintf("10.0.0.%d/16", n), fmt.Sprintf("fd00::%d/64", n)), B: lab.Port("switch")})
 	}
-	l, err := lab.Build(context.Background(), top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := labtest.Build(t, top)
 	return meeting{l, t}
 }
 

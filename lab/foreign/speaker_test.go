@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/internal/testkit/actor"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 )
 
 // balancer is a process that speaks in a host of a lab.
@@ -59,20 +59,11 @@ func (b *balancer) untilUp() {
 //	balancer 10.0.0.105 fd00::105 ── router 10.0.0.110 fd00::110
 func segment(t *testing.T) *lab.Lab {
 	t.Helper()
-	l, err := lab.Build(context.Background(), lab.Topology{
+	return labtest.Build(t, lab.Topology{
 		Hosts: []lab.HostSpec{{Name: "router"}, {Name: "balancer"}},
 		Links: []lab.Link{{
 			A: lab.At("router", "eth0", "10.0.0.110/16", "fd00::110/64"), B: lab.At("balancer", "eth0", "10.0.0.105/16", "fd00::105/64")}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
 }
 
 // startText runs a router by its own configuration.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/load"
 )
 
@@ -29,22 +30,13 @@ const (
 // newLab is a client and a server, with a link that can be cut.
 func newLab(t *testing.T) *lab.Lab {
 	t.Helper()
-	l, err := lab.Build(t.Context(), lab.Topology{
+	return labtest.Build(t, lab.Topology{
 		Hosts: []lab.HostSpec{{Name: "client"}, {Name: "server"}},
 		Links: []lab.Link{{
 			A: lab.At("client", "eth0", "10.0.0.10/24", "10.0.0.11/24", "10.0.0.12/24"),
 			B: lab.At("server", "eth0", "10.0.0.2/24"), Cuttable: true,
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
 }
 
 func listen(t *testing.T, l *lab.Lab) net.Listener {
