@@ -11,8 +11,9 @@ import (
 // loadTogether loads a collection as spec.LoadAndAssign does, but all programs at
 // the same time: the kernel's verifier takes its time for each, on one processor.
 func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any) error {
-	base := spec.Copy()
-	base.Programs = nil
+	bare := *spec
+	bare.Programs = nil // of which the library makes copies as it loads
+	base := bare.Copy()
 	steps := base.Maps[balancerMapSteps]
 	if steps != nil {
 		steps.Contents = nil // programs, once there are some
@@ -26,7 +27,7 @@ func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any)
 	var group errgroup.Group
 	for name, program := range spec.Programs {
 		one := base.Copy()
-		one.Programs = map[string]*ebpf.ProgramSpec{name: program.Copy()}
+		one.Programs = map[string]*ebpf.ProgramSpec{name: program}
 		group.Go(func() error {
 			c, err := ebpf.NewCollectionWithOptions(one, ebpf.CollectionOptions{Programs: o.Programs, MapReplacements: whole.Maps})
 			if err == nil {
