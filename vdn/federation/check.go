@@ -72,7 +72,7 @@ func checkNetwork(n *vdn.SharedNetwork, names map[string]bool, taken []netip.Pre
 func checkPrefix(p netip.Prefix) error {
 	switch {
 	case !p.IsValid() || p != p.Masked() || p.Addr().Is4In6():
-		return fmt.Errorf("prefix %q: want one like 10.1.1.0/24", p)
+		return fmt.Errorf("prefix %q: want one like %s", p, p.Masked())
 	case p.Bits() == 0 || p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
 		return fmt.Errorf("prefix %s cannot be a network's", p)
 	}
