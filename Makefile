@@ -130,6 +130,9 @@ bench-rules: build ## compare ways to hold Services: iptables, a search tree of 
 bench-ecmp: build ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
 	bin/fairlead bench ecmp $(ARGS)
 
+bench-cni: build ## measure networks of pods between two sites: macvlan, host-device, bridge, overlays (root)
+	bin/fairlead bench cni $(ARGS)
+
 bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
 	scripts/deps.sh sim
 	bin/fairlead bench sim $(ARGS)
