@@ -5,9 +5,7 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -180,17 +178,13 @@ const silent = 1200 * time.Millisecond
 func (w *world) refused(reason, from string, local, to netip.Addr) {
 	w.t.Helper()
 	before := w.drops(reason)
-	err := w.connect(w.Host(from), local, to, silent)
-	if err == nil {
-		w.t.Fatalf("%s (from %v) reaches %s: want it %s", from, local, to, reason)
-	}
-	var timeout net.Error
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &timeout) {
-		w.t.Fatalf("%s to %s: %v", from, to, err)
-	}
 	testkit.Eventually(w.t, patience, func() error {
+		err := w.connect(w.Host(from), local, to, silent)
+		if err == nil {
+			w.t.Fatalf("%s (from %v) reaches %s: want it %s", from, local, to, reason)
+		}
 		if after := w.drops(reason); after <= before {
-			return fmt.Errorf("%s to %s: %d drops counted as %s, %d before", from, to, after, reason, before)
+			return fmt.Errorf("%s to %s: %w: %d drops counted as %s, %d before", from, to, err, after, reason, before)
 		}
 		return nil
 	})
