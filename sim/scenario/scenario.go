@@ -199,8 +199,9 @@ type Load struct {
 	Protocol Protocol
 	Arrivals Arrivals
 	// Rate is of connections a second, of all clients together.
-	Rate  float64
-	Times []float64 // of a trace
+	Rate    float64
+	Trace   []Asked // in the order of time
+	doubled bool    // there are times and a file
 	// Start and End are of the load, in seconds.
 	Start, End float64
 	// Answer is the size of what is asked for, in bytes, on the mean.
