@@ -113,11 +113,14 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 			break
 		}
 		n.Link(n.nodes[name], id, inside, 0, insideQueue)
+		if n.s.Services[i].Looks > 0 {
+			n.Processor(id, sim.Processor{Cores: g.Cores, Takes: sim.Always(0), Queue: g.Queue})
+		}
 		if err := n.Route(n.nodes[name], n.vips[i], sim.Group{Hops: []sim.Weighted{{Node: id}}}); err != nil {
 			return err
 		}
 	}
-	if takes > 0 {
+	if takes > 0 || len(serves) == 1 && n.s.Services[serves[0]].Looks > 0 {
 		n.Processor(n.nodes[name], sim.Processor{Cores: g.Cores, Takes: sim.Always(takes), Queue: g.Queue})
 	}
 	return nil
@@ -128,7 +131,8 @@ func (n *site[T]) front(part, balancer string, i int, k *knowledge) (sim.Node, e
 	s := &n.s.Services[i]
 	return n.Balancer(sim.Balancer{
 		Name: part, Method: s.Method, Scheduler: s.Scheduler, Servers: n.weighted(k.serversOf(balancer, i)), Serves: []sim.Node{n.vips[i]},
-		Survival: s.Survival, RingSize: s.RingSize, Timeouts: sim.Timeouts{Established: s.Timeout},
+		Survival: s.Survival, RingSize: s.RingSize, Timeout: udpTimeout, Timeouts: sim.Timeouts{Established: s.Timeout},
+		Table: sim.ConnTable{Buckets: s.Buckets, Seed: n.hash, Looks: s.Looks},
 	})
 }
 

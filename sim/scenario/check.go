@@ -209,6 +209,12 @@ func (c *checker) services() {
 		}
 		lines[s.Name] = s.Line
 		c.survival(s, field+".survival")
+		switch {
+		case s.Buckets > 0 && s.Survival != service.FlowTable:
+			c.refuse(s.Line, field+".buckets", "flows are not remembered with survival %s; want %s", s.Survival, service.FlowTable)
+		case s.Looks > 0 && s.Buckets == 0:
+			c.refuse(s.Line, field+".looks", "there are no chains to look through: give it buckets")
+		}
 		if len(s.Balancers) == 0 {
 			for _, g := range c.s.Topology.Groups {
 				if g.Role == Balancer {

@@ -19,6 +19,7 @@ const (
 	// second apart, and the second one's timeout.
 	defaultMissed  = 1.5
 	defaultTimeout = 900.0 // of a connection in a balancer's table, as IPVS has it
+	udpTimeout     = 300.0 // of a flow of datagrams there
 	defaultRetries = 6     // as Linux has them for SYNs
 )
 
@@ -164,6 +165,13 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 		"balancers": r.refs(&s.Balancers),
 		"servers!":  r.refs(&s.Servers),
 		"timeout":   r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
+		"buckets": func(n *yaml.Node, at string) {
+			r.whole(&s.Buckets, 1, 1<<20)(n, at)
+			if s.Buckets&(s.Buckets-1) != 0 {
+				r.refuse(n.Line, at, "%d is no power of two", s.Buckets)
+			}
+		},
+		"looks": r.quantity(&s.Looks, seconds, 0, 1),
 	})
 	return s
 }

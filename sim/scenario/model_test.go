@@ -252,3 +252,30 @@ load: [{from: user, to: shop, protocol: PROTOCOL, trace: asked, start: 1s, end: 
 		}
 	}
 }
+
+// TestTableOfOneBucket: a packet looks at all connections that are newer than its own.
+func TestTableOfOneBucket(t *testing.T) {
+	for _, services := range []string{"", "  - {name: other, servers: web}\n"} {
+		const text = `duration: 4s
+topology:
+  clients: [{name: user}]
+  balancers: [{name: lb}]
+  servers: [{name: web}]
+  links: [{between: [user, lb], rate: 1Tbit}, {between: [lb, web], rate: 1Tbit}]
+services:
+  - {name: shop, method: dr, scheduler: rr, servers: web, buckets: 1, looks: 10ms}
+OTHERload: [{from: user, to: shop, arrivals: trace, times: [0s, 1s, 2s]}]
+`
+		o := simulate(t, text, "OTHER", services)
+		// Each connection has SYN, request and FIN, and is the newest one then; its SYN
+		// looks at all of those before.
+		want := found{"lb", "shop", 1, sim.Chains{Connections: 3, Longest: 3, Lookups: 9, Looked: 0 + 1 + 2 + 3*2}}
+		if len(o.tables) != 1 || o.tables[0] != want {
+			t.Errorf("%+v, want %+v", o.tables, want)
+		}
+		// The first waits for one look, the last for three.
+		if got := []float64{o.watch.all.quantile(0.3), o.watch.all.quantile(1)}; math.Abs(got[0]-0.01) > 0.001 || math.Abs(got[1]-0.03) > 0.001 {
+			t.Errorf("answers took from %v to %v s, want from 0.01 to 0.03", got[0], got[1])
+		}
+	}
+}

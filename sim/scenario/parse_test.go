@@ -138,11 +138,11 @@ func TestPage(t *testing.T) {
 	if len(fences) < 2 {
 		t.Fatal("the page shows no scenario")
 	}
-	_, shown, _ := strings.Cut(string(text), "```csv\n")
+	_, shown, _ := strings.Cut(string(text), "```text\ntime,")
 	rows, _, _ := strings.Cut(shown, "```")
 	for _, fence := range fences[1:] {
 		shown, _, _ := strings.Cut(fence, "```")
-		s, err := Parse("docs/scenarios.md", []byte(shown), func(string) ([]byte, error) { return []byte(rows), nil })
+		s, err := Parse("docs/scenarios.md", []byte(shown), func(string) ([]byte, error) { return []byte("time," + rows), nil })
 		if err != nil {
 			t.Error(err)
 			continue

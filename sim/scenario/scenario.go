@@ -180,6 +180,11 @@ type Service struct {
 	// Timeout is for how long after its last packet a balancer remembers a
 	// connection.
 	Timeout float64
+	// Buckets are those of the table that its flows are found in by the kernel's
+	// jhash, 0 for a table without chains; Looks is what each flow of a chain takes
+	// that is looked at, in seconds.
+	Buckets int
+	Looks   float64
 }
 
 // Arrivals is when connections, or single requests, come.
