@@ -60,6 +60,10 @@ test-outage: ## see the API server away for ten minutes, under a whole chain fro
 	scripts/kube.sh etcd kube-apiserver
 	FAIRLEAD_OUTAGE=10m go test -count=1 -timeout 30m -v -run '^TestChain$$/API_server_away' ./lab/kube/chain
 
+test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
+	scripts/deps.sh page
+	go test -count=1 -v ./vdn/page $(ARGS)
+
 test-cluster: build ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy nftables" for kube-proxy)
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
