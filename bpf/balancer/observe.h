@@ -25,13 +25,11 @@ struct {
 	__uint(max_entries, 1 << 18);
 } drop_events SEC(".maps");
 
-static __noinline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
-				    enum drop_reason reason)
+static __always_inline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
+					 enum drop_reason reason)
 {
 	__u32 bytes = bpf_xdp_get_buff_len(ctx);
 
-	if (!e)
-		return;
 	e->time = bpf_ktime_get_ns();
 	e->reason = reason;
 	e->ifindex = ctx->ingress_ifindex;

@@ -285,19 +285,19 @@ static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const 
 }
 
 static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
-					  const struct choice *ch, bool gue, bool outer6)
+					  const struct choice *ch, bool outer6)
 {
 	struct outer o = {
 		.chain = ch->chain,
 		.hash = ch->hash,
 		.len = r->p.len,
 		.tos = r->p.tos,
-		.gue = gue,
+		.gue = r->gue,
 		.inner6 = r->v6,
 	};
 	enum way way;
 
-	r->more = tunnel_bytes(ch->chain, gue, outer6);
+	r->more = tunnel_bytes(ch->chain, o.gue, outer6);
 	o.bytes = rare_reread(&r->more);
 	way = rare_way(ctx, r, ch, r->p.len + o.bytes);
 	if (way_leads_nowhere(way))
@@ -310,20 +310,29 @@ static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
 	return go(way, r->tagged ? r->ingress : ch->cpu->ifindex);
 }
 
+/* Any family, by GUE or IP in IP as r->gue says: the verifier looks at it once. */
+__noinline int rare_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
+			       struct server_cpu *cpu, const struct chain *chain)
+{
+	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+
+	if (!r || !server || !cpu) /* for the verifier */
+		return XDP_ABORTED;
+	ch.hash = r->pick.hash;
+	return addr_is_v4(&server->addr) ? rare_tunnel_by(ctx, r, &ch, false)
+					 : rare_tunnel_by(ctx, r, &ch, true);
+}
+
 __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
-	bool gue;
-	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
-	gue = f->encapsulation == ENCAPSULATION_GUE;
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = addr_is_v4(&ch.server->addr) ? rare_tunnel_by(ctx, r, &ch, gue, false)
-					       : rare_tunnel_by(ctx, r, &ch, gue, true);
-	return rare_counted(r, f, &ch, verdict);
+	r->gue = f->encapsulation == ENCAPSULATION_GUE;
+	return rare_counted(r, f, &ch, rare_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain));
 }
 
 #endif
