@@ -142,6 +142,8 @@ func addRoute(p *pod, l netlink.Link, r *types.Route) error {
 	switch ones, _ := r.Dst.Mask.Size(); {
 	case errors.Is(err, unix.EEXIST) && ones == 0:
 		return fail(ErrTaken, "route %s via %s: the pod has a default route already: write \"defaultRoute\": false where this network is not its main one", r.Dst.String(), r.GW)
+	case errors.Is(err, unix.EEXIST):
+		return fail(ErrTaken, "route %s via %s: another interface of the pod has a route there already: is the pod on this network twice?", r.Dst.String(), r.GW)
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return fail(types.ErrInvalidNetworkConfig, "route %s via %s: %v: the next hop must be in one of the network's subnets", r.Dst.String(), r.GW, err)
 	case err != nil:

@@ -12,20 +12,19 @@ import (
 	"os"
 
 	"github.com/containernetworking/cni/pkg/types"
-)
 
-// NodeSocket is where the node's daemon (fairlead vdn node) says what it has applied.
-const NodeSocket = "/run/fairlead/vdn-node.sock"
+	"github.com/fairlead/fairlead/vdn/node"
+)
 
 // applied waits until the node enforces what the network says at an attachment's
 // device. A node without the daemon enforces nothing, and there is nothing to wait
 // for.
 func (c *call) applied(ctx context.Context) error {
-	if _, err := os.Stat(NodeSocket); err != nil {
+	if _, err := os.Stat(node.Socket); err != nil {
 		return nil
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", NodeSocket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", node.Socket)
 	}}
 	defer transport.CloseIdleConnections()
 	asker := &http.Client{Transport: transport}
@@ -35,7 +34,7 @@ func (c *call) applied(ctx context.Context) error {
 		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn nodes for its error", c.Network, c.id(), c.Timeout)
 		case err != nil:
-			return fail(types.ErrTryAgainLater, "network %s: the node's daemon at %s: %v: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, NodeSocket, err)
+			return fail(types.ErrTryAgainLater, "network %s: the node's daemon at %s: %v: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, node.Socket, err)
 		case done:
 			return nil
 		}

@@ -155,7 +155,7 @@ func TestReferencePlugins(t *testing.T) {
 			r.nothingLeft()
 		})
 	}
-	c := newTool(t, "lab", "1.1.0", strings.Replace(`{"type":"bridge","bridge":"cni0",`+ipam+`}`, `"science"`, `"whole"`, 1))
+	c := newTool(t, "lab", "1.0.0", strings.Replace(`{"type":"bridge","bridge":"cni0",`+ipam+`}`, `"science"`, `"whole"`, 1))
 	if _, err := c.run("add", "lab", testkit.NetNS(t)); err == nil || !strings.Contains(err.Error(), "whole NICs") {
 		t.Errorf("a network of whole NICs: %v", err)
 	}

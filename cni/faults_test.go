@@ -2,9 +2,7 @@ package cni
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -270,7 +268,7 @@ func TestDeviceDeletedDuringADD(t *testing.T) {
 	pod := testkit.NetNS(t)
 	a := args(r.conf("science"), "one", pod.Path())
 	r.onRequest(func(q *http.Request) {
-		if q.Method == "PUT" {
+		if strings.HasSuffix(q.URL.Path, "/up") {
 			must(t, pod.Do(func() error { return netlink.LinkDel(link(t, "net1")) }))
 		}
 	})
@@ -421,48 +419,6 @@ func TestIPv6OffInThePod(t *testing.T) {
 	must(t, err)
 	reaches(t, r.lan, pod, hosts(result)...)
 	must(t, Del(a))
-}
-
-// TestNodeDaemon: ADD waits for it where it runs, and says why it does not end.
-func TestNodeDaemon(t *testing.T) {
-	r := newRig(t)
-	pod := testkit.NetNS(t)
-	a := args(r.conf("science", `"timeout":"1s"`), "one", pod.Path())
-	asked, answer := 0, func(http.ResponseWriter) {}
-	l, err := net.Listen("unix", NodeSocket)
-	must(t, err)
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if asked++; q.URL.Path != "/applied" || q.URL.Query().Get("attachment") != "one.net1" {
-			t.Errorf("asked for %s", q.URL)
-		}
-		answer(w)
-	})}
-	done := make(chan error)
-	go func() { done <- srv.Serve(l) }()
-	answer = func(w http.ResponseWriter) {
-		if asked == 1 {
-			w.WriteHeader(http.StatusNotModified)
-		}
-	}
-	_, err = Add(a)
-	must(t, err)
-	must(t, Del(a))
-	answer = func(w http.ResponseWriter) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": "uplink eth1 is gone"})
-	}
-	_, err = Add(a)
-	refusedWith(t, err, types.ErrTryAgainLater, "uplink eth1 is gone")
-	answer = func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotModified) }
-	_, err = Add(a)
-	refusedWith(t, err, types.ErrTryAgainLater, "has not applied the plan with attachment one.net1 within 1s")
-	srv.Close()
-	<-done
-	must(t, os.WriteFile(NodeSocket, nil, 0o600)) // as of a daemon that died
-	_, err = Add(a)
-	refusedWith(t, err, types.ErrTryAgainLater, "fairlead vdn node")
-	must(t, os.Remove(NodeSocket))
-	r.nothingLeft()
 }
 
 // TestBadInput is refused by name.

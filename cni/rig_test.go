@@ -52,7 +52,13 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, lan: testkit.NetNS(t), dataDir: t.TempDir(), address: "127.0.0.1:0"}
+	return newRigAt(t, "127.0.0.1:0")
+}
+
+// newRigAt has the controller listen there.
+func newRigAt(t *testing.T, controller string) *rig {
+	t.Helper()
+	r := &rig{t: t, lan: testkit.NetNS(t), dataDir: t.TempDir(), address: controller}
 	testkit.Do(t, r.lan, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "lan"
