@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf/perf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+	"github.com/fairlead/fairlead/internal/netorder"
 )
 
 // ErrCapturing is what Capture answers while another capture runs.

@@ -86,7 +86,7 @@ func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	j := object.Join(nil, svc, its)
+	j := object.Join(nil, svc, its, nil)
 	for _, p := range j.Problems {
 		if p.Field != "addressType" {
 			t.Error(p)

@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -124,17 +123,7 @@ type Result struct {
 
 // WritePlots writes the pictures into a folder, and gives their paths.
 func (r *Result) WritePlots(dir string) (paths []string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.plots)) {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, r.plots[name], 0o644); err != nil {
-			return paths, err
-		}
-		paths = append(paths, path)
-	}
-	return paths, nil
+	return bench.WriteFiles(dir, r.plots)
 }
 
 // Run measures the cases, one after the other. It needs the sandbox. Where it ends
