@@ -62,7 +62,7 @@ type Subnet struct {
 	// Gateway is never handed out. No default route where not valid.
 	Gateway netip.Addr `json:"gateway,omitzero"`
 	// Ranges are what is handed out: the whole prefix where empty, but for its
-	// first and last address where it is of IPv4.
+	// first address, and for its last where it is of IPv4.
 	Ranges []Range `json:"ranges,omitempty"`
 	// Reserved are for one owner each.
 	Reserved []Reservation `json:"reserved,omitempty"`
@@ -232,6 +232,8 @@ type View struct {
 	Attachments []Attachment `json:"attachments"`
 	Nodes       []NodeView   `json:"nodes"`
 	Peers       []PeerView   `json:"peers,omitempty"`
+	// Notes are what does not hold although it was asked for, in words.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // NodeView is a node as last heard of.

@@ -47,7 +47,7 @@ type orphanage struct {
 
 // newOrphanage begins to look after the fragments of the calling thread's
 // network namespace.
-func newOrphanage(k *balancerObjects) (*orphanage, error) {
+func newOrphanage(k *kernelObjects) (*orphanage, error) {
 	netns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("xdp: fragments: %w", err)

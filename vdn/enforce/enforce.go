@@ -62,6 +62,38 @@ func (m Means) Unable(p vdn.Plan) error {
 		strings.Join(what, "; "), ErrUnable, m.Name)
 }
 
+// AttachmentError is what Apply answers, among others, of an attachment that is not
+// enforced.
+type AttachmentError struct {
+	ID  string
+	Err error
+}
+
+func (e *AttachmentError) Error() string { return "attachment " + e.ID + ": " + e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *AttachmentError) Unwrap() error { return e.Err }
+
+// Failed finds the attachments that an error of Apply names.
+func Failed(err error) map[string]error {
+	found := map[string]error{}
+	gather(err, found)
+	return found
+}
+
+func gather(err error, found map[string]error) {
+	switch e := err.(type) {
+	case *AttachmentError:
+		found[e.ID] = e
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			gather(one, found)
+		}
+	case interface{ Unwrap() error }:
+		gather(e.Unwrap(), found)
+	}
+}
+
 // Reasons why packets are dropped, as in vdn.Counter.
 const (
 	OverRate = "over-rate"

@@ -65,12 +65,12 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan) error {
 		}
 		slice, known := slices[att.Network]
 		if !known {
-			errs = append(errs, fmt.Errorf("attachment %s: network %s is not in the plan", att.ID, att.Network))
+			errs = append(errs, &enforce.AttachmentError{ID: att.ID, Err: fmt.Errorf("network %s is not in the plan", att.Network)})
 			continue
 		}
 		keep[folderOf(att.ID)] = true
 		if err := k.applyPod(att, slice); err != nil {
-			errs = append(errs, fmt.Errorf("attachment %s: %w", att.ID, err))
+			errs = append(errs, &enforce.AttachmentError{ID: att.ID, Err: err})
 		}
 	}
 	if ctx.Err() != nil {
