@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Install what the tests ("test"), those of them that need IPVS ("guest") or other
 # makes of BGP ("interop"), the checks ("lint"), the tests under other kernels
-# ("kernels"), a whole cluster of Kubernetes ("cluster") or what the simulator is
-# measured beside ("sim") need beyond Go, from Debian's packages. Does nothing
-# where all of it is there.
+# ("kernels"), a whole cluster of Kubernetes ("cluster"), what the simulator is
+# measured beside ("sim") or what looks at pages ("page") need beyond Go, from
+# Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,8 +17,9 @@ lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
 sim) packages=(ns2) ;;
+page) packages=(chromium) ;;
 *)
-	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim" >&2
+	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page" >&2
 	exit 2
 	;;
 esac

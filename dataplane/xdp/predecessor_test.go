@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
@@ -202,7 +202,7 @@ func TestTakeOverIsResumed(t *testing.T) {
 	old, err := d.openPredecessor()
 	must(t, err)
 	testkit.Do(t, n.balancer, func() error {
-		must(t, errors.Join(d.load(), d.read(), d.inherit(old), d.openTxPorts()))
+		must(t, errors.Join(d.load(old), d.read(), d.inherit(old), d.openTxPorts()))
 		l, err := link.LoadPinnedLink(filepath.Join(o.path, linkPin("eth0")), nil)
 		must(t, err)
 		return errors.Join(l.Update(d.kernel.Balancer), l.Pin(d.pins.Path(linkPin("eth0"))), l.Close())

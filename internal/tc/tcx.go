@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // tcx holds links, each pinned under a name that says its point.
@@ -140,4 +140,30 @@ func (t *tcx) Close() error {
 		errs = append(errs, l.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// RemoveLinks takes all links that are pinned in a folder off their devices, in
+// whatever network namespace those are.
+func RemoveLinks(dir *bpffs.Dir) error {
+	pins, err := dir.Names(linkPrefix)
+	errs := []error{err}
+	for _, pin := range pins {
+		if err := endLink(dir.Path(pin)); err != nil {
+			errs = append(errs, fmt.Errorf("pinned link %s: %w", pin, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// endLink ends one at once, whoever else has it open.
+func endLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return err
+	}
+	err = l.Detach()
+	if errors.Is(err, unix.ENOLINK) {
+		err = nil // the device is gone
+	}
+	return errors.Join(err, l.Unpin(), l.Close())
 }

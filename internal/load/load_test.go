@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/load"
+	"github.com/fairlead/fairlead/internal/load"
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 
