@@ -6,11 +6,14 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/config"
+	source "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/kube"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -26,7 +29,8 @@ it by REST; nodes ask it what to enforce. What it has told is on disk before: it
 may be killed at any moment, and goes on where it was.
 
 It answers other machines by TLS only. With --token-file every request must bear
-the token.`,
+the token. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
+show as NetworkAttachments beside their pods.`,
 		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
   fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
   fairlead vdn --listen unix:///run/fairlead/vdn/api.sock`,
@@ -41,6 +45,9 @@ the token.`,
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	f.BoolVar(&c.Kubernetes, "kubernetes", false, "have a cluster's VirtualNetworks as networks, and no others")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
+	cmd.AddCommand(newInstallCNICommand())
 	return cmd
 }
 
@@ -58,8 +65,33 @@ func runVDN(ctx context.Context, c config.VDN) error {
 		return errors.Join(err, kept.Close())
 	}
 	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", r.Data, "revision", kept.Revision())
-	s := server.New(server.Options{Store: kept, Token: r.Token, Log: slog.Default()})
-	return errors.Join(s.Serve(ctx, l), kept.Close())
+	o := server.Options{Store: kept, Token: r.Token, Log: slog.Default()}
+	cluster, err := newVDNSync(r, kept)
+	if err != nil {
+		return errors.Join(err, l.Close(), kept.Close())
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	if cluster != nil {
+		o.Elsewhere = "the cluster's VirtualNetworks: change those, as by kubectl apply"
+		all.Go(func() { cluster.Run(ctx) })
+	}
+	err = server.New(o).Serve(ctx, l)
+	cancel()
+	all.Wait()
+	return errors.Join(err, kept.Close())
+}
+
+// newVDNSync gives what keeps the store and a cluster alike; nil for no cluster.
+func newVDNSync(r *config.ResolvedVDN, kept *store.Store) (*kube.Sync, error) {
+	if !r.Kubernetes {
+		return nil, nil
+	}
+	way, err := source.Connection(r.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(kube.Config{Client: way, Store: kept, Log: slog.Default()})
 }
 
 func listenVDN(r *config.ResolvedVDN) (l net.Listener, err error) {

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/kube/nodes"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 // way is a way to install what this cluster needs, and to take it away when no
