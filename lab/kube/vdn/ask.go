@@ -178,33 +178,35 @@ func (w *world) answers(ctx context.Context, from string, to netip.AddrPort) err
 	})
 }
 
-// everywhere is what could be left on the nodes, as text.
-func (w *world) everywhere() (string, error) {
-	var all strings.Builder
+// everywhere is what could be left on the nodes, as text: their links, the plugin's
+// notes and pods' namespaces.
+func (w *world) everywhere() (map[string]string, error) {
+	all := map[string]string{}
 	for _, n := range w.Nodes {
 		links, err := w.links(n)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		var notes []string
-		err = n.Place.Do(func() error {
-			entries, err := os.ReadDir("/var/lib/cni/fairlead")
-			for _, e := range entries {
-				if !e.IsDir() && !strings.HasSuffix(e.Name(), ".lock") {
-					notes = append(notes, e.Name())
+		all[n.Name+" links"] = links
+		for _, dir := range []string{"/var/lib/cni/fairlead", "/run/netns"} {
+			err := n.Place.Do(func() error {
+				entries, err := os.ReadDir(dir)
+				for _, e := range entries {
+					if e.Name() != "lock" {
+						all[n.Name+" "+dir] += e.Name() + " "
+					}
 				}
+				if errors.Is(err, os.ErrNotExist) {
+					err = nil
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
 			}
-			if errors.Is(err, os.ErrNotExist) {
-				err = nil
-			}
-			return err
-		})
-		if err != nil {
-			return "", err
 		}
-		fmt.Fprintf(&all, "%s: links %s; notes %q; ", n.Name, links, notes)
 	}
-	return all.String(), nil
+	return all, nil
 }
 
 // links gives a node's devices but for those of bridged pods, sorted: what there is,

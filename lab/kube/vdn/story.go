@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -80,8 +81,9 @@ func (w *world) story(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	seen := func(context.Context) error { return w.seen(before) }
 	for _, step := range []func(context.Context) error{
-		w.begin, w.deploy, w.reach, w.serve, w.takeAll, w.killSandbox, w.restartController, w.rollOver, w.reach, w.end,
+		w.begin, w.deploy, seen, w.reach, w.serve, w.takeAll, w.killSandbox, w.restartController, w.rollOver, w.reach, w.end,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -89,13 +91,26 @@ func (w *world) story(ctx context.Context) error {
 	}
 	err = w.await(ctx, "the nodes as they were", func() error {
 		after, err := w.everywhere()
-		if err == nil && after != before {
-			err = fmt.Errorf("\nbefore %s\nafter  %s", before, after)
+		if err == nil && !maps.Equal(after, before) {
+			err = fmt.Errorf("\nbefore %q\nafter  %q", before, after)
 		}
 		return err
 	})
 	if err == nil {
 		w.say("nothing is left: no lease, link, note or namespace, and all NICs are back")
+	}
+	return err
+}
+
+// seen sees that what could be left can be seen while it is there.
+func (w *world) seen(before map[string]string) error {
+	now, err := w.everywhere()
+	for _, n := range w.Nodes {
+		for _, what := range []string{"links", "/var/lib/cni/fairlead", "/run/netns"} {
+			if key := n.Name + " " + what; err == nil && now[key] == before[key] {
+				err = fmt.Errorf("%s: pods on it do not show: %q", key, now[key])
+			}
+		}
 	}
 	return err
 }
