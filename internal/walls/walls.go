@@ -18,7 +18,7 @@ const module = "github.com/fairlead/fairlead"
 // alone, so that the tests and the simulator can run them as they are.
 var pure = []string{"service", "proxy", "vdn", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
 	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
-	"sim/beyond/agenda", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
+	"sim/agenda", "sim/resilient", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -24,13 +25,14 @@ import (
 )
 
 const (
-	// balancerPod and firstServer are last bytes of addresses.
+	// balancerPod and firstServer are last bytes of addresses; each of makers has
+	// the next one.
 	balancerPod = 20
 	firstServer = 100
 	// requesters are how many connections the client asks by at once.
 	requesters = 64
 	// requesting is for how many seconds, for each of a measurement's.
-	requesting = 0.6
+	requesting = 0.4
 	// firstPort is that of the service with no server; each has one more for each.
 	firstPort = 7000
 )
@@ -41,14 +43,26 @@ const pins = "/sys/fs/bpf/cni"
 // flannel are its networks, in the order of the paper.
 var flannel = []string{HostGW, VXLAN, TunUDP}
 
+// Whose balancers are measured: Fairlead's (Fig. 11 has IPVS there) and what
+// kube-proxy makes of rules (Fig. 12).
+const (
+	ours     = "fairlead"
+	iptables = "iptables"
+)
+
+// makers are both, in the order of the paper.
+var makers = []string{ours, iptables}
+
 // balanced is a balancer in a pod of Daejeon, with its servers in pods of Busan.
 type balanced struct {
-	kind string
-	pod  place
-	vip  netip.Addr
+	kind, maker string
+	pod         place
+	vip         netip.Addr
 	// servers that there are, of which each service has the first few.
 	servers []netip.Addr
 }
+
+func (b *balanced) name() string { return b.maker + "-" + b.kind }
 
 // balancer measures requests through a balancer in each of flannel's networks.
 func balancer(ctx context.Context, o Options, r *Result) (err error) {
@@ -67,11 +81,17 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 	}
 	var all []*balanced
 	for _, kind := range flannel {
-		b, err := n.balance(ctx, kind)
+		servers, err := n.servers(ctx, kind)
 		if err != nil {
-			return fmt.Errorf("balancer in %s: %w", kind, err)
+			return fmt.Errorf("servers in %s: %w", kind, err)
 		}
-		all = append(all, b)
+		for i, maker := range makers {
+			b := &balanced{kind: kind, maker: maker, vip: sites.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
+			if err := n.balance(ctx, b, balancerPod+i); err != nil {
+				return fmt.Errorf("balancer %s: %w", b.name(), err)
+			}
+			all = append(all, b)
+		}
 	}
 	for _, b := range all {
 		if err := n.await(ctx, client, b); err != nil {
@@ -82,17 +102,8 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 	return n.requests(ctx, client, all, r)
 }
 
-// balance makes one with its servers, and starts its agent.
-func (n *network) balance(ctx context.Context, kind string) (b *balanced, err error) {
-	b = &balanced{kind: kind, vip: sites.Nth(n.Daejeon.Bridge(15), 1+behind[kind])}
-	name := "balancer-" + kind
-	if b.pod, err = n.bridged(ctx, n.Daejeon, kind, name, balancerPod, true); err != nil {
-		return nil, err
-	}
-	node := n.Lab.Host(n.Daejeon.Node).Netlink()
-	if err := node.RouteAdd(&netlink.Route{Dst: ipNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
-		return nil, err
-	}
+// servers makes the pods behind the balancers of a network, and gives their addresses.
+func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, err error) {
 	for i := range slices.Max(n.o.Pods) {
 		server, err := n.bridged(ctx, n.Busan, kind, fmt.Sprintf("server%d-%s", i+1, kind), firstServer+i, false)
 		if err != nil {
@@ -104,9 +115,50 @@ func (n *network) balance(ctx context.Context, kind string) (b *balanced, err er
 		if _, err := startPeer(n.o.Binary, server.host); err != nil {
 			return nil, err
 		}
-		b.servers = append(b.servers, server.addr)
+		all = append(all, server.addr)
 	}
-	return b, n.startAgent(name, b)
+	return all, nil
+}
+
+// balance makes a balancer's pod and starts it there.
+func (n *network) balance(ctx context.Context, b *balanced, last int) (err error) {
+	if b.pod, err = n.bridged(ctx, n.Daejeon, b.kind, b.name(), last, true); err != nil {
+		return err
+	}
+	node := n.Lab.Host(n.Daejeon.Node).Netlink()
+	if err := node.RouteAdd(&netlink.Route{Dst: ipNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
+		return err
+	}
+	if b.maker == iptables {
+		return b.writeRules(ctx, n.o.Pods)
+	}
+	return n.startAgent(b)
+}
+
+// writeRules does what kube-proxy does with a Service: each connection to a server at
+// random, with the balancer's address so that answers come by it.
+func (b *balanced) writeRules(ctx context.Context, pods []int) error {
+	var rules strings.Builder
+	rules.WriteString("*nat\n")
+	for _, n := range pods {
+		for i, server := range b.servers[:n] {
+			fmt.Fprintf(&rules, "-A PREROUTING -d %s/32 -p tcp --dport %d -m statistic --mode random --probability %.5f -j DNAT --to-destination %s:%d\n",
+				b.vip, firstPort+n, 1/float64(n-i), server, echoPort)
+		}
+	}
+	rules.WriteString("-A POSTROUTING -p tcp -j MASQUERADE\nCOMMIT\n")
+	cmd := exec.CommandContext(ctx, "iptables-legacy-restore")
+	cmd.Stdin = strings.NewReader(rules.String())
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	p, err := b.pod.host.Start(cmd)
+	if err != nil {
+		return err
+	}
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %.500s", cmd.Path, err, &said)
+	}
+	return nil
 }
 
 //go:embed balancer.yaml.tmpl
@@ -132,7 +184,8 @@ func (b *balanced) manifest(pods []int) (string, error) {
 
 // startAgent runs Fairlead's agent in the balancer's pod; there is nobody that it
 // would have to announce to.
-func (n *network) startAgent(name string, b *balanced) error {
+func (n *network) startAgent(b *balanced) error {
+	name := b.name()
 	text, err := b.manifest(n.o.Pods)
 	if err != nil {
 		return err
@@ -171,18 +224,18 @@ func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
 	if ok {
 		return nil
 	}
-	return errors.Join(ctx.Err(), fmt.Errorf("the balancer in %s never served: %w: %s", b.kind, err, cluster.LastLines(n.logFile("balancer-"+b.kind))))
+	return errors.Join(ctx.Err(), fmt.Errorf("the balancer %s never served: %w: %s", b.name(), err, cluster.LastLines(n.logFile(b.name()))))
 }
 
 func (b *balanced) order(servers, connections int, seconds float64) order {
 	return order{Ask: netip.AddrPortFrom(b.vip, uint16(firstPort+servers)), Connections: connections, Seconds: seconds}
 }
 
-// point is one of the figure's: a kind, with RPS or not, and how many servers.
+// point is one of the figures': a balancer, with RPS or not, and how many servers.
 type point struct {
-	kind    string
-	steer   bool
-	servers int
+	*balanced
+	steer bool
+	of    int
 }
 
 func (p point) line() string {
@@ -192,41 +245,57 @@ func (p point) line() string {
 	return p.kind + ", no RPS"
 }
 
-// requests measures all points in turns.
-func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *Result) error {
-	var points []point
-	by := map[string]*balanced{}
+// points are all that is measured.
+func (o Options) points(all []*balanced) (points []point) {
 	for _, b := range all {
-		by[b.kind] = b
 		for _, steer := range []bool{false, true} {
-			for _, servers := range n.o.Pods {
-				points = append(points, point{b.kind, steer, servers})
+			for _, servers := range o.Pods {
+				points = append(points, point{b, steer, servers})
 			}
 		}
 	}
+	return points
+}
+
+// requests measures all points in turns.
+func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *Result) error {
+	points := n.o.points(all)
 	rates := map[point][]float64{}
 	for round := range n.o.Rounds {
 		for _, p := range turn(points, round) {
 			if err := n.steer(p.steer, all); err != nil {
 				return err
 			}
-			got, err := client.do(by[p.kind].order(p.servers, requesters, requesting*n.o.Seconds))
+			got, err := client.do(p.order(p.of, requesters, requesting*n.o.Seconds))
 			if err = errors.Join(ctx.Err(), err); err != nil {
-				return fmt.Errorf("%s, %d servers: %w", p.line(), p.servers, err)
+				return fmt.Errorf("%s, %s, %d servers: %w", p.maker, p.line(), p.of, err)
 			}
 			rates[p] = append(rates[p], float64(got.Answers)/got.Seconds)
 		}
 	}
+	return r.balancerRows(points, rates, n.o)
+}
+
+func (r *Result) balancerRows(points []point, rates map[point][]float64, o Options) (err error) {
 	for _, p := range points {
-		r.Rows = append(r.Rows, bench.Estimated(fmt.Sprintf("balancer, %s, %d servers", p.line(), p.servers), "requests/s", rates[p]...))
-		n.o.say("  %-24s %2d servers %8.0f requests/s", p.line(), p.servers, bench.SpreadOf(rates[p]).Median)
+		row := bench.Estimated(fmt.Sprintf("balancer, %s, %s, %d servers", p.maker, p.line(), p.of), "requests/s", rates[p]...)
+		for _, other := range points {
+			if p.maker == ours && other.maker == iptables && other.line() == p.line() && other.of == p.of {
+				row = row.InTurns(iptables, rates[p], rates[other])
+			}
+		}
+		r.Rows = append(r.Rows, row)
+		o.say("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
 	}
-	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancer's eth0, to every processor, or none",
+	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancers' eth0, to every processor, or none",
 		requesters, questionSize)
-	r.Note("balancer: the paper's figures 11 to 13 are pictures whose numbers its text does not tell; it says that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, and shows one run of 164,718 requests/s on seven nodes of 16 processors")
-	var err error
-	r.files["cni-balancer.svg"], err = drawRequests(points, rates)
-	return err
+	r.Note("balancer: the paper's Fig. 11 to 13 are pictures whose numbers its text does not tell; it says that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
+	for i, maker := range makers {
+		if r.files[fmt.Sprintf("cni-figure%d.svg", 11+i)], err = drawRequests(11+i, maker, points, rates); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // steer turns RPS on or off where packets come in.

@@ -56,7 +56,7 @@ func TestCases(t *testing.T) {
 		want = append(want, "20M, pod to server, "+kind+": less than the host", "20M, pod to server, "+kind+": CPU, over the least of bridge and overlays")
 	}
 	for _, kind := range []string{cni.HostGW, cni.VXLAN, cni.TunUDP} {
-		want = append(want, "balancer, "+kind+", RPS, 1 servers", "balancer, "+kind+", no RPS, 1 servers")
+		want = append(want, "balancer, fairlead, "+kind+", RPS, 1 servers", "balancer, iptables, "+kind+", no RPS, 1 servers")
 	}
 	for _, name := range want {
 		if row, ok := rows[name]; !ok || row.Runs != 1 || row.Mean == nil {
@@ -64,7 +64,7 @@ func TestCases(t *testing.T) {
 		}
 	}
 	for name, part := range map[string]string{
-		"cni-figure5-20M.svg": "Calico 904", "cni-figure6-20M.svg": "9880", "cni-cpu.svg": "tun+udp", "cni-balancer.svg": "RPS", "cni.html": "<svg",
+		"cni-figure5-20M.svg": "Calico 904", "cni-figure6-20M.svg": "9880", "cni-cpu.svg": "tun+udp", "cni-figure11.svg": "RPS", "cni-figure12.svg": "iptables", "cni.html": "<svg",
 	} {
 		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !bytes.Contains(text, []byte(part)) {
 			t.Errorf("%s: %v: %.100q", name, err, text)

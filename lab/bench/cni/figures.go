@@ -128,22 +128,26 @@ func (r *Result) page() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// drawRequests draws Fig. 11: requests by the number of servers, a line for each
-// network, dashed without RPS.
-func drawRequests(points []point, rates map[point][]float64) ([]byte, error) {
+// drawRequests draws Fig. 11 or 12: requests by the number of servers, a line for
+// each network, dashed without RPS.
+func drawRequests(figure int, maker string, points []point, rates map[point][]float64) ([]byte, error) {
 	p := plot.New()
-	p.Title.Text = "Through a balancer in flannel's networks (Fig. 11)"
+	p.Title.Text = fmt.Sprintf("Through a balancer of %s in flannel's networks (Fig. %d)", maker, figure)
 	p.X.Label.Text, p.Y.Label.Text, p.X.Min, p.Y.Min = "servers", "requests/s", 0, 0
 	p.Legend.Top, p.Legend.Padding = true, vg.Points(4)
 	lines := map[string]plotter.XYs{}
 	var names []string
 	for _, at := range points {
+		p.Y.Max = max(p.Y.Max, 1.1*bench.SpreadOf(rates[at]).Median) // the same for both makers
+		if at.maker != maker {
+			continue
+		}
 		if lines[at.line()] == nil {
 			names = append(names, at.line())
 		}
 		y := bench.SpreadOf(rates[at]).Median
-		lines[at.line()] = append(lines[at.line()], plotter.XY{X: float64(at.servers), Y: y})
-		p.X.Max, p.Y.Max = max(p.X.Max, 1.6*float64(at.servers)), max(p.Y.Max, 1.1*y)
+		lines[at.line()] = append(lines[at.line()], plotter.XY{X: float64(at.of), Y: y})
+		p.X.Max = max(p.X.Max, 1.6*float64(at.of))
 	}
 	for i, name := range names {
 		line, dots, err := plotter.NewLinePoints(lines[name])

@@ -188,7 +188,8 @@ func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
 }
 
 // bridged makes the pod with a last byte of its address behind a bridge, as the
-// reference plugin bridge does. It can be made fit for a balancer's program.
+// reference plugin bridge does; for a balancer one that forwards and whose
+// interface fits its program.
 func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name string, last int, balancer bool) (place, error) {
 	subnet, i := site.Bridge(behind[kind]), behind[kind]
 	port := lab.At(site.Node, fmt.Sprintf("pod%d-%d", i, last))
@@ -197,7 +198,7 @@ func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name stri
 	}
 	addr := sites.Nth(subnet, last)
 	err := n.Lab.Add(ctx, lab.Topology{
-		Hosts: []lab.HostSpec{{Name: name, Is: "pod"}},
+		Hosts: []lab.HostSpec{{Name: name, Is: "pod", Forward: balancer}},
 		Links: []lab.Link{{
 			A:   lab.At(name, podDev, netip.PrefixFrom(addr, subnet.Bits()).String()).Via(sites.Nth(subnet, 1).String(), "default"),
 			B:   port,

@@ -98,7 +98,7 @@ type measured map[[2]string]runs
 
 const (
 	// warmUp is for TCP to find its rate, and for the burst that a limiter lets by.
-	warmUp      = 300 * time.Millisecond
+	warmUp      = 200 * time.Millisecond
 	sampleEvery = 100 * time.Millisecond
 )
 
