@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -190,16 +191,15 @@ func (w *world) everywhere() (map[string]string, error) {
 		all[n.Name+" links"] = links
 		for _, dir := range []string{"/var/lib/cni/fairlead", "/run/netns"} {
 			err := n.Place.Do(func() error {
-				entries, err := os.ReadDir(dir)
-				for _, e := range entries {
-					if e.Name() != "lock" {
-						all[n.Name+" "+dir] += e.Name() + " "
+				return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+					if err == nil && !e.IsDir() && e.Name() != "lock" {
+						all[n.Name+" "+dir] += path + " "
 					}
-				}
-				if errors.Is(err, os.ErrNotExist) {
-					err = nil
-				}
-				return err
+					if errors.Is(err, fs.ErrNotExist) {
+						return nil // gone, or never made
+					}
+					return err
+				})
 			})
 			if err != nil {
 				return nil, err
