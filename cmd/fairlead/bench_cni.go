@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
 	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "how long each time")
 	f.IntSliceVar(&o.Pods, "pods", o.Pods, "how many servers are behind a balancer")
+	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that joins the pods on macvlan and host-device (default: that beside this binary, where there is one)")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all agents in")
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
@@ -59,6 +61,11 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) (err error
 	}
 	if o.Binary, err = os.Executable(); err != nil {
 		return err
+	}
+	if beside := filepath.Join(filepath.Dir(o.Binary), "fairlead-cni"); o.Plugin == "" {
+		if _, err := os.Stat(beside); err == nil {
+			o.Plugin = beside
+		}
 	}
 	o.Progress = cmd.ErrOrStderr()
 	result, err := cni.Run(cmd.Context(), o)

@@ -24,6 +24,9 @@ import (
 type Options struct {
 	// Binary is the fairlead to run in the lab.
 	Binary string
+	// Plugin is the fairlead-cni that joins pods without a bridge, by a controller at
+	// each site; empty to do it by netlink alone.
+	Plugin string
 	// Cases are what is measured, by name.
 	Cases []string
 	// Rates are what the link between the sites is limited to: 1G, none. Plain are
@@ -150,6 +153,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	if o.Logs == "" {
 		o.Logs = sandbox.WorkDir
+	}
+	if o.Plugin == "" {
+		r.Note("pods on macvlan and host-device are joined by netlink alone: there was no fairlead-cni beside the binary")
+	} else {
+		r.Note("pods on macvlan and host-device are joined by fairlead-cni, with addresses of a controller at each site; nothing is enforced")
 	}
 	for _, s := range steps {
 		if !slices.Contains(o.Cases, s.name) {
