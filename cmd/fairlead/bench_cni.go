@@ -28,7 +28,9 @@ macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its 
               and the processor time that each Gbit takes
   latency     a short question and its answer, p50 and p99
   balancer    requests a second through Fairlead's balancer in a pod of each of
-              flannel's networks, to --pods servers, with RPS and without
+              flannel's networks, to --pods servers, with RPS and without; rules of
+              iptables beside
+  slices      a network with a guarantee, attacked by another with all it has
 
 All kinds take turns, --rounds times, and macvlan and host-device are compared with
 the host round by round.
