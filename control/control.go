@@ -101,6 +101,10 @@ type Loop struct {
 	// told are the draining balancers that the data plane knows; nil for none
 	// told yet.
 	told *[]netip.Addr
+	// began is when the first pass did, prepared that the data plane is ready for
+	// what others hand to it.
+	began    time.Time
+	prepared bool
 	// settled says that a pass has been whole.
 	settled bool
 	// drain is where the loop is on its way out, ending that it was told to end.

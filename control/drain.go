@@ -33,6 +33,37 @@ func (l *Loop) tellDraining(s *source.Snapshot, failures map[string]error) {
 	l.told = &others
 }
 
+// isNamed says that the source names this balancer among those that drain.
+func (l *Loop) isNamed(s *source.Snapshot) bool {
+	return slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+}
+
+// prepareAfter is how long after its first pass a loop is done with what a start
+// has to do.
+const prepareAfter = 5 * time.Second
+
+// prepare readies a data plane for packets that others hand over: none can come
+// before a balancer drains, and a start has better use for the processor. It says
+// when it is due, 0 for never.
+func (l *Loop) prepare(s *source.Snapshot, failures map[string]error) time.Duration {
+	peered, ok := l.DataPlane.(dataplane.Peered)
+	if !ok || !l.Balancers || l.prepared {
+		return 0
+	}
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	if wait := time.Until(l.began.Add(prepareAfter)); wait > 0 && len(l.drain.why) == 0 && !l.isNamed(s) {
+		return wait
+	}
+	if err := peered.Prepare(); err != nil {
+		failures["packets of other balancers"] = err
+		return 0
+	}
+	l.prepared = true
+	return 0
+}
+
 // Until a balancer that goes has read of it in the source itself, the others have
 // not either; noticeLimit is how long it waits for that, noticeSpread how much
 // later than itself the others may read it.
@@ -123,7 +154,7 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	if keeper, ok := l.DataPlane.(dataplane.Peered); ok && l.Balancers && l.DrainTimeout > 0 && d.stage != plan.Drained {
 		in.Timeout, in.Remembers = l.DrainTimeout-max(0, d.linger-l.Linger), l.remembers(keeper)
 	}
-	if d.named.IsZero() && slices.ContainsFunc(s.Draining, func(a netip.Addr) bool { return slices.Contains(l.Own, a) }) {
+	if d.named.IsZero() && l.isNamed(s) {
 		d.named = now
 	}
 	in.Told = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread

@@ -53,6 +53,16 @@ func (s *stateful) SetDraining(balancers []netip.Addr) error {
 	return nil
 }
 
+func (s *stateful) Prepare() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail {
+		return errors.New("no")
+	}
+	s.w.note("prepared")
+	return nil
+}
+
 // newStateful is a world whose data plane remembers flows.
 func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 	var plane *stateful
@@ -85,7 +95,7 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 		w, plane := newStateful(t, time.Minute)
 		s := web(1, 2)
 		w.serveDraining(s)
-		w.expect("draining []", "upsert 10.1.1.1 2", "announce 1")
+		w.expect("draining []", "prepared", "upsert 10.1.1.1 2", "announce 1")
 		plane.set(3, false)
 		took := end(w)
 		time.Sleep(noticeSpread + noticePace)
@@ -205,7 +215,7 @@ func TestTellsWhoDrains(t *testing.T) {
 			w.publish(source.Snapshot{Services: services, Draining: draining})
 		}
 		say("172.16.1.2", "172.16.2.2")
-		w.expect("draining [172.16.2.2]", "upsert 10.1.1.1 2", "announce 1") // not ourselves
+		w.expect("draining [172.16.2.2]", "prepared", "upsert 10.1.1.1 2", "announce 1") // not ourselves
 		say("172.16.2.2")
 		w.expect()
 		say("172.16.2.2", "172.16.3.2")
@@ -217,6 +227,52 @@ func TestTellsWhoDrains(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.expect("draining []") // told again until it was taken
 	})
+}
+
+// What a start need not wait for comes a while after it, or as soon as others may
+// hand over packets.
+func TestPreparesForPacketsOfOthers(t *testing.T) {
+	own := netip.MustParseAddr("172.16.1.2")
+	for name, c := range map[string]struct {
+		alone bool
+		do    func(w *world, p *stateful)
+		want  time.Duration // after the start; 0: never
+		late  time.Duration // that it may be
+	}{
+		"nothing happens":            {want: prepareAfter, do: func(*world, *stateful) {}},
+		"nobody else is known":       {alone: true, do: func(*world, *stateful) {}},
+		"it is to drain":             {want: time.Second, do: func(w *world, _ *stateful) { w.loop.OrderDrain(true) }},
+		"it is named as draining":    {want: time.Second, do: func(w *world, _ *stateful) { w.publish(source.Snapshot{Draining: []netip.Addr{own}}) }},
+		"it fails for half a minute": {want: 30 * time.Second, late: retryLast, do: func(_ *world, p *stateful) { p.set(0, true) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, plane := newStateful(t, time.Minute)
+				defer w.stop()
+				w.loop.Balancers = !c.alone
+				began := time.Now()
+				w.serve(web(1, 2))
+				time.Sleep(time.Second)
+				c.do(w, plane)
+				prepared := time.Duration(0)
+				for time.Since(began) < 2*time.Minute {
+					if time.Since(began) == 30*time.Second {
+						plane.set(0, false)
+					}
+					if slices.Contains(w.took(), "prepared") {
+						if prepared != 0 {
+							t.Error("prepared twice")
+						}
+						prepared = time.Since(began)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if prepared < c.want || prepared > c.want+c.late+200*time.Millisecond {
+					t.Errorf("prepared after %v, want %v", prepared, c.want)
+				}
+			})
+		})
+	}
 }
 
 // A balancer that is told to end first asks routers to avoid it, for as long as it

@@ -42,6 +42,7 @@ func (l *Loop) pass() time.Duration {
 		}
 	}
 	l.tellDraining(snapshot, failures)
+	prepare := l.prepare(snapshot, failures)
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
@@ -49,7 +50,11 @@ func (l *Loop) pass() time.Duration {
 		l.announce(nil, failures) // whatever the data plane says
 	}
 	l.publish(p, snapshot.Problems, failures)
-	return l.sooner(l.nextPass(next, failures))
+	next = l.sooner(l.nextPass(next, failures))
+	if prepare > 0 {
+		next = min(next, prepare)
+	}
+	return next
 }
 
 // nodes gives the addresses of the balancers' nodes, as far as they are known.

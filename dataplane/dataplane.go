@@ -70,6 +70,10 @@ type Peered interface {
 	// SetDraining names those balancers, sorted, without this one; an empty
 	// list ends it. It comes before the first Upsert.
 	SetDraining(balancers []netip.Addr) error
+	// Prepare makes it ready to be handed packets, which it need not be before
+	// it drains itself. SetDraining of any does so, too. The first call takes a
+	// tenth of a second of processor time.
+	Prepare() error
 	// Remembered counts the flows that would break if this data plane went
 	// now. It may be called from any goroutine.
 	Remembered() (flows int, err error)

@@ -52,7 +52,7 @@ static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p
 	int verdict;
 	void *l4 = NULL;
 
-	if (tells(p, ch))
+	if (tells(p, ch->chain))
 		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)

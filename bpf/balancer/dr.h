@@ -15,7 +15,7 @@ static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const 
 	struct telling t = {.dst = p->t.dst};
 	int verdict;
 
-	if (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch))
+	if (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch->chain))
 		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)

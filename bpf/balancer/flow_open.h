@@ -29,7 +29,8 @@
 #define FLOW_LEFT_SHIFT 4
 #define FLOW_BESIDE (1ULL << 36)
 #define FLOW_STRONG (1ULL << 37)
-#define FLOW_KEPT (1ULL << 38)
+#define FLOW_KEPT_SHIFT 38
+#define FLOW_KEPT (1ULL << FLOW_KEPT_SHIFT)
 
 /* By state: with how much time left a flow is kept whatever comes, and
  * FLOW_STRONG where no flood pushes it out.
@@ -89,11 +90,24 @@ static __always_inline void flow_retag(struct flow_set *set, __u32 index, __u64 
 	flow_store(&flow_at(set, index)->tag, index % FLOW_WAYS ? tag : tag | FLOW_LOCKED);
 }
 
-/* All ones where x is below zero. The compiler is not to know what it is, or it
- * makes branches of it, and the verifier 256 ways of eight of them.
+/* One where x is below zero. The compiler is to know neither where x comes from
+ * nor what it becomes, or it makes branches of it, and the verifier 256 ways of
+ * eight of them.
+ */
+static __always_inline __u64 flow_below_zero(__u64 x)
+{
+	asm volatile("" : "+r"(x));
+	x >>= 63;
+	asm volatile("" : "+r"(x));
+	return x;
+}
+
+/* All ones where x is below zero; not to be used with a constant, for which the
+ * verifier makes two ways of it, too.
  */
 static __always_inline __u64 flow_mask(__s64 x)
 {
+	asm volatile("" : "+r"(x));
 	x >>= 63;
 	asm volatile("" : "+r"(x));
 	return x;
@@ -109,7 +123,7 @@ static __always_inline __u64 flow_key(const struct flow *flow, __u64 tag, __u32 
 
 	if (i >= FLOW_LINE)
 		key |= FLOW_BESIDE;
-	key |= flow_mask((yields & FLOW_ALWAYS) - left) & FLOW_KEPT;
+	key |= flow_below_zero((yields & FLOW_ALWAYS) - left) << FLOW_KEPT_SHIFT;
 	key = (key & flow_mask(-left)) | FLOW_OTHERS;
 	return (key & flow_mask(differs | -differs)) | i;
 }

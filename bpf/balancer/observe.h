@@ -43,24 +43,19 @@ static __noinline void observe_fill(struct xdp_md *ctx, struct drop_event *e,
 	bpf_xdp_load_bytes(ctx, 0, e->data, within(bytes, OBSERVED_BYTES)); /* no frame is empty */
 }
 
-__noinline int observe_put(struct xdp_md *ctx, enum drop_reason reason)
-{
-	struct drop_event *e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);
-
-	if (!e)
-		return 0; /* the follower is slow: the counter still counts */
-	observe_fill(ctx, e, reason);
-	bpf_ringbuf_submit(e, 0);
-	return 0;
-}
-
 /* set.sample is a mask for a random number; with all bits set nobody follows. */
 static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
 {
+	struct drop_event *e;
+
 	note(NOTE_DROP, reason, 0);
 	if (set.sample == ~0u || tracing || bpf_get_prandom_u32() & set.sample)
 		return;
-	observe_put(ctx, reason);
+	e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);
+	if (!e)
+		return; /* the follower is slow: the counter still counts */
+	observe_fill(ctx, e, reason);
+	bpf_ringbuf_submit(e, 0);
 }
 
 #endif

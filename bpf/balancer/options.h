@@ -27,41 +27,58 @@ struct ipv6_extension {
 	__be32 id; /* fragment */
 };
 
-/* Walks the options that lie in r->options. Where it is stands in r, so that the
+/* Options that are being walked through. Where it is stands in r, so that the
  * verifier sees one case in each round and not one for each place.
  */
-__noinline int options_walk_v4(struct rare *r, __u32 bytes)
+struct options_walk {
+	struct rare *r;
+	__u32 bytes;
+	bool broken;
+};
+
+/* One option; not 0: it was the last. */
+static long option_take_v4(__u32 i __attribute__((unused)), void *arg)
 {
-	if (!r)
-		return -1;
+	struct options_walk *w = arg;
+	struct rare *r = w->r;
+	__u32 at = r->walked, bytes = w->bytes;
+	__u8 type, len;
+
+	if (at >= bytes)
+		return 1;
+	if (at >= OPTIONS4_MAX) {
+		w->broken = true;
+		return 1;
+	}
+	type = r->options[at];
+	if (type == OPTION4_END)
+		return 1;
+	if (type == OPTION4_NOP) {
+		r->walked = at + 1;
+		return 0;
+	}
+	w->broken = at + 1 >= OPTIONS4_MAX || at + 1 >= bytes;
+	if (w->broken)
+		return 1;
+	len = r->options[at + 1];
+	w->broken = len < 2 || at + len > bytes;
+	if (w->broken)
+		return 1;
+	if (type == OPTION4_LOOSE_ROUTE || type == OPTION4_STRICT_ROUTE)
+		r->own.source_route = true;
+	r->walked = at + len;
+	return 0;
+}
+
+/* Walks the options that lie in r->options. False: they are broken. */
+static __always_inline bool options_walk_v4(struct rare *r, __u32 bytes)
+{
+	struct options_walk w = {.r = r, .bytes = bytes};
 
 	r->own.source_route = false;
 	r->walked = 0;
-	for (int i = 0; i < OPTIONS4_MAX; i++) {
-		__u32 at = *(volatile __u32 *)&r->walked;
-		__u8 type, len;
-
-		if (at >= bytes)
-			return 0;
-		if (at >= OPTIONS4_MAX)
-			return -1;
-		type = r->options[at];
-		if (type == OPTION4_END)
-			return 0;
-		if (type == OPTION4_NOP) {
-			r->walked = at + 1;
-			continue;
-		}
-		if (at + 1 >= OPTIONS4_MAX || at + 1 >= bytes)
-			return -1;
-		len = r->options[at + 1];
-		if (len < 2 || at + len > bytes)
-			return -1;
-		if (type == OPTION4_LOOSE_ROUTE || type == OPTION4_STRICT_ROUTE)
-			r->own.source_route = true;
-		r->walked = at + len;
-	}
-	return 0;
+	bpf_loop(OPTIONS4_MAX, option_take_v4, &w, 0);
+	return !w.broken;
 }
 
 /* Loads and looks through the frame's own IPv4 options. */
@@ -74,7 +91,7 @@ static __always_inline void options_read_v4(struct xdp_md *ctx, struct rare *r)
 	bytes = within(bytes, 64);
 	if (bytes > OPTIONS4_MAX ||
 	    bpf_xdp_load_bytes(ctx, r->own.l3 + sizeof(struct iphdr), r->options, bytes) ||
-	    options_walk_v4(r, bytes))
+	    !options_walk_v4(r, bytes))
 		r->own.broken = true;
 }
 

@@ -273,8 +273,10 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 	if (!rare_read(ctx, r)) /* unwrapped, it is the kernel's no more */
 		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
-	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6))
+	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6)) {
 		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
+		return XDP_PASS; /* it is loaded when a balancer may drain */
+	}
 	if (icmp_is_discovery(r) || !rare_concerns(r))
 		return XDP_PASS;
 	if (r->own.source_route)

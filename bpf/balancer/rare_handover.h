@@ -32,8 +32,9 @@ __noinline int rare_ask(struct xdp_md *ctx, struct rare *r)
 	if (!r->handed && !handover_begin(h))
 		return drop(ctx, DROP_NO_BACKEND);
 	handover_choice(h, &ch, &r->p.t);
-	return h->outer6 ? rare_tunnel_by(ctx, r, &ch, false, true)
-			 : rare_tunnel_by(ctx, r, &ch, false, false);
+	r->pick.hash = ch.hash;
+	r->gue = false;
+	return rare_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain);
 }
 
 #endif

@@ -18,14 +18,6 @@
 #include "tunnel.h"
 #include "vlan.h"
 
-/* Reads a number again that has just been written, so that the verifier sees
- * one case and not one for each length of a chain.
- */
-static __always_inline __s32 rare_reread(const __s32 *number)
-{
-	return *(const volatile __s32 *)number;
-}
-
 /* Finds the way to the chosen server for a packet of len bytes. */
 static __always_inline enum way rare_way(struct xdp_md *ctx, struct rare *r,
 					 const struct choice *ch, __u32 len)
@@ -177,21 +169,22 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 
 /* Builds the option of the packet's own header and gives its bytes. A later
  * fragment and an ICMP error open nothing: they tell who else may have the flow,
- * or nothing.
+ * or nothing. Global, as are the steps below: the verifier looks at each once.
  */
-static __always_inline __u32 rare_tell(struct rare *r, const struct choice *ch)
+__noinline __u32 rare_tell(struct rare *r, const struct chain *chain)
 {
-	const void *end = r->front + FRONT_MAX;
 	__u64 sum = 0;
 	bool ok;
 
-	if (r->own.offset || r->is_error ? !ch->chain : !tells(&r->p, ch))
+	if (!r || (!chain && (r->own.offset || r->is_error)) || !tells(&r->p, chain))
 		return 0;
-	ok = r->v6 ? option_put_own_v6(r->front, end, &r->p, ch->chain)
-		   : option_put_own_v4(r->front, end, &r->p, ch->chain, &sum);
-	if (r->v6)
+	if (r->v6) {
+		ok = option_put_own_v6(r->front, r->front + FRONT_MAX, &r->p, chain);
 		r->front[0] = rare_keep_proto(r);
-	return ok ? option_bytes(1 + chain_length(ch->chain), r->v6) : 0;
+	} else {
+		ok = option_put_own_v4(r->front, r->front + FRONT_MAX, &r->p, chain, &sum);
+	}
+	return ok ? option_bytes(1 + chain_length(chain), r->v6) : 0;
 }
 
 /* Changes the destination to the server, in an ICMP error also the source that
@@ -219,8 +212,7 @@ static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
 	__u32 bytes;
 	enum way way;
 
-	r->more = marks ? rare_tell(r, ch) : 0;
-	bytes = rare_reread(&r->more);
+	bytes = marks ? rare_tell(r, ch->chain) : 0;
 	r->more = bytes - less;
 	way = rare_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
@@ -252,30 +244,51 @@ __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct fron
 	return rare_counted(r, f, &ch, rare_direct_on(ctx, r, f, &ch));
 }
 
-/* Builds all that goes before the packet, in r->front. */
-static __always_inline bool rare_front(struct rare *r, const struct choice *ch, struct outer *o,
-				       bool outer6)
+static __always_inline bool rare_front_by(struct rare *r, const struct server *server,
+					  const struct outer *o, const void *end, bool outer6)
 {
 	const __u32 header = outer6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	const void *end = r->front + FRONT_MAX;
 
 	if (o->gue && !gue_put(r->front + header, end, o->chain, o->len + o->bytes - header,
 			       o->hash, o->inner6, outer6))
 		return false;
-	return outer6 ? tunnel_put_v6(r->front, end, o, &ch->server->addr)
-		      : tunnel_put_v4(r->front, end, o, addr_to_v4(&ch->server->addr));
+	return outer6 ? tunnel_put_v6(r->front, end, o, &server->addr)
+		      : tunnel_put_v4(r->front, end, o, addr_to_v4(&server->addr));
+}
+
+/* Builds all that goes before the packet, in r->front. */
+__noinline bool rare_front(struct rare *r, const struct server *server, const struct chain *chain,
+			   __u8 ttl)
+{
+	struct outer o = {.chain = chain, .ttl = ttl};
+	void *end;
+
+	if (!r || !server)
+		return false;
+	o.bytes = r->more;
+	o.hash = r->pick.hash;
+	o.len = r->p.len;
+	o.tos = r->p.tos;
+	o.gue = r->gue;
+	o.inner6 = r->v6;
+	end = r->front + FRONT_MAX;
+	return addr_is_v4(&server->addr) ? rare_front_by(r, server, &o, end, false)
+					 : rare_front_by(r, server, &o, end, true);
 }
 
 /* Puts r->front before the packet, and the Ethernet header before that. */
-static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const __u8 *macs,
-				      enum way way, bool outer6)
+__noinline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const struct server_cpu *cpu,
+			  enum way way, bool outer6)
 {
-	__u32 bytes = within(r->more, 256), l2;
 	__be16 proto = outer6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	__u32 bytes, l2;
 
+	if (!r || !cpu)
+		return false;
+	bytes = within(r->more, 256);
 	if ((__s32)bytes != r->more || bytes > FRONT_MAX)
 		return false;
-	if (!rare_l2(ctx, r, macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
+	if (!rare_l2(ctx, r, cpu->macs, way) || bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return false;
 	l2 = within(r->own.l3, 32);
 	if (l2 < sizeof(struct ethhdr) || l2 > L2_MAX)
@@ -284,46 +297,39 @@ static __always_inline bool rare_wrap(struct xdp_md *ctx, struct rare *r, const 
 	return vlan_put(ctx, r) && !bpf_xdp_store_bytes(ctx, l2, r->front, bytes);
 }
 
-static __always_inline int rare_tunnel_by(struct xdp_md *ctx, struct rare *r,
-					  const struct choice *ch, bool gue, bool outer6)
+/* To any server, by GUE or IP in IP as r->gue says. */
+__noinline int rare_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct server *server,
+			       struct server_cpu *cpu, const struct chain *chain)
 {
-	struct outer o = {
-		.chain = ch->chain,
-		.hash = ch->hash,
-		.len = r->p.len,
-		.tos = r->p.tos,
-		.gue = gue,
-		.inner6 = r->v6,
-	};
+	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+	bool outer6;
 	enum way way;
 
-	r->more = tunnel_bytes(ch->chain, gue, outer6);
-	o.bytes = rare_reread(&r->more);
-	way = rare_way(ctx, r, ch, r->p.len + o.bytes);
+	if (!r || !server || !cpu) /* for the verifier */
+		return XDP_ABORTED;
+	outer6 = !addr_is_v4(&server->addr);
+	r->more = tunnel_bytes(chain, r->gue, outer6);
+	way = rare_way(ctx, r, &ch, r->p.len + r->more);
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
 	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
 		return drop(ctx, DROP_NO_SOURCE);
-	o.ttl = way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1;
-	if (!rare_front(r, ch, &o, outer6) || !rare_wrap(ctx, r, ch->cpu->macs, way, outer6))
+	if (!rare_front(r, server, chain, way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1) ||
+	    !rare_wrap(ctx, r, cpu, way, outer6))
 		return drop(ctx, DROP_NO_ROOM);
-	return go(way, r->tagged ? r->ingress : ch->cpu->ifindex);
+	return go(way, r->tagged ? r->ingress : cpu->ifindex);
 }
 
 __noinline int rare_tunnel(struct xdp_md *ctx, struct rare *r, const struct frontend *f)
 {
 	struct choice ch;
-	bool gue;
-	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
-	gue = f->encapsulation == ENCAPSULATION_GUE;
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = addr_is_v4(&ch.server->addr) ? rare_tunnel_by(ctx, r, &ch, gue, false)
-					       : rare_tunnel_by(ctx, r, &ch, gue, true);
-	return rare_counted(r, f, &ch, verdict);
+	r->gue = f->encapsulation == ENCAPSULATION_GUE;
+	return rare_counted(r, f, &ch, rare_tunnel_any(ctx, r, ch.server, ch.cpu, ch.chain));
 }
 
 #endif

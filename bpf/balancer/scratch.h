@@ -54,7 +54,7 @@ struct rare {
 	__u32 ingress;	/* interface, by its index */
 	__u32 frame;	/* bytes, in all buffers */
 	__u32 mtu;	/* of the way */
-	__u32 walked;	/* bytes of the options */
+	__u32 walked;	/* bytes, of options or what is summed */
 	__s32 more;	/* bytes that the method adds to the packet */
 	__u8 v6;	/* the packet's family */
 	__u8 tagged;	/* VLAN */
@@ -62,6 +62,7 @@ struct rare {
 	__u8 is_answer; /* of a server's, to nat or fullnat */
 	__u8 answered;	/* what leaves is for the sender */
 	__u8 icmp_type;
+	__u8 gue;    /* the tunnel it goes through is one */
 	__u8 handed; /* by another balancer: PACKET_ASK or PACKET_LAST */
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */

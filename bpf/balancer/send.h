@@ -54,16 +54,34 @@ static __always_inline void older_split(struct older *o, const struct chain *all
 	__builtin_memcpy(o->rest.bytes, bytes + ENDPOINT4_SIZE, CHAIN_BYTES - ENDPOINT4_SIZE);
 }
 
-static __always_inline bool choose_older(struct choice *ch, __u32 chain)
+static __always_inline struct older *older_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&older_owners, &zero);
+}
+
+/* Makes the owners of a chain ready. Global, so that the verifier looks at it once
+ * and not with each method.
+ */
+__noinline bool older_prepare(__u32 chain)
 {
 	const struct chain *all = bpf_map_lookup_elem(&chains, &chain);
-	__u32 zero = 0;
-	struct older *o = bpf_map_lookup_elem(&older_owners, &zero);
+	struct older *o = older_get();
 
 	if (!all || !all->n || !o)
 		return false;
 	older_split(o, all);
 	o->cpu.tick = 0;
+	return true;
+}
+
+static __always_inline bool choose_older(struct choice *ch, __u32 chain)
+{
+	struct older *o = older_prepare(chain) ? older_get() : NULL;
+
+	if (!o)
+		return false;
 	ch->server = &o->server;
 	ch->cpu = &o->cpu;
 	ch->chain = o->rest.n ? &o->rest : NULL;

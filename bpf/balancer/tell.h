@@ -19,9 +19,9 @@ struct telling {
 	__u32 bytes; /* of the option */
 };
 
-static __always_inline bool tells(const struct packet *p, const struct choice *ch)
+static __always_inline bool tells(const struct packet *p, const struct chain *chain)
 {
-	return ch->chain || opens(p) || p->t.proto == IPPROTO_UDP;
+	return chain || opens(p) || p->t.proto == IPPROTO_UDP;
 }
 
 /* MAC addresses as they came or to the next hop. */

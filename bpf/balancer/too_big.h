@@ -69,28 +69,43 @@ static __always_inline bool answer_allowed(void)
 
 #define SUM_CHUNK 64
 
-/* The sum of bytes of the frame, a multiple of four. */
-__noinline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 bytes)
+/* Bytes of the frame that are being summed. How far it is stands in r, as in
+ * options.h.
+ */
+struct summing {
+	struct xdp_md *ctx;
+	struct rare *r;
+	__s64 sum; /* below zero: it failed */
+	__u32 at;
+	__u32 bytes;
+};
+
+static long sum_chunk(__u32 i __attribute__((unused)), void *arg)
 {
-	if (!r)
-		return -1;
-	__s64 sum = 0;
+	struct summing *s = arg;
+	struct rare *r = s->r;
+	__u32 at = r->walked, n = s->bytes - at;
 
-	for (int i = 0; i < ANSWER6_MAX / SUM_CHUNK; i++) {
-		__u32 n = bytes < SUM_CHUNK ? bytes : SUM_CHUNK;
-
-		if (n == 0)
-			break;
-		n = within(n, SUM_CHUNK);
-		if (bpf_xdp_load_bytes(ctx, at, r->front, n))
-			return -1;
-		sum = bpf_csum_diff(NULL, 0, (__be32 *)r->front, n, sum);
-		if (sum < 0)
-			return -1;
-		at += n;
-		bytes -= n;
+	if (n == 0)
+		return 1;
+	n = within(n < SUM_CHUNK ? n : SUM_CHUNK, SUM_CHUNK);
+	r->walked = at + n;
+	if (bpf_xdp_load_bytes(s->ctx, s->at + at, r->front, n)) {
+		s->sum = -1;
+		return 1;
 	}
-	return csum_fold(sum);
+	s->sum = bpf_csum_diff(NULL, 0, (__be32 *)r->front, n, s->sum);
+	return s->sum < 0;
+}
+
+/* The sum of bytes of the frame, a multiple of four. */
+static __always_inline int sum_frame(struct xdp_md *ctx, struct rare *r, __u32 at, __u32 bytes)
+{
+	struct summing s = {.ctx = ctx, .r = r, .at = at, .bytes = bytes};
+
+	r->walked = 0;
+	bpf_loop(ANSWER6_MAX / SUM_CHUNK, sum_chunk, &s, 0);
+	return s.sum < 0 ? -1 : csum_fold(s.sum);
 }
 
 /* Whose address the answer comes from: whom the packet was for, but a server of

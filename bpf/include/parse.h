@@ -183,7 +183,10 @@ static __always_inline __u32 is_less(__u32 less, __u32 more)
 /* Reads ports and flags; the transport's own length must fit into room bytes. */
 static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 room)
 {
-	if (p->t.proto == IPPROTO_TCP) {
+	__u32 proto = p->t.proto;
+
+	asm volatile("%0 ^= 0" : "+r"(proto)); /* the verifier is to forget whose it was */
+	if (proto == IPPROTO_TCP) {
 		struct tcphdr *tcp = parse_tcp(c);
 		__u32 bytes;
 
@@ -196,7 +199,7 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 r
 		p->malformed |= is_less(bytes, sizeof(*tcp)) | is_less(room, bytes);
 		return true;
 	}
-	if (p->t.proto == IPPROTO_UDP) {
+	if (proto == IPPROTO_UDP) {
 		struct udphdr *udp = parse_udp(c);
 		__u32 bytes;
 
@@ -209,7 +212,7 @@ static __always_inline bool parse_l4(struct cursor *c, struct packet *p, __u32 r
 		p->malformed |= is_less(bytes, sizeof(*udp)) | is_less(room, bytes);
 		return true;
 	}
-	if (p->t.proto == IPPROTO_SCTP) {
+	if (proto == IPPROTO_SCTP) {
 		struct sctphdr *sctp = cursor_take(c, sizeof(*sctp));
 		struct sctp_chunk *chunk = cursor_take(c, sizeof(*chunk));
 

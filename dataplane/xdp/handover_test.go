@@ -49,6 +49,7 @@ func newPair(t *testing.T, method service.Method, v6 bool, mtu int) *pair {
 		t.Fatalf("opens: %v, %v", v, p.d.Describe().Drops)
 	}
 	p.known.flags = "A"
+	must(t, p.d.Prepare())
 	must(t, p.b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
 	return p
 }
@@ -110,6 +111,53 @@ func TestHandover(t *testing.T) {
 		here("a new one stays", in)
 		must(t, p.b.SetDraining(nil))
 		here("nobody drains", p.stranger(997))
+	})
+}
+
+// The program is not there before it may be needed: until then what is handed
+// over is the kernel's, as is any other packet in a tunnel to this host. Who has
+// it keeps it, and who hands over goes on with that, when the agent is another.
+func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		p := newPair(t, service.FullNAT, v6, 1500)
+		_, handed := p.stays.run(t, p.b, p.known.bytes(t))
+		n, c := newNet(t), p.d.config
+		c.PinDir = "/sys/fs/bpf/new"
+		d := n.open(t, c)
+		f := frontend(service.FullNAT, vips[v6], 0, servers[v6])
+		f.Survival = service.FlowTable
+		both(t, d, f)
+		inTunnel := p.known
+		inTunnel.outer = &outer{src: p.own[0], dst: p.own[1], ttl: 9}
+		again := func(n *testNet, d *DataPlane) *DataPlane {
+			must(t, d.Close())
+			return n.open(t, d.config)
+		}
+		is := func(when string, loaded bool) {
+			t.Helper()
+			var program uint32
+			if err := d.kernel.Steps.Lookup(uint32(balancerStepSTEP_HANDOVER), &program); (err == nil) != loaded {
+				t.Errorf("%s: the program: %v", when, err)
+			}
+			rawRow{name: when + ": in a tunnel", in: inTunnel.bytes(t), verdict: pass}.check(t, n, d)
+			if !loaded {
+				rawRow{name: when + ": handed over", in: handed, verdict: pass}.check(t, n, d)
+				return
+			}
+			if v, out := n.run(t, d, handed); v != redirect || !bytes.Contains(out, handed[len(handed)-20:]) {
+				t.Errorf("%s: handed over: %v, %v\n got %x", when, v, d.Describe().Drops, out)
+			}
+		}
+		is("at first", false)
+		d = again(n, d)
+		is("when the agent is another", false)
+		must(t, d.Prepare())
+		is("prepared", true)
+		d = again(n, d)
+		is("when the agent is another after that", true)
+
+		p.b = again(p.stays, p.b)
+		p.same(t, "who hands over, when the agent is another", p.known.bytes(t))
 	})
 }
 

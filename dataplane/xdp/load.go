@@ -108,23 +108,26 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// kernelObjects are the generated ones and the map behind the settings.
+// kernelObjects are the program that is attached, the generated maps, and the one
+// behind the settings. The table of steps holds the other programs.
 type kernelObjects struct {
-	balancerObjects
+	Balancer *ebpf.Program `ebpf:"balancer"`
+	balancerMaps
+	balancerVariables
 	Settings *ebpf.Map `ebpf:".data.settings"`
 }
 
 // Close lets go of all.
 func (k *kernelObjects) Close() error {
-	return errors.Join(k.balancerObjects.Close(), k.Settings.Close())
+	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close())
 }
 
 // settingsSection is that map's name.
 const settingsSection = ".data.settings"
 
-// load loads the program onto the pinned maps, which it makes where they are
+// load loads the programs onto the pinned maps, which it makes where they are
 // missing.
-func (d *DataPlane) load() error {
+func (d *DataPlane) load(old *predecessor) error {
 	spec, err := d.config.spec()
 	if err != nil {
 		return err
@@ -141,6 +144,14 @@ func (d *DataPlane) load() error {
 	if err := d.setConstants(spec); err != nil {
 		return err
 	}
+	handsOver, err := d.predecessorHandsOver(old)
+	if err != nil {
+		return err
+	}
+	if !handsOver {
+		delete(spec.Programs, handoverProgram)
+	}
+	d.handsOver.Store(handsOver)
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
@@ -179,7 +190,7 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
-var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: "handover"}
+var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: handoverProgram}
 
 // fillSteps lets the loader fill the table of steps.
 func fillSteps(spec *ebpf.CollectionSpec) {

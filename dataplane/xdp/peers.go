@@ -40,7 +40,14 @@ func (d *DataPlane) SetDraining(peers []netip.Addr) error {
 	return d.setDraining(total)
 }
 
+// setDraining lets packets ask them, who are written, by a program that is there
+// before the first can.
 func (d *DataPlane) setDraining(n uint32) error {
+	if n > 0 {
+		if err := d.Prepare(); err != nil {
+			return err
+		}
+	}
 	next := d.settings
 	next.DrainingPeers = n
 	if next == d.settings {

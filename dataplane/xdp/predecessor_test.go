@@ -202,7 +202,7 @@ func TestTakeOverIsResumed(t *testing.T) {
 	old, err := d.openPredecessor()
 	must(t, err)
 	testkit.Do(t, n.balancer, func() error {
-		must(t, errors.Join(d.load(), d.read(), d.inherit(old), d.openTxPorts()))
+		must(t, errors.Join(d.load(old), d.read(), d.inherit(old), d.openTxPorts()))
 		l, err := link.LoadPinnedLink(filepath.Join(o.path, linkPin("eth0")), nil)
 		must(t, err)
 		return errors.Join(l.Update(d.kernel.Balancer), l.Pin(d.pins.Path(linkPin("eth0"))), l.Close())

@@ -106,6 +106,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	for name, n := range sizes {
 		spec.Maps[name].MaxEntries = n
 	}
+	spec.Programs = nil // it is only read
 	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
 		return nil, err
 	}

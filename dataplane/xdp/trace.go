@@ -76,6 +76,11 @@ func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (
 		return t, fmt.Errorf("trace: %w", err)
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+	if !d.handsOver.Load() {
+		if err := v.kernel.Steps.Delete(uint32(balancerStepSTEP_HANDOVER)); err != nil {
+			return t, fmt.Errorf("trace: %w", err)
+		}
+	}
 	verdict, out, err := testRun(v.kernel.Balancer, t.In, index)
 	if err != nil {
 		return t, fmt.Errorf("trace: %w", err)

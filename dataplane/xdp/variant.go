@@ -16,15 +16,27 @@ type variant struct{ kernel balancerObjects }
 // it has for itself, besides the table of steps, which leads to programs with
 // the same constants.
 func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...string) (*variant, error) {
+	v := &variant{}
+	err := d.loadAgain(&v.kernel, func(spec *ebpf.CollectionSpec) error {
+		fillSteps(spec)
+		return errors.Join(d.setConstants(spec), set(spec))
+	}, append(private, balancerMapSteps)...)
+	if err != nil {
+		return nil, fmt.Errorf("load the program once more: %w", err)
+	}
+	return v, nil
+}
+
+// loadAgain loads what a struct names, on the maps of the program that is
+// attached but for private ones.
+func (d *DataPlane) loadAgain(into any, set func(*ebpf.CollectionSpec) error, private ...string) error {
 	spec, err := d.config.spec()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := errors.Join(d.setConstants(spec), set(spec)); err != nil {
-		return nil, err
+	if err := set(spec); err != nil {
+		return err
 	}
-	fillSteps(spec)
-	private = append(private, balancerMapSteps)
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
@@ -33,11 +45,7 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 	for _, name := range private {
 		delete(shared, name)
 	}
-	v := &variant{}
-	if err := spec.LoadAndAssign(&v.kernel, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
-		return nil, fmt.Errorf("load the program once more: %w", err)
-	}
-	return v, nil
+	return spec.LoadAndAssign(into, &ebpf.CollectionOptions{MapReplacements: shared})
 }
 
 // Close lets go of it; nothing of it stays where it is attached nowhere.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -32,6 +33,8 @@ type DataPlane struct {
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
 	orphans  *orphanage           // fragments that wait for their first
+	// handsOver says that the program handover has been loaded.
+	handsOver atomic.Bool
 
 	constants map[string]any // that the program was loaded with
 	guardTrie *ebpf.MapSpec  // a frontend's source ranges
@@ -109,20 +112,20 @@ func newDataPlane(c Config) *DataPlane {
 }
 
 func (d *DataPlane) open(old *predecessor) error {
-	if err := d.load(); err != nil {
+	if err := d.load(old); err != nil {
 		return err
 	}
 	if err := d.read(); err != nil {
 		return err
 	}
+	if err := d.readDraining(); err != nil {
+		return err
+	}
 	var err error
-	if d.orphans, err = newOrphanage(&d.kernel.balancerObjects); err != nil {
+	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
 		return err
 	}
 	if err := d.attachTo(old); err != nil {
-		return err
-	}
-	if err := d.readDraining(); err != nil {
 		return err
 	}
 	d.startSweeping()

@@ -137,7 +137,12 @@ func (r *Report) WriteJSON(dir string) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, r.Name+".json")
-	return path, os.WriteFile(path, append(text, '\n'), 0o644)
+	// In one step: what was written before is kept until then.
+	next := path + ".next"
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return path, err
+	}
+	return path, os.Rename(next, path)
 }
 
 // ReadJSON reads a report that WriteJSON, or another benchmark of the common

@@ -46,6 +46,8 @@ type Options struct {
 	Logs string
 	// Progress is told what goes on.
 	Progress io.Writer
+	// Save, where it is given, is told of what is there of a result now and then.
+	Save func(*bench.Report) error
 }
 
 // cases are the measurements by name, each in labs of its own.
@@ -125,7 +127,8 @@ func (r *Result) WritePlots(dir string) (paths []string, err error) {
 }
 
 // Run measures the cases, one after the other. It needs the sandbox. Where it ends
-// with an error, the cases before are in the result.
+// with an error, the cases before are in the result; where that is the context's,
+// also what there is of the one that was under way, if it is a long one.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Report: bench.New("ecmp"), plots: map[string][]byte{}}
 	// Temporary files of whatever is started go with the sandbox, too.
@@ -145,6 +148,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+
+// save keeps what is there of a result, with the rows of a case that goes on.
+func (o Options) save(r *Result, more []bench.Row) {
+	if o.Save == nil {
+		return
+	}
+	so := *r.Report
+	so.Rows = slices.Concat(r.Rows, more)
+	if err := o.Save(&so); err != nil {
+		o.say("cannot keep the figures so far: %v", err)
+	}
+}
 
 // long gives the length of a run: what is asked for, or what is usual.
 func (o Options) long(usual time.Duration) time.Duration {
