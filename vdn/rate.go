@@ -25,7 +25,7 @@ func ParseRate(s string) (Rate, error) {
 			continue
 		}
 		f, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(f >= 0) || f*u.bits >= math.MaxInt64 {
+		if err != nil || number[0] < '0' || number[0] > '9' || strings.ContainsAny(number, "_xXpP") || !(f >= 0) || f*u.bits >= math.MaxInt64 {
 			break
 		}
 		return Rate(math.Round(f * u.bits)), nil

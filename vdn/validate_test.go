@@ -158,7 +158,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("%s: got %d, %v, want %d", text, r, err, want)
 		}
 	}
-	for _, text := range []string{`"-1M"`, `"400Mb"`, `"M"`, `""`, `"NaN"`, `"Inf"`, `-1`, `"1e30G"`, `true`, `"0x10"`} {
+	for _, text := range []string{`"-1M"`, `"400Mb"`, `"M"`, `""`, `"NaN"`, `"Inf"`, `-1`, `"1e30G"`, `true`, `"0x10"`, `"0x1p4"`, `"+1M"`, `".5G"`, `null`} {
 		var r Rate
 		if err := json.Unmarshal([]byte(text), &r); err == nil {
 			t.Errorf("%s: taken as %s", text, r)

@@ -41,6 +41,8 @@ the token.`,
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
+		newVDNApplyCommand(), newVDNDeleteCommand())
 	return cmd
 }
 
