@@ -42,7 +42,7 @@ the token.`,
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand())
 	return cmd
 }
 
