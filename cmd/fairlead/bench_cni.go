@@ -31,6 +31,7 @@ macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its 
               flannel's networks, to --pods servers, with RPS and without; rules of
               iptables beside
   slices      a network with a guarantee, attacked by another with all it has
+  attachments 500 on one controller, which is killed meanwhile
 
 All kinds take turns, --rounds times, and macvlan and host-device are compared with
 the host round by round.

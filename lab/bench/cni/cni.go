@@ -57,6 +57,7 @@ var steps = []step{
 	{"latency", latency},
 	{"balancer", balancer},
 	{"slices", attacked},
+	{"attachments", attachments},
 }
 
 // Cases names what can be measured.
