@@ -32,6 +32,7 @@ macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its 
               iptables beside
   slices      a network with a guarantee, attacked by another with all it has
   attachments 500 on one controller, which is killed meanwhile
+  federation  from pod to pod of two domains with a controller each, enforced
 
 All kinds take turns, --rounds times, and macvlan and host-device are compared with
 the host round by round.

@@ -58,6 +58,7 @@ var steps = []step{
 	{"balancer", balancer},
 	{"slices", attacked},
 	{"attachments", attachments},
+	{"federation", federation},
 }
 
 // Cases names what can be measured.
@@ -160,7 +161,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Plugin == "" {
 		r.Note("pods on macvlan and host-device are joined by netlink alone: there was no fairlead-cni beside the binary")
 	} else {
-		r.Note("pods on macvlan and host-device are joined by fairlead-cni, with addresses of a controller at each site; nothing is enforced")
+		r.Note("pods on macvlan and host-device are joined by fairlead-cni, with addresses of a controller at each site; nothing is enforced but in federation")
 	}
 	for _, s := range steps {
 		if !slices.Contains(o.Cases, s.name) {

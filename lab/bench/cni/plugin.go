@@ -22,30 +22,30 @@ import (
 // controller is the controller of a site's domain, which the plugin asks.
 type controller struct {
 	url, folder string
+	asks        *client.Client
 }
 
-// startController runs one in a site's node and tells it of the networks of the pods
-// there.
-func (n *network) startController(ctx context.Context, site *sites.Site) (*controller, error) {
+// startController runs one in a site's node, with further arguments, and tells it of
+// the networks of the pods there.
+func (n *network) startController(ctx context.Context, site *sites.Site, more ...string) (*controller, error) {
 	folder, err := os.MkdirTemp(sandbox.WorkDir, site.Name+"-")
 	if err != nil {
 		return nil, err
 	}
 	c := &controller{url: "unix://" + filepath.Join(folder, "vdn.sock"), folder: folder}
 	name := site.Name + "-vdn"
-	if err := n.start(n.Lab.Host(site.Node), name, "vdn", "--domain", site.Name+".example",
-		"--listen", c.url, "--data", filepath.Join(folder, "vdn")); err != nil {
+	args := []string{"vdn", "--domain", site.Domain(), "--listen", c.url, "--data", filepath.Join(folder, "vdn")}
+	if err := n.start(n.Lab.Host(site.Node), name, append(args, more...)...); err != nil {
 		return nil, err
 	}
-	asks, err := client.New(client.Config{URL: c.url})
-	if err != nil {
+	if c.asks, err = client.New(client.Config{URL: c.url}); err != nil {
 		return nil, err
 	}
-	if _, ok := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool { err = asks.Health(ctx); return err == nil }); !ok {
+	if _, ok := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool { err = c.asks.Health(ctx); return err == nil }); !ok {
 		return nil, fmt.Errorf("%s: the controller does not answer: %w: %s", site.Name, err, cluster.LastLines(n.logFile(name)))
 	}
 	for _, network := range networks(site) {
-		if err := asks.PutNetwork(ctx, network); err != nil {
+		if err := c.asks.PutNetwork(ctx, network); err != nil {
 			return nil, err
 		}
 	}
