@@ -2,10 +2,12 @@ package cni
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/vdn"
@@ -419,6 +422,23 @@ func TestIPv6OffInThePod(t *testing.T) {
 	must(t, err)
 	reaches(t, r.lan, pod, hosts(result)...)
 	must(t, Del(a))
+}
+
+// TestKernelWithoutIPv6 is named, not tried.
+func TestKernelWithoutIPv6(t *testing.T) {
+	r := newRig(t)
+	settings := filepath.Join(t.TempDir(), "net")
+	must(t, os.MkdirAll(filepath.Join(settings, "ipv4/conf/net1"), 0o755))
+	must(t, os.WriteFile(filepath.Join(settings, "ipv4/conf/net1/arp_notify"), []byte("0"), 0o600))
+	cmd := r.command("ADD", r.conf("science"), "one", testkit.NetNS(t))
+	cmd.Env = append(cmd.Env, sysctl.RootEnv+"="+settings)
+	out, err := cmd.Output()
+	var says types.Error
+	if err == nil || json.Unmarshal(out, &says) != nil {
+		t.Fatalf("it says %s, %v", out, err)
+	}
+	refusedWith(t, &says, ErrNode, "this kernel has IPv6 off")
+	r.nothingLeft()
 }
 
 // TestBadInput is refused by name.
