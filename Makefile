@@ -60,6 +60,10 @@ test-outage: ## see the API server away for ten minutes, under a whole chain fro
 	scripts/kube.sh etcd kube-apiserver
 	FAIRLEAD_OUTAGE=10m go test -count=1 -timeout 30m -v -run '^TestChain$$/API_server_away' ./lab/kube/chain
 
+test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
+	scripts/deps.sh page
+	go test -count=1 -v ./vdn/page $(ARGS)
+
 test-cluster: build ## run Kubernetes' conformance tests of Services on two real nodes (root; ARGS="-proxy nftables" for kube-proxy)
 	scripts/deps.sh cluster
 	go run ./lab/kube/conformance $(ARGS)
@@ -125,6 +129,9 @@ bench-rules: build ## compare ways to hold Services: iptables, a search tree of 
 
 bench-ecmp: build ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
 	bin/fairlead bench ecmp $(ARGS)
+
+bench-cni: build ## measure networks of pods between two sites: macvlan, host-device, bridge, overlays (root)
+	bin/fairlead bench cni $(ARGS)
 
 bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
 	scripts/deps.sh sim

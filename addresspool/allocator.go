@@ -2,6 +2,7 @@ package addresspool
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -37,6 +38,7 @@ type Request struct {
 // Allocator knows who has which address. It is not safe for several goroutines.
 type Allocator struct {
 	pools  []*pool // by preference
+	nodes  map[netip.Addr]string
 	held   map[service.ID]holding
 	places map[netip.Addr]*tenancy
 	// leaving are the addresses that a Service has no more, and may be known by
@@ -65,6 +67,10 @@ func New() *Allocator {
 	}
 }
 
+// SetNodes says which addresses are nodes' own, and of which by name. No Service
+// gets any of them. It counts from the next SetPools on.
+func (a *Allocator) SetNodes(nodes map[netip.Addr]string) { a.nodes = nodes }
+
 // SetPools replaces all pools. Of two that overlap the later in the list is
 // refused; the errors are by the names of pools that are. Who has an address
 // keeps it.
@@ -72,7 +78,7 @@ func (a *Allocator) SetPools(pools []Pool) map[string]error {
 	refused := map[string]error{}
 	a.pools = nil
 	for _, p := range pools {
-		made, err := newPool(p)
+		made, err := newPool(p, a.nodes)
 		if err == nil {
 			err = made.apartFrom(a.pools)
 		}
@@ -203,6 +209,21 @@ func (a *Allocator) Usage(name string) (byFamily [2]Usage, ok bool) {
 		}
 	}
 	return byFamily, false
+}
+
+// OfNodes says which addresses of a pool are not handed out as they are nodes'
+// own, in words; empty where none is.
+func (a *Allocator) OfNodes(name string) string {
+	var all []string
+	for _, p := range a.pools {
+		if p.Name != name {
+			continue
+		}
+		for _, addr := range p.ofNodes {
+			all = append(all, fmt.Sprintf("%s of node %s", addr, a.nodes[addr]))
+		}
+	}
+	return shortList(all)
 }
 
 // PoolOf names the pool that hands out an address, or had it; empty for none.

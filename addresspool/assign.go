@@ -181,6 +181,9 @@ func (a *Allocator) outside(addr netip.Addr, r Request) *Finding {
 }
 
 func (a *Allocator) nowhere(addr netip.Addr) string {
+	if node := a.nodes[addr]; node != "" {
+		return "the address of node " + node
+	}
 	for _, p := range a.pools {
 		if p.all[FamilyOf(addr)].contains(addr) {
 			return "reserved or left out in pool " + p.Name

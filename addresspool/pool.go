@@ -3,6 +3,7 @@ package addresspool
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -39,10 +40,12 @@ type pool struct {
 	// free those of them that nobody has.
 	all, usable, free [2]set
 	used              [2]int64
+	// ofNodes are those that only their being nodes' makes unusable, sorted.
+	ofNodes []netip.Addr
 }
 
-// newPool makes sets of a pool's ranges.
-func newPool(p Pool) (*pool, error) {
+// newPool makes sets of a pool's ranges, without these nodes' addresses.
+func newPool(p Pool, nodes map[netip.Addr]string) (*pool, error) {
 	made := &pool{Pool: p}
 	for _, r := range p.Addresses {
 		f := FamilyOf(r.First)
@@ -60,6 +63,12 @@ func newPool(p Pool) (*pool, error) {
 	}
 	for _, r := range p.Reserved {
 		made.usable[FamilyOf(r.First)].remove(r)
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(nodes), netip.Addr.Compare) {
+		if usable := &made.usable[FamilyOf(a)]; usable.contains(a) {
+			usable.remove(Range{a, a})
+			made.ofNodes = append(made.ofNodes, a)
+		}
 	}
 	for f := range made.free {
 		made.free[f] = slices.Clone(made.usable[f])

@@ -19,6 +19,7 @@ import (
 // who has what and by which request.
 type twin struct {
 	pools []Pool // by preference
+	nodes map[netip.Addr]string
 	has   map[service.ID][]netip.Addr
 	by    map[service.ID]Request
 	// leaves is what may be known of each still.
@@ -70,14 +71,14 @@ func within(a netip.Addr, ranges []Range) bool {
 	return slices.ContainsFunc(ranges, func(r Range) bool { return r.Contains(a) })
 }
 
-func usable(p Pool, a netip.Addr) bool {
+func (t *twin) usable(p Pool, a netip.Addr) bool {
 	buggy := a.Is4() && p.AvoidBuggy && (a.As4()[3] == 0 || a.As4()[3] == 255)
-	return within(a, p.Addresses) && !within(a, p.Reserved) && !buggy
+	return within(a, p.Addresses) && !within(a, p.Reserved) && !buggy && t.nodes[a] == ""
 }
 
 func (t *twin) poolOf(a netip.Addr) *Pool {
 	for i := range t.pools {
-		if usable(t.pools[i], a) {
+		if t.usable(t.pools[i], a) {
 			return &t.pools[i]
 		}
 	}
@@ -169,7 +170,7 @@ next:
 				continue
 			}
 			for _, a := range everyAddr {
-				if FamilyOf(a) != f || !usable(p, a) {
+				if FamilyOf(a) != f || !t.usable(p, a) {
 					continue
 				}
 				reason = Exhausted
@@ -235,6 +236,14 @@ func randomPools(r *rand.Rand) (pools []Pool) {
 	return pools
 }
 
+func randomNodes(r *rand.Rand) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	for i := range r.IntN(4) {
+		nodes[everyAddr[r.IntN(len(everyAddr))]] = fmt.Sprint("node", i)
+	}
+	return nodes
+}
+
 func randomRequest(r *rand.Rand) Request {
 	q := Request{Families: [][]Family{{IPv4}, {IPv6}, {IPv4, IPv6}, {IPv6, IPv4}}[r.IntN(4)], Required: r.IntN(2) == 0}
 	for range max(0, r.IntN(5)-2) {
@@ -277,6 +286,8 @@ func TestAsTwin(t *testing.T) {
 			case n == 0 || step == 0:
 				pools := randomPools(r)
 				told = append(told, fmt.Sprintf("pools %+v", pools))
+				slow.nodes = randomNodes(r)
+				a.SetNodes(slow.nodes)
 				refused := slices.Sorted(maps.Keys(a.SetPools(pools)))
 				if diff := cmp.Diff(slow.setPools(pools), refused, cmpopts.EquateEmpty()); diff != "" {
 					t.Fatalf("seed %d step %d: refused pools (-twin +got):\n%s%v", seed, step, diff, told)
@@ -326,7 +337,7 @@ func compare(t *testing.T, seed uint64, step int, a *Allocator, slow *twin) {
 	for _, p := range slow.pools {
 		var want [2]Usage
 		for _, addr := range everyAddr {
-			if !usable(p, addr) {
+			if !slow.usable(p, addr) {
 				continue
 			}
 			u := &want[FamilyOf(addr)]

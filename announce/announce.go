@@ -103,6 +103,23 @@ type Announcer interface {
 	Close() error
 }
 
+// Doubter is an Announcer whose peers may die without a word: what they were told
+// outlives them until that is noticed.
+type Doubter interface {
+	// Doubt tells until when packets may still be sent here for routes that were
+	// withdrawn at a time, because a peer may not have heard of it; no later than
+	// that, or no time at all, where all have.
+	Doubt(withdrawn time.Time) (until time.Time)
+}
+
+// Doubt asks an Announcer that may be a Doubter.
+func Doubt(a Announcer, withdrawn time.Time) (until time.Time) {
+	if d, ok := a.(Doubter); ok {
+		until = d.Doubt(withdrawn)
+	}
+	return until
+}
+
 // Established is the State of a Peer whose session is up.
 const Established = "established"
 

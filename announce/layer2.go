@@ -43,6 +43,16 @@ func (t Together) Peers() (all []Peer) {
 	return all
 }
 
+// Doubt is the longest of all.
+func (t Together) Doubt(withdrawn time.Time) (until time.Time) {
+	for _, a := range t {
+		if end := Doubt(a, withdrawn); end.After(until) {
+			until = end
+		}
+	}
+	return until
+}
+
 // Close closes all.
 func (t Together) Close() error {
 	var errs []error

@@ -1,5 +1,7 @@
 package announce
 
+import "time"
+
 // Mode is a way to make routes known.
 type Mode string
 
@@ -29,6 +31,9 @@ type only struct {
 	Announcer
 	mode Mode
 }
+
+// Doubt is the other's.
+func (o only) Doubt(withdrawn time.Time) time.Time { return Doubt(o.Announcer, withdrawn) }
 
 // Set leaves out what is for another way.
 func (o only) Set(routes []Route) error {

@@ -19,7 +19,8 @@ type Drain struct {
 	DrainNotice      time.Duration
 	DrainCommunities []string
 	DrainMED         uint32
-	// DrainTimeout is how long it then goes on for the flows that it remembers.
+	// DrainTimeout is how long it then goes on for the flows that it remembers, and
+	// for peers of which nothing shows that they have heard that the routes are gone.
 	DrainTimeout time.Duration
 	// DrainOnCordon drains where the Node is cordoned, DrainTaints where it has a
 	// taint of these keys.

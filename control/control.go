@@ -54,7 +54,8 @@ type Config struct {
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool
 	// DrainTimeout is how long at most the loop goes on, without its routes,
-	// after its end was asked for, while the data plane remembers flows.
+	// after its end was asked for, while the data plane remembers flows, or routers
+	// may not know that the routes are gone (announce.Doubter).
 	DrainTimeout time.Duration
 	// DrainNotice is for how long routes are announced as ones to avoid before
 	// they are withdrawn, and Avoid how; nothing for not at all.
@@ -208,5 +209,7 @@ func (l *Loop) withdrawAll() {
 	l.announced = nil
 	clear(l.since)
 	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
-	time.Sleep(l.Linger)
+	for began, left := time.Now(), l.Linger; left > 0; left = l.lingerSince(began) - time.Since(began) {
+		time.Sleep(min(left, max(l.Linger, doubtPace)))
+	}
 }

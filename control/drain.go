@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/source"
@@ -76,6 +77,10 @@ const (
 // still, and the stage looked at.
 const drainPace = time.Second
 
+// doubtPace is how often it is looked whether all peers have heard by now that the
+// routes are gone.
+const doubtPace = 50 * time.Millisecond
+
 // Reasons to drain that are not the source's.
 const (
 	whyEnding  = "the agent was told to end"
@@ -127,6 +132,9 @@ func (l *Loop) nextStage(s *source.Snapshot) plan.Drain {
 
 func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	d := &l.drain
+	if d.stage == plan.Withdrawn && d.linger > 0 {
+		d.linger = l.lingerSince(d.entered)
+	}
 	in := plan.DrainInput{
 		Why: slices.Clone(s.Drain), Last: s.Last, In: now.Sub(d.entered), Notice: l.DrainNotice, Linger: d.linger, NoticeLimit: noticeLimit,
 		Announces: len(l.announced) > 0, Hurry: d.hurry,
@@ -144,13 +152,24 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 		in.Notice = 0
 	}
 	if keeper, ok := l.DataPlane.(dataplane.Peered); ok && l.Balancers && l.DrainTimeout > 0 && d.stage != plan.Drained {
-		in.Timeout, in.Remembers = l.DrainTimeout, l.remembers(keeper)
+		in.Timeout, in.Remembers = l.DrainTimeout-max(0, d.linger-l.Linger), l.remembers(keeper)
 	}
 	if d.named.IsZero() && l.isNamed(s) {
 		d.named = now
 	}
 	in.Told = !d.named.IsZero() && now.Sub(d.named) >= noticeSpread
 	return in
+}
+
+// lingerSince gives how long packets are awaited that routers send here for routes
+// withdrawn at a time: longer than Linger where a peer may not have heard of it,
+// by DrainTimeout at most.
+func (l *Loop) lingerSince(withdrawn time.Time) time.Duration {
+	if l.drain.hurry {
+		return l.Linger
+	}
+	doubt := announce.Doubt(l.Announcer, withdrawn).Sub(withdrawn)
+	return l.Linger + min(max(0, doubt), l.DrainTimeout)
 }
 
 // enter takes the loop to another stage.
@@ -163,7 +182,7 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 	if next == plan.Withdrawn {
 		d.linger = 0
 		if len(l.announced) > 0 {
-			d.linger = l.Linger
+			d.linger = l.lingerSince(now)
 		}
 	}
 	d.stage, d.entered, d.named = next, now, time.Time{}
@@ -194,8 +213,10 @@ func (l *Loop) sooner(next time.Duration) time.Duration {
 	switch in := time.Since(d.entered); {
 	case d.stage == plan.Asking && in < l.DrainNotice:
 		due = l.DrainNotice - in
+	case d.stage == plan.Withdrawn && in < min(d.linger, l.Linger):
+		due = l.Linger - in
 	case d.stage == plan.Withdrawn && in < d.linger:
-		due = d.linger - in
+		due = min(d.linger-in, doubtPace) // it may be over sooner
 	case d.stage == plan.Asking:
 		due = noticePace
 	case d.stage == plan.Withdrawn:

@@ -87,7 +87,7 @@ func TestController(t *testing.T) {
 		tell func(*testing.T, *world)
 	}{
 		{"assignment", assignment}, {"dual stack", bothFamilies}, {"exhaustion", exhaustion}, {"restart", restart}, {"sharing", sharing},
-		{"asking", asking}, {"pools that go and come", poolsGo}, {"class and type", classChanges}, {"whose pools", whosePools},
+		{"asking", asking}, {"pools that go and come", poolsGo}, {"nodes in pools", nodesInPools}, {"class and type", classChanges}, {"whose pools", whosePools},
 		{"ages", agesOf}, {"ages of many", agesOfMany}, {"two controllers", twoControllers}, {"a leader that is late", lateLeader},
 		{"a leader that dies between", diesBetween}, {"writes that fail", failingWrites}, {"wrong clocks", wrongClocks},
 		{"admission", admission},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,8 +20,13 @@ import (
 )
 
 // ConditionReady is the condition of an AddressPool that says whether addresses
-// are handed out of it, and why not; its reasons are Ready and Refused.
+// are handed out of it, and why not; its reasons are Ready, Refused, and
+// ReasonNodes.
 const ConditionReady = "Ready"
+
+// ReasonNodes is that of a pool all but some addresses of which are handed out:
+// these are nodes' own.
+const ReasonNodes = "NodeAddresses"
 
 // allPools gives the AddressPools, the oldest first.
 func (t *term) allPools() (all []*v1alpha1.AddressPool) {
@@ -29,8 +36,27 @@ func (t *term) allPools() (all []*v1alpha1.AddressPool) {
 	return v1alpha1.ByAge(all)
 }
 
-// setPools makes the allocator's pools those that there are, and says whether
-// that changed anything.
+// nodeAddrs gives the addresses of all nodes, each with the node's name, the first
+// where several have it.
+func (t *term) nodeAddrs() map[netip.Addr]string {
+	of := map[netip.Addr]string{}
+	for _, o := range t.nodes.GetStore().List() {
+		n := o.(*corev1.Node)
+		for _, a := range n.Status.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil { // a name
+				continue
+			}
+			if other, twice := of[addr.Unmap()]; !twice || n.Name < other {
+				of[addr.Unmap()] = n.Name
+			}
+		}
+	}
+	return of
+}
+
+// setPools makes the allocator's pools those that there are, without the nodes'
+// addresses, and says whether that changed anything.
 func (t *term) setPools() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,10 +65,12 @@ func (t *term) setPools() bool {
 	for _, p := range all {
 		of[p.UID] = p.Generation
 	}
-	if maps.Equal(of, t.poolsOf) {
+	nodes := t.nodeAddrs()
+	if maps.Equal(of, t.poolsOf) && maps.Equal(nodes, t.nodesOf) {
 		return false
 	}
-	t.poolsOf = of
+	t.poolsOf, t.nodesOf = of, nodes
+	t.alloc.SetNodes(nodes)
 	t.known, t.refused = map[string]v1alpha1.Pool{}, map[string]error{}
 	var pools []addresspool.Pool
 	for _, p := range all {
@@ -92,8 +120,8 @@ func (t *term) writePools(ctx context.Context) (done bool) {
 		now := meta.FindStatusCondition(status.Conditions, ConditionReady)
 		if !t.writePool(ctx, p, status) {
 			done = false
-		} else if before == nil && now.Status == metav1.ConditionFalse || before != nil && before.Reason != now.Reason {
-			t.events.tell(p, now.Status == metav1.ConditionFalse, now.Reason, "ReadPool", now.Message)
+		} else if before == nil && now.Reason != "Ready" || before != nil && before.Reason != now.Reason {
+			t.events.tell(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
 		}
 	}
 	return done
@@ -116,6 +144,10 @@ func (t *term) poolStatus(p *v1alpha1.AddressPool) (*v1alpha1.AddressPoolStatus,
 		usage, ok := t.alloc.Usage(p.Name)
 		if !ok {
 			return nil, false
+		}
+		if own := t.alloc.OfNodes(p.Name); own != "" {
+			condition.Reason = ReasonNodes
+			condition.Message = "its addresses are handed out but for nodes' own: " + own + "; reserve them (spec.reserved), or give the nodes others"
 		}
 		status.IPv4, status.IPv6 = familyUsage(usage[addresspool.IPv4]), familyUsage(usage[addresspool.IPv6])
 	}

@@ -25,6 +25,7 @@ import (
 	labkube "github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/source"
 	sourcekube "github.com/fairlead/fairlead/source/kube"
+	"github.com/fairlead/fairlead/source/object"
 )
 
 // agentUser has the rights of deploy/manifests/rbac.yaml.
@@ -48,7 +49,7 @@ func TestRightsAreThoseThatAreUsed(t *testing.T) {
 	w.must(t, w.apply(peers))
 	w.awaitRights(t)
 	w.install(t)
-	w.agent(t)
+	w.agent(t, audit)
 	whosePools(t, w)
 	w.clear(t)
 	agesOf(t, w)
@@ -138,7 +139,7 @@ func peersRole(t *testing.T) string {
 // agent follows the cluster as a node's agent does that is balancer and service
 // proxy, until the test ends: what it watches it may begin to watch later. It has
 // read the password of a peer, and told of the node.
-func (w *world) agent(t *testing.T) {
+func (w *world) agent(t *testing.T, audit string) {
 	t.Helper()
 	ctx := context.Background()
 	_, err := w.core.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
@@ -149,6 +150,7 @@ func (w *world) agent(t *testing.T) {
 	w.must(t, err)
 	w.must(t, w.apply("apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: router1}\n"+
 		"spec: {address: 10.0.0.110, as: 65021, passwordSecret: router1}"))
+	defer w.drop(t, onNetwork(t, w).Name)
 	kubeconfig, err := w.cluster.KubeconfigFor(agentUser)
 	w.must(t, err)
 	passwords := make(chan string, 8)
@@ -189,11 +191,30 @@ func (w *world) agent(t *testing.T) {
 		t.Fatalf("no peer is told of: %q", s.Problems())
 	}
 	<-read
+	eventually(t, "Pods are followed", func() string {
+		if used, _ := asked(t, audit); !used[agentUser+": watch /pods"] {
+			return fmt.Sprint(s.Problems())
+		}
+		return ""
+	})
 	if p := s.Problems(); len(p) > 0 {
 		t.Errorf("problems: %q", p)
 	}
 	s.Tell(sourcekube.Event{Reason: "BalancerDraining", Action: "Drain", Note: "Node node-a is cordoned"})
 	s.Told()
+}
+
+// onNetwork makes a Service whose Pods agents follow.
+func onNetwork(t *testing.T, w *world) *corev1.Service {
+	t.Helper()
+	w.serve(t, "science", func(s *corev1.Service) { s.Annotations[object.AnnotationNetwork] = "science" })
+	all := w.core.CoreV1().Services("default")
+	s, err := all.Get(t.Context(), "science", metav1.GetOptions{})
+	w.must(t, err)
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.9"}}
+	s, err = all.UpdateStatus(t.Context(), s, metav1.UpdateOptions{})
+	w.must(t, err)
+	return s
 }
 
 // grants are the rights that the roles of the cluster give to the two.

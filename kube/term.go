@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -33,9 +34,10 @@ type term struct {
 	leading                     func() error
 	end                         func()
 	services, namespaces, pools cache.SharedIndexInformer
+	nodes                       cache.SharedIndexInformer
 	queue                       workqueue.TypedRateLimitingInterface[service.ID]
 	gateways                    *gatewayTerm // nil where there is no Gateway API
-	// poolsChanged, used and freed have room for one: that something has to be
+	// poolsChanged (pools or nodes), used and freed have room for one: that something has to be
 	// done, however often that was told.
 	poolsChanged, used, freed chan struct{}
 	// complaints keeps what is wrong with all Services from being logged of each.
@@ -45,6 +47,8 @@ type term struct {
 	alloc *addresspool.Allocator
 	// poolsOf are the generations of the pools that were set last.
 	poolsOf map[types.UID]int64
+	// nodesOf are the nodes' addresses then, each with a node's name.
+	nodesOf map[netip.Addr]string
 	// known are the pools that are valid, refused what is wrong with the others.
 	known   map[string]v1alpha1.Pool
 	refused map[string]error
@@ -97,12 +101,12 @@ func (k *Controller) lead(ctx context.Context, leading func() error) {
 
 // load waits until everything has been read.
 func (t *term) load(ctx context.Context, running *sync.WaitGroup) bool {
-	services, namespaces, pools := t.kinds()
+	services, namespaces, pools, nodes := t.kinds()
 	var synced []cache.InformerSynced
 	for _, d := range []struct {
 		kind
 		into *cache.SharedIndexInformer
-	}{{services, &t.services}, {namespaces, &t.namespaces}, {pools, &t.pools}} {
+	}{{services, &t.services}, {namespaces, &t.namespaces}, {pools, &t.pools}, {nodes, &t.nodes}} {
 		if !t.await(ctx, d.kind) {
 			return false
 		}
@@ -161,6 +165,15 @@ func (t *term) listen() {
 		AddFunc: func(any) { poke(t.poolsChanged) },
 		UpdateFunc: func(old, o any) {
 			if old.(*v1alpha1.AddressPool).Generation != o.(*v1alpha1.AddressPool).Generation {
+				poke(t.poolsChanged)
+			}
+		},
+		DeleteFunc: func(any) { poke(t.poolsChanged) },
+	})
+	_, _ = t.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { poke(t.poolsChanged) },
+		UpdateFunc: func(old, o any) {
+			if !slices.Equal(old.(*corev1.Node).Status.Addresses, o.(*corev1.Node).Status.Addresses) {
 				poke(t.poolsChanged)
 			}
 		},

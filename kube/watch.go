@@ -32,7 +32,7 @@ type kind struct {
 	indexers cache.Indexers
 }
 
-func (k *Controller) kinds() (services, namespaces, pools kind) {
+func (k *Controller) kinds() (services, namespaces, pools, nodes kind) {
 	core := k.core.CoreV1().RESTClient()
 	services = kind{
 		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, k.slimService,
@@ -40,7 +40,8 @@ func (k *Controller) kinds() (services, namespaces, pools kind) {
 	}
 	namespaces = kind{"namespaces", core, &corev1.Namespace{}, func() runtime.Object { return &corev1.NamespaceList{} }, slimNamespace, nil}
 	pools = kind{"addresspools", k.own, &v1alpha1.AddressPool{}, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, nil, nil}
-	return services, namespaces, pools
+	nodes = kind{"nodes", core, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} }, slimNode, nil}
+	return services, namespaces, pools, nodes
 }
 
 func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -145,6 +146,16 @@ func slimNamespace(o any) (any, error) {
 	}
 	kept := &corev1.Namespace{ObjectMeta: slimMeta(&n.ObjectMeta)}
 	kept.Labels = n.Labels
+	return kept, nil
+}
+
+func slimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	kept := &corev1.Node{ObjectMeta: slimMeta(&n.ObjectMeta)}
+	kept.Status.Addresses = n.Status.Addresses
 	return kept, nil
 }
 

@@ -46,6 +46,31 @@ func setOffloads(ns *netns.NS, e End) error {
 	})
 }
 
+// Offload turns an interface's help with what is sent on or off: with it the kernel
+// hands on up to 64 KiB as one packet and leaves checksums to be filled in; without
+// it, as to a device that can do neither, packets of the MTU with their checksums.
+func (h *Host) Offload(dev string, on bool) error {
+	return h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		value := uint32(0)
+		if on {
+			value = 1
+		}
+		// Segmentation needs checksums: they are on first, and the kernel takes the
+		// one off with the other.
+		for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SGSO, unix.ETHTOOL_STSO} {
+			if _, err := ethtool(fd, dev, cmd, value); err != nil {
+				return fmt.Errorf("host %s: %s: offloads: %w", h.Name(), dev, err)
+			}
+		}
+		return nil
+	})
+}
+
 // ethtool does one of the ethtool ioctls that set or get a single value.
 func ethtool(fd int, dev string, cmd, data uint32) (uint32, error) {
 	value := ethtoolValue{cmd: cmd, data: data}
@@ -56,4 +81,10 @@ func ethtool(fd int, dev string, cmd, data uint32) (uint32, error) {
 		return 0, errno
 	}
 	return value.data, nil
+}
+
+// TxChecksumOff makes the kernel fill in checksums before a packet leaves a device,
+// as an End with that does.
+func TxChecksumOff(ns *netns.NS, device string) error {
+	return setOffloads(ns, End{Dev: device, TxChecksumOff: true})
 }

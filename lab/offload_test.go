@@ -51,3 +51,35 @@ func TestOffloadsAreAsDrawn(t *testing.T) {
 		}
 	}
 }
+
+func TestOffload(t *testing.T) {
+	l, err := Build(t.Context(), Topology{
+		Hosts: []HostSpec{{Name: "a"}, {Name: "b"}},
+		Links: []Link{{A: At("a", "eth0"), B: At("b", "eth0")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, want := range []uint32{0, 1} {
+		if err := l.Host("a").Offload("eth0", want == 1); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Do(t, l.Host("a").ns, func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			for _, get := range []uint32{unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_GTSO, unix.ETHTOOL_GGSO} {
+				if got, err := ethtool(fd, "eth0", get, 0); err != nil || got != want {
+					t.Errorf("command %#x: %d, %v; want %d", get, got, err, want)
+				}
+			}
+			return nil
+		})
+	}
+	if err := l.Host("a").Offload("eth9", true); err == nil {
+		t.Error("an interface that is not there has been set")
+	}
+}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,6 +27,23 @@ func shape(h *netlink.Handle, dev netlink.Link, s Shape) error {
 		return addTBF(h, dev, s)
 	}
 	return addHTB(h, dev, s)
+}
+
+// Reshape puts another shaper, or none, in the place of what an interface has.
+func (h *Host) Reshape(dev string, s Shape) error {
+	found, err := h.link.LinkByName(dev)
+	if err != nil {
+		return fmt.Errorf("host %s: %s: %w", h.Name(), dev, err)
+	}
+	root := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: found.Attrs().Index, Parent: netlink.HANDLE_ROOT}}
+	// There is none to delete where it has only the kernel's own.
+	if err := h.link.QdiscDel(root); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("host %s: %s: take its shaper away: %w", h.Name(), dev, err)
+	}
+	if err := shape(h.link, found, s); err != nil {
+		return fmt.Errorf("host %s: %s: %w", h.Name(), dev, err)
+	}
+	return nil
 }
 
 // bytesPerSecond and burst are a Shape's in the kernel's terms.

@@ -101,3 +101,33 @@ func (u *until) Read(b []byte) (int, error) {
 	}
 	return u.Reader.Read(b)
 }
+
+func TestReshape(t *testing.T) {
+	l := build(t, pair(lab.Shape{}))
+	qdisc := func() string {
+		dev, err := l.Host("b").Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := l.Host("b").Netlink().QdiscList(dev)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v: %v", err, all)
+		}
+		return all[0].Type()
+	}
+	classes := lab.Shape{Rate: 20 * mbit, Classes: []lab.Class{{To: "10.0.0.3/32", Rate: 10 * mbit}}}
+	for _, step := range []struct {
+		shape lab.Shape
+		want  string
+	}{{lab.Shape{Rate: 20 * mbit}, "tbf"}, {classes, "htb"}, {lab.Shape{}, "noqueue"}, {lab.Shape{}, "noqueue"}} {
+		if err := l.Host("b").Reshape("eth0", step.shape); err != nil {
+			t.Fatal(err)
+		}
+		if got := qdisc(); got != step.want {
+			t.Errorf("%+v: %s, want %s", step.shape, got, step.want)
+		}
+	}
+	if err := l.Host("b").Reshape("eth9", lab.Shape{}); err == nil {
+		t.Error("an interface that is not there has been shaped")
+	}
+}

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # Install what the tests ("test"), those of them that need IPVS ("guest") or other
 # makes of BGP ("interop"), the checks ("lint"), the tests under other kernels
-# ("kernels"), a whole cluster of Kubernetes ("cluster") or what the simulator is
-# measured beside ("sim") need beyond Go, from Debian's packages. Does nothing
-# where all of it is there.
+# ("kernels"), a whole cluster of Kubernetes ("cluster"), what the simulator is
+# measured beside ("sim") or what looks at pages ("page") need beyond Go, from
+# Debian's packages. Does nothing where all of it is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 guest=(gcc libc6-dev iptables)    # a compiler for what the guest's kernel has preloaded
 daemons=(frr bird2 gobgpd exabgp) # the makes of BGP that interoperation is tested with
 case "${1-}" in
-test) packages=("${daemons[@]}" nftables "${guest[@]}") ;;
+test) packages=("${daemons[@]}" nftables openvswitch-switch "${guest[@]}") ;;
 interop) packages=("${daemons[@]}") ;;
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
 sim) packages=(ns2) ;;
+page) packages=(chromium) ;;
 *)
-	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim" >&2
+	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page" >&2
 	exit 2
 	;;
 esac
@@ -103,7 +104,7 @@ export DEBIAN_FRONTEND=noninteractive
 "${apt[@]}" update
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 for p in "${missing[@]}"; do
-	[[ " ${daemons[*]} " == *" $p "* ]] || continue
+	[[ " ${daemons[*]} openvswitch-switch " == *" $p "* ]] || continue
 	service=${p/bird2/bird}
 	[[ ! -e /etc/init.d/$service ]] || update-rc.d "$service" disable || echo "deps: $service may start with this machine" >&2
 	! command -v systemctl >/dev/null || systemctl -q disable "$service.service" || echo "deps: $service may start with this machine" >&2

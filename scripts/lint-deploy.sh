@@ -9,7 +9,7 @@ trap 'rm -rf "$made"' EXIT
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
 	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web \
-	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1'
+	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1,vdn.enabled=true,vdn.controller.clusterIP=10.96.0.73,vdn.node.uplinks={eth1=10G,eth2=1.5G}'
 
 # refuse HELM FIELD VALUE: such a value is refused, by the name of its field.
 refuse() {
@@ -28,6 +28,8 @@ refuse "$1" /bgp/as 'bgp.as=0'
 refuse "$1" /bgp/peers/0 'bgp.peers={router}'
 refuse "$1" /cloud/provider 'cloud.provider=azure'
 refuse "$1" /cloud/owner 'cloud.owner=Shop'
+refuse "$1" /vdn/node/uplinks/0 'vdn.node.uplinks={eth1}'
+refuse "$1" /vdn/controller/url 'vdn.controller.url=http://10.0.0.1:7473'
 refuse "$1" "'service'" 'balancers[0].name=web'
 
 scripts/manifests.sh "$1" "$made"

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 helm=$1 to=$2
-mkdir -p "$to"/{cleanup,gateway,proxy}
+mkdir -p "$to"/{cleanup,gateway,proxy,vdn}
 
 # render FILE TEMPLATE VALUE...: writes one, without what only Helm wants to know.
 render() {
@@ -24,3 +24,4 @@ done
 render proxy/agent agent --set 'agent.roles={balancer,server,proxy}'
 render cleanup/cleanup cleanup --set cleanup.enabled=true
 render gateway/gateway gateway --set gatewayAPI.enabled=true
+render vdn/vdn vdn --set vdn.enabled=true

@@ -30,6 +30,8 @@ type Balancer struct {
 	// remembered, in seconds; 0: always. Timeouts are for connections.
 	Timeout  float64
 	Timeouts Timeouts
+	// Table is how the flows that are remembered are found.
+	Table ConnTable
 	// PerPacket takes every request for a new connection.
 	PerPacket bool
 }
@@ -53,9 +55,10 @@ const ringSize = 2039
 type balancer[T Time] struct {
 	Balancer
 	table[T]
-	leadsBack bool // answers come through the balancer
-	byRing    bool // alone: flows are not remembered
-	address   Node // that flows are hashed with
+	leadsBack bool    // answers come through the balancer
+	byRing    bool    // alone: flows are not remembered
+	address   Node    // that flows are hashed with
+	chains    *chains // nil for none
 	builder   *ring.Builder
 	chooser   schedule.Chooser
 	slots     []ring.Slot
@@ -84,6 +87,10 @@ func (n *Net[T]) Balancer(c Balancer) (Node, error) {
 		if n.nodes[vip].role != vipNode {
 			return none, fmt.Errorf("balancer %s: serves %s, which is no VIP", c.Name, n.nodes[vip].name)
 		}
+	}
+	var err error
+	if b.chains, err = newChains(&c, b.byRing); err != nil {
+		return none, err
 	}
 	n.newTable(&b.table, c)
 	if err := n.setServers(b, c.Servers); err != nil {
@@ -213,6 +220,9 @@ func (n *Net[T]) balance(at Node, p int32) {
 // choose gives the server of a packet, or 0.
 func (n *Net[T]) choose(at Node, b *balancer[T], p int32) ring.ID {
 	packet := &n.pool.all[p]
+	if b.chains != nil {
+		n.lookUp(b, packet.flow)
+	}
 	if int(packet.flow) < len(b.by) && b.by[packet.flow] != 0 {
 		if id := n.remembered(at, b, packet); id != 0 {
 			return id

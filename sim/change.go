@@ -26,8 +26,8 @@ func (n *Net[T]) Kill(of Node) error {
 	}
 	for _, d := range k.doors {
 		if d.station != none {
-			_, _, st := n.station(d.station)
-			n.loseAll(&st.queue, dead, of)
+			l, i, _ := n.station(d.station)
+			n.loseAll(&l.backlogs[i].fifo, dead, of)
 		}
 	}
 	if s := k.server; s != nil {

@@ -42,8 +42,12 @@ type station struct {
 	send     uint32
 	receive  uint32
 	gap      uint32
-	queue    fifo
-	limit    int
+}
+
+// backlog is what waits at a station, and the limit for that.
+type backlog struct {
+	fifo
+	limit int
 }
 
 // lan is a shared medium, with the lanes of its delays.
@@ -51,16 +55,18 @@ type lan[T Time] struct {
 	rate                    float64
 	up, down, tau, gap, jam int32
 	stations                []station
-	gapEnds                 []T // of stations
+	backlogs                []backlog // of stations
+	gapEnds                 []T       // of stations
 	turns                   uint32
-	shortGaps, longGaps     shared
+	shortGaps, longGaps     shared[T]
 	sizes                   []frameTime
 }
 
 // shared is a timer that stations have in common, which started it at one event.
-type shared struct {
+type shared[T Time] struct {
 	at   uint64 // the event's place
 	turn uint32
+	end  T
 }
 
 // frameTime is the lane of a frame with a packet of a size.
@@ -96,16 +102,17 @@ func (n *Net[T]) station(who int32) (*lan[T], int, *station) {
 
 // enqueue takes a packet from the link layer into a station's queue.
 func (n *Net[T]) enqueue(who, p int32) {
-	l, _, st := n.station(who)
-	switch {
-	case !st.blocked:
+	l, i, st := n.station(who)
+	if !st.blocked {
 		st.blocked, st.held = true, p
 		n.transmit(l, st, who)
-	case st.queue.len()+1 >= st.limit:
-		n.lose(queueFull, st.node, p)
-	default:
-		st.queue.push(p)
+		return
 	}
+	if waits := &l.backlogs[i]; waits.len()+1 < waits.limit {
+		waits.push(p)
+		return
+	}
+	n.lose(queueFull, st.node, p)
 }
 
 // transmit sends the held frame, if the station may: else the end of its gap comes
@@ -135,14 +142,17 @@ func (n *Net[T]) sent(who int32, turn uint32) {
 
 // startGap starts the gap of a station, which shares its end with those that start
 // theirs at the same event.
-func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared) {
+func (n *Net[T]) startGap(l *lan[T], i int, who, lane int32, with *shared[T]) {
 	if with.at != n.q.turn || with.turn == 0 {
-		l.turns++
-		*with = shared{n.q.turn, l.turns}
-		n.q.after(lane, event{kind: gapEnd, who: who, turn: l.turns})
+		n.shareGap(l, who, lane, with)
 	}
-	l.stations[i].gap = with.turn
-	l.gapEnds[i] = n.q.now + n.q.lanes[lane].delay
+	l.stations[i].gap, l.gapEnds[i] = with.turn, with.end
+}
+
+func (n *Net[T]) shareGap(l *lan[T], who, lane int32, with *shared[T]) {
+	l.turns++
+	*with = shared[T]{n.q.turn, l.turns, n.q.now + n.q.lanes[lane].delay}
+	n.q.after(lane, event{kind: gapEnd, who: who, turn: l.turns})
 }
 
 // gapEnd ends a gap at all stations that have it still; who is the first that had.
@@ -151,25 +161,29 @@ func (n *Net[T]) gapEnd(who int32, turn uint32) {
 	for i := first; i < len(l.stations); i++ {
 		if st := &l.stations[i]; st.gap == turn {
 			st.gap = 0
-			n.resume(l, st, who+int32(i-first))
+			n.resume(l, i, who+int32(i-first))
 		}
 	}
 }
 
 // resume is for a station whose medium is free again.
-func (n *Net[T]) resume(l *lan[T], st *station, who int32) {
+func (n *Net[T]) resume(l *lan[T], i int, who int32) {
+	st := &l.stations[i]
 	st.mode = idle
-	switch {
-	case st.held != none:
-		if !st.retry {
-			n.transmit(l, st, who)
-		}
-	case st.queue.len() > 0:
-		st.held = st.queue.pop()
-		n.transmit(l, st, who)
-	default:
-		st.blocked = false
+	if !st.blocked {
+		return
 	}
+	if st.held == none {
+		waits := &l.backlogs[i]
+		if waits.len() == 0 {
+			st.blocked = false
+			return
+		}
+		st.held = waits.pop()
+	} else if st.retry {
+		return
+	}
+	n.transmit(l, st, who)
 }
 
 // firstBit is a frame's beginning at all stations but its sender.
@@ -182,21 +196,7 @@ func (n *Net[T]) firstBit(who, p int32) {
 			continue
 		}
 		st, at := &l.stations[i], who+int32(i-from)
-		if st.gap != 0 && st.mode != idle {
-			if l.gapEnds[i]-n.q.now > n.rounding {
-				if st.node == to {
-					n.note(silent, st.node)
-				}
-				continue
-			}
-			st.gap = 0
-			n.resume(l, st, at)
-		}
-		if st.mode != idle {
-			if st.node == to {
-				n.note(collided, st.node)
-			}
-			n.collide(l, i, at)
+		if st.mode != idle && !n.interrupt(l, i, at, to) {
 			continue
 		}
 		if turn == 0 {
@@ -209,6 +209,30 @@ func (n *Net[T]) firstBit(who, p int32) {
 	if turn == 0 {
 		n.pool.drop(p)
 	}
+}
+
+// interrupt is the first bit of a frame to some node, at a station that does not wait
+// for one: it says whether it hears the frame nevertheless.
+func (n *Net[T]) interrupt(l *lan[T], i int, who int32, to Node) bool {
+	st := &l.stations[i]
+	if st.gap != 0 {
+		if l.gapEnds[i]-n.q.now > n.rounding {
+			if st.node == to {
+				n.note(silent, to)
+			}
+			return false
+		}
+		st.gap = 0
+		n.resume(l, i, who)
+		if st.mode == idle {
+			return true
+		}
+	}
+	if st.node == to {
+		n.note(collided, to)
+	}
+	n.collide(l, i, who)
+	return false
 }
 
 // collide is the first bit of another frame at a station that sends or receives.
@@ -235,7 +259,7 @@ func (n *Net[T]) collide(l *lan[T], i int, who int32) {
 	slots := n.random.Below(1 << min(st.attempts, backoffMost))
 	pause := T(T(slots)*n.bits(8*slotBytes, l.rate)) + n.q.lanes[l.jam].delay
 	n.q.at(n.q.now+pause, n.q.reserve(), event{kind: retry, who: who})
-	l.longGaps = shared{} // without a slot the pause ends between this gap and the next station's
+	l.longGaps = shared[T]{} // without a slot the pause ends between this gap and the next station's
 }
 
 // retried is the end of the pause before another attempt.

@@ -173,7 +173,7 @@ func (n *Net[T]) happenToo(e event) {
 		n.bucketsDue(e.who, e.what, e.turn)
 	case change:
 		if n.failed = n.changes[e.what](); n.failed != nil {
-			n.q.heap = n.q.heap[:0] // nothing more happens
+			n.q.clear() // nothing more happens
 		}
 	}
 }

@@ -38,8 +38,12 @@ func (n *Net[T]) process(at Node, p int32) {
 }
 
 func (n *Net[T]) start(at Node, p int32) {
-	c := n.nodes[at].processor
-	n.q.at(n.q.now+n.span(c.Takes(n.random)), n.q.reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
+	c, b := n.nodes[at].processor, n.nodes[at].balancer
+	takes := c.Takes(n.random)
+	if q := &n.pool.all[p]; b != nil && b.chains != nil && (q.to == at || b.serves(q.to)) {
+		takes += float64(b.chains.Looks * float64(n.walk(b, q.flow)))
+	}
+	n.q.at(n.q.now+n.span(takes), n.q.reserve(), event{kind: processed, who: at, what: p, turn: c.turn})
 }
 
 // processed is a packet that a core has done with.

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/fairlead/fairlead/sim/agenda"
+
 // Time is a moment or a span of simulated time: seconds as floating point (the
 // clock of ns-2, whose rounding decides ties), or whole nanoseconds.
 type Time interface{ ~float64 | ~int64 }
@@ -12,25 +14,10 @@ type event struct {
 	turn      uint32
 }
 
-// place is when an event happens: events of one moment in the order in which they
-// were asked for.
-type place[T Time] struct {
-	at  T
-	seq uint64
-}
-
-func (p place[T]) before(o place[T]) bool { return p.at < o.at || p.at == o.at && p.seq < o.seq }
-
-// entry is an event with its place.
-type entry[T Time] struct {
-	place[T]
-	event
-}
-
-// head is the place of the first event of a lane; or of a loose one, where lane is
-// the complement of its number.
+// head is the place of the first event of a lane.
 type head[T Time] struct {
-	place[T]
+	at   T
+	seq  uint64
 	lane int32
 }
 
@@ -38,21 +25,23 @@ type head[T Time] struct {
 // the order in which they were asked for.
 type lane[T Time] struct {
 	delay      T
-	ring       []entry[T] // a power of two long
-	head, tail int        // ever rising
+	ring       []agenda.Entry[T, event] // a power of two long
+	head, tail int                      // ever rising
 }
 
+// lanesMost is how many delays have lanes. Who uses more has no few constants.
+const lanesMost = 32
+
 // queue is the events to come. Nearly all delays of a network are one of a few
-// constants, so it is a few FIFOs with a small heap over their first events, and
-// over those few events that are of no lane.
+// constants, so it is a few FIFOs, whose heads are sorted, and a heap for what is of
+// no lane.
 type queue[T Time] struct {
 	now   T
 	turn  uint64 // the seq of the event that happens now
 	seq   uint64
 	lanes []lane[T]
-	heap  []head[T]
-	loose []event
-	free  []int32 // of loose
+	heads []head[T] // of lanes that are not empty, the first one last
+	loose agenda.Heap[T, event]
 }
 
 // lane gives the lane for a delay.
@@ -62,7 +51,11 @@ func (q *queue[T]) lane(delay T) int32 {
 			return int32(i)
 		}
 	}
-	q.lanes = append(q.lanes, lane[T]{delay: delay, ring: make([]entry[T], 16)})
+	l := lane[T]{delay: delay}
+	if len(q.lanes) < lanesMost {
+		l.ring = make([]agenda.Entry[T, event], 16)
+	}
+	q.lanes = append(q.lanes, l)
 	return int32(len(q.lanes) - 1)
 }
 
@@ -70,22 +63,42 @@ func (q *queue[T]) lane(delay T) int32 {
 func (q *queue[T]) after(l int32, e event) {
 	in := &q.lanes[l]
 	q.seq++
-	at := place[T]{q.now + in.delay, q.seq}
-	if in.head == in.tail {
-		q.push(head[T]{at, l})
-	} else if in.tail-in.head == len(in.ring) {
+	at := q.now + in.delay
+	if in.tail-in.head == len(in.ring) {
+		if len(in.ring) == 0 {
+			q.at(at, q.seq, e)
+			return
+		}
 		in.grow()
 	}
-	in.ring[in.tail&(len(in.ring)-1)] = entry[T]{at, e}
+	slot := &in.ring[in.tail&(len(in.ring)-1)]
+	slot.At, slot.Seq, slot.E = at, q.seq, e
+	if in.head == in.tail {
+		q.heads = append(q.heads, head[T]{})
+		q.insert(head[T]{at, q.seq, l})
+	}
 	in.tail++
 }
 
 func (l *lane[T]) grow() {
-	all := make([]entry[T], 2*len(l.ring))
+	all := make([]agenda.Entry[T, event], 2*len(l.ring))
 	for i := l.head; i < l.tail; i++ {
 		all[i&(len(all)-1)] = l.ring[i&(len(l.ring)-1)]
 	}
 	l.ring = all
+}
+
+// insert puts a head where it belongs, in place of the last.
+func (q *queue[T]) insert(n head[T]) {
+	h := q.heads
+	i := len(h) - 1
+	for ; i > 0; i-- {
+		if o := &h[i-1]; n.at < o.at || n.at == o.at && n.seq < o.seq {
+			break
+		}
+		h[i] = h[i-1]
+	}
+	h[i] = n
 }
 
 // reserve takes a place among the events of a moment, for an event that may be
@@ -97,78 +110,48 @@ func (q *queue[T]) reserve() uint64 {
 
 // at asks for an event at any moment that is not past.
 func (q *queue[T]) at(t T, seq uint64, e event) {
-	slot := int32(len(q.loose))
-	if last := len(q.free) - 1; last >= 0 {
-		slot, q.free = q.free[last], q.free[:last]
-		q.loose[slot] = e
-	} else {
-		q.loose = append(q.loose, e)
-	}
-	q.push(head[T]{place[T]{t, seq}, ^slot})
-}
-
-func (q *queue[T]) push(n head[T]) {
-	q.heap = append(q.heap, n)
-	h := q.heap
-	i := len(h) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !n.before(h[up].place) {
-			break
-		}
-		h[i] = h[up]
-		i = up
-	}
-	h[i] = n
+	q.loose.Push(agenda.Entry[T, event]{At: t, Seq: seq, E: e})
 }
 
 // next takes the first event, and sets the clock to its moment; false where
 // none is before end.
 func (q *queue[T]) next(end T) (event, bool) {
-	if len(q.heap) == 0 || q.heap[0].at >= end {
+	last := len(q.heads) - 1
+	loose := q.loose.First()
+	if last < 0 || loose != nil && (loose.At < q.heads[last].at || loose.At == q.heads[last].at && loose.Seq < q.heads[last].seq) {
+		return q.nextLoose(loose, end)
+	}
+	first := &q.heads[last]
+	if first.at >= end {
 		return event{}, false
 	}
-	first := q.heap[0]
 	q.now, q.turn = first.at, first.seq
-	var e event
-	if first.lane >= 0 {
-		l := &q.lanes[first.lane]
-		e = l.ring[l.head&(len(l.ring)-1)].event
-		l.head++
-		if l.head != l.tail {
-			q.sink(head[T]{l.ring[l.head&(len(l.ring)-1)].place, first.lane})
-			return e, true
-		}
-	} else {
-		e = q.loose[^first.lane]
-		q.free = append(q.free, ^first.lane)
+	l := &q.lanes[first.lane]
+	mask := len(l.ring) - 1
+	e := l.ring[l.head&mask].E
+	l.head++
+	if l.head == l.tail {
+		q.heads = q.heads[:last]
+		return e, true
 	}
-	last := len(q.heap) - 1
-	n := q.heap[last]
-	q.heap = q.heap[:last]
-	if last > 0 {
-		q.sink(n)
-	}
+	n := &l.ring[l.head&mask]
+	q.insert(head[T]{n.At, n.Seq, first.lane})
 	return e, true
 }
 
-// sink puts a head in the place of the first, and down to where it belongs.
-func (q *queue[T]) sink(n head[T]) {
-	h := q.heap
-	i := 0
-	for {
-		down := 2*i + 1
-		if down >= len(h) {
-			break
-		}
-		if r := down + 1; r < len(h) && h[r].before(h[down].place) {
-			down = r
-		}
-		if !h[down].before(n.place) {
-			break
-		}
-		h[i] = h[down]
-		i = down
+// nextLoose is for a first event that is of no lane.
+func (q *queue[T]) nextLoose(first *agenda.Entry[T, event], end T) (event, bool) {
+	if first == nil || first.At >= end {
+		return event{}, false
 	}
-	h[i] = n
+	e := first.E
+	q.now, q.turn = first.At, first.Seq
+	q.loose.Drop()
+	return e, true
+}
+
+// clear takes all away.
+func (q *queue[T]) clear() {
+	q.heads = q.heads[:0]
+	q.loose.Clear()
 }

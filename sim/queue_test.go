@@ -5,22 +5,26 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/fairlead/fairlead/sim/agenda"
 )
 
 // slowQueue is the queue's twin: a list, sorted anew for every event.
 type slowQueue[T Time] struct {
 	now T
-	all []entry[T]
+	all []agenda.Entry[T, event]
 }
 
 func (q *slowQueue[T]) next(end T) (event, bool) {
-	slices.SortFunc(q.all, func(a, b entry[T]) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-	if len(q.all) == 0 || q.all[0].at >= end {
+	slices.SortFunc(q.all, func(a, b agenda.Entry[T, event]) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Seq, b.Seq))
+	})
+	if len(q.all) == 0 || q.all[0].At >= end {
 		return event{}, false
 	}
 	first := q.all[0]
-	q.all, q.now = q.all[1:], first.at
-	return first.event, true
+	q.all, q.now = q.all[1:], first.At
+	return first.E, true
 }
 
 func TestQueueIsInOrder(t *testing.T) {
@@ -44,7 +48,7 @@ func compareQueues[T Time](t *testing.T, delays []T) {
 			} else {
 				fast.after(fast.lane(d), e)
 			}
-			slow.all = append(slow.all, entry[T]{place[T]{slow.now + d, fast.seq}, e})
+			slow.all = append(slow.all, agenda.Entry[T, event]{At: slow.now + d, Seq: fast.seq, E: e})
 		}
 		end := delays[len(delays)-1] * T(5)
 		for step := range int32(2000) {

@@ -58,7 +58,8 @@ func (n *Net[T]) SharedLAN(rate, delay float64, nodes []Attached) {
 	nodes = slices.Clone(nodes)
 	slices.Reverse(nodes) // who joined last hears first, as in ns-2
 	for i, a := range nodes {
-		l.stations = append(l.stations, station{node: a.Node, held: none, attempts: 1, limit: limit(a.Queue)})
+		l.stations = append(l.stations, station{node: a.Node, held: none, attempts: 1})
+		l.backlogs = append(l.backlogs, backlog{limit: limit(a.Queue)})
 		n.nodes[a.Node].doors = append(n.nodes[a.Node].doors, hop{none, stationOf(id, i), none})
 	}
 	l.gapEnds = make([]T, len(nodes))

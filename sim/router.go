@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"slices"
+
+	"github.com/fairlead/fairlead/sim/resilient"
 )
 
 // Division is how a router divides flows among next hops.
@@ -50,7 +52,7 @@ type group[T Time] struct {
 	turns  []Node   // Modulo: hops, each as often as it weighs
 	upper  []uint64 // Threshold: where the range of each hop ends
 	table  []bucket[T]
-	shares []share
+	shares *resilient.Shares[Node]
 	timers resilience[T]
 }
 
@@ -111,7 +113,7 @@ func (n *Net[T]) SetHops(at, vip Node, hops []Weighted) error {
 			g.turns = append(g.turns, slices.Repeat([]Node{h.Node}, int(h.Weight))...)
 		}
 	case Threshold:
-		g.upper = g.bounds(1 << 32)
+		g.upper = resilient.Bounds(1<<32, g.weights())
 	case Resilient:
 		n.rebalance(at, vip, g)
 	}
@@ -125,18 +127,12 @@ func (n *Net[T]) group(at, vip Node) *group[T] {
 	return nil
 }
 
-// bounds divides a range by the hops' weights: where the part of each ends.
-func (g *group[T]) bounds(of uint64) []uint64 {
-	var total, sum uint64
-	for _, h := range g.Hops {
-		total += uint64(h.Weight)
-	}
-	ends := make([]uint64, len(g.Hops))
+func (g *group[T]) weights() []uint32 {
+	all := make([]uint32, len(g.Hops))
 	for i, h := range g.Hops {
-		sum += uint64(h.Weight)
-		ends[i] = (of*sum + total/2) / total
+		all[i] = h.Weight
 	}
-	return ends
+	return all
 }
 
 // hop gives where a hash leads.

@@ -103,6 +103,9 @@ func (n *Net[T]) remember(at Node, b *balancer[T], p *packet[T], id ring.ID) {
 		}
 		t.by[p.flow] = i + 1
 	}
+	if b.chains != nil {
+		b.chains.link(i, n.bucketOf(b, p.flow))
+	}
 	if t.timeouts[c.state] > 0 {
 		n.q.after(t.lanes[c.state], event{kind: expiry, who: at, what: i, turn: c.turn})
 	}
@@ -129,6 +132,9 @@ func (b *balancer[T]) forget(i int32) {
 	if !b.PerPacket {
 		b.by[c.flow] = 0
 	}
+	if b.chains != nil {
+		b.chains.unlink(i)
+	}
 	c.id = 0
 	c.turn++
 	b.free = append(b.free, i)
@@ -146,6 +152,9 @@ func (b *balancer[T]) forgetIf(gone func(ring.ID) bool) {
 // bringBack sends an answer back to where its request came from.
 func (n *Net[T]) bringBack(at Node, p int32) {
 	b, packet := n.nodes[at].balancer, &n.pool.all[p]
+	if b.chains != nil {
+		n.lookUp(b, packet.flow)
+	}
 	if int(packet.flow) >= len(b.by) || b.by[packet.flow] == 0 {
 		n.lose(unserved, at, p)
 		return

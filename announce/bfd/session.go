@@ -95,6 +95,17 @@ func (s *Session) State() State {
 	return s.machine.state
 }
 
+// Heard tells when the neighbour of a session that is up was last heard, and for
+// how long it may be silent. It is not up where limit is 0.
+func (s *Session) Heard() (last time.Time, limit time.Duration) {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.machine.state != Up {
+		return time.Time{}, 0
+	}
+	return s.last, s.machine.detection()
+}
+
 // Close tells the neighbour that we stop on purpose, and stops.
 func (s *Session) Close() {
 	s.e.mu.Lock()

@@ -26,7 +26,10 @@ type peerState struct {
 	tap   *tap
 	watch *bfd.Session
 	noBFD string
-	count *count
+	// silentUntil is until when others may not have noticed the silence that ended
+	// its last session.
+	silentUntil time.Time
+	count       *count
 	// admitted says that the session now has passed judge.
 	admitted bool
 	// cutUntil is when a neighbour that sent too much may come back.

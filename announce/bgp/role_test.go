@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
@@ -41,6 +42,8 @@ type report struct {
 	Routes []announce.RouteSet // the router has put into the kernel
 	Peers  []announce.Peer
 	Calls  int // times that the router's routes changed
+	// Doubt is for how long from the last Set a peer may not have heard of it.
+	Doubt time.Duration
 }
 
 func play(p part) error {
@@ -82,8 +85,10 @@ func playSpeaker(p part) error {
 	if err := s.Set(p.Routes); err != nil {
 		return err
 	}
+	set := time.Now()
 	return actor.Obey(func(o order) (r report) {
 		if o.Set != nil {
+			set = time.Now()
 			if err := s.Set(o.Set); err != nil {
 				r.Error = err.Error()
 			}
@@ -93,7 +98,7 @@ func playSpeaker(p part) error {
 				r.Error = err.Error()
 			}
 		}
-		r.Peers = s.Peers()
+		r.Peers, r.Doubt = s.Peers(), s.Doubt(set).Sub(set)
 		return r
 	}, s.Close)
 }

@@ -350,7 +350,7 @@ func (e *engine) bfdSession(t *tap) (*bfd.Session, error) {
 		e.endpoints[t.local] = ep
 	}
 	e.mu.Unlock()
-	return ep.Add(t.peer, t.group.timing, t.fail)
+	return ep.Add(t.peer, t.group.timing, func(reason string) { e.lose(t, reason) })
 }
 
 // await waits until done says so, at most limit; it is asked again whenever a

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/l2/packet"
 	"github.com/fairlead/fairlead/announce/l2/wire"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
@@ -83,7 +84,7 @@ func (s *segment) openClient() {
 	s.mac = wire.MAC(dev.Attrs().HardwareAddr)
 	for i, kind := range []uint16{wire.EtherTypeARP, wire.EtherTypeIPv6} {
 		testkit.Do(s.t, s.Host("client").Namespace(), func() (err error) {
-			s.sockets[i], err = packetSocket(dev.Attrs().Index, kind)
+			s.sockets[i], err = packet.Open(dev.Attrs().Index, kind)
 			return err
 		})
 		s.t.Cleanup(func() { s.sockets[i].Close() })

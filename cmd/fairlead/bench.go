@@ -31,13 +31,14 @@ table and writes it to a file, and ends with 1 where a goal was missed.`,
   fairlead bench kube
   fairlead bench rules
   fairlead bench ecmp
+  fairlead bench cni
   fairlead bench sim`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchSimCommand(),
-		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand())
+	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
+		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand())
 	return cmd
 }
 

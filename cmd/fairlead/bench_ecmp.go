@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -35,7 +36,8 @@ until the kernel of the router is right, and what that does to traffic. Its case
   table        a full table from nothing, a router that starts beside a full one, one
                prefix of many that gains or loses a balancer, a balancer that goes
 
-It needs root, and FRR and BIRD where --router names them. Everything happens in
+What convergence and bfd have measured is written every 20 s, and when they are
+interrupted. It needs root, and FRR and BIRD where --router names them. Everything happens in
 namespaces that end with it.`,
 		Example: `  fairlead bench ecmp
   fairlead bench ecmp --case convergence --router fairlead --duration 20h
@@ -72,6 +74,10 @@ func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) (err err
 		return err
 	}
 	o.Progress = cmd.ErrOrStderr()
+	o.Save = func(r *bench.Report) error {
+		_, err := r.WriteJSON(out.dir)
+		return err
+	}
 	result, err := ecmp.Run(cmd.Context(), o)
 	if len(result.Rows) == 0 {
 		return err

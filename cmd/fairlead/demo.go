@@ -25,6 +25,7 @@ func newDemoCommand() *cobra.Command {
 		Report: filepath.Join("out", "demo.html"),
 	}
 	var asJSON bool
+	print := benchOutput{format: "table"}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the whole system on this machine, with real traffic",
@@ -39,12 +40,12 @@ moment leaves nothing behind.`,
 		Example: `  fairlead demo
   fairlead demo --method fullnat --balancers 2
   fairlead demo --router frr
-  fairlead demo --json | jq .passed`,
+  fairlead demo -o json | jq .passed`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
-		PreRunE: func(*cobra.Command, []string) error { return o.Validate() },
+		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), print.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd, o, asJSON)
+			return runDemo(cmd, o, asJSON || print.format == "json")
 		},
 	}
 	f := cmd.Flags()
@@ -57,7 +58,8 @@ moment leaves nothing behind.`,
 	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
 	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
-	f.BoolVar(&asJSON, "json", false, "print the result as one JSON object on stdout, all else on stderr")
+	print.formatFlag(cmd)
+	f.BoolVar(&asJSON, "json", false, "the same as --output json: one JSON object on stdout, all else on stderr")
 	for flag, values := range map[string][]string{
 		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "router": cluster.Routers,
 	} {

@@ -43,6 +43,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newCleanupCommand())
 	root.AddCommand(newReflectorCommand())
 	root.AddCommand(newRouterCommand())
+	root.AddCommand(newVDNCommand())
 	root.AddCommand(newDrainCommand())
 	root.AddCommand(newDemoCommand())
 	root.AddCommand(newSimCommand())

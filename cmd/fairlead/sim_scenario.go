@@ -23,7 +23,17 @@ func scenarioIn(file string) (*scenario.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scenario.Parse(file, text)
+	return scenario.Parse(file, text, beside(file))
+}
+
+// beside reads the files that a scenario names.
+func beside(file string) scenario.Files {
+	return func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		return os.ReadFile(name)
+	}
 }
 
 // take adds a scenario to what is run.

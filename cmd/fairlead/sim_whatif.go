@@ -63,7 +63,7 @@ func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, tim
 	if err != nil {
 		return err
 	}
-	c, refused, err := scenario.ParseFor(snapshot.Services, file, text)
+	c, refused, err := scenario.ParseFor(snapshot.Services, file, text, beside(file))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // ownMount is where the hierarchy of cgroups is mounted if it is nowhere.

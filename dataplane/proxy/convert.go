@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/load"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/load"
 )
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.

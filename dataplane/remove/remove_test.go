@@ -14,13 +14,13 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
 	"github.com/fairlead/fairlead/dataplane/remove"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 

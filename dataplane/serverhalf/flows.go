@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/internal/walk"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )

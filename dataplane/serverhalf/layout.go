@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
 

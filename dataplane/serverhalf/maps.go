@@ -10,11 +10,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
-	"github.com/fairlead/fairlead/dataplane/internal/load"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/tc"
 )
 
 // load opens the pins, loads the programs against the pinned maps, and puts

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"

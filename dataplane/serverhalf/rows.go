@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 

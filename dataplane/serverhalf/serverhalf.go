@@ -20,10 +20,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
 

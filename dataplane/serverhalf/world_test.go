@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // ErrOccupied is what Open answers, wrapped, where an interface has another

@@ -12,10 +12,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/perf"
-	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+	"github.com/fairlead/fairlead/internal/netorder"
 )
 
 // ErrCapturing is what Capture answers while another capture runs.
@@ -84,7 +84,7 @@ const watchLease = 5 * time.Second
 
 // renew lets the program tell for that long from now on.
 func (w *watcher) renew(lease time.Duration) error {
-	return w.program.kernel.WatchUntil.Set(uint64(coarseNow() + lease))
+	return w.program.kernel.WatchUntil.Set(uint64(clock.Now() + lease))
 }
 
 // keep renews until ctx ends.
@@ -116,12 +116,9 @@ func (d *DataPlane) watch(o capture.Options, ifindex int) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{program: program}
+	w := &watcher{program: program, boot: clock.Zero()}
 	// Were this process killed, the program would stay until the next agent.
 	_, err = d.pinTable(program.kernel.Steps)
-	if err == nil {
-		w.boot, err = bootTime()
-	}
 	if err == nil {
 		err = w.renew(watchLease)
 	}
@@ -163,15 +160,6 @@ func watchFilter(o capture.Options, ifindex int) balancerWatchFilter {
 		f.After = 1
 	}
 	return f
-}
-
-// bootTime is when the kernel's monotonic clock was zero.
-func bootTime() (time.Time, error) {
-	var mono unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
-		return time.Time{}, fmt.Errorf("clock: %w", err)
-	}
-	return time.Now().Add(-time.Duration(mono.Nano())), nil
 }
 
 // Next implements capture.Source, for one reader.

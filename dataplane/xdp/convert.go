@@ -3,7 +3,7 @@ package xdp
 import (
 	"net/netip"
 
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 )
 
 // Event is one packet that was dropped.
@@ -47,16 +49,12 @@ func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Even
 		d.following.Unlock()
 		return nil, fmt.Errorf("xdp: read dropped packets: %w", err)
 	}
-	boot, err := bootTime()
-	if err == nil {
-		err = d.setSample(sampleMask(sampleEvery))
-	}
-	if err != nil {
+	if err := d.setSample(sampleMask(sampleEvery)); err != nil {
 		reader.Close()
 		d.following.Unlock()
 		return nil, err
 	}
-	f := &follower{reader: reader, boot: boot, reasons: d.reasons, names: d.interfaceNames(), out: make(chan Event)}
+	f := &follower{reader: reader, boot: clock.Zero(), reasons: d.reasons, names: d.interfaceNames(), out: make(chan Event)}
 	go func() {
 		defer d.following.Unlock()
 		defer close(f.out)

@@ -17,7 +17,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -57,7 +58,7 @@ func (w flowWord) isFlow() bool {
 }
 
 // flowNow is the table's clock.
-func flowNow() uint32 { return uint32(coarseNow() >> flowTickShift) }
+func flowNow() uint32 { return uint32(clock.Now() >> flowTickShift) }
 
 // tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }

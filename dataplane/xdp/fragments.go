@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
 )
 
 const (
@@ -115,7 +117,7 @@ func (o *orphanage) take(waiting []balancerOrphan, sample []byte) []balancerOrph
 // look brings back whose first has come, gives up who has waited long enough,
 // and gives the rest.
 func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
-	now := coarseNow()
+	now := clock.Now()
 	rest := waiting[:0]
 	for i := range waiting {
 		f := &waiting[i]
@@ -133,21 +135,12 @@ func (o *orphanage) look(waiting []balancerOrphan) []balancerOrphan {
 	return rest
 }
 
-// coarseNow is the program's clock: bpf_ktime_get_coarse_ns.
-func coarseNow() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &ts); err != nil {
-		panic(err) // there is no kernel without that clock
-	}
-	return time.Duration(ts.Nano())
-}
-
 // lose marks the datagram as lost, unless its first comes just now, and lets
 // the program say so.
 func (o *orphanage) lose(f *balancerOrphan) {
-	gone := balancerFragment{Seen: uint64(coarseNow()), Lost: 1}
+	gone := balancerFragment{Seen: uint64(clock.Now()), Lost: 1}
 	stale := balancerFragment{}
-	if o.table.Lookup(&f.Key, &stale) == nil && coarseNow()-time.Duration(stale.Seen) >= fragmentFresh {
+	if o.table.Lookup(&f.Key, &stale) == nil && clock.Now()-time.Duration(stale.Seen) >= fragmentFresh {
 		// It would be in the way of the mark. That the first comes between
 		// these two calls costs that datagram, no more.
 		if err := o.table.Delete(&f.Key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // handoverProgram is what no packet needs before a balancer drains: it is loaded

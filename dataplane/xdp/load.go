@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // ErrLayout is what Open answers, wrapped, where PinDir holds maps that this

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpffs"
 )
 
 // An offload is what a device does to packets before a program sees them, with

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/service"
 )
 

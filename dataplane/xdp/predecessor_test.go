@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"

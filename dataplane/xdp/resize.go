@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/service"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/ring"
+	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )

@@ -98,7 +98,7 @@ func imported(t *testing.T, dataPlane string) {
 			t.Fatalf("%s ends with %d: %s", args, code, errs)
 		}
 	}
-	startImported(t, l, services, filepath.Join(dir, "agent.log"), "--dataplane", dataPlane)
+	startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "agent.log"), "--dataplane", dataPlane)
 	w.Eventually(t, "balancer", func(s status.Status) error {
 		if len(s.Problems) > 0 || len(s.Services) != 2 || s.DataPlane.Kind != dataPlane {
 			return fmt.Errorf("%d Services on %v, problems %v", len(s.Services), s.DataPlane, s.Problems)
@@ -111,14 +111,14 @@ func imported(t *testing.T, dataPlane string) {
 }
 
 // startImported starts a balancer's agent that lives as long as the test.
-func startImported(t *testing.T, l *lab.Lab, services, logFile string, args ...string) *lab.Process {
+func startImported(t *testing.T, l *lab.Lab, interfaces, services, logFile string, args ...string) *lab.Process {
 	t.Helper()
 	log, err := os.Create(logFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", services, "--interface", "eth0,eth1,eth2",
+	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", services, "--interface", interfaces,
 		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := l.Host("balancer").Start(cmd)

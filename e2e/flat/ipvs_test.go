@@ -76,7 +76,7 @@ func onIPVS(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--balancers", "default/balancers", "--drain-timeout", "20m"}
-	agent := startImported(t, l, services, filepath.Join(dir, "agent.log"), args...)
+	agent := startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "agent.log"), args...)
 	kept := ask{t: t, host: l.Host("client")}
 	kept.open(netip.MustParseAddrPort("10.1.1.1:8080"))
 	for _, vip := range []string{"10.1.1.1:8080", "10.1.1.2:8080"} {
@@ -92,7 +92,7 @@ func onIPVS(t *testing.T) {
 	}
 	kept.again()
 	restarted := time.Now()
-	startImported(t, l, services, filepath.Join(dir, "restarted.log"), args...)
+	startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "restarted.log"), args...)
 	w.Eventually(t, "balancer", func(s status.Status) error {
 		if s.Started.Before(restarted) || len(s.Services) != 2 {
 			return fmt.Errorf("started %v, %d Services", s.Started, len(s.Services))

@@ -16,12 +16,16 @@ import (
 
 // Build gives a copy of fairlead as this checkout has it, for tests that run it.
 // It is linked once for all packages, and kept below out/test.
-func Build(to string) error {
+func Build(to string) error { return BuildPackage(to, "github.com/fairlead/fairlead/cmd/fairlead") }
+
+// BuildPackage is Build for the main package at a path, of this module or of one
+// that it depends on.
+func BuildPackage(to, path string) error {
 	root, err := checkout.Root()
 	if err != nil {
 		return err
 	}
-	kept := filepath.Join(root, "out/test/fairlead")
+	kept := filepath.Join(root, "out/test", filepath.Base(path))
 	for _, file := range []string{kept, to} {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
@@ -32,10 +36,10 @@ func Build(to string) error {
 		return err
 	}
 	defer one.Close()
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", kept, "./cmd/fairlead")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", kept, path)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building fairlead (the sandbox has no network: go mod download first): %w\n%s", err, out)
+		return fmt.Errorf("building %s (the sandbox has no network: go mod download first): %w\n%s", path, err, out)
 	}
 	return copyProgram(kept, to)
 }

@@ -16,9 +16,9 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"service", "proxy", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
+var pure = []string{"service", "proxy", "vdn", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
 	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
-	"sim/beyond/agenda", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
+	"sim/agenda", "sim/resilient", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 
 // outside is what a pure package may not reach, itself or through others.
 var outside = []Ban{
@@ -57,20 +57,21 @@ type Wall struct {
 }
 
 var walls = []Wall{
-	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"status/metrics"}},
+	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"status/metrics", "vdn/server"}},
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"dataplane/internal/tc", "dataplane/internal/counter", "dataplane/internal/load", "dataplane/internal/walk", "dataplane/internal/testnet"}},
+			"internal/tc", "dataplane/internal/counter", "internal/load", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
-		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "internal/testkit"}},
-	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/testkit"}},
+	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
+	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},

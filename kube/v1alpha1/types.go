@@ -1,6 +1,6 @@
 // Package v1alpha1 has Fairlead's own resources of Kubernetes, of the group
-// fairlead.io/v1alpha1: AddressPool, BGPPeer and Announcement; and, purely, what
-// they say. Their manifests in deploy/crds are made from these types.
+// fairlead.io/v1alpha1: AddressPool, BGPPeer and Announcement, VirtualNetwork and
+// NetworkAttachment; and, purely, what they say. Their manifests in deploy/crds are made from these types.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.io
@@ -19,7 +19,8 @@ var GroupVersion = schema.GroupVersion{Group: "fairlead.io", Version: "v1alpha1"
 
 // AddToScheme makes the types known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Announcement{}, &AnnouncementList{})
+	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Announcement{}, &AnnouncementList{},
+		&VirtualNetwork{}, &VirtualNetworkList{}, &NetworkAttachment{}, &NetworkAttachmentList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

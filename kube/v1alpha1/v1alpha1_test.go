@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -28,7 +29,8 @@ type described struct {
 // The manifests have the fields of the types, each with a description for
 // kubectl explain.
 func TestManifestsAreOfTheTypes(t *testing.T) {
-	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{}} {
+	for name, of := range map[string]any{"addresspools": AddressPool{}, "bgppeers": BGPPeer{}, "announcements": Announcement{},
+		"virtualnetworks": VirtualNetwork{}, "networkattachments": NetworkAttachment{}} {
 		text, err := os.ReadFile("../../deploy/crds/fairlead.io_" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -348,5 +350,39 @@ func TestAddressesBeyond(t *testing.T) {
 		if got != want[i] {
 			t.Errorf("%s: %s, want %s", f.Kind, got, want[i])
 		}
+	}
+}
+
+// A VirtualNetwork's spec has what the model has, by the same names.
+func TestVirtualNetworkIsTheModel(t *testing.T) {
+	n := &VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Name: "science"}}
+	text := `{"mode":"macvlan","devices":["eth1"],"subnets":[{"prefix":"172.20.0.0/16","gateway":"172.20.0.1",` +
+		`"ranges":[{"first":"172.20.0.2","last":"172.20.0.9"}],"reserved":[{"address":"172.20.0.7","owner":"default/web"}]}],` +
+		`"mtu":9000,"routes":[{"to":"10.0.0.0/8","via":"172.20.0.1"}],"dns":{"nameservers":["172.20.0.1"],"domain":"a.org","search":["b.org"],"options":["ndots:1"]},` +
+		`"guarantee":"400M","max":"1.5G","hostMax":"100M","reach":["lab","busan/lab"],"outside":["192.0.2.0/24"],"shared":["busan"]}`
+	if err := yaml.UnmarshalStrict([]byte(text), &n.Spec); err != nil {
+		t.Fatal(err)
+	}
+	got, err := n.Network()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := json.Marshal(got)
+	if want := `{"name":"science",` + text[1:]; err != nil || string(back) != want {
+		t.Errorf("%v\n got %s\nwant %s", err, back, want)
+	}
+	set := func(v reflect.Value) {
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%s has no counterpart", v.Type().Field(i).Name)
+			}
+		}
+	}
+	set(reflect.ValueOf(got))
+	set(reflect.ValueOf(got.Subnets[0]))
+	set(reflect.ValueOf(got.DNS))
+	n.Spec.Guarantee = "fast"
+	if _, err := n.Network(); err == nil {
+		t.Error("a rate that is none passes")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/sim/claim"
 )
 
 // Report is one run of a benchmark. Its JSON field names are stable.
@@ -48,6 +51,9 @@ type Row struct {
 	Goal *float64 `json:"goal,omitempty"`
 	// Met says whether this run reached the goal.
 	Met *bool `json:"met,omitempty"`
+	// Mean is estimated from the runs, where they are a sample of many that there
+	// could be.
+	Mean *claim.Estimate `json:"mean,omitempty"`
 	// Raw is what was measured. Measured is that scaled by the first of Over,
 	// the floors that it was measured beside, where there are any.
 	Raw  *Spread `json:"raw,omitempty"`
@@ -131,7 +137,12 @@ func (r *Report) WriteJSON(dir string) (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(dir, r.Name+".json")
-	return path, os.WriteFile(path, append(text, '\n'), 0o644)
+	// In one step: what was written before is kept until then.
+	next := path + ".next"
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return path, err
+	}
+	return path, os.Rename(next, path)
 }
 
 // ReadJSON reads a report that WriteJSON, or another benchmark of the common
@@ -156,6 +167,22 @@ func ReadJSON(path string) (*Report, error) {
 	return r, nil
 }
 
+// WriteFiles writes pictures and the like into a folder, each under its name, and
+// gives their paths.
+func WriteFiles(dir string, files map[string][]byte) (paths []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
 // WriteTable writes the rows for people.
 func (r *Report) WriteTable(out io.Writer) error {
 	if slices.ContainsFunc(r.Rows, func(row Row) bool { return len(row.Over) > 0 }) {
@@ -167,6 +194,10 @@ func (r *Report) WriteTable(out io.Writer) error {
 	if turns {
 		head += "\t/ PEER\tFROM\tTO"
 	}
+	means := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Mean != nil })
+	if means {
+		head += "\tMEAN (95 %)"
+	}
 	fmt.Fprintln(w, head)
 	for _, row := range r.Rows {
 		goal, met, peer := row.beside()
@@ -175,6 +206,11 @@ func (r *Report) WriteTable(out io.Writer) error {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
 		} else if turns {
 			fmt.Fprint(w, "\t\t\t")
+		}
+		if m := row.Mean; m != nil {
+			fmt.Fprintf(w, "\t%s (%s to %s)", figure(m.Mean), figure(m.Low), figure(m.High))
+		} else if means {
+			fmt.Fprint(w, "\t")
 		}
 		fmt.Fprintln(w)
 	}
@@ -206,10 +242,10 @@ func times(f float64) string {
 // figure writes a number with as many digits as it is worth.
 func figure(f float64) string {
 	digits := 0
-	if f != float64(int64(f)) && f < 1000 {
+	if f != float64(int64(f)) && math.Abs(f) < 1000 {
 		digits = 1
 	}
-	if f != 0 && f < 1 {
+	if f != 0 && math.Abs(f) < 1 {
 		digits = 2
 	}
 	return strconv.FormatFloat(f, 'f', digits, 64)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/fairlead/fairlead/sim/claim"
 )
 
 // Spread is what several runs gave.
@@ -61,6 +63,14 @@ func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row 
 func Plain(name, unit string, all ...float64) Row {
 	s := SpreadOf(all)
 	return Row{Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(all), Raw: &s}
+}
+
+// Estimated gives the row of figures whose mean matters, with how sure it is.
+func Estimated(name, unit string, all ...float64) Row {
+	row := Plain(name, unit, all...)
+	mean := claim.Mean(all)
+	row.Mean = &mean
+	return row
 }
 
 // writePaired writes a line for each row: what it took here, the ratio to its

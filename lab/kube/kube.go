@@ -69,7 +69,7 @@ type Cluster struct {
 	dir     string
 	opts    Options
 	place   *Place
-	pki     *pki
+	pki     authority
 	address netip.AddrPort // the server's
 	etcd    etcd
 }
@@ -248,12 +248,12 @@ func (c *Cluster) apiServerFlags(etcd string) []string {
 		"--etcd-servers", etcd,
 		"--bind-address", c.address.Addr().String(), "--advertise-address", c.address.Addr().String(),
 		"--secure-port", fmt.Sprint(c.address.Port()),
-		"--tls-cert-file", c.pki.crt("kube-apiserver"), "--tls-private-key-file", c.pki.key("kube-apiserver"),
-		"--client-ca-file", c.pki.crt("ca"),
-		"--kubelet-client-certificate", c.pki.crt("kube-apiserver"), "--kubelet-client-key", c.pki.key("kube-apiserver"),
-		"--kubelet-certificate-authority", c.pki.crt("ca"), "--kubelet-preferred-address-types", "InternalIP",
+		"--tls-cert-file", c.pki.Crt("kube-apiserver"), "--tls-private-key-file", c.pki.Key("kube-apiserver"),
+		"--client-ca-file", c.pki.Crt("ca"),
+		"--kubelet-client-certificate", c.pki.Crt("kube-apiserver"), "--kubelet-client-key", c.pki.Key("kube-apiserver"),
+		"--kubelet-certificate-authority", c.pki.Crt("ca"), "--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", c.pki.key("sa"), "--service-account-signing-key-file", c.pki.key("sa"),
+		"--service-account-key-file", c.pki.Key("sa"), "--service-account-signing-key-file", c.pki.Key("sa"),
 		"--authorization-mode", "Node,RBAC", "--allow-privileged=true",
 		"--service-cluster-ip-range", ServiceCIDR,
 	}
@@ -273,7 +273,7 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error)
 	}
 	config := &rest.Config{
 		Host:            "https://" + c.address.String(),
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.ca, CertData: cert, KeyData: key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.PEM, CertData: cert, KeyData: key},
 		ContentConfig: rest.ContentConfig{
 			ContentType:        "application/vnd.kubernetes.protobuf",
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
@@ -305,11 +305,11 @@ func (c *Cluster) Compact(ctx context.Context) error { return c.etcd.compact(ctx
 // of that name) and names the files.
 func (c *Cluster) Certificate(name string, addresses ...netip.Addr) (cert, key string, err error) {
 	err = c.pki.server(name, nil, addresses...)
-	return c.pki.crt(name), c.pki.key(name), err
+	return c.pki.Crt(name), c.pki.Key(name), err
 }
 
 // Authority names the files of what has signed all certificates.
-func (c *Cluster) Authority() (cert, key string) { return c.pki.crt("ca"), c.pki.key("ca") }
+func (c *Cluster) Authority() (cert, key string) { return c.pki.Crt("ca"), c.pki.Key("ca") }
 
 // AccountKey names the file of the key that signs service accounts' tokens.
-func (c *Cluster) AccountKey() string { return c.pki.key("sa") }
+func (c *Cluster) AccountKey() string { return c.pki.Key("sa") }

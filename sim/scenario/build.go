@@ -113,11 +113,14 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 			break
 		}
 		n.Link(n.nodes[name], id, inside, 0, insideQueue)
+		if n.s.Services[i].Looks > 0 {
+			n.Processor(id, sim.Processor{Cores: g.Cores, Takes: sim.Always(0), Queue: g.Queue})
+		}
 		if err := n.Route(n.nodes[name], n.vips[i], sim.Group{Hops: []sim.Weighted{{Node: id}}}); err != nil {
 			return err
 		}
 	}
-	if takes > 0 {
+	if takes > 0 || len(serves) == 1 && n.s.Services[serves[0]].Looks > 0 {
 		n.Processor(n.nodes[name], sim.Processor{Cores: g.Cores, Takes: sim.Always(takes), Queue: g.Queue})
 	}
 	return nil
@@ -128,7 +131,8 @@ func (n *site[T]) front(part, balancer string, i int, k *knowledge) (sim.Node, e
 	s := &n.s.Services[i]
 	return n.Balancer(sim.Balancer{
 		Name: part, Method: s.Method, Scheduler: s.Scheduler, Servers: n.weighted(k.serversOf(balancer, i)), Serves: []sim.Node{n.vips[i]},
-		Survival: s.Survival, RingSize: s.RingSize, Timeouts: sim.Timeouts{Established: s.Timeout},
+		Survival: s.Survival, RingSize: s.RingSize, Timeout: udpTimeout, Timeouts: sim.Timeouts{Established: s.Timeout},
+		Table: sim.ConnTable{Buckets: s.Buckets, Seed: n.hash, Looks: s.Looks},
 	})
 }
 
@@ -262,8 +266,16 @@ func (n *site[T]) load(of int, random *sim.Stream) {
 	done := func(took float64) { n.watch.took(of, n.Now(), took) }
 	names := n.s.find(l.From)
 	vip := n.vips[slices.IndexFunc(n.s.Services, func(s Service) bool { return s.Name == l.To.Name })]
+	size := sim.Always(0)
+	if l.Answer > 0 {
+		size = l.Tail.draw(l.Answer)
+	}
+	parts := l.replay(len(names), size, random)
 	for i, name := range names {
-		load, start := l.of(i, len(names), random)
+		load, start := sim.Replay(parts[i]), l.Start
+		if l.Arrivals != Trace {
+			load, start = l.of(i, len(names), size, random)
+		}
 		n.clients = append(n.clients, name)
 		if l.Protocol == UDP {
 			n.nodes[name] = n.Client(sim.Client{Name: name, To: vip, Start: start, Load: load, Done: done})
@@ -281,20 +293,9 @@ func (n *site[T]) load(of int, random *sim.Stream) {
 }
 
 // of gives the part of a load that one of several clients has, and when it begins.
-func (l *Load) of(i, clients int, random *sim.Stream) (sim.Load, float64) {
-	size := sim.Always(0)
-	if l.Answer > 0 {
-		size = l.Tail.draw(l.Answer)
-	}
+func (l *Load) of(i, clients int, size sim.Draw, random *sim.Stream) (sim.Load, float64) {
 	every := float64(clients) / l.Rate
-	switch l.Arrivals {
-	case Trace:
-		var its []float64
-		for k := i; k < len(l.Times); k += clients {
-			its = append(its, l.Times[k])
-		}
-		return &arrivals{times: its, size: size}, l.Start
-	case Steady:
+	if l.Arrivals == Steady {
 		start := l.Start + every*float64(i)/float64(clients)
 		return &arrivals{wait: sim.Always(every), size: size, left: l.End - start}, start
 	}
@@ -308,19 +309,11 @@ type arrivals struct {
 	wait sim.Draw
 	size sim.Draw
 	left float64 // seconds until the load ends
-	// times of a trace, in place of wait
-	times []float64
 }
 
 // Next implements sim.Load.
-func (a *arrivals) Next(number int, random *sim.Stream) sim.Request {
+func (a *arrivals) Next(_ int, random *sim.Stream) sim.Request {
 	r := sim.Request{Wait: -1, Replies: 1, Size: int(a.size(random))}
-	if a.wait == nil {
-		if number+1 < len(a.times) {
-			r.Wait = a.times[number+1] - a.times[number]
-		}
-		return r
-	}
 	wait := a.wait(random)
 	if a.left -= wait; a.left > 0 {
 		r.Wait = wait

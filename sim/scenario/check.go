@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -208,6 +209,12 @@ func (c *checker) services() {
 		}
 		lines[s.Name] = s.Line
 		c.survival(s, field+".survival")
+		switch {
+		case s.Buckets > 0 && s.Survival != service.FlowTable:
+			c.refuse(s.Line, field+".buckets", "flows are not remembered with survival %s; want %s", s.Survival, service.FlowTable)
+		case s.Looks > 0 && s.Buckets == 0:
+			c.refuse(s.Line, field+".looks", "there are no chains to look through: give it buckets")
+		}
 		if len(s.Balancers) == 0 {
 			for _, g := range c.s.Topology.Groups {
 				if g.Role == Balancer {
@@ -288,15 +295,17 @@ func (c *checker) schedule(l *Load, field string) {
 		l.End = c.s.Duration
 	}
 	switch {
-	case l.Arrivals == Trace && (l.Rate > 0 || len(l.Times) == 0):
-		c.refuse(l.Line, field, "a trace has times and no rate")
-	case l.Arrivals != Trace && (l.Rate == 0 || len(l.Times) > 0):
-		c.refuse(l.Line, field, "%s arrivals have a rate and no times", l.Arrivals)
+	case l.Arrivals == Trace && (l.Rate > 0 || len(l.Trace) == 0):
+		c.refuse(l.Line, field, "a trace has a file or times, and no rate")
+	case l.doubled:
+		c.refuse(l.Line, field, "a trace has a file or times, not both")
+	case l.Arrivals != Trace && (l.Rate == 0 || len(l.Trace) > 0):
+		c.refuse(l.Line, field, "%s arrivals have a rate and no trace", l.Arrivals)
 	case l.Start >= l.End:
 		c.refuse(l.Line, field, "it starts at %s and ends at %s", show(l.Start, seconds), show(l.End, seconds))
 	case l.End > c.s.Duration:
 		c.refuse(l.Line, field+".end", "%s is after the end, %s", show(l.End, seconds), show(c.s.Duration, seconds))
-	case !slices.IsSorted(l.Times):
+	case !slices.IsSortedFunc(l.Trace, func(a, b Asked) int { return cmp.Compare(a.At, b.At) }):
 		c.refuse(l.Line, field+".times", "they are not in order")
 	case l.Protocol == UDP && (l.Requests > 1 || l.Pause > 0):
 		c.refuse(l.Line, field, "requests and pause are of connections, which udp has not")

@@ -19,6 +19,7 @@ const (
 	// second apart, and the second one's timeout.
 	defaultMissed  = 1.5
 	defaultTimeout = 900.0 // of a connection in a balancer's table, as IPVS has it
+	udpTimeout     = 300.0 // of a flow of datagrams there
 	defaultRetries = 6     // as Linux has them for SYNs
 )
 
@@ -164,17 +165,25 @@ func (r *reader) service(n *yaml.Node, at string) Service {
 		"balancers": r.refs(&s.Balancers),
 		"servers!":  r.refs(&s.Servers),
 		"timeout":   r.quantity(&s.Timeout, seconds, 1e-3, mostSeconds),
+		"buckets": func(n *yaml.Node, at string) {
+			r.whole(&s.Buckets, 1, 1<<20)(n, at)
+			if s.Buckets&(s.Buckets-1) != 0 {
+				r.refuse(n.Line, at, "%d is no power of two", s.Buckets)
+			}
+		},
+		"looks": r.quantity(&s.Looks, seconds, 0, 1),
 	})
 	return s
 }
 
 func (r *reader) load(n *yaml.Node, at string) Load {
-	l := Load{Line: n.Line, Protocol: TCP, Arrivals: Poisson, Tail: Fixed, Requests: 1, Timeout: 1, Retries: defaultRetries}
+	l := Load{Line: n.Line, Protocol: TCP, Tail: Fixed, Requests: 1, Timeout: 1, Retries: defaultRetries}
+	var times []Asked
 	r.object(n, at, map[string]field{
 		"from!":    r.ref(&l.From),
 		"to!":      r.nameOfService(&l.To),
 		"protocol": word(r, &l.Protocol, []Protocol{TCP, UDP}),
-		"answer":   r.quantity(&l.Answer, bytes, 1, 1e12),
+		"answer":   r.quantity(&l.Answer, bytes, 1, mostBytes),
 		"tail":     word(r, &l.Tail, tails),
 		"arrivals": word(r, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
 		"rate":     r.quantity(&l.Rate, plain, 1e-6, mostRate),
@@ -182,9 +191,10 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 			r.list(n, at, func(n *yaml.Node, at string) {
 				var t float64
 				r.quantity(&t, seconds, 0, mostSeconds)(n, at)
-				l.Times = append(l.Times, t)
+				times = append(times, Asked{At: t, Client: len(times)})
 			})
 		},
+		"trace":    r.trace(&l.Trace),
 		"start":    r.quantity(&l.Start, seconds, 0, mostSeconds),
 		"end":      r.quantity(&l.End, seconds, 0, mostSeconds),
 		"requests": r.whole(&l.Requests, 1, 1_000_000),
@@ -192,6 +202,14 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 		"timeout":  r.quantity(&l.Timeout, seconds, 1e-3, mostSeconds),
 		"retries":  r.whole(&l.Retries, 0, 100),
 	})
+	l.doubled = len(times) > 0 && len(l.Trace) > 0
+	l.Trace = append(l.Trace, times...)
+	if l.Arrivals == "" {
+		l.Arrivals = Poisson
+		if len(l.Trace) > 0 {
+			l.Arrivals = Trace
+		}
+	}
 	return l
 }
 

@@ -28,8 +28,8 @@ type Refused struct{ Frontend, State, Reason string }
 // ParseFor reads a scenario whose services are those of manifests: held are the
 // frontends that the plan of a balancer has, as every balancer makes it whose
 // servers all pass their checks. Its error is Problems. It takes any text.
-func ParseFor(services []*service.Service, file string, text []byte) (*Scenario, []Refused, error) {
-	r := &reader{file: file, held: []held{}}
+func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
+	r := &reader{file: file, files: files, held: []held{}}
 	var refused []Refused
 	for _, f := range planned(services) {
 		id, port := f.Service.ID, fmt.Sprint(":", f.Key.Port)

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/sim"
 )
 
 // tiny is a line of four: everything in it can be worked out by hand. A packet of
@@ -31,7 +33,7 @@ load:
 func simulate(t *testing.T, text string, replace ...string) *outcome {
 	t.Helper()
 	replace = append(replace, "CLOCK", "scale", "METHOD", "dr", "SERVERS", "web-1")
-	s, err := Parse("x.yaml", []byte(strings.NewReplacer(replace...).Replace(text)))
+	s, err := Parse("x.yaml", []byte(strings.NewReplacer(replace...).Replace(text)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func TestCutIsNoticed(t *testing.T) {
 // The same seed gives the same result, another one another.
 func TestSameSeedSameResult(t *testing.T) {
 	one := func(seed uint32) string {
-		s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)+"events: [{at: 1s, dies: lb-1}, {at: 2s, drains: web-1}]\n"))
+		s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)+"events: [{at: 1s, dies: lb-1}, {at: 2s, drains: web-1}]\n"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +189,7 @@ func TestSameSeedSameResult(t *testing.T) {
 
 // An interrupted run has what was done.
 func TestInterrupted(t *testing.T) {
-	s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)))
+	s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,5 +204,78 @@ func TestInterrupted(t *testing.T) {
 	}
 	if r := o.result(); len(r.Tables) == 0 || len(r.Pictures) == 0 {
 		t.Errorf("%+v shows nothing", r)
+	}
+}
+
+// A trace's requests come when its file says, from whom it says, and for as much.
+func TestTrace(t *testing.T) {
+	const text = `duration: 4s
+topology:
+  clients: [{name: user, count: 2}]
+  balancers: [{name: lb}]
+  servers: [{name: web}]
+  links: [{between: [user, lb], rate: 10Mbit}, {between: [lb, web], rate: 10Mbit}]
+services: [{name: shop, method: tunnel, servers: web}]
+load: [{from: user, to: shop, protocol: PROTOCOL, trace: asked, start: 1s, end: 3s}]
+`
+	for _, asked := range []string{
+		"time,client,bytes\n0.25,a,1200\n0.5,b,0\n1.25,c,400\n1.25,a,1\n1.5,d,0\n2.5,a,9\n",
+		"# as ns-2's tools print it\n.25 10 1200\n.5 11 0\n\n1.25 12 400 # again\n125e-2\t10\t1\n1.5 3 0\n2.5 10 9",
+	} {
+		for _, protocol := range []string{"udp", "tcp"} {
+			s, err := Parse("x.yaml", []byte(strings.Replace(text, "PROTOCOL", protocol, 1)), func(string) ([]byte, error) { return []byte(asked), nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := build[sim.Nanoseconds](s, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				until  float64
+				counts [2]uint64 // of user-1, who is a and c, and of user-2, who is b and d
+			}{{1.249, [2]uint64{}}, {1.251, [2]uint64{1}}, {1.499, [2]uint64{1}}, {1.501, [2]uint64{1, 1}}, {2.3, [2]uint64{3, 1}}, {4, [2]uint64{3, 2}}} {
+				if err := n.Run(c.until); err != nil {
+					t.Fatal(err)
+				}
+				for i, want := range c.counts {
+					k := n.At(n.nodes[fmt.Sprintf("user-%d", i+1)])
+					got := k.Sent
+					if protocol == "tcp" {
+						got = k.Opened
+					}
+					if got != want {
+						t.Errorf("%s, after %v s user-%d asked %d times, want %d", protocol, c.until, i+1, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTableOfOneBucket: a packet looks at all connections that are newer than its own.
+func TestTableOfOneBucket(t *testing.T) {
+	for _, services := range []string{"", "  - {name: other, servers: web}\n"} {
+		const text = `duration: 4s
+topology:
+  clients: [{name: user}]
+  balancers: [{name: lb}]
+  servers: [{name: web}]
+  links: [{between: [user, lb], rate: 1Tbit}, {between: [lb, web], rate: 1Tbit}]
+services:
+  - {name: shop, method: dr, scheduler: rr, servers: web, buckets: 1, looks: 10ms}
+OTHERload: [{from: user, to: shop, arrivals: trace, times: [0s, 1s, 2s]}]
+`
+		o := simulate(t, text, "OTHER", services)
+		// Each connection has SYN, request and FIN, and is the newest one then; its SYN
+		// looks at all of those before.
+		want := found{"lb", "shop", 1, sim.Chains{Connections: 3, Longest: 3, Lookups: 9, Looked: 0 + 1 + 2 + 3*2}}
+		if len(o.tables) != 1 || o.tables[0] != want {
+			t.Errorf("%+v, want %+v", o.tables, want)
+		}
+		// The first waits for one look, the last for three.
+		if got := []float64{o.watch.all.quantile(0.3), o.watch.all.quantile(1)}; math.Abs(got[0]-0.01) > 0.001 || math.Abs(got[1]-0.03) > 0.001 {
+			t.Errorf("answers took from %v to %v s, want from 0.01 to 0.03", got[0], got[1])
+		}
 	}
 }

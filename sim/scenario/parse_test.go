@@ -1,10 +1,13 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,7 +30,17 @@ func TestRefusals(t *testing.T) {
 	var said strings.Builder
 	last := len(archive.Files) - 1
 	for _, f := range archive.Files[:last] {
-		_, err := Parse(f.Name, f.Data)
+		if path.Ext(f.Name) != ".yaml" { // what others name
+			continue
+		}
+		_, err := Parse(f.Name, f.Data, func(name string) ([]byte, error) {
+			for _, other := range archive.Files {
+				if other.Name == name {
+					return other.Data, nil
+				}
+			}
+			return nil, fmt.Errorf("open %s: %w", name, fs.ErrNotExist)
+		})
 		var problems Problems
 		if !errors.As(err, &problems) {
 			t.Errorf("%s is not refused: %v", f.Name, err)
@@ -69,7 +82,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(file.Data)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := Parse("x.yaml", text)
+		s, err := Parse("x.yaml", text, nil)
 		if err == nil && (len(s.Load) == 0 || s.Duration <= 0) {
 			t.Errorf("%+v passes", s)
 		}
@@ -114,7 +127,8 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// TestPage: what the page shows as a scenario is one.
+// TestPage: what the page shows as a scenario is one, with the trace that it shows, and
+// can be run.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/scenarios.md")
 	if err != nil {
@@ -124,10 +138,45 @@ func TestPage(t *testing.T) {
 	if len(fences) < 2 {
 		t.Fatal("the page shows no scenario")
 	}
+	_, shown, _ := strings.Cut(string(text), "```text\ntime,")
+	rows, _, _ := strings.Cut(shown, "```")
 	for _, fence := range fences[1:] {
 		shown, _, _ := strings.Cut(fence, "```")
-		if _, err := Parse("docs/scenarios.md", []byte(shown)); err != nil {
+		s, err := Parse("docs/scenarios.md", []byte(shown), func(string) ([]byte, error) { return []byte("time," + rows), nil })
+		if err != nil {
 			t.Error(err)
+			continue
+		}
+		o, err := s.run(context.Background(), 1, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.total.asked == 0 || o.total.answered == 0 {
+			t.Errorf("%s: %+v, want answers", s.About, o.total)
 		}
 	}
+}
+
+// FuzzTrace: whatever is in a trace, nothing panics, what passes is in order, and what
+// is refused has a line that is there.
+func FuzzTrace(f *testing.F) {
+	for _, text := range []string{"time,client,bytes\n0,a,1\n", "0 1 2\n1 1 3 # x\n", ",,\n", "1,2,3\n0,2,3", "time\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := traceReader{reader: &reader{file: "x.csv"}, clients: map[string]int{}}
+		r.read(text)
+		last := 0.0
+		for _, a := range r.asked {
+			if !(a.At >= last) || a.Client < 0 || a.Client >= len(r.clients) || a.Size < 0 {
+				t.Errorf("%+v after %v passes", a, last)
+			}
+			last = a.At
+		}
+		for _, p := range r.problems {
+			if p.Line < 1 || p.Line > yamltree.Lines([]byte(text)) || p.Message == "" {
+				t.Errorf("%+v: want a line from 1 to %d and a message", p, yamltree.Lines([]byte(text)))
+			}
+		}
+	})
 }

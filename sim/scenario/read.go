@@ -53,12 +53,14 @@ const (
 	mostSeconds  = 86400
 	mostRate     = 1e9  // of load, a second
 	mostBits     = 1e13 // of lines, a second
+	mostBytes    = 1e12 // of an answer
 	mostProblems = 20
 )
 
-// Parse reads a scenario. Its error is Problems. It takes any text.
-func Parse(file string, text []byte) (*Scenario, error) {
-	return (&reader{file: file}).parse(text)
+// Parse reads a scenario, with the files that it names; where files is nil it may name
+// none. Its error is Problems. It takes any text.
+func Parse(file string, text []byte, files Files) (*Scenario, error) {
+	return (&reader{file: file, files: files}).parse(text)
 }
 
 func (r *reader) parse(text []byte) (*Scenario, error) {
@@ -83,13 +85,14 @@ func (r *reader) parse(text []byte) (*Scenario, error) {
 	if len(r.problems) == 0 {
 		return s, nil
 	}
-	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(r.problems, r.sooner)
 	return nil, r.problems
 }
 
 // reader collects what is wrong with a file.
 type reader struct {
-	file string
+	file  string
+	files Files
 	// held are the frontends that manifests have, where they say what the services
 	// are; nil where the scenario does.
 	held     []held

@@ -12,6 +12,9 @@ import (
 // result puts an outcome into tables and pictures, as far as they are asked for.
 func (o *outcome) result() *beyond.Result {
 	r := &beyond.Result{Tables: []beyond.Table{o.sums(), o.events()}}
+	if len(o.tables) > 0 {
+		r.Tables = append(r.Tables, o.chains())
+	}
 	for _, m := range []struct {
 		of     Measure
 		tables []func() beyond.Table
@@ -107,6 +110,17 @@ func (s *Scenario) at(moment float64) string {
 		}
 	}
 	return strings.Join(words, ", ")
+}
+
+// chains is the table of what balancers looked through for each packet.
+func (o *outcome) chains() beyond.Table {
+	t := beyond.Table{Name: "tables", Title: "Tables of connections", Keys: []string{"balancer", "service"},
+		Columns: []string{"buckets", "connections at the end", "longest chain", "lookups", "looked at in each"}}
+	for _, f := range o.tables {
+		t.Add([]string{f.balancer, f.service}, float64(f.buckets), float64(f.Connections), float64(f.Longest), float64(f.Lookups),
+			float64(f.Looked)/max(1, float64(f.Lookups)))
+	}
+	return t
 }
 
 func (o *outcome) lossTable() beyond.Table {

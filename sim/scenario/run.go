@@ -19,6 +19,14 @@ type outcome struct {
 	watch *watch
 	// By name: what came to a balancer or a server, and what was lost there.
 	shares map[string]portion
+	tables []found
+}
+
+// found is what a balancer's table for a service came to.
+type found struct {
+	balancer, service string
+	buckets           int
+	sim.Chains
 }
 
 type portion struct {
@@ -130,5 +138,12 @@ func (n *site[T]) sum(o *outcome) {
 			}
 		}
 		o.shares[name] = p
+	}
+	for _, name := range n.balancers {
+		for i, svc := range n.s.Services {
+			if front, ok := n.fronts[name][i]; ok && svc.Buckets > 0 {
+				o.tables = append(o.tables, found{name, svc.Name, svc.Buckets, n.Chains(front)})
+			}
+		}
 	}
 }

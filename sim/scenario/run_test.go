@@ -22,7 +22,7 @@ func TestShipped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := Parse(file, text)
+			s, err := Parse(file, text, in(filepath.Dir(file)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,4 +50,9 @@ func values(row beyond.MeanRow) (all []float64) {
 		}
 	}
 	return all
+}
+
+// in gives the files of a folder.
+func in(dir string) Files {
+	return func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }
 }

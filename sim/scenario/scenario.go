@@ -180,6 +180,11 @@ type Service struct {
 	// Timeout is for how long after its last packet a balancer remembers a
 	// connection.
 	Timeout float64
+	// Buckets are those of the table that its flows are found in by the kernel's
+	// jhash, 0 for a table without chains; Looks is what each flow of a chain takes
+	// that is looked at, in seconds.
+	Buckets int
+	Looks   float64
 }
 
 // Arrivals is when connections, or single requests, come.
@@ -199,8 +204,9 @@ type Load struct {
 	Protocol Protocol
 	Arrivals Arrivals
 	// Rate is of connections a second, of all clients together.
-	Rate  float64
-	Times []float64 // of a trace
+	Rate    float64
+	Trace   []Asked // in the order of time
+	doubled bool    // there are times and a file
 	// Start and End are of the load, in seconds.
 	Start, End float64
 	// Answer is the size of what is asked for, in bytes, on the mean.

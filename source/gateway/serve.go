@@ -62,6 +62,10 @@ func (g *Judged) Serve(before Served, slicesOf func(service.ID) []*object.Object
 		return made
 	}
 	o, faults := object.ReadService(like, object.Origin{Assigned: true})
+	if o.Network() != "" {
+		faults = append(faults, object.Fault{Field: "metadata.annotations[" + object.AnnotationNetwork + "]",
+			Message: "is of Services only; a Gateway's servers have the addresses in their EndpointSlices: leave it out"})
+	}
 	if len(faults) > 0 {
 		made.Faults = faults
 		if was := before.Service; was != nil && !slices.ContainsFunc(was.Frontends, func(f service.Frontend) bool { return !g.has(f.VIP) }) {
@@ -69,7 +73,7 @@ func (g *Judged) Serve(before Served, slicesOf func(service.ID) []*object.Object
 		}
 		return made
 	}
-	all := *object.Join(nil, o, nil).Service
+	all := *object.Join(nil, o, nil, nil).Service
 	frontends := all.Frontends
 	all.Frontends = nil
 	for _, f := range frontends {
@@ -111,7 +115,7 @@ func (g *Judged) join(like *corev1.Service, f service.Frontend, b Backend, its [
 	if !o.Ours() {
 		return joined{&object.Joined{Service: &service.Service{}}}
 	}
-	return joined{object.Join(nil, o, its)}
+	return joined{object.Join(nil, o, its, nil)}
 }
 
 func (j joined) backends(k service.Key) []service.Backend {

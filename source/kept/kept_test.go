@@ -253,6 +253,25 @@ func TestNotCounted(t *testing.T) {
 	}
 }
 
+// TestFuture sees that what was kept counts where the clock has been set back since.
+func TestFuture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kept")
+	a := start(t, file, time.Hour, false)
+	a.says <- source.Snapshot{Services: []*service.Service{web("web")}}
+	<-a.got
+	testkit.Eventually(t, time.Minute, func() error { _, err := os.Stat(file); return err })
+	a.stop()
+	later := time.Now().Add(2 * time.Hour)
+	if err := os.Chtimes(file, later, later); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, file, time.Hour, true)
+	if s := <-b.got; len(s.Services) != 1 {
+		t.Errorf("it begins with %+v", s)
+	}
+	b.stop()
+}
+
 // TestAge sees that a file is as old as the last moment at which the cluster could
 // be read, however often its problems change.
 func TestAge(t *testing.T) {

@@ -53,16 +53,19 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.gatewaysRead() {
+	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.podsRead() || !s.gatewaysRead() {
 		return source.Snapshot{}, false
 	}
 	b := &s.balancer
 	ids := slices.SortedFunc(maps.Keys(b.changed), service.ID.Compare)
 	clear(b.changed)
 	for _, id := range ids {
+		if s.awaitsPods(s.services.held[id].object) {
+			continue // it is told of again when they have been read
+		}
 		k := object.Key{Kind: object.KindService, Namespace: id.Namespace, Name: id.Name}
 		if o := s.services.held[id].object; o != nil && o.Ours() {
-			b.joined[id] = object.Join(b.joined[id], o, b.slices[id])
+			b.joined[id] = object.Join(b.joined[id], o, b.slices[id], s.pods.get)
 			s.problems.put(s.problems.joined, k, b.joined[id].Problems)
 		} else {
 			delete(b.joined, id)

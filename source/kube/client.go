@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 }
 
 // client asks the API server. It knows no more kinds than are read here.
-type client struct{ core, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
+type client struct{ core, pods, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
@@ -65,7 +66,7 @@ func newClient(config *rest.Config) (*client, error) {
 	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{metav1.AddMetaToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -80,6 +81,11 @@ func newClient(config *rest.Config) (*client, error) {
 	if c.core, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
 		return nil, err
 	}
+	config.AcceptContentTypes = podContentType
+	if c.pods, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	config.AcceptContentTypes = contentType
 	config.APIPath, config.GroupVersion = "/apis", &discoveryv1.SchemeGroupVersion
 	if c.discovery, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
 		return nil, err
@@ -109,7 +115,11 @@ type resource struct {
 	client         rest.Interface
 	name           string
 	fields, labels string
-	blank          func() message
+	// namespace is the only one whose objects are wanted; empty: all.
+	namespace string
+	blank     func() message
+	// accept is how a list is asked for; empty: whole objects.
+	accept string
 	// own, where it is set, makes a list of a resource that has its definition in
 	// the cluster, ours or the Gateway API's: it need not be there. blank does not
 	// count then.
@@ -152,6 +162,9 @@ func (s *Source) reflectors() []func(context.Context) {
 	if s.followsDrains() {
 		every := resource{client: s.client.core, name: "nodes", blank: func() message { return &corev1.Node{} }}
 		all = append(all, follow(s, every, s.drains))
+	}
+	if s.balance {
+		all = append(all, s.followPods)
 	}
 	if s.announces() {
 		all = append(all, s.followRouting()...)
@@ -204,7 +217,7 @@ func follow[V any](s *Source, r resource, into *store[V]) func(context.Context) 
 
 func (r resource) get(o *metav1.ListOptions) *rest.Request {
 	o.FieldSelector, o.LabelSelector = r.fields, r.labels
-	return r.client.Get().Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
+	return r.client.Get().NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name).VersionedParams(o, metav1.ParameterCodec)
 }
 
 // away is the error of a connection, not of a server's answer. A Reflector takes
@@ -252,7 +265,7 @@ func readAll[V any](ctx context.Context, r resource, o metav1.ListOptions, read 
 		list.ResourceVersion, list.Continue = of.GetResourceVersion(), of.GetContinue()
 		return list, meta.EachListItem(all, add)
 	}
-	body, err := r.get(&o).SetHeader("Accept", contentType).Stream(ctx)
+	body, err := r.get(&o).SetHeader("Accept", cmp.Or(r.accept, contentType)).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@
 // An object's way: client.go (requests), list.go (a list, as it arrives),
 // service.go, slice.go and node.go (what they mean to the proxy; to the
 // balancer: package object), store.go (what differs), balance.go (snapshots).
+// pods.go follows Pods where a Service is on a network other than the cluster's.
 // routing.go and peers.go do so for BGP, of which kube/v1alpha1 says the meaning,
 // gateway.go for the Gateway API, of which source/gateway does.
 package kube
@@ -76,6 +77,7 @@ type Source struct {
 	drains   *store[nodeDrain] // of all Nodes, where the balancers are known
 	balancer balancer
 	routing  routing
+	pods     pods
 	gateways gateways
 	problems problems
 	told     bool            // the Sink, that all has loaded
@@ -106,7 +108,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{config: c, client: client, wake: make(chan struct{}, 1), unread: map[string]bool{}}
-	s.balancer, s.problems = newBalancer(), newProblems(c.Log)
+	s.balancer, s.pods, s.problems = newBalancer(), newPods(), newProblems(c.Log)
 	s.services = newStore(s, object.KindService, s.readService, s.tellService)
 	s.slices = newStore(s, object.KindSlice, s.readSlice, s.tellSlice)
 	s.nodes = newStore(s, kindNode, s.readNode, s.tellNode)

@@ -42,6 +42,8 @@ type store[V any] struct {
 	names  names
 	loaded bool
 	listed func() // is told with the lock held that all there are have been told of; may be nil
+	// namespace is the only one whose objects are kept here; empty: all of the kind.
+	namespace string
 }
 
 func newStore[V any](
@@ -94,7 +96,7 @@ func (s *store[V]) Replace(all []any, _ string) error {
 		s.set(m)
 	}
 	s.source.problems.forget(func(k object.Key) bool {
-		return k.Kind == s.kind && !there[service.ID{Namespace: k.Namespace, Name: k.Name}]
+		return k.Kind == s.kind && (s.namespace == "" || s.namespace == k.Namespace) && !there[service.ID{Namespace: k.Namespace, Name: k.Name}]
 	})
 	for id := range s.held {
 		if !there[id] {

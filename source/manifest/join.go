@@ -20,23 +20,26 @@ type joiner struct {
 func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Problem) {
 	objects, problems := unique(objects)
 	slicesOf := map[object.Key][]*object.Object{}
-	known := map[object.Key]bool{}
+	known := map[object.Key]*object.Object{}
 	for _, o := range objects {
-		known[o.Key] = true
+		known[o.Key] = o
 		if o.Key.Kind == object.KindSlice {
 			slicesOf[owner(o)] = append(slicesOf[owner(o)], o)
 		}
+	}
+	pods := func(id service.ID) *object.Object {
+		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
 	}
 	var services []*service.Service
 	made := make(map[object.Key]*object.Joined, len(j.made))
 	for _, o := range objects {
 		switch {
 		case o.Ours():
-			m := object.Join(j.made[o.Key], o, slicesOf[o.Key])
+			m := object.Join(j.made[o.Key], o, slicesOf[o.Key], pods)
 			made[o.Key] = m
 			services = append(services, m.Service)
 			problems = append(problems, m.Problems...)
-		case o.Key.Kind == object.KindSlice && !known[owner(o)]:
+		case o.Key.Kind == object.KindSlice && known[owner(o)] == nil:
 			problems = append(problems, o.Problem(o.Line, "",
 				"belongs to %s, which is not in this folder; harmless, but it serves nothing", owner(o)))
 		}

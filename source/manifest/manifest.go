@@ -1,5 +1,5 @@
 // Package manifest reads services from a folder: the very objects that
-// Kubernetes has (v1 Service, discovery.k8s.io/v1 EndpointSlice), and what is
+// Kubernetes has (v1 Service and Pod, discovery.k8s.io/v1 EndpointSlice), and what is
 // said of BGP (BGPPeer, Announcement, AddressPool, and Secret for passwords), as
 // YAML or JSON, decoded strictly, and watched. A file's way through the package
 // is internal/yamltree (lines), decode.go (the API's types), object.go (what they mean, by

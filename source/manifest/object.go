@@ -20,13 +20,13 @@ import (
 )
 
 // kinds are those that are read, and List.
-var kinds = []string{object.KindService, object.KindSlice, kindPeer, kindAnnouncement, kindPool, kindSecret, "List"}
+var kinds = []string{object.KindService, object.KindSlice, object.KindPod, kindPeer, kindAnnouncement, kindPool, kindSecret, "List"}
 
 // apiVersions says in which version each kind is read, typed lists too.
 var apiVersions = func() map[string]string {
 	all := map[string]string{"List": "v1"}
 	for kind, version := range map[string]string{
-		object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1", kindSecret: "v1",
+		object.KindService: "v1", object.KindSlice: "discovery.k8s.io/v1", object.KindPod: "v1", kindSecret: "v1",
 		kindPeer: ownVersion, kindAnnouncement: ownVersion, kindPool: ownVersion,
 	} {
 		all[kind], all[kind+"List"] = version, version
@@ -187,6 +187,12 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 			o, fs = object.ReadSlice(&s, at)
 			fs = append(checkMeta(&s.ObjectMeta, validation.IsDNS1123Subdomain), fs...)
 		}
+	case object.KindPod:
+		var p podText
+		if faults = r.dec.decode(n, &p); len(faults) == 0 {
+			o, fs = object.ReadPod(&p.ObjectMeta, at)
+			fs = append(checkMeta(&p.ObjectMeta, validation.IsDNS1123Subdomain), fs...)
+		}
 	default:
 		o, fs, faults = r.routing(n, k, at)
 	}
@@ -200,6 +206,14 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 	default:
 		r.refuse(k, faults...)
 	}
+}
+
+// podText is the shape of a v1 Pod, of which nothing but the metadata is read.
+type podText struct {
+	metav1.TypeMeta   `json:""`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              any `json:"spec"`
+	Status            any `json:"status"`
 }
 
 // accept adds an object, unless it is a loser against one with its key.

@@ -86,7 +86,7 @@ func read(t *testing.T, all []*discoveryv1.EndpointSlice) map[netip.Addr][2]time
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	j := object.Join(nil, svc, its)
+	j := object.Join(nil, svc, its, nil)
 	for _, p := range j.Problems {
 		if p.Field != "addressType" {
 			t.Error(p)
@@ -269,9 +269,9 @@ func (h *history) live() {
 	wrote := h.watcher.look(h.slices, sec(h.now+h.skew))
 	if h.rand.IntN(8) == 0 {
 		h.watcher = watcher{} // another leads, from here on
-		if h.skewed {
-			h.skew = float64(h.rand.IntN(20) - 10)
-		}
+	}
+	if h.skewed && h.rand.IntN(6) == 0 { // another's clock, or that of the same one has been set
+		h.skew = []float64{0, float64(h.rand.IntN(20) - 10), 3600, -3600}[h.rand.IntN(4)]
 	}
 	if again := h.watcher.look(h.slices, sec(h.now+h.skew)); again > 0 {
 		h.t.Errorf("%d writes, and %d more for nothing", wrote, again)

@@ -18,12 +18,16 @@ import (
 const (
 	AnnotationPrefix = "fairlead.io/"
 
-	// AnnotationMethod is the forwarding method: nat, fullnat, direct-nat, dr
-	// or tunnel (the default).
+	// AnnotationMethod is the forwarding method: nat, fullnat (the default with
+	// AnnotationNetwork), direct-nat, dr or tunnel (the default without).
 	AnnotationMethod = AnnotationPrefix + "method"
 	// AnnotationEncapsulation is how a tunnel wraps packets: ipip (the
 	// default) or gue.
 	AnnotationEncapsulation = AnnotationPrefix + "encapsulation"
+	// AnnotationNetwork is the network of Multus, "namespace/name" or "name" of one
+	// in the Service's namespace, on which the servers are reached in place of the
+	// cluster's own.
+	AnnotationNetwork = AnnotationPrefix + "network"
 	// AnnotationScheduler is maglev (the default), rr, wrr, lc, wlc, sh, dh or
 	// p2c.
 	AnnotationScheduler = AnnotationPrefix + "scheduler"
@@ -117,6 +121,7 @@ func annotation(name string) string { return "metadata.annotations[" + name + "]
 // settings are what the annotations of a Service say.
 type settings struct {
 	method        service.Method
+	network       string
 	encapsulation service.Encapsulation
 	scheduler     service.Scheduler
 	survival      service.Survival
@@ -143,6 +148,7 @@ var setters = map[string]func(*settings, string) error{
 		s.encapsulation = service.Encapsulation(v)
 		return nil
 	},
+	AnnotationNetwork:             func(s *settings, v string) (err error) { s.network, err = parseNetwork(v); return err },
 	AnnotationScheduler:           func(s *settings, v string) error { s.scheduler = service.Scheduler(v); return nil },
 	AnnotationSurvival:            func(s *settings, v string) error { s.survival = service.Survival(v); return nil },
 	AnnotationRingSize:            func(s *settings, v string) error { return setInt(&s.ringSize, v) },
@@ -195,10 +201,28 @@ func readSettings(annotations map[string]string) (settings, []Fault) {
 	if _, ok := annotations[AnnotationHealthCheckTimeout]; !ok && s.health.Interval > 0 {
 		s.health.Timeout = min(s.health.Timeout, s.health.Interval)
 	}
+	faults = append(faults, s.settleMethod(annotations)...)
 	if _, ok := annotations[AnnotationEncapsulation]; !ok && s.method == service.Tunnel {
 		s.encapsulation = service.DefaultEncapsulation
 	}
 	return s, faults
+}
+
+// settleMethod decides on the method of a Service whose servers are on a network of
+// their own. Their devices there (macvlan, host-device, SR-IOV) are in namespaces of
+// theirs: at none of them is the half that tunnel and direct-nat need.
+func (s *settings) settleMethod(annotations map[string]string) []Fault {
+	if s.network == "" {
+		return nil
+	}
+	if _, asked := annotations[AnnotationMethod]; !asked {
+		s.method = service.FullNAT
+	}
+	if s.method != service.Tunnel && s.method != service.DirectNAT {
+		return nil
+	}
+	return []Fault{{annotation(AnnotationMethod), fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q are in the pods' own namespaces; want %s, %s or %s",
+		s.method, s.network, service.FullNAT, service.NAT, service.DR)}}
 }
 
 // settleCheck decides on the health check where no annotation does: a check

@@ -63,7 +63,7 @@ func TestAddressesBeyondThoseGiven(t *testing.T) {
 			got = "waiting"
 		case o.Ours():
 			var words []string
-			for _, f := range object.Join(nil, o, nil).Service.Frontends {
+			for _, f := range object.Join(nil, o, nil, nil).Service.Frontends {
 				words = append(words, fmt.Sprint(f.VIP, " ", f.Kind))
 			}
 			got = strings.Join(words, ", ")

@@ -19,17 +19,24 @@ type Joined struct {
 	Service  *service.Service
 	Problems []source.Problem
 	object   *Object
-	slices   []*Object
+	// given are the slices as they are, slices as they are served; pods are those
+	// of all endpoints in their order, where the Service is on a network of its own.
+	given, slices, pods []*Object
 }
 
-// Join gives a Service of ours the servers of its slices. before is what it was
+// Join gives a Service of ours the servers of its slices, at the addresses that
+// their pods have in the Service's network where it has one. before is what it was
 // made into before, or nil: what did not change is the same pointer again, and
 // costs nothing.
-func Join(before *Joined, o *Object, its []*Object) *Joined {
-	if before != nil && before.object == o && slices.Equal(before.slices, its) {
+func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
+	j := &Joined{object: o, given: its, slices: its}
+	j.pods = j.podsOf(pods)
+	if before != nil && before.object == o && slices.Equal(before.given, its) && slices.Equal(before.pods, j.pods) {
 		return before
 	}
-	j := &Joined{object: o, slices: its}
+	if o.Network() != "" {
+		j.slices = j.onNetwork()
+	}
 	j.build()
 	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
 		j.Service = before.Service

@@ -1,7 +1,7 @@
 // Package object says what Kubernetes' objects mean to the balancer: a Service
-// and its EndpointSlices, from a file or from an API server, become one
+// and its EndpointSlices, and where Pods are on other networks, from a file or from an API server, become one
 // service.Service. It is pure. An object's way is service.go with
-// annotations.go and values.go, or slice.go, then join.go. How objects are had,
+// annotations.go and values.go, or slice.go, or pod.go, then join.go. How objects are had,
 // and what of a refused one stays in force, is the business of the sources.
 package object
 
@@ -24,6 +24,7 @@ import (
 const (
 	KindService = "Service"
 	KindSlice   = "EndpointSlice"
+	KindPod     = "Pod"
 )
 
 // Key names an object. In a key of a refused object any part may be empty,
@@ -81,11 +82,12 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
-	// Value is the object itself, of a kind that is neither of these two; of those
+	// Value is the object itself, of a kind that is none of these three; of those
 	// there is one of what follows.
 	Value   any
 	service *listener
 	slice   *slice
+	pod     []attached
 }
 
 // Other gives an object of another kind, of which no more is known here.

@@ -37,6 +37,7 @@ type endpoint struct {
 	use        use
 	// terminating and serving are the conditions of these names.
 	terminating, serving bool
+	isPod                bool // name is that of a Pod
 }
 
 // use is what an endpoint's conditions allow (KEP-1669).
@@ -147,7 +148,7 @@ func (s *slice) readEndpoints(endpoints []discoveryv1.Endpoint) (faults []Fault)
 		}
 		switch {
 		case e.TargetRef != nil && e.TargetRef.Name != "":
-			out.name = e.TargetRef.Name
+			out.name, out.isPod = e.TargetRef.Name, e.TargetRef.Kind == KindPod
 		case e.Hostname != nil:
 			out.name = *e.Hostname
 		}

@@ -69,6 +69,18 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, service.CheckUnicast(a)
 }
 
+// parseNetwork reads "namespace/name" or "name".
+func parseNetwork(v string) (string, error) {
+	namespace, name, ok := strings.Cut(v, "/")
+	if !ok {
+		namespace, name = "", v
+	}
+	if name == "" || ok && namespace == "" || strings.ContainsAny(name, "/@, ") || strings.ContainsAny(namespace, "@, ") {
+		return "", fmt.Errorf("%q is no network; want the name of one, or namespace/name, as Multus has it in %s", v, AnnotationNetworkStatus)
+	}
+	return v, nil
+}
+
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

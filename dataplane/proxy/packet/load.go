@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
-	"github.com/fairlead/fairlead/dataplane/internal/load"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/tc"
 )
 
 // shared are the maps that dataplane/proxy makes and writes.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
 

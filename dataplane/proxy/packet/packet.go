@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/bpffs"
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/tc"
 )
 
 // Bounds of how many flows are remembered where Config does not say: 20 MB and

@@ -2,7 +2,7 @@ package packet
 
 import (
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/tc"
 )
 
 // place is which clients send packets in by a device.

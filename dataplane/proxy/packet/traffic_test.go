@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
+	"github.com/fairlead/fairlead/internal/tc"
 )
 
 // hooks are both ways to attach; where the kernel has no tcx they are the same.

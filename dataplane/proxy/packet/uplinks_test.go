@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/tc"
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	plane "github.com/fairlead/fairlead/dataplane/proxy"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/proxy"

@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/service"
 )

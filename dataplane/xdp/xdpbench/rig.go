@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/dataplane/internal/netorder"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
+	"github.com/fairlead/fairlead/internal/netorder"
 )
 
 // packetsARun is PACKETS_A_RUN.

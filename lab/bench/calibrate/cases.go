@@ -103,7 +103,7 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 		if cut {
 			text += fmt.Sprintf("events: [{at: %.3fs, cuts: [router, lb-1], noticed: %dms}]\n", o.Duration.Seconds()/2, noticed(seed, o.Seeds).Milliseconds())
 		}
-		c, err := scenario.Parse("calibrate.yaml", []byte(text))
+		c, err := scenario.Parse("calibrate.yaml", []byte(text), nil)
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,13 @@
 package ecmp
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,30 +38,89 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	}
 	rest := burn(runtime.NumCPU())
 	defer rest()
-	before, err := s.flaps(ctx)
-	if err != nil {
+	q := &quiet{system: s, sides: map[string][]string{"balancers": nil, "router": {paper.Router}, "reflectors": s.Reflectors()}, began: time.Now()}
+	for _, pod := range s.Balancers(mainService) {
+		q.sides["balancers"] = append(q.sides["balancers"], pod.Name)
+	}
+	if q.before, err = q.count(ctx); err != nil {
 		return err
 	}
-	changes, began, ended := s.watch.changes.Load(), time.Now(), uint64(0)
-	for told := began; time.Since(began) < o.long(bfdUsual); {
-		if err := errors.Join(pause(ctx, time.Second), s.FailedProcess()); err != nil {
+	q.now = q.before
+	err = q.last(ctx, o.long(bfdUsual), func() { o.save(r, q.rows()) })
+	r.Rows = append(r.Rows, q.rows()...)
+	r.Note("bfd: 3 x 300 ms, for %s of %s; %d balancers and a router with two reflectors each; %d threads do nothing but count, and what speaks BGP goes before them (nice -15), as it should on a node",
+		time.Since(q.began).Round(time.Second), o.long(bfdUsual), o.Most, runtime.NumCPU())
+	return err
+}
+
+// quiet is a system in which nothing should happen.
+type quiet struct {
+	*system
+	sides       map[string][]string // the processes of each
+	began       time.Time
+	before, now alarms
+}
+
+// alarms are what has happened until a moment.
+type alarms struct {
+	ended, changes float64
+	by             map[string]float64 // sessions that a side took for dead
+}
+
+// last lets it run for so long, and tells of it now and then.
+func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error {
+	for told := q.began; time.Since(q.began) < long; {
+		if err := errors.Join(pause(ctx, time.Second), q.FailedProcess()); err != nil {
 			return err
 		}
-		if ended, err = s.flaps(ctx); err != nil {
+		now, err := q.count(ctx)
+		if err != nil {
 			return err
 		}
-		ended -= before
+		q.now = now
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			o.say("bfd: %d of %d s, %d sessions ended", int(time.Since(began).Seconds()), int(o.long(bfdUsual).Seconds()), ended)
+			q.o.say("bfd: %d of %d s, %.0f sessions ended", int(time.Since(q.began).Seconds()), int(long.Seconds()), now.ended-q.before.ended)
+			tell()
 		}
 	}
-	r.Rows = append(r.Rows,
-		count("bfd: sessions that ended with every processor busy", "sessions", float64(ended)).AtMost(0),
-		count("bfd: changes of the router's route meanwhile", "changes", float64(s.watch.changes.Load()-changes)).AtMost(0))
-	r.Note("bfd: 3 x 300 ms, for %s; %d balancers and a router with two reflectors each; %d threads do nothing but count, and what speaks BGP goes before them (nice -15), as it should on a node",
-		o.long(bfdUsual), o.Most, runtime.NumCPU())
 	return nil
+}
+
+func (q *quiet) count(ctx context.Context) (alarms, error) {
+	a := alarms{changes: float64(q.watch.changes.Load()), by: map[string]float64{}}
+	for side, hosts := range q.sides {
+		for _, host := range hosts {
+			a.by[side] += q.silences(host)
+		}
+	}
+	ended, err := q.flaps(ctx)
+	a.ended = float64(ended)
+	return a, err
+}
+
+func (q *quiet) rows() []bench.Row {
+	rows := []bench.Row{
+		bench.Plain("bfd: how long it went on", "s", time.Since(q.began).Seconds()),
+		count("bfd: sessions that ended with every processor busy", "sessions", q.now.ended-q.before.ended).AtMost(0),
+		count("bfd: changes of the router's route meanwhile", "changes", q.now.changes-q.before.changes).AtMost(0),
+	}
+	for _, side := range slices.Sorted(maps.Keys(q.sides)) {
+		rows = append(rows, count("bfd: peers that "+side+" took for dead", "sessions", q.now.by[side]-q.before.by[side]).AtMost(0))
+	}
+	return rows
+}
+
+// silences counts, by its log, how often a process has ended a session because BFD
+// heard nothing.
+func (s *system) silences(host string) (n float64) {
+	text, _ := os.ReadFile(s.LogFile(host)) // who has written nothing has not
+	for line := range bytes.Lines(text) {
+		if bytes.Contains(line, []byte("BGP session ended")) && bytes.Contains(line, []byte("BFD is down: nothing heard")) {
+			n++
+		}
+	}
+	return n
 }
 
 // count is a row of one number.

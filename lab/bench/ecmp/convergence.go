@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
@@ -23,13 +24,18 @@ const (
 func convergence(ctx context.Context, o Options, r *Result) error {
 	var all []*changing
 	for _, router := range o.Routers {
-		c, err := o.changeNumber(ctx, router)
-		if err != nil {
+		c, err := o.changeNumber(ctx, router, r)
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: %w", router, err)
 		}
-		r.Rows = append(r.Rows, c.starts.rows("convergence: "+router+": balancers start", startGoal, startMost)...)
-		r.Rows = append(r.Rows, c.stops.rows("convergence: "+router+": balancers stop", stopGoal, stopMost)...)
-		all = append(all, c)
+		if c != nil {
+			r.Rows = append(r.Rows, c.rows()...)
+			all = append(all, c)
+		}
+		if err != nil {
+			r.Note("convergence: %s: interrupted after %s", router, time.Since(c.began).Round(time.Second))
+			return err
+		}
 	}
 	r.Note("convergence: another number of balancers, 1 to %d, every %s for %s, seed %d; each time is from the first process's start, or the first SIGTERM, until the router's kernel has just the next hops that it should",
 		o.Most, o.Every, o.long(convergenceLength), o.Seed)
@@ -45,24 +51,26 @@ const convergenceLength = 3 * time.Minute
 type changing struct {
 	*system
 	router        string
+	began         time.Time
 	starts, stops delays
 	going         sync.WaitGroup // those that have been told to end
 	mu            sync.Mutex
 	failed        error // of theirs
 }
 
-func (o Options) changeNumber(ctx context.Context, router string) (c *changing, err error) {
+func (o Options) changeNumber(ctx context.Context, router string, r *Result) (c *changing, err error) {
 	s, err := o.newSystem(ctx, "convergence", router, paper.Options{})
 	if err != nil {
 		return nil, err
 	}
-	c = &changing{system: s, router: router}
+	c = &changing{system: s, router: router, began: time.Now()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	defer c.going.Wait()
 	if err := s.bringUp(ctx, 1); err != nil {
 		return c, err
 	}
-	random, began, told := rand.New(rand.NewPCG(o.Seed, 0)), time.Now(), time.Now()
+	random, told := rand.New(rand.NewPCG(o.Seed, 0)), time.Now()
+	began := told
 	for next := began; time.Since(began) < o.long(convergenceLength) || c.starts.Count() == 0 || c.stops.Count() == 0; {
 		next = next.Add(o.Every)
 		if err := c.step(ctx, random, next); err != nil {
@@ -74,13 +82,25 @@ func (o Options) changeNumber(ctx context.Context, router string) (c *changing, 
 		if time.Since(told) > tellEvery {
 			told = time.Now()
 			c.tell(time.Since(began))
+			o.save(r, c.rows())
 		}
 	}
 	c.tell(time.Since(began))
 	return c, nil
 }
 
-// tellEvery is how often progress is shown.
+// rows are the figures so far.
+func (c *changing) rows() (rows []bench.Row) {
+	if c.starts.Count() > 0 {
+		rows = append(rows, c.starts.rows("convergence: "+c.router+": balancers start", startGoal, startMost)...)
+	}
+	if c.stops.Count() > 0 {
+		rows = append(rows, c.stops.rows("convergence: "+c.router+": balancers stop", stopGoal, stopMost)...)
+	}
+	return rows
+}
+
+// tellEvery is how often progress is shown, and what is there kept.
 const tellEvery = 20 * time.Second
 
 func (c *changing) tell(since time.Duration) {

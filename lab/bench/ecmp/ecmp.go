@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -47,6 +46,8 @@ type Options struct {
 	Logs string
 	// Progress is told what goes on.
 	Progress io.Writer
+	// Save, where it is given, is told of what is there of a result now and then.
+	Save func(*bench.Report) error
 }
 
 // cases are the measurements by name, each in labs of its own.
@@ -122,21 +123,12 @@ type Result struct {
 
 // WritePlots writes the pictures into a folder, and gives their paths.
 func (r *Result) WritePlots(dir string) (paths []string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.plots)) {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, r.plots[name], 0o644); err != nil {
-			return paths, err
-		}
-		paths = append(paths, path)
-	}
-	return paths, nil
+	return bench.WriteFiles(dir, r.plots)
 }
 
 // Run measures the cases, one after the other. It needs the sandbox. Where it ends
-// with an error, the cases before are in the result.
+// with an error, the cases before are in the result; where that is the context's,
+// also what there is of the one that was under way, if it is a long one.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Report: bench.New("ecmp"), plots: map[string][]byte{}}
 	// Temporary files of whatever is started go with the sandbox, too.
@@ -156,6 +148,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func (o Options) say(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+
+// save keeps what is there of a result, with the rows of a case that goes on.
+func (o Options) save(r *Result, more []bench.Row) {
+	if o.Save == nil {
+		return
+	}
+	so := *r.Report
+	so.Rows = slices.Concat(r.Rows, more)
+	if err := o.Save(&so); err != nil {
+		o.say("cannot keep the figures so far: %v", err)
+	}
+}
 
 // long gives the length of a run: what is asked for, or what is usual.
 func (o Options) long(usual time.Duration) time.Duration {

@@ -3,6 +3,7 @@ package ecmp_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +39,13 @@ func TestCases(t *testing.T) {
 	if err := testkit.Build(binary); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("each", func(t *testing.T) { eachCase(t, binary) })
+	t.Run("each", func(t *testing.T) {
+		eachCase(t, binary)
+		t.Run("bfd interrupted", func(t *testing.T) { interrupted(t, binary, "bfd", "--most", "2") })
+		t.Run("convergence interrupted", func(t *testing.T) {
+			interrupted(t, binary, "convergence", "--most", "2", "--every", "1s", "--router", "fairlead")
+		})
+	})
 	testkit.NoLeftovers(t)
 }
 
@@ -54,7 +61,7 @@ func eachCase(t *testing.T, binary string) {
 		"failures":    {nil, 3, nil, nil},
 		"throughput": {[]string{"--duration", "1s", "--every", "1s", "--most", "2"}, 6,
 			[]string{"ecmp-throughput.svg", "ecmp-throughput-over-time.svg"}, nil},
-		"bfd":        {[]string{"--duration", "2s", "--most", "2"}, 2, nil, nil},
+		"bfd":        {[]string{"--duration", "2s", "--most", "2"}, 6, nil, nil},
 		"nexthops":   {[]string{"--flows", "64"}, 3, nil, [][2]string{{"nexthops: fairlead", "of other next hops, moved"}}},
 		"reflectors": {[]string{"--flows", "64", "--most", "2"}, 4, nil, [][2]string{{"reflectors: fairlead", "packets lost"}, {"reflectors: fairlead", "changes of the route"}}},
 		"restarts":   {[]string{"--flows", "64", "--most", "2"}, 8, nil, [][2]string{{"restarts:", "packets lost"}}},
@@ -93,6 +100,34 @@ func eachCase(t *testing.T, binary string) {
 			}
 		})
 	}
+}
+
+// interrupted ends a long run early: what it had is there, from before and then.
+func interrupted(t *testing.T, binary string, name string, args ...string) {
+	t.Parallel()
+	out := filepath.Join(ground, name+"-interrupted")
+	var stderr bytes.Buffer
+	cmd := exec.Command(binary, append([]string{"bench", "ecmp", "--case", name, "--out", out, "--duration", "20h"}, args...)...)
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(out, "ecmp.json")
+	figures := func(what string) {
+		t.Helper()
+		if r, err := bench.ReadJSON(file); err != nil || !strings.HasPrefix(r.Rows[0].Case, name+": ") {
+			t.Errorf("%s: %+v, %v: %s", what, r, err, stderr.String())
+		}
+	}
+	testkit.Eventually(t, 2*time.Minute, func() error { _, err := os.Stat(file); return err })
+	figures("while it goes on")
+	if err := errors.Join(os.Remove(file), cmd.Process.Signal(unix.SIGINT)); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("an interrupted run ends without an error")
+	}
+	figures("interrupted")
 }
 
 func run(t *testing.T, binary, out string, args ...string) (report bench.Report) {

@@ -79,38 +79,74 @@ func Measure(ctx context.Context, o Options) (*bench.Report, error) {
 	return r, nil
 }
 
+// turns is how often each clock is measured before ns-2 is, and again after it: all
+// of them together take about as long, so that whatever else the machine does
+// lengthens both alike.
+const turns = 2
+
 // compare adds the rows of one number of servers.
 func compare(ctx context.Context, r *bench.Report, ns string, servers int, o Options) error {
 	took := map[string][]float64{}
-	for round := range o.Rounds {
-		fmt.Fprintf(o.Progress, "servers: %d, round %d of %d\n", servers, round+1, o.Rounds)
-		replies := map[string]int{}
-		measure := func(name string, run func(seconds int) (ms float64, replies int, err error)) error {
-			short, _, err := run(1)
-			if err != nil {
-				return err
-			}
-			long, n, err := run(1 + o.Seconds)
-			took[name], replies[name] = append(took[name], (long-short)/float64(o.Seconds)), n
+	for i := range o.Rounds {
+		fmt.Fprintf(o.Progress, "servers: %d, round %d of %d\n", servers, i+1, o.Rounds)
+		k := round{servers, o.Seconds, map[string]float64{}, map[string]int{}}
+		if err := k.run(ctx, ns); err != nil {
 			return err
 		}
-		for _, clock := range lvs.Clocks {
-			if err := measure(string(clock), func(s int) (float64, int, error) { return ours(ctx, clock, clients, servers, s) }); err != nil {
-				return err
-			}
-		}
-		if ns == "" {
-			continue
-		}
-		if err := measure(peer, func(s int) (float64, int, error) { return theirs(ctx, ns, clients, servers, s) }); err != nil {
-			return err
-		}
-		if replies[peer] != replies[string(lvs.Compat)] {
-			return fmt.Errorf("ns-2 counts %d replies of %d servers, compat %d: they must agree", replies[peer], servers, replies[string(lvs.Compat)])
+		for name, ms := range k.took {
+			took[name] = append(took[name], ms)
 		}
 	}
 	r.Rows = append(r.Rows, row(lvs.Compat, servers, compatGoal, took), row(lvs.Scale, servers, scaleGoal, took))
 	return nil
+}
+
+// round is what both clocks and ns-2 took for a second, in milliseconds, and the
+// replies that they counted.
+type round struct {
+	servers, seconds int
+	took             map[string]float64
+	replies          map[string]int
+}
+
+func (k *round) run(ctx context.Context, ns string) error {
+	if err := k.clocks(ctx); err != nil {
+		return err
+	}
+	if ns != "" {
+		err := k.measure(peer, 1, func(s int) (float64, int, error) { return theirs(ctx, ns, clients, k.servers, s) })
+		if err != nil {
+			return err
+		}
+		if k.replies[peer] != k.replies[string(lvs.Compat)] {
+			return fmt.Errorf("ns-2 counts %d replies of %d servers, compat %d: they must agree", k.replies[peer], k.servers, k.replies[string(lvs.Compat)])
+		}
+	}
+	return k.clocks(ctx)
+}
+
+// clocks measures both, in turns.
+func (k *round) clocks(ctx context.Context) error {
+	for range turns {
+		for _, clock := range lvs.Clocks {
+			err := k.measure(string(clock), 2*turns, func(s int) (float64, int, error) { return ours(ctx, clock, clients, k.servers, s) })
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// measure adds one of several measurements of one thing.
+func (k *round) measure(name string, of float64, run func(seconds int) (ms float64, replies int, err error)) error {
+	short, _, err := run(1)
+	if err != nil {
+		return err
+	}
+	long, n, err := run(1 + k.seconds)
+	k.took[name], k.replies[name] = k.took[name]+(long-short)/float64(k.seconds)/of, n
+	return err
 }
 
 func row(clock lvs.Clock, servers int, goal float64, took map[string][]float64) bench.Row {

@@ -15,22 +15,14 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// agnhost is the image of the pods that answer, which nodes have.
-func (w *world) agnhost() (string, error) {
-	said, err := exec.Command(filepath.Join(w.Binaries, "agnhost"), "--version").Output()
-	if err != nil {
-		return "", err
-	}
-	fields := strings.Fields(string(said))
-	return "registry.k8s.io/e2e-test-images/agnhost:" + fields[len(fields)-1], nil
-}
+	"github.com/fairlead/fairlead/lab/kube/nodes"
+)
 
 // vip waits for a Service's address.
 func (w *world) vip(ctx context.Context, service string) (vip netip.Addr, err error) {
 	err = w.await(ctx, "an address", func() error {
-		said, err := w.kubectl(ctx, "get", "service", service, "--output", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+		said, err := w.Kubectl(ctx, "get", "service", service, "--output", "jsonpath={.status.loadBalancer.ingress[0].ip}")
 		if err != nil {
 			return err
 		}
@@ -112,19 +104,7 @@ func (w *world) answered(ctx context.Context, vip netip.Addr) error {
 
 // await asks again and again, for a minute.
 func (w *world) await(ctx context.Context, what string, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	return nodes.Await(ctx, what, time.Minute, f)
 }
 
 // tellState writes what helps to find out why something failed.
@@ -139,7 +119,7 @@ func (w *world) tellState() error {
 		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
 		{"fairlead", "status"}, {"fairlead", "services"}, {"fairlead", "drops"},
 	} {
-		said, err := w.kubectl(ctx, args...)
+		said, err := w.Kubectl(ctx, args...)
 		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
 		if err != nil {
 			fmt.Fprintln(&all, err)

@@ -56,7 +56,7 @@ func (w *world) dedicated(ctx context.Context) error {
 	if counts.Requests == 0 || counts.Failed+counts.BrokenConnections > 0 {
 		return fmt.Errorf("%d of %d requests failed and %d connections broke while balancers came and went", counts.Failed, counts.Requests, counts.BrokenConnections)
 	}
-	_, err = w.kubectl(ctx, "delete", "service", "own")
+	_, err = w.Kubectl(ctx, "delete", "service", "own")
 	return err
 }
 
@@ -64,15 +64,15 @@ func (w *world) dedicated(ctx context.Context) error {
 // these.
 func (w *world) byOwn(ctx context.Context, vip netip.Addr, n int) error {
 	const what = "deployment/fairlead-balancer-own"
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "scale", what, fmt.Sprintf("--replicas=%d", n)); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "scale", what, fmt.Sprintf("--replicas=%d", n)); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=2m"); err != nil {
 		return err
 	}
 	var pods []string
 	err := w.await(ctx, "balancers that go", func() error {
-		said, err := w.kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--selector", "fairlead.io/balancer=own",
+		said, err := w.Kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--selector", "fairlead.io/balancer=own",
 			"--output", "jsonpath={.items[*].status.podIP}")
 		if pods = strings.Fields(said); err == nil && len(pods) != n {
 			err = fmt.Errorf("there are %d pods, want %d", len(pods), n)

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/kube/nodes"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 // way is a way to install what this cluster needs, and to take it away when no
@@ -76,13 +73,13 @@ patches:
       - {op: replace, path: /spec/template/spec/volumes/2/hostPath/path, value: %s}
 `, name, tag, routerAddr, cgroup, apiServer, w.apiPort(), cgroups))
 	if err == nil {
-		_, err = w.kubectl(ctx, "apply", "-k", folder)
+		_, err = w.Kubectl(ctx, "apply", "-k", folder)
 	}
 	return err
 }
 
 func (w *world) deleteManifests(ctx context.Context) error {
-	_, err := w.kubectl(ctx, "delete", "-k", filepath.Join(w.work, "deploy"), "--ignore-not-found", "--timeout=2m")
+	_, err := w.Kubectl(ctx, "delete", "-k", filepath.Join(w.work, "deploy"), "--ignore-not-found", "--timeout=2m")
 	return err
 }
 
@@ -92,7 +89,7 @@ func (w *world) applyCleanup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "daemonset", "fairlead-agent", "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "delete", "daemonset", "fairlead-agent", "--timeout=2m"); err != nil {
 		return err
 	}
 	if err := w.apply(ctx, "cleanup.yaml", strings.ReplaceAll(string(cleanup), "localhost/fairlead:devel", w.image)); err != nil {
@@ -101,13 +98,13 @@ func (w *world) applyCleanup(ctx context.Context) error {
 	if err := w.cleaned(ctx); err != nil {
 		return err
 	}
-	_, err = w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "cleanup.yaml"), "--timeout=1m")
+	_, err = w.Kubectl(ctx, "delete", "-f", filepath.Join(w.work, "cleanup.yaml"), "--timeout=1m")
 	return err
 }
 
 // cleaned waits until the cleanup has done its work on all nodes.
 func (w *world) cleaned(ctx context.Context) error {
-	_, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m")
+	_, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-cleanup", "--timeout=3m")
 	return err
 }
 
@@ -160,7 +157,7 @@ func (w *world) uninstallChart(ctx context.Context) error {
 }
 
 func (w *world) helm(ctx context.Context, args ...string) error {
-	_, err := w.tool(ctx, filepath.Join(w.root, "bin/tools/helm"), append([]string{"--namespace", "fairlead"}, args...)...)
+	_, err := w.Tool(ctx, filepath.Join(w.root, "bin/tools/helm"), append([]string{"--namespace", "fairlead"}, args...)...)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: make manifests builds it", err)
 	}
@@ -174,33 +171,11 @@ func (w *world) write(folder, name, text string) error {
 	return os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644)
 }
 
-// kubectl runs it where the API server is reached.
-func (w *world) kubectl(ctx context.Context, args ...string) (string, error) {
-	return w.tool(ctx, filepath.Join(w.Binaries, "kubectl"), args...)
-}
-
-// tool runs a program of users', and gives what it says.
-func (w *world) tool(ctx context.Context, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig, "HOME="+sandbox.WorkDir,
-		"PATH="+strings.Join([]string{filepath.Join(w.root, "bin"), w.Binaries, os.Getenv("PATH")}, ":"))
-	var b bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &b, &b
-	p, err := w.Control.Start(cmd)
-	if err != nil {
-		return "", err
-	}
-	if err := p.Wait(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, &b)
-	}
-	return b.String(), nil
-}
-
 // apply makes what a text in YAML says.
 func (w *world) apply(ctx context.Context, name, text string) error {
 	if err := w.write(w.work, name, text); err != nil {
 		return err
 	}
-	_, err := w.kubectl(ctx, "apply", "-f", filepath.Join(w.work, name))
+	_, err := w.Kubectl(ctx, "apply", "-f", filepath.Join(w.work, name))
 	return err
 }

@@ -70,7 +70,7 @@ func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 	if w.image, err = packLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
 		return o, fmt.Errorf("the image: %w: make image makes it", err)
 	}
-	o.Images, o.Around = []string{tarred}, around
+	o.Images, o.Around, o.Path = []string{tarred}, around, []string{filepath.Join(w.root, "bin")}
 	return o, nil
 }
 

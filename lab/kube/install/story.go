@@ -119,7 +119,7 @@ func (w *world) install(ctx context.Context) error {
 		return err
 	}
 	for _, what := range how.parts {
-		if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=3m"); err != nil {
+		if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", what, "--timeout=3m"); err != nil {
 			return err
 		}
 	}
@@ -129,14 +129,14 @@ func (w *world) install(ctx context.Context) error {
 
 // expose waits for the address, and for answers of all pods by way of both nodes.
 func (w *world) expose(ctx context.Context) error {
-	image, err := w.agnhost()
+	image, err := w.Agnhost()
 	if err != nil {
 		return err
 	}
 	if err := w.apply(ctx, "web.yaml", fmt.Sprintf(web, image)); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "rollout", "status", "deployment/web", "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "rollout", "status", "deployment/web", "--timeout=2m"); err != nil {
 		return err
 	}
 	vip, err := w.vip(ctx, "web")
@@ -161,7 +161,7 @@ func (w *world) expose(ctx context.Context) error {
 // look asks as an operator does.
 func (w *world) look(ctx context.Context) error {
 	for _, command := range []string{"status", "services"} {
-		said, err := w.kubectl(ctx, "fairlead", command)
+		said, err := w.Kubectl(ctx, "fairlead", command)
 		if err != nil {
 			return err
 		}
@@ -197,12 +197,12 @@ func (w *world) update(ctx context.Context) error {
 		return err
 	}
 	defer clients.Stop()
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "restart", "daemonset/fairlead-agent"); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "restart", "daemonset/fairlead-agent"); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=3m")
+		_, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=3m")
 		ended <- err
 	}()
 	least := len(w.Nodes)
@@ -242,16 +242,16 @@ func (w *world) drain(ctx context.Context) error {
 	}
 	defer clients.Stop()
 	node := w.Nodes[1].Name
-	if _, err := w.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
 		return err
 	}
 	drained := time.Since(w.began)
 	// The balancer on it goes, too, and comes again.
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "delete", "pods", "--field-selector", "spec.nodeName="+node,
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "delete", "pods", "--field-selector", "spec.nodeName="+node,
 		"--selector", "app.kubernetes.io/component=agent", "--timeout=2m"); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "rollout", "status", "daemonset/fairlead-agent", "--timeout=2m"); err != nil {
 		return err
 	}
 	clients.Stop()
@@ -264,7 +264,7 @@ func (w *world) drain(ctx context.Context) error {
 	if err := w.knowEachOther(ctx); err != nil {
 		return err
 	}
-	_, err = w.kubectl(ctx, "uncordon", node)
+	_, err = w.Kubectl(ctx, "uncordon", node)
 	return err
 }
 
@@ -272,12 +272,12 @@ func (w *world) drain(ctx context.Context) error {
 // ended.
 func (w *world) knowEachOther(ctx context.Context) error {
 	stayed, went := w.Nodes[0], w.Nodes[1]
-	pod, err := w.kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--field-selector", "spec.nodeName="+stayed.Name,
+	pod, err := w.Kubectl(ctx, "--namespace", "fairlead", "get", "pods", "--field-selector", "spec.nodeName="+stayed.Name,
 		"--selector", "app.kubernetes.io/component=agent", "--output", "name")
 	if err != nil {
 		return err
 	}
-	log, err := w.kubectl(ctx, "--namespace", "fairlead", "logs", strings.TrimSpace(pod))
+	log, err := w.Kubectl(ctx, "--namespace", "fairlead", "logs", strings.TrimSpace(pod))
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (w *world) knowEachOther(ctx context.Context) error {
 
 // remove deletes all, in the order of docs/kubernetes.md.
 func (w *world) remove(ctx context.Context) error {
-	if _, err := w.kubectl(ctx, "delete", "-f", filepath.Join(w.work, "web.yaml"), "--timeout=2m"); err != nil {
+	if _, err := w.Kubectl(ctx, "delete", "-f", filepath.Join(w.work, "web.yaml"), "--timeout=2m"); err != nil {
 		return err
 	}
 	if err := ways[w.by].cleanup(w, ctx); err != nil {

@@ -3,7 +3,9 @@ package nodes
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"os"
+	"path/filepath"
 	"text/template"
 )
 
@@ -33,20 +35,24 @@ func (n *Node) configure() error {
 		return err
 	}
 	authority, _ := c.Authority()
-	values := map[string]string{
+	handlers := append([]Handler{{Name: Flat, Network: flatNetwork}}, c.opts.Handlers...)
+	values := map[string]any{
+		"Name": n.Name, "Handlers": handlers,
 		"Dir": n.dir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup.name,
 		"Addr": n.Addr.String(), "DNS": controlAddr.String(), "CA": authority, "Cert": cert, "Key": key,
 		"Segment": segment.String(), "FlatFirst": flatAddr(n.number, 0).String(), "FlatLast": flatAddr(n.number, flatPods-1).String(),
 	}
-	for _, folder := range []string{"cni", "cni-flat"} {
-		if err := os.MkdirAll(n.file(folder), 0o755); err != nil {
-			return err
-		}
-	}
-	for name, text := range map[string]string{
-		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/pod.conflist": podNetwork, "cni-flat/flat.conflist": flatNetwork,
+	files := map[string]string{
+		"containerd.toml": containerdConfig, "kubelet.yaml": kubeletConfig, "cni/pod.conflist": podNetwork,
 		"resolv.conf": "nameserver {{.DNS}}\n",
-	} {
+	}
+	for _, h := range handlers {
+		files["cni-"+h.Name+"/"+h.Name+".conflist"] = h.Network
+	}
+	if err := n.linkPlugins(); err != nil {
+		return err
+	}
+	for name, text := range files {
 		parsed, err := template.New(name).Option("missingkey=error").Parse(text)
 		if err != nil {
 			return err
@@ -55,7 +61,27 @@ func (n *Node) configure() error {
 		if err := parsed.Execute(&b, values); err != nil {
 			return err
 		}
+		if err := os.MkdirAll(filepath.Dir(n.file(name)), 0o755); err != nil {
+			return err
+		}
 		if err := os.WriteFile(n.file(name), b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkPlugins has all network plugins in one folder.
+func (n *Node) linkPlugins() error {
+	plugins, err := filepath.Glob("/usr/lib/cni/*")
+	if err != nil || len(plugins) == 0 {
+		return fmt.Errorf("no network plugins in /usr/lib/cni (%v); scripts/deps.sh cluster installs them", err)
+	}
+	if err := os.MkdirAll(n.file("bin"), 0o755); err != nil {
+		return err
+	}
+	for _, path := range append(plugins, n.Cluster.opts.Plugins...) {
+		if err := os.Symlink(path, n.file("bin/"+filepath.Base(path))); err != nil {
 			return err
 		}
 	}

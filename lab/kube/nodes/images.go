@@ -10,10 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/fairlead/fairlead/internal/checkout"
 )
@@ -28,18 +26,16 @@ func (c *Cluster) makeImages() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	agnhost := filepath.Join(c.Binaries, "agnhost")
-	said, err := exec.Command(agnhost, "--version").Output() // "agnhost version 2.63.0"
+	agnhost, err := c.Agnhost()
 	if err != nil {
-		return nil, fmt.Errorf("%s --version: %w", agnhost, err)
+		return nil, err
 	}
-	fields := strings.Fields(string(said))
 	images := []image{
 		{name: pauseImage, command: []string{"/pause"}, programs: []string{filepath.Join(c.Binaries, "pause")}},
 		{
-			name:    "registry.k8s.io/e2e-test-images/agnhost:" + fields[len(fields)-1],
+			name:    agnhost,
 			command: []string{"/agnhost"}, args: []string{"pause"},
-			programs: []string{agnhost}, root: filepath.Join(root, "out/kube/pod"),
+			programs: []string{filepath.Join(c.Binaries, "agnhost")}, root: filepath.Join(root, "out/kube/pod"),
 		},
 	}
 	var paths []string

@@ -60,10 +60,24 @@ type Options struct {
 	// Images are files with images, beside those that nodes have anyway, as ctr
 	// images import takes them.
 	Images []string
+	// Plugins are programs that the container runtime finds beside the network plugins
+	// that there are, Handlers further networks of pods by their RuntimeClass.
+	Plugins  []string
+	Handlers []Handler
+	// Path are folders where Tool's programs find others.
+	Path []string
 	// Around, where not nil, adds to the network what is not the cluster's.
 	Around func(*lab.Topology)
 	// Proxy, where not nil, is called for each node as soon as all are ready.
 	Proxy Proxy
+}
+
+// Handler is what pods have as their network whose RuntimeClass has this handler.
+type Handler struct {
+	Name string
+	// Network is a list of network plugins (conflist), a template that knows a node's
+	// Name and Addr.
+	Network string
 }
 
 // Proxy starts a service proxy on a node.

@@ -1,5 +1,11 @@
 package follow
 
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/sim/resilient"
+)
+
 // Balancer is a balancer's number, from 1.
 type Balancer = uint32
 
@@ -31,36 +37,16 @@ func NewGroup(hops []Balancer, buckets int) Group {
 
 // With gives the group after its next hops have become these.
 func (g Group) With(hops []Balancer) Group {
-	next := Group{hops, make([]Balancer, len(g.buckets))}
-	place, has, wants := map[Balancer]int{}, make([]int, len(hops)), make([]int, len(hops))
-	for i, b := range hops {
-		place[b] = i
-		wants[i] = round(len(g.buckets)*(i+1), len(hops)) - round(len(g.buckets)*i, len(hops))
-	}
-	for _, b := range g.buckets {
-		if i, stays := place[b]; stays {
-			has[i]++
-		}
-	}
-	lacking := 0
+	next := Group{hops, slices.Clone(g.buckets)}
+	weights := slices.Repeat([]uint32{1}, len(hops))
+	shares := resilient.NewShares(hops, weights, len(g.buckets), func(i int) Balancer { return g.buckets[i] })
 	for i, b := range g.buckets {
-		at, stays := place[b]
-		for lacking < len(hops) && has[lacking] >= wants[lacking] {
-			lacking++
+		if stays, _ := shares.Stays(b); !stays {
+			next.buckets[i] = shares.Move(b, b)
 		}
-		if next.buckets[i] = b; stays && has[at] <= wants[at] || lacking == len(hops) {
-			continue
-		}
-		if stays {
-			has[at]--
-		}
-		next.buckets[i] = hops[lacking]
-		has[lacking]++
 	}
 	return next
 }
-
-func round(a, b int) int { return (2*a + b) / (2 * b) }
 
 // At gives the balancer that a flow with that hash goes to.
 func (g *Group) At(kind Kind, hash uint32) Balancer {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fairlead/fairlead/sim/beyond/agenda"
+	"github.com/fairlead/fairlead/sim/agenda"
 	"github.com/fairlead/fairlead/sim/beyond/draw"
 )
 

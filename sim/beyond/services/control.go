@@ -1,7 +1,7 @@
 package services
 
 import (
-	"github.com/fairlead/fairlead/sim/beyond/agenda"
+	"github.com/fairlead/fairlead/sim/agenda"
 	"github.com/fairlead/fairlead/sim/beyond/draw"
 )
 

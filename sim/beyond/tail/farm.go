@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
-	"github.com/fairlead/fairlead/sim/beyond/agenda"
+	"github.com/fairlead/fairlead/sim/agenda"
 	"github.com/fairlead/fairlead/sim/beyond/draw"
 )
 

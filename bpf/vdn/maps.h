@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs are told of slices, and what they count. Go gets these types
+ * by bpf2go (vdn/enforce/kernel).
+ */
+#ifndef FAIRLEAD_VDN_MAPS_H
+#define FAIRLEAD_VDN_MAPS_H
+
+#include "addr.h"
+#include "common.h"
+
+/* Why a packet ends here; VDN_FINE is no end. */
+enum vdn_reason {
+	VDN_REASON_OVER_RATE,
+	VDN_REASON_ISOLATED,
+	VDN_REASON_OUTSIDE,
+	VDN_REASON_SPOOFED,
+	VDN_REASONS,
+};
+#define VDN_FINE VDN_REASONS
+
+/* Whose a prefix is. rated: the slice has a rate of its own at uplinks. */
+struct vdn_owner {
+	__u16 slice;
+	__u16 rated;
+};
+
+struct vdn_prefix {
+	__u32 bits;
+	struct addr addr;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__type(key, struct vdn_prefix);
+	__type(value, struct vdn_owner);
+	__uint(max_entries, 1 << 17);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} vdn_prefixes SEC(".maps");
+
+/* Pairs of slices that may talk, each way a row. */
+struct vdn_pair {
+	__u16 from;
+	__u16 to;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, struct vdn_pair);
+	__type(value, __u8);
+	__uint(max_entries, 1 << 18);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} vdn_reach SEC(".maps");
+
+/* What in no slice a slice may talk to. */
+struct vdn_outside_prefix {
+	__u32 bits; /* of slice and addr */
+	__be32 slice;
+	struct addr addr;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__type(key, struct vdn_outside_prefix);
+	__type(value, __u8);
+	__uint(max_entries, 1 << 17);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} vdn_outside SEC(".maps");
+
+/* Packets that an uplink did not let through. */
+struct vdn_refused_key {
+	__u32 ifindex;
+	enum vdn_reason reason;
+	__u16 slice;
+	__u16 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__type(key, struct vdn_refused_key);
+	__type(value, __u64);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} vdn_refused SEC(".maps");
+
+static __always_inline struct vdn_owner *owner_of(const struct addr *a)
+{
+	struct vdn_prefix k = {.bits = 128, .addr = *a};
+
+	return bpf_map_lookup_elem(&vdn_prefixes, &k);
+}
+
+/* Whether a slice may talk to an address, which is of the slice to, or of none
+ * where that is 0. Both ways alike: answers must pass.
+ */
+static __always_inline enum vdn_reason judge(__u16 slice, __u16 to, const struct addr *a)
+{
+	struct vdn_outside_prefix out = {.bits = 160, .slice = bpf_htonl(slice), .addr = *a};
+	struct vdn_pair pair = {.from = slice, .to = to};
+
+	if (slice == to)
+		return VDN_FINE;
+	if (to)
+		return bpf_map_lookup_elem(&vdn_reach, &pair) ? VDN_FINE : VDN_REASON_ISOLATED;
+	return bpf_map_lookup_elem(&vdn_outside, &out) ? VDN_FINE : VDN_REASON_OUTSIDE;
+}
+
+#endif

@@ -1,0 +1,228 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/bpffs"
+)
+
+// clsact holds filters, where the kernel has no tcx. A filter outlives its
+// process by itself and is found again by its name.
+type clsact struct {
+	nl     *netlink.Handle
+	progs  Programs
+	points map[Point]bool
+}
+
+// The filters' place among others': arbitrary numbers, the same for ever, as
+// they are how filters are found and replaced.
+const (
+	filterPriority = 0xfa1e
+	filterPrefix   = "fairlead_"
+)
+
+// OpenClsact uses clsact filters, whatever the kernel has.
+func OpenClsact(_ *bpffs.Dir, progs Programs) (Hook, error) {
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	c := &clsact{nl: nl, progs: progs, points: map[Point]bool{}}
+	links, err := nl.LinkList()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	for _, l := range links {
+		if err := c.adopt(l.Attrs().Index); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// adopt finds a predecessor's filters at a device and puts our programs into them.
+func (c *clsact) adopt(ifindex int) error {
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := c.filters(ifindex, parent)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			p := Point{Device: ifindex, Program: strings.TrimPrefix(f.Name, filterPrefix)}
+			if _, ours := c.progs[p.Program]; !ours {
+				continue
+			}
+			if err := c.attach(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// filters lists our own filters at one side of a device.
+func (c *clsact) filters(ifindex int, parent uint32) ([]*netlink.BpfFilter, error) {
+	all, err := c.all(ifindex, parent)
+	var ours []*netlink.BpfFilter
+	for _, f := range all {
+		bpf, ok := f.(*netlink.BpfFilter)
+		if ok && bpf.Priority == filterPriority && strings.HasPrefix(bpf.Name, filterPrefix) {
+			ours = append(ours, bpf)
+		}
+	}
+	return ours, err
+}
+
+// all lists everyone's filters; a device with no clsact has none.
+func (c *clsact) all(ifindex int, parent uint32) ([]netlink.Filter, error) {
+	dev := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+	all, err := c.nl.FilterList(dev, parent)
+	if gone(err) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return all, err
+}
+
+func (c *clsact) Keep(wanted map[Point]bool) error {
+	var errs []error
+	for p := range c.points {
+		if !wanted[p] {
+			errs = append(errs, c.detach(p))
+		}
+	}
+	for p := range wanted {
+		// Also those that are there: someone may have taken the qdisc away.
+		errs = append(errs, c.attach(p))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *clsact) attach(p Point) error {
+	err := c.nl.QdiscAdd(p.qdisc())
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		err = c.nl.FilterReplace(c.filter(p))
+	}
+	if gone(err) {
+		delete(c.points, p)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("attach %s to %s: %w", p.Program, DeviceName(p.Device), err)
+	}
+	c.points[p] = true
+	return nil
+}
+
+func (c *clsact) filter(p Point) *netlink.BpfFilter {
+	prog := c.progs[p.Program]
+	return &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: p.Device, Parent: prog.parent(), Handle: prog.Handle,
+			Protocol: unix.ETH_P_ALL, Priority: filterPriority,
+		},
+		Fd: prog.FD(), Name: filterPrefix + p.Program, DirectAction: true,
+	}
+}
+
+func (p Program) parent() uint32 {
+	if p.Ingress {
+		return netlink.HANDLE_MIN_INGRESS
+	}
+	return netlink.HANDLE_MIN_EGRESS
+}
+
+// detach takes a filter away.
+func (c *clsact) detach(p Point) error {
+	delete(c.points, p)
+	err := c.nl.FilterDel(c.filter(p))
+	if gone(err) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("detach %s from %s: %w", p.Program, DeviceName(p.Device), err)
+	}
+	return c.tidy(p.Device)
+}
+
+// tidy takes the qdisc away where nobody has a filter left.
+func (c *clsact) tidy(ifindex int) error {
+	in, err := c.all(ifindex, netlink.HANDLE_MIN_INGRESS)
+	if err != nil {
+		return err
+	}
+	out, err := c.all(ifindex, netlink.HANDLE_MIN_EGRESS)
+	if err != nil || len(in)+len(out) > 0 {
+		return err
+	}
+	return c.nl.QdiscDel(Point{Device: ifindex}.qdisc())
+}
+
+// RemoveFilters takes away the clsact filters of these programs, or of all of
+// Fairlead's parts where none is named, at all devices of the calling thread's network
+// namespace. tcx links end with their pins.
+func RemoveFilters(programs ...string) error {
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	c := &clsact{nl: nl}
+	defer c.Close()
+	links, err := nl.LinkList()
+	errs := []error{err}
+	for _, l := range links {
+		if err := c.clear(l.Attrs().Index, programs); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("filters of %s: %w", l.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clear takes our filters from a device.
+func (c *clsact) clear(ifindex int, programs []string) error {
+	found := false
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := c.filters(ifindex, parent)
+		if err != nil {
+			return err
+		}
+		for _, f := range filters {
+			if len(programs) > 0 && !slices.Contains(programs, strings.TrimPrefix(f.Name, filterPrefix)) {
+				continue
+			}
+			found = true
+			if err := c.nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	return c.tidy(ifindex)
+}
+
+func (p Point) qdisc() netlink.Qdisc {
+	return &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: p.Device, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		},
+		QdiscType: "clsact",
+	}
+}
+
+func (c *clsact) Points() []Point { return sorted(c.points) }
+
+func (*clsact) Kind() string { return "clsact" }
+
+func (c *clsact) Close() error {
+	c.nl.Close()
+	return nil
+}

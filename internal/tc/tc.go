@@ -1,0 +1,98 @@
+// Package tc holds BPF programs at the two sides of network devices: by tcx links
+// where the kernel has those (6.6), else by clsact filters. What is attached
+// outlives the process, is found again by the next one, and is replaced in one
+// step. Which programs belong where is its callers' business.
+package tc
+
+import (
+	"cmp"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/bpffs"
+)
+
+// Program is a program with its side of devices: where packets come in, or
+// where they leave.
+type Program struct {
+	*ebpf.Program
+	Ingress bool
+	// Handle tells it from others, of whatever caller, that share a side of a
+	// device; the same for ever, as filters are found by it.
+	Handle uint32
+}
+
+// Programs are a caller's, by name.
+type Programs map[string]Program
+
+// Point is one program at one device, by the device's index.
+type Point struct {
+	Device  int
+	Program string
+}
+
+// Hook holds programs at devices, in the calling thread's network namespace.
+type Hook interface {
+	// Keep makes exactly these points hold the programs. What a point that
+	// stays holds is never absent meanwhile. Devices that vanish are no error.
+	Keep(wanted map[Point]bool) error
+	// Points lists what is held, sorted.
+	Points() []Point
+	// Kind is "tcx" or "clsact".
+	Kind() string
+	// Close lets go; what is attached stays.
+	Close() error
+}
+
+// Opener makes a hook that has found the points which a predecessor left, with
+// its links in dir, and has put these programs in the place of its.
+type Opener func(dir *bpffs.Dir, progs Programs) (Hook, error)
+
+// Open uses tcx links, or else clsact filters.
+func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
+	if haveTCX(progs) {
+		return openTCX(dir, progs)
+	}
+	return OpenClsact(dir, progs)
+}
+
+// haveTCX asks for a device that cannot be there: a kernel that has tcx says so.
+func haveTCX(progs Programs) bool {
+	const noDevice = 1<<31 - 1
+	for _, p := range progs {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.Program, Attach: ebpf.AttachTCXIngress})
+		if err == nil {
+			l.Close()
+		}
+		return !errors.Is(err, ebpf.ErrNotSupported)
+	}
+	return false
+}
+
+func sorted[T any](points map[Point]T) []Point {
+	all := make([]Point, 0, len(points))
+	for p := range points {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Point) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Program, b.Program))
+	})
+	return all
+}
+
+// DeviceName gives a device's name, or its number where it is gone.
+func DeviceName(index int) string {
+	if dev, err := net.InterfaceByIndex(index); err == nil {
+		return dev.Name
+	}
+	return "device " + strconv.Itoa(index)
+}
+
+// gone tells that a device vanished while it was worked on.
+func gone(err error) bool { return errors.Is(err, unix.ENODEV) }

@@ -1,0 +1,317 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/sites"
+)
+
+const (
+	// balancerPod and firstServer are last bytes of addresses; each of makers has
+	// the next one.
+	balancerPod = 20
+	firstServer = 100
+	// requesters are how many connections the client asks by at once.
+	requesters = 64
+	// requesting is for how many seconds, for each of a measurement's.
+	requesting = 0.4
+	// firstPort is that of the service with no server; each has one more for each.
+	firstPort = 7000
+)
+
+// pins is where the balancers' agents pin.
+const pins = "/sys/fs/bpf/cni"
+
+// flannel are its networks, in the order of the paper.
+var flannel = []string{HostGW, VXLAN, TunUDP}
+
+// Whose balancers are measured: Fairlead's (Fig. 11 has IPVS there) and what
+// kube-proxy makes of rules (Fig. 12).
+const (
+	ours     = "fairlead"
+	iptables = "iptables"
+)
+
+// makers are both, in the order of the paper.
+var makers = []string{ours, iptables}
+
+// balanced is a balancer in a pod of Daejeon, with its servers in pods of Busan.
+type balanced struct {
+	kind, maker string
+	pod         place
+	vip         netip.Addr
+	// servers that there are, of which each service has the first few.
+	servers []netip.Addr
+}
+
+func (b *balanced) name() string { return b.maker + "-" + b.kind }
+
+// balancer measures requests through a balancer in each of flannel's networks.
+func balancer(ctx context.Context, o Options, r *Result) (err error) {
+	n, err := newNetwork(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close(), os.RemoveAll(pins)) }()
+	client, err := startPeer(o.Binary, n.Lab.Host(n.Daejeon.Server))
+	if err != nil {
+		return err
+	}
+	// What a program sends on loses the note that its checksum is still to be filled in.
+	if err := n.Lab.Host(n.Daejeon.Server).Offload(podDev, false); err != nil {
+		return err
+	}
+	var all []*balanced
+	for _, kind := range flannel {
+		servers, err := n.servers(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("servers in %s: %w", kind, err)
+		}
+		for i, maker := range makers {
+			b := &balanced{kind: kind, maker: maker, vip: sites.Nth(n.Daejeon.Bridge(15), 1+len(all)), servers: servers}
+			if err := n.balance(ctx, b, balancerPod+i); err != nil {
+				return fmt.Errorf("balancer %s: %w", b.name(), err)
+			}
+			all = append(all, b)
+		}
+	}
+	for _, b := range all {
+		if err := n.await(ctx, client, b); err != nil {
+			return err
+		}
+	}
+	o.say("balancer, %d rounds", o.Rounds)
+	return n.requests(ctx, client, all, r)
+}
+
+// servers makes the pods behind the balancers of a network, and gives their addresses.
+func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, err error) {
+	for i := range slices.Max(n.o.Pods) {
+		server, err := n.bridged(ctx, n.Busan, kind, fmt.Sprintf("server%d-%s", i+1, kind), firstServer+i, false)
+		if err != nil {
+			return nil, err
+		}
+		if err := server.host.Offload(podDev, false); err != nil {
+			return nil, err
+		}
+		if _, err := startPeer(n.o.Binary, server.host); err != nil {
+			return nil, err
+		}
+		all = append(all, server.addr)
+	}
+	return all, nil
+}
+
+// balance makes a balancer's pod and starts it there.
+func (n *network) balance(ctx context.Context, b *balanced, last int) (err error) {
+	if b.pod, err = n.bridged(ctx, n.Daejeon, b.kind, b.name(), last, true); err != nil {
+		return err
+	}
+	node := n.Lab.Host(n.Daejeon.Node).Netlink()
+	if err := node.RouteAdd(&netlink.Route{Dst: ipNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
+		return err
+	}
+	if b.maker == iptables {
+		return b.writeRules(ctx, n.o.Pods)
+	}
+	return n.startAgent(b)
+}
+
+// writeRules does what kube-proxy does with a Service: each connection to a server at
+// random, with the balancer's address so that answers come by it.
+func (b *balanced) writeRules(ctx context.Context, pods []int) error {
+	var rules strings.Builder
+	rules.WriteString("*nat\n")
+	for _, n := range pods {
+		for i, server := range b.servers[:n] {
+			fmt.Fprintf(&rules, "-A PREROUTING -d %s/32 -p tcp --dport %d -m statistic --mode random --probability %.5f -j DNAT --to-destination %s:%d\n",
+				b.vip, firstPort+n, 1/float64(n-i), server, echoPort)
+		}
+	}
+	rules.WriteString("-A POSTROUTING -p tcp -j MASQUERADE\nCOMMIT\n")
+	cmd := exec.CommandContext(ctx, "iptables-legacy-restore")
+	cmd.Stdin = strings.NewReader(rules.String())
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	p, err := b.pod.host.Start(cmd)
+	if err != nil {
+		return err
+	}
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %.500s", cmd.Path, err, &said)
+	}
+	return nil
+}
+
+//go:embed balancer.yaml.tmpl
+var manifestText string
+
+var manifestTemplate = template.Must(template.New("manifest").Parse(manifestText))
+
+// manifest has a service for each number of servers.
+func (b *balanced) manifest(pods []int) (string, error) {
+	type service struct {
+		Name, VIP        string
+		Port, TargetPort int
+		Endpoints        []netip.Addr
+	}
+	var services []service
+	for _, n := range pods {
+		services = append(services, service{fmt.Sprintf("echo-%d", n), b.vip.String(), firstPort + n, echoPort, b.servers[:n]})
+	}
+	var text strings.Builder
+	err := manifestTemplate.Execute(&text, services)
+	return text.String(), err
+}
+
+// startAgent runs Fairlead's agent in the balancer's pod; there is nobody that it
+// would have to announce to.
+func (n *network) startAgent(b *balanced) error {
+	name := b.name()
+	text, err := b.manifest(n.o.Pods)
+	if err != nil {
+		return err
+	}
+	folder := cluster.Manifests(name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "echo.yaml"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	log, err := os.Create(n.logFile(name))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(n.o.Binary, "agent", "--node", name, "--services", folder, "--interface", podDev,
+		"--bpffs", filepath.Join(pins, name), "--socket", cluster.Socket(name), "--health-address", "")
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := b.pod.host.Start(cmd)
+	if err != nil {
+		return err
+	}
+	return p.GoFirst()
+}
+
+func (n *network) logFile(name string) string { return filepath.Join(n.o.Logs, name+".log") }
+
+// await waits until a balancer serves.
+func (n *network) await(ctx context.Context, client *peer, b *balanced) error {
+	var err error
+	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
+		_, err = client.do(b.order(slices.Max(n.o.Pods), 1, 0.01))
+		return err == nil
+	})
+	if ok {
+		return nil
+	}
+	return errors.Join(ctx.Err(), fmt.Errorf("the balancer %s never served: %w: %s", b.name(), err, cluster.LastLines(n.logFile(b.name()))))
+}
+
+func (b *balanced) order(servers, connections int, seconds float64) order {
+	return order{Ask: netip.AddrPortFrom(b.vip, uint16(firstPort+servers)), Connections: connections, Seconds: seconds}
+}
+
+// point is one of the figures': a balancer, with RPS or not, and how many servers.
+type point struct {
+	*balanced
+	steer bool
+	of    int
+}
+
+func (p point) line() string {
+	if p.steer {
+		return p.kind + ", RPS"
+	}
+	return p.kind + ", no RPS"
+}
+
+// points are all that is measured.
+func (o Options) points(all []*balanced) (points []point) {
+	for _, b := range all {
+		for _, steer := range []bool{false, true} {
+			for _, servers := range o.Pods {
+				points = append(points, point{b, steer, servers})
+			}
+		}
+	}
+	return points
+}
+
+// requests measures all points in turns.
+func (n *network) requests(ctx context.Context, client *peer, all []*balanced, r *Result) error {
+	points := n.o.points(all)
+	rates := map[point][]float64{}
+	for round := range n.o.Rounds {
+		for _, p := range turn(points, round) {
+			if err := n.steer(p.steer, all); err != nil {
+				return err
+			}
+			got, err := client.do(p.order(p.of, requesters, requesting*n.o.Seconds))
+			if err = errors.Join(ctx.Err(), err); err != nil {
+				return fmt.Errorf("%s, %s, %d servers: %w", p.maker, p.line(), p.of, err)
+			}
+			rates[p] = append(rates[p], float64(got.Answers)/got.Seconds)
+		}
+	}
+	return r.balancerRows(points, rates, n.o)
+}
+
+func (r *Result) balancerRows(points []point, rates map[point][]float64, o Options) (err error) {
+	for _, p := range points {
+		row := bench.Estimated(fmt.Sprintf("balancer, %s, %s, %d servers", p.maker, p.line(), p.of), "requests/s", rates[p]...)
+		for _, other := range points {
+			if p.maker == ours && other.maker == iptables && other.line() == p.line() && other.of == p.of {
+				row = row.InTurns(iptables, rates[p], rates[other])
+			}
+		}
+		r.Rows = append(r.Rows, row)
+		o.say("  %-8s %-24s %2d servers %8.0f requests/s", p.maker, p.line(), p.of, row.Measured)
+	}
+	r.Note("balancer: fullnat in a pod of Daejeon, %d connections from Daejeon's server with %d bytes and their echo, one after the other, servers in pods of Busan; RPS at the nodes' and the balancers' eth0, to every processor, or none",
+		requesters, questionSize)
+	r.Note("balancer: the paper's Fig. 11 to 13 are pictures whose numbers its text does not tell; it says that host-gw is fastest, vxlan next and udp far behind, that RPS is much faster than none, that IPVS and iptables hardly differ, and shows one run of 164,718 requests/s on eight machines of 16 processors")
+	for i, maker := range makers {
+		if r.files[fmt.Sprintf("cni-figure%d.svg", 11+i)], err = drawRequests(11+i, maker, points, rates); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steer turns RPS on or off where packets come in.
+func (n *network) steer(on bool, all []*balanced) error {
+	mask := uint64(0)
+	if on {
+		mask = 1<<runtime.NumCPU() - 1
+	}
+	hosts := []*lab.Host{n.Lab.Host(n.Daejeon.Node), n.Lab.Host(n.Busan.Node)}
+	for _, b := range all {
+		hosts = append(hosts, b.pod.host)
+	}
+	for _, h := range hosts {
+		if err := h.Steer(podDev, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package cni_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/cni"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// ground is a folder that the experiment's sandbox, which has another /run, sees
+// too.
+const ground = "/mnt"
+
+// smallRate is what the sites' link is limited to here, in Mbit/s.
+const smallRate = 20
+
+// TestCases runs all once, small and short: every kind of network carries packets,
+// and no faster than the link does. How fast is not judged.
+func TestCases(t *testing.T) {
+	if err := unix.Mount("tmpfs", ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(ground, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	binary, out := filepath.Join(ground, "fairlead"), filepath.Join(ground, "out")
+	if err := testkit.Build(binary); err != nil {
+		t.Fatal(err)
+	}
+	report := smoke(t, binary, out)
+	rows := map[string]bench.Row{}
+	for _, row := range report.Rows {
+		rows[row.Case] = row
+		if strings.HasSuffix(row.Case, "throughput") && (row.Measured <= 0 || row.Measured > 1.5*smallRate) {
+			t.Errorf("%s: %g Mbit/s through %d", row.Case, row.Measured, smallRate)
+		}
+	}
+	var want []string
+	for _, kind := range cni.Kinds {
+		want = append(want, "20M, pod to pod, "+kind+": throughput", "20M, no offloads, pod to pod, "+kind+": CPU", "latency, pod to pod, "+kind+": p99")
+	}
+	for _, kind := range []string{cni.Macvlan, cni.HostDevice} {
+		want = append(want, "20M, pod to server, "+kind+": less than the host", "20M, pod to server, "+kind+": CPU, over the least of bridge and overlays")
+	}
+	for _, kind := range []string{cni.HostGW, cni.VXLAN, cni.TunUDP} {
+		want = append(want, "balancer, fairlead, "+kind+", RPS, 1 servers", "balancer, iptables, "+kind+", no RPS, 1 servers")
+	}
+	for _, name := range want {
+		if row, ok := rows[name]; !ok || row.Runs != 1 || row.Mean == nil {
+			t.Errorf("row %q: %+v", name, row)
+		}
+	}
+	for name, part := range map[string]string{
+		"cni-figure5-20M.svg": "Calico 904", "cni-figure6-20M.svg": "9880", "cni-cpu.svg": "tun+udp", "cni-figure11.svg": "RPS", "cni-figure12.svg": "iptables", "cni.html": "<svg",
+	} {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !bytes.Contains(text, []byte(part)) {
+			t.Errorf("%s: %v: %.100q", name, err, text)
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+func smoke(t *testing.T, binary, out string) (report bench.Report) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(binary, "bench", "cni", "-o", "json", "--out", out,
+		"--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("stdout is no report: %v: %q: %s", err, stdout.String(), stderr.String())
+	}
+	return report
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	good := cni.DefaultOptions()
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for flag, spoil := range map[string]func(*cni.Options){
+		"--case":    func(o *cni.Options) { o.Cases = []string{"speed"} },
+		"--rates":   func(o *cni.Options) { o.Rates = []string{"1G", "10G", "none", "9600"} },
+		"--plain":   func(o *cni.Options) { o.Plain = []string{"2G"} },
+		"--rounds":  func(o *cni.Options) { o.Rounds = 0 },
+		"--seconds": func(o *cni.Options) { o.Seconds = 0.01 },
+		"--pods":    func(o *cni.Options) { o.Pods = []int{0} },
+	} {
+		o := cni.DefaultOptions()
+		spoil(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag+":") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/sites"
+)
+
+// Kinds of network that a pod may have.
+const (
+	Host       = "host"
+	Macvlan    = "macvlan"
+	HostDevice = "host-device"
+	HostGW     = "bridge+host-gw"
+	VXLAN      = "bridge+vxlan"
+	TunUDP     = "tun+udp"
+)
+
+// Kinds names them all, the floor first.
+var Kinds = []string{Host, Macvlan, HostDevice, HostGW, VXLAN, TunUDP}
+
+// behind are those whose pods hang on a bridge of the node, by its number. flannel
+// has them as backends of these names.
+var behind = map[string]int{HostGW: 0, VXLAN: 1, TunUDP: 2}
+
+// mtus are those of their pods: what is left of 1500 bytes beside what they wrap
+// packets in.
+var mtus = map[string]int{HostGW: 1500, VXLAN: 1500 - 50, TunUDP: 1500 - 28}
+
+const (
+	podDev    = "eth0"
+	vxlanDev  = "flannel.1"
+	vxlanPort = 8472 // flannel's, and Linux' own before IANA gave 4789
+	tunDev    = "flannel0"
+	tunPort   = 8285 // flannel's
+)
+
+// place is where a pod, or what is measured in its stead, runs.
+type place struct {
+	host *lab.Host
+	addr netip.Addr
+}
+
+// network is the pods of every kind at both sites.
+type network struct {
+	*sites.Sites
+	o Options
+	// from are Daejeon's pods by kind, to Busan's.
+	from, to map[string]place
+	// forwarders are the processes of TunUDP.
+	forwarders []int
+}
+
+// newNetwork builds the sites with a pod of every kind at each.
+func newNetwork(ctx context.Context, o Options) (*network, error) {
+	s, err := sites.New(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}}
+	for _, site := range []*sites.Site{s.Daejeon, s.Busan} {
+		if err := n.bridges(ctx, site); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	for site, places := range map[*sites.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
+		for _, kind := range Kinds {
+			if places[kind], err = n.pod(ctx, site, kind); err != nil {
+				return nil, errors.Join(fmt.Errorf("%s: pod of %s: %w", site.Name, kind, err), s.Close())
+			}
+		}
+	}
+	return n, nil
+}
+
+// pod makes the pod of a kind; the host's is the node itself.
+func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place, error) {
+	name := site.Name + "-" + kind
+	switch kind {
+	case Host:
+		return place{n.Lab.Host(site.Node), site.NodeAddr}, nil
+	case Macvlan:
+		return n.direct(ctx, site, name, site.OnNode(), addMacvlan)
+	case HostDevice:
+		return n.direct(ctx, site, name, site.OnSpare(), giveDevice)
+	}
+	return n.bridged(ctx, site, kind, name, firstPod, false)
+}
+
+// firstPod is the last byte of the addresses of pods, from it on.
+const firstPod = 10
+
+// direct makes a pod that has a device of the node's, or one on it.
+func (n *network) direct(ctx context.Context, site *sites.Site, name string, subnet netip.Prefix, wire func(node, pod *lab.Host) error) (place, error) {
+	if err := n.Lab.Add(ctx, lab.Topology{Hosts: []lab.HostSpec{{Name: name, Is: "pod"}}}); err != nil {
+		return place{}, err
+	}
+	p := place{n.Lab.Host(name), sites.Nth(subnet, firstPod)}
+	if err := wire(n.Lab.Host(site.Node), p.host); err != nil {
+		return p, err
+	}
+	h := p.host.Netlink()
+	dev, err := h.LinkByName(podDev)
+	if err != nil {
+		return p, err
+	}
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(p.addr, subnet.Bits()))}); err != nil {
+		return p, err
+	}
+	if err := h.LinkSetUp(dev); err != nil {
+		return p, err
+	}
+	return p, h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Gw: sites.Nth(subnet, 1).AsSlice()})
+}
+
+// addMacvlan gives a pod a device on the node's, as the reference plugin macvlan does.
+func addMacvlan(node, pod *lab.Host) error {
+	parent, err := node.Netlink().LinkByName(sites.NodeDev)
+	if err != nil {
+		return err
+	}
+	return node.Netlink().LinkAdd(&netlink.Macvlan{
+		LinkAttrs: netlink.LinkAttrs{
+			Name: podDev, ParentIndex: parent.Attrs().Index, TxQLen: -1, Namespace: netlink.NsFd(pod.Namespace().FD()),
+		},
+		Mode: netlink.MACVLAN_MODE_BRIDGE,
+	})
+}
+
+// giveDevice moves the node's spare device into a pod, as host-device does.
+func giveDevice(node, pod *lab.Host) error {
+	dev, err := node.Netlink().LinkByName(sites.SpareDev)
+	if err != nil {
+		return err
+	}
+	if err := node.Netlink().LinkSetDown(dev); err != nil {
+		return err
+	}
+	if err := node.Netlink().LinkSetNsFd(dev, pod.Namespace().FD()); err != nil {
+		return err
+	}
+	if dev, err = pod.Netlink().LinkByName(sites.SpareDev); err != nil {
+		return err
+	}
+	return pod.Netlink().LinkSetName(dev, podDev)
+}
+
+// bridges makes the bridges of a site's node and the ways to those of the other site.
+func (n *network) bridges(ctx context.Context, site *sites.Site) error {
+	node := n.Lab.Host(site.Node)
+	for kind, i := range behind {
+		if err := addBridge(node.Netlink(), bridgeOf(kind), mtus[kind], sites.Nth(site.Bridge(i), 1)); err != nil {
+			return fmt.Errorf("%s: bridge of %s: %w", site.Name, kind, err)
+		}
+	}
+	other := n.Busan
+	if site == n.Busan {
+		other = n.Daejeon
+	}
+	if err := addVXLAN(node.Netlink(), site, other); err != nil {
+		return fmt.Errorf("%s: VXLAN: %w", site.Name, err)
+	}
+	if err := n.addTun(ctx, node, site, other); err != nil {
+		return fmt.Errorf("%s: tun: %w", site.Name, err)
+	}
+	return nil // host-gw: the gateways route to the nodes
+}
+
+// bridgeOf names a kind's bridge on the nodes.
+func bridgeOf(kind string) string { return fmt.Sprintf("cni%d", behind[kind]) }
+
+func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu, TxQLen: -1}}
+	if err := h.LinkAdd(br); err != nil {
+		return err
+	}
+	if err := h.AddrAdd(br, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, 24))}); err != nil {
+		return err
+	}
+	return h.LinkSetUp(br)
+}
+
+// bridged makes the pod with a last byte of its address behind a bridge, as the
+// reference plugin bridge does; for a balancer one that forwards and whose
+// interface fits its program.
+func (n *network) bridged(ctx context.Context, site *sites.Site, kind, name string, last int, balancer bool) (place, error) {
+	subnet, i := site.Bridge(behind[kind]), behind[kind]
+	port := lab.At(site.Node, fmt.Sprintf("pod%d-%d", i, last))
+	if balancer {
+		port = port.ForXDP()
+	}
+	addr := sites.Nth(subnet, last)
+	err := n.Lab.Add(ctx, lab.Topology{
+		Hosts: []lab.HostSpec{{Name: name, Is: "pod", Forward: balancer}},
+		Links: []lab.Link{{
+			A:   lab.At(name, podDev, netip.PrefixFrom(addr, subnet.Bits()).String()).Via(sites.Nth(subnet, 1).String(), "default"),
+			B:   port,
+			MTU: mtus[kind],
+		}},
+	})
+	if err != nil {
+		return place{}, err
+	}
+	h := n.Lab.Host(site.Node).Netlink()
+	dev, err := h.LinkByName(port.Dev)
+	if err != nil {
+		return place{}, err
+	}
+	bridge, err := h.LinkByName(bridgeOf(kind))
+	if err != nil {
+		return place{}, err
+	}
+	return place{n.Lab.Host(name), addr}, h.LinkSetMaster(dev, bridge)
+}
+
+// vtep is the address of a site's end of the VXLAN in each of both networks.
+func vtep(s *sites.Site) (net.HardwareAddr, netip.Addr) {
+	return net.HardwareAddr{2, 0, 0, 0, 0, byte(s.Number)}, s.Bridge(behind[VXLAN]).Addr()
+}
+
+// addVXLAN makes a site's end as flannel's vxlan backend does: no learning, one
+// route, one neighbour and one forwarding entry a node.
+func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
+	under, err := h.LinkByName(sites.NodeDev)
+	if err != nil {
+		return err
+	}
+	mac, addr := vtep(site)
+	dev := &netlink.Vxlan{
+		LinkAttrs: netlink.LinkAttrs{Name: vxlanDev, MTU: mtus[VXLAN], HardwareAddr: mac, TxQLen: -1},
+		VxlanId:   1, VtepDevIndex: under.Attrs().Index, SrcAddr: site.NodeAddr.AsSlice(), Port: vxlanPort,
+	}
+	if err := h.LinkAdd(dev); err != nil {
+		return err
+	}
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, 32))}); err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(dev); err != nil {
+		return err
+	}
+	mac, addr = vtep(other)
+	for _, entry := range []netlink.Neigh{
+		{State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac},
+		{Family: afBridge, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: other.NodeAddr.AsSlice(), HardwareAddr: mac},
+	} {
+		entry.LinkIndex = dev.Attrs().Index
+		if err := h.NeighSet(&entry); err != nil {
+			return fmt.Errorf("neighbour %s: %w", entry.IP, err)
+		}
+	}
+	return h.RouteAdd(&netlink.Route{
+		LinkIndex: dev.Attrs().Index, Dst: ipNet(other.Bridge(behind[VXLAN])), Gw: addr.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	})
+}
+
+// addTun starts a site's forwarder, as flannel's udp backend does, and leads to it
+// what is for the other site's pods.
+func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *sites.Site) error {
+	pid, err := startForwarder(ctx, n.o.Binary, node, site.NodeAddr, other.NodeAddr)
+	if err != nil {
+		return err
+	}
+	n.forwarders = append(n.forwarders, pid)
+	h := node.Netlink()
+	dev, err := h.LinkByName(tunDev)
+	if err != nil {
+		return err
+	}
+	if err := h.LinkSetMTU(dev, mtus[TunUDP]); err != nil {
+		return err
+	}
+	own := netip.PrefixFrom(site.Bridge(behind[TunUDP]).Addr(), 32)
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(own)}); err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(dev); err != nil {
+		return err
+	}
+	return h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(other.Bridge(behind[TunUDP])), Scope: netlink.SCOPE_LINK})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,52 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// asking is for how many seconds questions are asked, for each of a measurement's.
+const asking = 0.3
+
+// latency asks by every way, without a limit, one question after the other.
+func latency(ctx context.Context, o Options, r *Result) (err error) {
+	n, err := newNetwork(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	ways, err := n.ways()
+	if err != nil {
+		return err
+	}
+	o.say("latency, %d rounds", o.Rounds)
+	p50, p99 := map[[2]string][]float64{}, map[[2]string][]float64{}
+	for round := range o.Rounds {
+		for _, w := range turn(ways, round) {
+			got, err := w.from.do(order{Ask: netip.AddrPortFrom(w.target, echoPort), Seconds: asking * o.Seconds})
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", w.pair, w.kind, err)
+			}
+			key := [2]string{w.pair, w.kind}
+			p50[key], p99[key] = append(p50[key], got.P50), append(p99[key], got.P99)
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, pair := range []string{toServer, betweenPods} {
+		for _, kind := range Kinds {
+			if key := [2]string{pair, kind}; len(p50[key]) > 0 {
+				name := fmt.Sprintf("latency, %s, %s: ", pair, kind)
+				r.Rows = append(r.Rows, bench.Estimated(name+"p50", "us", p50[key]...), bench.Estimated(name+"p99", "us", p99[key]...))
+				o.say("  %-14s %-15s %6.1f us", pair, kind, bench.SpreadOf(p50[key]).Median)
+			}
+		}
+	}
+	r.Note("latency: %d bytes and their echo over one open connection, %.2g s each time; the link between the sites has no delay of its own", questionSize, asking*o.Seconds)
+	return nil
+}

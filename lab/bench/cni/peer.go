@@ -1,0 +1,316 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab"
+)
+
+// Ports of every Peer.
+const (
+	// sinkPort takes all it is sent.
+	sinkPort = 5001
+	// echoPort answers each question of questionSize bytes with itself.
+	echoPort = 5002
+	// questionSize is about that of a short request and its answer.
+	questionSize = 64
+)
+
+// chunk is what is written and read at a time, as iperf3 does.
+const chunk = 128 << 10
+
+// order is what a Peer is told; one of these.
+type order struct {
+	// Send begins to send to a sink, until Stop.
+	Send netip.AddrPort `json:"send,omitzero"`
+	Stop bool           `json:"stop,omitempty"`
+	// Sent asks how much of it has been acknowledged.
+	Sent bool `json:"sent,omitempty"`
+	// Ask asks questions one after the other for so many seconds, by so many
+	// connections at once.
+	Ask         netip.AddrPort `json:"ask,omitzero"`
+	Seconds     float64        `json:"seconds,omitempty"`
+	Connections int            `json:"connections,omitempty"`
+}
+
+// answer is what it says to that.
+type answer struct {
+	Error string `json:"error,omitempty"`
+	// Bytes were acknowledged At nanoseconds of the machine's clock, and
+	// Retransmits packets sent again.
+	Bytes       uint64 `json:"bytes,omitempty"`
+	At          int64  `json:"at,omitempty"`
+	Retransmits uint32 `json:"retransmits,omitempty"`
+	// Answers came within Seconds; half of them within P50 microseconds.
+	Answers int     `json:"answers,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+	P50     float64 `json:"p50,omitempty"`
+	P99     float64 `json:"p99,omitempty"`
+}
+
+// Peer is both ends of all that is measured: a sink, an echo, and what orders on in
+// say, each answered on out. It ends with in.
+func Peer(ctx context.Context, in io.Reader, out io.Writer) error {
+	for port, serve := range map[int]func(net.Conn){sinkPort: sink, echoPort: echo} {
+		ln, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		go accept(ln, serve)
+	}
+	fmt.Fprintln(out, `{}`)
+	s := &sender{}
+	defer s.stop()
+	encoder, decoder := json.NewEncoder(out), json.NewDecoder(in)
+	for {
+		var o order
+		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		a, err := s.obey(ctx, o)
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if err := encoder.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+func accept(ln net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			serve(c)
+		}()
+	}
+}
+
+func sink(c net.Conn) {
+	for buffer := make([]byte, chunk); ; {
+		if _, err := c.Read(buffer); err != nil {
+			return
+		}
+	}
+}
+
+func echo(c net.Conn) {
+	for buffer := make([]byte, questionSize); ; {
+		if _, err := io.ReadFull(c, buffer); err != nil {
+			return
+		}
+		if _, err := c.Write(buffer); err != nil {
+			return
+		}
+	}
+}
+
+// sender has the connection that sends.
+type sender struct {
+	conn *net.TCPConn
+	done chan struct{}
+}
+
+func (s *sender) obey(ctx context.Context, o order) (answer, error) {
+	switch {
+	case o.Send.IsValid():
+		return answer{}, s.send(ctx, o.Send)
+	case o.Sent:
+		return s.sent()
+	case o.Ask.IsValid():
+		return ask(ctx, o)
+	case o.Stop:
+		s.stop()
+		return answer{}, nil
+	}
+	return answer{}, errors.New("no such order")
+}
+
+// dialTimeout is time for a packet that is lost, and for its answer, too.
+const dialTimeout = 10 * time.Second
+
+func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	c, err := d.DialContext(ctx, "tcp4", to.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+func (s *sender) send(ctx context.Context, to netip.AddrPort) (err error) {
+	s.stop()
+	if s.conn, err = dial(ctx, to); err != nil {
+		return err
+	}
+	s.done = make(chan struct{})
+	conn, done := s.conn, s.done
+	go func() {
+		defer close(done)
+		for buffer := make([]byte, chunk); ; {
+			if _, err := conn.Write(buffer); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// stop throws away what still waits to be sent: it is not to be in the way of what
+// comes next.
+func (s *sender) stop() {
+	if s.conn == nil {
+		return
+	}
+	_ = s.conn.SetLinger(0)
+	s.conn.Close()
+	<-s.done
+	s.conn = nil
+}
+
+func (s *sender) sent() (a answer, err error) {
+	if s.conn == nil {
+		return a, errors.New("nothing is being sent")
+	}
+	select {
+	case <-s.done:
+		return a, errors.New("the connection has broken")
+	default:
+	}
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return a, err
+	}
+	var info *unix.TCPInfo
+	failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		a.At = time.Now().UnixNano()
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return a, err
+	}
+	a.Bytes, a.Retransmits = info.Bytes_acked, info.Total_retrans
+	return a, nil
+}
+
+// ask asks by all connections, and sums up.
+func ask(ctx context.Context, o order) (answer, error) {
+	var conns []*net.TCPConn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for range max(o.Connections, 1) {
+		c, err := dial(ctx, o.Ask)
+		if err != nil {
+			return answer{}, err
+		}
+		conns = append(conns, c)
+	}
+	long := time.Duration(o.Seconds * float64(time.Second))
+	began := time.Now()
+	var going sync.WaitGroup
+	took, errs := make([][]time.Duration, len(conns)), make([]error, len(conns))
+	for i, c := range conns {
+		going.Go(func() { took[i], errs[i] = questions(c, began, long) })
+	}
+	going.Wait()
+	all := slices.Concat(took...)
+	if err := errors.Join(errs...); err != nil || len(all) == 0 {
+		return answer{}, errors.Join(err, fmt.Errorf("%d answers from %s", len(all), o.Ask))
+	}
+	slices.Sort(all)
+	us := func(percent int) float64 { return float64(all[(len(all)-1)*percent/100].Nanoseconds()) / 1e3 }
+	return answer{Answers: len(all), Seconds: time.Since(began).Seconds(), P50: us(50), P99: us(99)}, nil
+}
+
+// questions asks one after the other, and gives how long each answer took.
+func questions(c net.Conn, began time.Time, long time.Duration) (took []time.Duration, err error) {
+	if err := c.SetDeadline(began.Add(long + dialTimeout)); err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, questionSize)
+	for asked := time.Now(); asked.Sub(began) < long; {
+		if _, err := c.Write(buffer); err != nil {
+			return took, err
+		}
+		if _, err := io.ReadFull(c, buffer); err != nil {
+			return took, err
+		}
+		now := time.Now()
+		took = append(took, now.Sub(asked))
+		asked = now
+	}
+	return took, nil
+}
+
+// peer is a Peer that runs in a host; it ends with it.
+type peer struct {
+	process *lab.Process
+	in      *json.Encoder
+	out     *json.Decoder
+}
+
+func startPeer(binary string, h *lab.Host) (*peer, error) {
+	cmd := exec.Command(binary, "bench", "cni-peer")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout = w
+	p := &peer{in: json.NewEncoder(in), out: json.NewDecoder(out)}
+	p.process, err = h.Start(cmd)
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	// Other work on this machine is not part of what is measured.
+	if err := p.process.GoFirst(); err != nil {
+		return nil, err
+	}
+	_, err = p.answered()
+	return p, err
+}
+
+func (p *peer) answered() (a answer, err error) {
+	if err := p.out.Decode(&a); err != nil {
+		return a, fmt.Errorf("a peer has ended: %w", err)
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+func (p *peer) do(o order) (answer, error) {
+	if err := p.in.Encode(o); err != nil {
+		return answer{}, err
+	}
+	return p.answered()
+}

@@ -1,0 +1,83 @@
+package cni
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// belowGoal is how many percent pods on macvlan and host-device may have less than
+// the host, where the link's rate is what limits.
+const belowGoal = 3
+
+// published are the paper's averages in Mbit/s, from a pod to a server over 1 Gbit/s
+// (Fig. 5) and between pods over 10 Gbit/s (Fig. 6), under whose name. Its hosts have
+// "about 940".
+var published = map[[3]string]struct {
+	whose string
+	mbits float64
+}{
+	{"1G", toServer, Macvlan}:        {"paper", 938},
+	{"1G", toServer, HostDevice}:     {"paper", 940},
+	{"1G", toServer, HostGW}:         {"paper's Calico", 904},
+	{"1G", betweenPods, VXLAN}:       {"paper's Flannel", 895},
+	{"10G", betweenPods, Macvlan}:    {"paper", 9700},
+	{"10G", betweenPods, HostDevice}: {"paper", 9880},
+}
+
+// throughputRows tells what one setting gave.
+func (r *Result) throughputRows(s setting, all measured) {
+	for _, pair := range []string{toServer, betweenPods} {
+		for _, kind := range Kinds {
+			got := all[[2]string{pair, kind}]
+			if len(got) == 0 {
+				continue
+			}
+			name := fmt.Sprintf("%s, %s, %s: ", s, pair, kind)
+			rate := bench.Estimated(name+"throughput", "Mbit/s", got.rates()...)
+			if p, ok := published[[3]string{s.rate, pair, kind}]; ok && s.offloads {
+				rate = rate.Beside(p.whose, p.mbits)
+			}
+			r.Rows = append(r.Rows, rate)
+			if s.rate != noRate && (kind == Macvlan || kind == HostDevice) {
+				less := below(got.rates(), all[[2]string{pair, Host}].rates())
+				r.Rows = append(r.Rows, bench.Estimated(name+"less than the host", "%", less...).AtMost(belowGoal))
+			}
+			r.Rows = append(r.Rows,
+				bench.Plain(name+"spread", "%", got.each(run.spread)...),
+				bench.Estimated(name+"CPU", "ms/Gbit", got.cpu()...),
+				bench.Plain(name+"CPU, softirq", "ms/Gbit", got.each(func(r run) float64 { return r.used.softirq })...),
+				bench.Plain(name+"CPU, processes", "ms/Gbit", got.each(func(r run) float64 { return r.used.processes })...),
+			)
+			if kind == Macvlan || kind == HostDevice {
+				r.Rows = append(r.Rows, ahead(name, got, pair, all))
+			}
+		}
+	}
+}
+
+// below gives by how many percent each round's figure is less than the floor's.
+func below(figures, floor []float64) []float64 {
+	all := make([]float64, len(figures))
+	for i := range figures {
+		all[i] = 100 * (1 - figures[i]/floor[i])
+	}
+	return all
+}
+
+// ahead compares the processor time for each Gbit with that of whatever of bridge and
+// overlays took least in the same round.
+func ahead(name string, got runs, pair string, all measured) bench.Row {
+	ratios := make([]float64, len(got))
+	for i, mine := range got.cpu() {
+		least := math.Inf(1)
+		for kind := range behind {
+			if other := all[[2]string{pair, kind}]; len(other) > i {
+				least = min(least, other[i].used.machine)
+			}
+		}
+		ratios[i] = mine / least
+	}
+	return bench.Estimated(name+"CPU, over the least of bridge and overlays", "times", ratios...).AtMost(1)
+}

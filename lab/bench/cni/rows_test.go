@@ -1,0 +1,128 @@
+package cni
+
+import (
+	"bytes"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// of makes runs of so many Mbit/s, which take so much time for each Gbit.
+func of(cpu float64, mbits ...float64) (all runs) {
+	for _, m := range mbits {
+		all = append(all, run{mbits: m, samples: []float64{m}, used: usage{machine: cpu}})
+	}
+	return all
+}
+
+func row(t *testing.T, r *Result, name string) bench.Row {
+	t.Helper()
+	for _, row := range r.Rows {
+		if row.Case == name {
+			return row
+		}
+	}
+	t.Fatalf("no row %q in %+v", name, r.Rows)
+	return bench.Row{}
+}
+
+func TestRowsJudgePairs(t *testing.T) {
+	r := &Result{Report: bench.New("cni")}
+	r.throughputRows(setting{"1G", true}, measured{
+		{toServer, Host}:       of(100, 1000, 500, 1000),
+		{toServer, Macvlan}:    of(90, 980, 490, 980),
+		{toServer, HostDevice}: of(130, 960, 480, 960),
+		{toServer, HostGW}:     of(120, 900, 450, 900),
+	})
+	for name, want := range map[string]struct {
+		measured float64
+		met      bool
+	}{
+		"1G, pod to server, macvlan: less than the host":                             {2, true},
+		"1G, pod to server, host-device: less than the host":                         {4, false},
+		"1G, pod to server, macvlan: CPU, over the least of bridge and overlays":     {0.75, true},
+		"1G, pod to server, host-device: CPU, over the least of bridge and overlays": {1.0833, false},
+	} {
+		got := row(t, r, name)
+		if math.Abs(got.Measured-want.measured) > 1e-3 || got.Met == nil || *got.Met != want.met {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := row(t, r, "1G, pod to server, macvlan: throughput"); got.Peer != "paper" || *got.PeerMeasured != 938 {
+		t.Errorf("%+v", got)
+	}
+	// What limits without a rate is the processor: nothing is promised.
+	r.throughputRows(setting{noRate, true}, measured{{toServer, Host}: of(1, 1), {toServer, Macvlan}: of(1, 1), {toServer, HostGW}: of(1, 1)})
+	if slices.ContainsFunc(r.Rows, func(row bench.Row) bool {
+		return strings.HasPrefix(row.Case, "no limit") && strings.HasSuffix(row.Case, "less than the host")
+	}) {
+		t.Error("a goal without a rate")
+	}
+}
+
+func TestSpread(t *testing.T) {
+	if got := (run{samples: []float64{90, 110, 90, 110}}).spread(); math.Abs(got-10) > 1e-9 {
+		t.Errorf("%g %%, want 10", got)
+	}
+}
+
+func TestTurnBeginsOneFurther(t *testing.T) {
+	all := []int{1, 2, 3}
+	for round, want := range [][]int{{1, 2, 3}, {2, 3, 1}, {3, 1, 2}, {1, 2, 3}} {
+		if got := turn(all, round); !slices.Equal(got, want) {
+			t.Errorf("round %d: %v", round, got)
+		}
+	}
+}
+
+// TestUsageCountsWork burns processor time, which must be in both figures.
+func TestUsageCountsWork(t *testing.T) {
+	pid := os.Getpid()
+	before, err := usageOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, until := 0, time.Now().Add(20*time.Second); time.Now().Before(until); n++ {
+		got, err := usageOf(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := got.since(before); used.processes > 0.2 {
+			if used.machine < 0.15 {
+				t.Errorf("%+v: the machine worked less than a process of it", used)
+			}
+			return
+		}
+	}
+	t.Error("20 s of work took less than 0.2 s of processor time")
+}
+
+func TestForwardRefuses(t *testing.T) {
+	for what, addrs := range map[string][2]string{
+		"IPv4":   {"[::1]:1", "127.0.0.1:1"},
+		"tun000": {"127.0.0.1:1", "127.0.0.1:2"},
+	} {
+		dev := strings.Repeat("tun0", 4)
+		err := Forward(dev, netip.MustParseAddrPort(addrs[0]), netip.MustParseAddrPort(addrs[1]), &bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(what, "000")) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestPeerRefuses(t *testing.T) {
+	var out bytes.Buffer
+	if err := Peer(t.Context(), strings.NewReader("{\"sent\":true}\n{}\n{\"stop\":true}\n"), &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[1], "nothing is being sent") || !strings.Contains(lines[2], "no such order") || lines[3] != "{}" {
+		t.Errorf("%q", lines)
+	}
+}

@@ -1,0 +1,280 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+)
+
+// Who sends to whom.
+const (
+	toServer    = "pod to server"
+	betweenPods = "pod to pod"
+)
+
+// way is one of the ways whose packets are measured, from Daejeon to Busan.
+type way struct {
+	pair, kind string
+	from, to   *peer
+	target     netip.Addr
+}
+
+// ways are those of every kind between pods, and to the server all that differ: what
+// the overlays' pods send to it leaves their nodes as HostGW's does, with the node's
+// address.
+func (n *network) ways() (all []way, err error) {
+	server, err := startPeer(n.o.Binary, n.Lab.Host(n.Busan.Server))
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range Kinds {
+		from, err := startPeer(n.o.Binary, n.from[kind].host)
+		if err != nil {
+			return nil, err
+		}
+		to, err := startPeer(n.o.Binary, n.to[kind].host)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, way{betweenPods, kind, from, to, n.to[kind].addr})
+		if kind != VXLAN && kind != TunUDP {
+			all = append(all, way{toServer, kind, from, server, n.Busan.ServerAddr})
+		}
+	}
+	return all, nil
+}
+
+// setting is what the ways are measured under.
+type setting struct {
+	rate     string
+	offloads bool
+}
+
+func (s setting) String() string {
+	text := s.rate
+	if s.rate == noRate {
+		text = "no limit"
+	}
+	if !s.offloads {
+		text += ", no offloads"
+	}
+	return text
+}
+
+// run is one measurement of a way under a setting.
+type run struct {
+	// mbits is the rate of what was acknowledged, in Mbit/s, and samples that of each
+	// tenth of a second.
+	mbits   float64
+	samples []float64
+	// used is for each Gbit, in milliseconds.
+	used        usage
+	retransmits uint32
+}
+
+// runs are the rounds of one way.
+type runs []run
+
+func (all runs) each(of func(run) float64) []float64 {
+	figures := make([]float64, len(all))
+	for i, r := range all {
+		figures[i] = of(r)
+	}
+	return figures
+}
+
+func (all runs) rates() []float64 { return all.each(func(r run) float64 { return r.mbits }) }
+func (all runs) cpu() []float64   { return all.each(func(r run) float64 { return r.used.machine }) }
+
+// measured is runs by pair and kind.
+type measured map[[2]string]runs
+
+const (
+	// warmUp is for TCP to find its rate, and for the burst that a limiter lets by.
+	warmUp      = 200 * time.Millisecond
+	sampleEvery = 100 * time.Millisecond
+)
+
+// throughput measures every way under every setting.
+func throughput(ctx context.Context, o Options, r *Result) (err error) {
+	n, err := newNetwork(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	ways, err := n.ways()
+	if err != nil {
+		return err
+	}
+	if err := o.background(ctx, r); err != nil {
+		return err
+	}
+	var settings []setting
+	for _, rate := range o.Rates {
+		settings = append(settings, setting{rate, true})
+	}
+	for _, rate := range o.Plain {
+		settings = append(settings, setting{rate, false})
+	}
+	all := map[setting]measured{}
+	for i, s := range settings {
+		o.say("throughput %d/%d: %s, %d rounds", i+1, len(settings), s, o.Rounds)
+		if all[s], err = n.under(ctx, s, ways); err != nil {
+			return err
+		}
+	}
+	for _, s := range settings {
+		r.throughputRows(s, all[s])
+	}
+	r.Note("throughput: one TCP connection from Daejeon to Busan; what was acknowledged in %g s, after %s; spread is the standard deviation of its tenths of seconds over their mean. Hosts are measured beside, round by round",
+		o.Seconds, warmUp)
+	r.Note("CPU: of the whole machine (/proc/stat: what was neither idle nor stolen, softirq counted), and of that softirq alone; processes: sender, receiver and tun's forwarders, exact, with the packets that the kernel handles on their account, but without ksoftirqd")
+	return r.drawThroughput(all)
+}
+
+// background tells what the machine does beside.
+func (o Options) background(ctx context.Context, r *Result) error {
+	before, err := usageOf()
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	after, err := usageOf()
+	if err != nil {
+		return err
+	}
+	busy := 100 * after.since(before).machine / float64(runtime.NumCPU())
+	o.say("before anything is sent, this machine is busy to %.0f %%", busy)
+	r.Note("other work: before anything was sent, the machine was busy to %.0f %%; that is in the CPU of the whole machine, too", busy)
+	return nil
+}
+
+// under measures the ways in turns.
+func (n *network) under(ctx context.Context, s setting, ways []way) (measured, error) {
+	rate, err := limit(s.rate)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.Limit(uint64(rate)); err != nil {
+		return nil, err
+	}
+	if err := n.offload(s.offloads); err != nil {
+		return nil, err
+	}
+	if !s.offloads {
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.pair != betweenPods })
+	}
+	all := measured{}
+	for round := range n.o.Rounds {
+		for _, w := range turn(ways, round) {
+			got, err := n.measure(ctx, w)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s, %s: %w", s, w.pair, w.kind, err)
+			}
+			key := [2]string{w.pair, w.kind}
+			all[key] = append(all[key], got)
+		}
+	}
+	for _, w := range ways {
+		got := all[[2]string{w.pair, w.kind}]
+		n.o.say("  %-14s %-15s %8.0f Mbit/s %7.1f ms/Gbit", w.pair, w.kind, bench.SpreadOf(got.rates()).Median, bench.SpreadOf(got.cpu()).Median)
+	}
+	return all, nil
+}
+
+// offload sets the interfaces of all pods and hosts that are measured. What a macvlan
+// hands on is cut up by the host's, below it, which is in the list, too.
+func (n *network) offload(on bool) error {
+	for _, places := range []map[string]place{n.from, n.to} {
+		for kind, p := range places {
+			if kind == Macvlan {
+				continue
+			}
+			if err := p.host.Offload(podDev, on); err != nil {
+				return err
+			}
+		}
+	}
+	return n.Lab.Host(n.Busan.Server).Offload(podDev, on)
+}
+
+// measure sends by one way.
+func (n *network) measure(ctx context.Context, w way) (got run, err error) {
+	if _, err := w.from.do(order{Send: netip.AddrPortFrom(w.target, sinkPort)}); err != nil {
+		return got, err
+	}
+	defer func() {
+		_, stopped := w.from.do(order{Stop: true})
+		err = errors.Join(err, stopped)
+	}()
+	if err := pause(ctx, warmUp); err != nil {
+		return got, err
+	}
+	pids := []int{w.from.process.PID(), w.to.process.PID()}
+	if w.kind == TunUDP {
+		pids = append(pids, n.forwarders...)
+	}
+	before, err := usageOf(pids...)
+	if err != nil {
+		return got, err
+	}
+	first, err := w.from.do(order{Sent: true})
+	if err != nil {
+		return got, err
+	}
+	last, long := first, time.Duration(n.o.Seconds*float64(time.Second))
+	samples := max(1, int(long/sampleEvery))
+	for i := range samples {
+		due := long * time.Duration(i+1) / time.Duration(samples)
+		if err := pause(ctx, due-time.Duration(last.At-first.At)); err != nil {
+			return got, err
+		}
+		now, err := w.from.do(order{Sent: true})
+		if err != nil {
+			return got, err
+		}
+		got.samples = append(got.samples, mbits(last, now))
+		last = now
+	}
+	after, err := usageOf(pids...)
+	if err != nil {
+		return got, err
+	}
+	got.mbits, got.retransmits = mbits(first, last), last.Retransmits-first.Retransmits
+	if last.Bytes == first.Bytes {
+		return got, fmt.Errorf("nothing was acknowledged in %g s", n.o.Seconds)
+	}
+	got.used = after.since(before).perGbit(float64(last.Bytes-first.Bytes) * 8 / 1e9)
+	return got, nil
+}
+
+func mbits(from, to answer) float64 {
+	return float64(to.Bytes-from.Bytes) * 8e3 / float64(to.At-from.At)
+}
+
+// perGbit gives milliseconds for each Gbit.
+func (u usage) perGbit(gbits float64) usage {
+	return usage{1e3 * u.machine / gbits, 1e3 * u.softirq / gbits, 1e3 * u.processes / gbits}
+}
+
+// spread gives how much a run's samples differ, in percent of their mean.
+func (r run) spread() float64 {
+	sum, squares := 0.0, 0.0
+	for _, x := range r.samples {
+		sum += x
+	}
+	mean := sum / float64(len(r.samples))
+	for _, x := range r.samples {
+		squares += (x - mean) * (x - mean)
+	}
+	return 100 * math.Sqrt(squares/float64(len(r.samples))) / mean
+}

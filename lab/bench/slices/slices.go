@@ -1,0 +1,236 @@
+// Package slices measures what a guarantee is worth: two networks on one uplink,
+// one with a guarantee, the other attacking it with all it has, second by second.
+package slices
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/pour"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce/kernel"
+)
+
+// Options say what is measured; zeros are the VDN paper's case: 400 Mbit/s
+// guaranteed of 500.
+type Options struct {
+	// Uplink is what the node's uplink carries, Guarantee what the one network has
+	// of it for sure.
+	Uplink, Guarantee vdn.Rate
+	// Phase is how long each phase takes; 10 s where 0.
+	Phase time.Duration
+	// Connections are those of TCP that attack beside the flood of UDP; 32 where 0.
+	Connections int
+	// Pins is a folder on a BPF file system; /sys/fs/bpf/fairlead-bench where empty.
+	Pins string
+	// Progress is told what is going on; may be nil.
+	Progress func(string)
+}
+
+// Phase names what goes on.
+type Phase string
+
+// The phases, in their order.
+const (
+	Alone         Phase = "alone"
+	Attacked      Phase = "attacked"
+	AttackerAlone Phase = "attacker alone"
+)
+
+// Second is what came of both networks in one second: payload of TCP and UDP,
+// bit/s.
+type Second struct {
+	// At is its end, in seconds since the first phase began.
+	At         float64 `json:"at"`
+	Phase      Phase   `json:"phase"`
+	Guaranteed float64 `json:"guaranteed"`
+	Attacker   float64 `json:"attacker"`
+}
+
+// Result is one run.
+type Result struct {
+	Uplink    vdn.Rate `json:"uplink"`
+	Guarantee vdn.Rate `json:"guarantee"`
+	Seconds   []Second `json:"seconds"`
+}
+
+// Of gives what both networks got in a phase: the medians of its seconds but the
+// first, in which it begins.
+func (r Result) Of(p Phase) (guaranteed, attacker float64) {
+	var g, a []float64
+	for _, s := range r.Seconds {
+		if s.Phase == p {
+			g, a = append(g, s.Guaranteed), append(a, s.Attacker)
+		}
+	}
+	return median(g), median(a)
+}
+
+func median(all []float64) float64 {
+	if len(all) < 2 {
+		return 0
+	}
+	all = slices.Sorted(slices.Values(all[1:]))
+	return all[len(all)/2]
+}
+
+// port is where everybody takes everything.
+const port = 9
+
+// SliceUnderAttack builds a domain, enforces by the kernel, and measures. Call it
+// in a sandbox.
+func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
+	o.Uplink = cmp.Or(o.Uplink, 500_000_000)
+	o.Guarantee = cmp.Or(o.Guarantee, 400_000_000)
+	o.Phase = cmp.Or(o.Phase, 10*time.Second)
+	o.Connections = cmp.Or(o.Connections, 32)
+	o.Pins = cmp.Or(o.Pins, "/sys/fs/bpf/fairlead-bench")
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	d, err := domain.Build(ctx, domain.Macvlan)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	remove, err := guard(ctx, d, o)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	m, err := newMeter(d)
+	if err != nil {
+		return res, err
+	}
+	defer m.close()
+	res = Result{Uplink: o.Uplink, Guarantee: o.Guarantee}
+	wanted := func(ctx context.Context) error { pour.TCP(ctx, d.Host("a1"), m.at("a2"), 1); return nil }
+	attack := func(ctx context.Context) error { return m.attack(ctx, o.Connections) }
+	for _, phase := range []struct {
+		name  Phase
+		flows []func(context.Context) error
+	}{
+		{Alone, []func(context.Context) error{wanted}},
+		{Attacked, []func(context.Context) error{wanted, attack}},
+		{AttackerAlone, []func(context.Context) error{attack}},
+	} {
+		o.Progress(string(phase.name))
+		if err := m.run(ctx, &res, phase.name, o.Phase, phase.flows); err != nil {
+			return res, fmt.Errorf("%s: %w", phase.name, err)
+		}
+	}
+	return res, nil
+}
+
+// guard enforces at both nodes, and gives what takes it off.
+func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() error, err error) {
+	var all []*kernel.Kernel
+	remove = func() error {
+		var errs []error
+		for _, k := range all {
+			errs = append(errs, k.Remove())
+		}
+		if err := os.Remove(o.Pins); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	}
+	for _, node := range []string{"n1", "n2"} {
+		err := d.Host(node).Do(func() error {
+			k, err := kernel.Open(kernel.Config{
+				PinDir: filepath.Join(o.Pins, node), Uplinks: []vdn.Uplink{{Device: domain.Uplink, Rate: o.Uplink}},
+			})
+			if err == nil {
+				all = append(all, k)
+				err = k.Apply(ctx, d.Plan(node, 1, vdn.Slice{Guarantee: o.Guarantee}, vdn.Slice{}))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("node %s: %w", node, err), remove())
+		}
+	}
+	return remove, nil
+}
+
+// meter counts what comes to the pods on the second node.
+type meter struct {
+	d                    *domain.Domain
+	guaranteed, attacker *pour.Sink
+	begun                time.Time
+}
+
+func newMeter(d *domain.Domain) (*meter, error) {
+	m := &meter{d: d, begun: time.Now()}
+	var err error
+	if m.guaranteed, err = pour.Listen(d.Host("a2"), port); err != nil {
+		return nil, err
+	}
+	if m.attacker, err = pour.Listen(d.Host("b2"), port); err != nil {
+		return nil, errors.Join(err, m.guaranteed.Close())
+	}
+	return m, nil
+}
+
+func (m *meter) close() {
+	m.guaranteed.Close()
+	m.attacker.Close()
+}
+
+func (m *meter) at(pod string) netip.AddrPort {
+	return netip.AddrPortFrom(m.d.Pods[pod].Addrs[0], port)
+}
+
+// attack is all that a pod has: a flood of UDP, and connections.
+func (m *meter) attack(ctx context.Context, connections int) error {
+	var all sync.WaitGroup
+	all.Go(func() { pour.TCP(ctx, m.d.Host("b1"), m.at("b2"), connections) })
+	err := pour.UDP(ctx, m.d.Host("b1"), m.at("b2"), 0)
+	all.Wait()
+	return err
+}
+
+// run has flows pour for a while, and writes down each second.
+func (m *meter) run(ctx context.Context, res *Result, phase Phase, long time.Duration, flows []func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(ctx, long)
+	defer stop()
+	errs := make(chan error, len(flows))
+	for _, f := range flows {
+		go func() { errs <- f(ctx) }()
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	last, g, a := time.Now(), total(m.guaranteed), total(m.attacker)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			now, g2, a2 := time.Now(), total(m.guaranteed), total(m.attacker)
+			per := 8 / now.Sub(last).Seconds()
+			res.Seconds = append(res.Seconds, Second{
+				At: now.Sub(m.begun).Seconds(), Phase: phase, Guaranteed: float64(g2-g) * per, Attacker: float64(a2-a) * per,
+			})
+			last, g, a = now, g2, a2
+		}
+	}
+	var failed []error
+	for range flows {
+		failed = append(failed, <-errs)
+	}
+	return errors.Join(failed...)
+}
+
+func total(s *pour.Sink) uint64 {
+	tcp, udp := s.Received()
+	return tcp + udp
+}

@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Steer hands what an interface receives to the processors of a mask (RPS), or, with
+// 0, leaves it where it came in.
+func (h *Host) Steer(dev string, processors uint64) error {
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the mounts that it sees.
+		runtime.LockOSThread()
+		done <- h.steer(dev, processors)
+	}()
+	if err := <-done; err != nil {
+		return fmt.Errorf("host %s: %s: steer what it receives: %w", h.Name(), dev, err)
+	}
+	return nil
+}
+
+// steer writes to the sysfs of the host's namespace, which only who mounts it there
+// can see.
+func (h *Host) steer(dev string, processors uint64) error {
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Setns(h.ns.FD(), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	queues, err := filepath.Glob(filepath.Join("/sys/class/net", dev, "queues/rx-*/rps_cpus"))
+	if err == nil && len(queues) == 0 {
+		err = errors.New("no such interface, or a kernel without RPS")
+	}
+	for _, q := range queues {
+		err = errors.Join(err, os.WriteFile(q, fmt.Appendf(nil, "%x", processors), 0))
+	}
+	return err
+}

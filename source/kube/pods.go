@@ -1,0 +1,177 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source/object"
+)
+
+// These ask for nothing of Pods but their metadata, by watches and by lists.
+const (
+	podContentType  = contentType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	podsContentType = contentType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
+// pods are where the Pods are, on other networks than the cluster's, in those
+// namespaces that have a Service on one. Elsewhere no Pod is asked for.
+type pods struct {
+	// users are the Services on a network, by namespace. None has an empty map.
+	users map[string]map[service.ID]bool
+	// stores are those of the namespaces that are followed.
+	stores map[string]*store[*object.Object]
+	// began is whether a snapshot was made: until then the Pods of all are awaited.
+	began bool
+	// again has one element where other namespaces may have to be followed.
+	again chan struct{}
+}
+
+func newPods() pods {
+	return pods{users: map[string]map[service.ID]bool{}, stores: map[string]*store[*object.Object]{}, again: make(chan struct{}, 1)}
+}
+
+// use notes, with the lock held, whether a Service is on a network.
+func (p *pods) use(id service.ID, o *object.Object) {
+	its := p.users[id.Namespace]
+	switch uses := o.Network() != ""; {
+	case uses == its[id]:
+		return
+	case !uses:
+		if delete(its, id); len(its) == 0 {
+			delete(p.users, id.Namespace)
+		}
+	case its == nil:
+		p.users[id.Namespace] = map[service.ID]bool{id: true}
+	default:
+		its[id] = true
+	}
+	select {
+	case p.again <- struct{}{}:
+	default: // it is about to be looked at anyway
+	}
+}
+
+// get gives a Pod, with the lock held; nil for one that is not known.
+func (p *pods) get(id service.ID) *object.Object {
+	if s := p.stores[id.Namespace]; s != nil {
+		return s.held[id]
+	}
+	return nil
+}
+
+// awaitsPods says, with the lock held, that a Service is on a network, and its Pods
+// have not been read yet, though they may be.
+func (s *Source) awaitsPods(o *object.Object) bool {
+	if o.Network() == "" || s.routing.forbidden["pods"] {
+		return false
+	}
+	its := s.pods.stores[o.Key.Namespace]
+	return its == nil || !its.loaded
+}
+
+// podsRead says, with the lock held, whether what a snapshot is made of has all Pods
+// that it needs. After the first, a Service whose Pods are not there yet stays as it
+// was.
+func (s *Source) podsRead() bool {
+	p := &s.pods
+	if p.began {
+		return true
+	}
+	for _, its := range p.users {
+		for id := range its {
+			if s.awaitsPods(s.services.held[id].object) {
+				return false
+			}
+		}
+	}
+	p.began = true
+	return true
+}
+
+// followPods follows the Pods of the namespaces that have a Service on a network.
+func (s *Source) followPods(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	running := map[string]context.CancelFunc{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pods.again:
+		}
+		s.mu.Lock()
+		for namespace, stop := range running {
+			if s.pods.users[namespace] == nil {
+				stop()
+				delete(running, namespace)
+				delete(s.pods.stores, namespace)
+				s.problems.forget(func(k object.Key) bool { return k.Kind == object.KindPod && k.Namespace == namespace })
+			}
+		}
+		for namespace := range s.pods.users {
+			if running[namespace] == nil {
+				its := s.podStore(namespace)
+				s.pods.stores[namespace] = its
+				of, stop := context.WithCancel(ctx)
+				running[namespace] = stop
+				all.Go(func() { follow(s, s.podsOf(namespace), its)(of) })
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// podsOf are the Pods of a namespace that run, or are to.
+func (s *Source) podsOf(namespace string) resource {
+	return resource{
+		client: s.client.pods, name: "pods", namespace: namespace, accept: podsContentType,
+		fields: "status.phase!=Succeeded,status.phase!=Failed",
+		blank:  func() message { return &metav1.PartialObjectMetadata{} },
+	}
+}
+
+// podStore makes the store of a namespace, of which nobody hears when it is followed
+// no more.
+func (s *Source) podStore(namespace string) *store[*object.Object] {
+	var its *store[*object.Object]
+	its = newStore(s, object.KindPod, readPod, func(id service.ID, was, now *object.Object) (*object.Object, bool) {
+		if s.pods.stores[namespace] != its {
+			return nil, false
+		}
+		if now != nil && !now.Attached() {
+			now = was // as it is refused
+		}
+		changed := func() {
+			for user := range s.pods.users[namespace] {
+				s.balancer.changed[user] = true
+			}
+		}
+		now = settle(was, now, func(*object.Object) { changed() }, changed)
+		return now, now != nil
+	})
+	its.namespace = namespace
+	its.listed = func() { // also those that wait for Pods of which there are none
+		for user := range s.pods.users[namespace] {
+			s.balancer.changed[user] = true
+		}
+	}
+	return its
+}
+
+func readPod(o runtime.Object) (*made[*object.Object], error) {
+	in, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return nil, fmt.Errorf("%T came where a Pod was awaited", o)
+	}
+	m := &made[*object.Object]{id: service.ID{Namespace: in.Namespace, Name: in.Name}}
+	p, faults := object.ReadPod(&in.ObjectMeta, object.Origin{})
+	if m.refused = faults; len(faults) > 0 || p.Attached() {
+		m.value = p
+	}
+	return m, nil
+}

@@ -1,0 +1,218 @@
+package object
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/service"
+)
+
+// AnnotationNetworkStatus is what Multus, and others like it, write onto a Pod: a
+// JSON list of the networks that it is on ("Kubernetes Network Custom Resource
+// Definition De-facto Standard" 1.3, 4.1).
+const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// Pods gives the Pod of a name, nil for one that is not known.
+type Pods func(service.ID) *Object
+
+// attached is one place of a Pod in a network.
+type attached struct {
+	network string
+	addrs   []netip.Addr
+}
+
+// ReadPod reads of a Pod which networks it is on, or says why that is refused.
+func ReadPod(m *metav1.ObjectMeta, at Origin) (*Object, []Fault) {
+	o := newObject(KindPod, m, at)
+	text, ok := m.Annotations[AnnotationNetworkStatus]
+	if !ok {
+		return o, nil
+	}
+	networks, err := readNetworkStatus(text)
+	if err != nil {
+		return o, []Fault{{annotation(AnnotationNetworkStatus), err.Error()}}
+	}
+	o.pod = networks
+	return o, nil
+}
+
+func readNetworkStatus(text string) ([]attached, error) {
+	var status []struct {
+		Name string   `json:"name"`
+		IPs  []string `json:"ips"`
+	}
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		return nil, fmt.Errorf("is no list of networks in JSON (%v); the network plugin (Multus) writes it", err)
+	}
+	all := make([]attached, 0, len(status))
+	for i, s := range status {
+		one := attached{network: s.Name}
+		for _, ip := range s.IPs {
+			a, err := parseAddr(ip)
+			if err != nil {
+				return nil, fmt.Errorf("[%d].ips: %w", i, err)
+			}
+			one.addrs = append(one.addrs, a.Unmap())
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// Attached says that it is known of a Pod which networks it is on.
+func (o *Object) Attached() bool { return o.pod != nil }
+
+// on gives a Pod's addresses of one family in a network, and whether it is on it.
+// A network without a namespace is one of the Pod's, or has none.
+func (o *Object) on(network string, ipv6 bool) (addrs []netip.Addr, on bool) {
+	for _, n := range o.pod {
+		if n.network != network && n.network != o.Key.Namespace+"/"+network {
+			continue
+		}
+		on = true
+		for _, a := range n.addrs {
+			if a.Is6() == ipv6 {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	return addrs, on
+}
+
+// networks gives the names of all that a Pod is on.
+func (o *Object) networks() string {
+	var names []string
+	for _, n := range o.pod {
+		names = append(names, fmt.Sprintf("%q", n.network))
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// Network is the network by which a Service's servers are reached; empty for the
+// cluster's own.
+func (o *Object) Network() string {
+	if o == nil || o.service == nil {
+		return ""
+	}
+	return o.service.network
+}
+
+// podsOf gives the Pods of all endpoints, where the Service has a network.
+func (j *Joined) podsOf(pods Pods) (all []*Object) {
+	if j.object.Network() == "" {
+		return nil
+	}
+	for _, o := range j.given {
+		for _, e := range o.slice.endpoints {
+			var p *Object
+			if e.isPod && pods != nil {
+				p = pods(service.ID{Namespace: o.Key.Namespace, Name: e.name})
+			}
+			if p != nil && !p.Attached() {
+				p = nil
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// onNetwork gives the slices as they would be if the endpoints' addresses were those
+// of their Pods in the Service's network. A Pod in a slice of one family may have
+// another there; families that no VIP has count only where there is nothing else.
+func (j *Joined) onNetwork() []*Object {
+	var served, others []*Object
+	next := 0
+	for _, o := range j.given {
+		its := j.pods[next : next+len(o.slice.endpoints)]
+		next += len(its)
+		j.tellStrays(o, its)
+		for _, ipv6 := range []bool{false, true} {
+			there := o.onNetwork(j.object.Network(), ipv6, its)
+			switch {
+			case len(there.slice.endpoints) == 0:
+			case slices.ContainsFunc(j.object.service.vips, func(vip netip.Addr) bool { return vip.Is6() == ipv6 }):
+				served = append(served, there)
+			default:
+				others = append(others, there)
+			}
+		}
+	}
+	if len(served) == 0 {
+		return others
+	}
+	return served
+}
+
+// onNetwork gives a slice of those of its endpoints that have just one address of a
+// family in a network. What is said of since when they serve stays theirs.
+func (o *Object) onNetwork(network string, ipv6 bool, pods []*Object) *Object {
+	moved, s := *o, *o.slice
+	moved.slice = &s
+	s.ipv6, s.endpoints, s.since = ipv6, nil, map[netip.Addr]span{}
+	for i, e := range o.slice.endpoints {
+		if pods[i] == nil {
+			continue
+		}
+		addrs, _ := pods[i].on(network, ipv6)
+		if len(addrs) != 1 {
+			continue
+		}
+		if said, ok := o.slice.since[e.addr]; ok {
+			s.since[addrs[0]] = said
+		}
+		e.addr = addrs[0]
+		s.endpoints = append(s.endpoints, e)
+	}
+	return &moved
+}
+
+// tellStrays names endpoints of a slice that cannot be reached by the Service's
+// network, and why not.
+func (j *Joined) tellStrays(o *Object, pods []*Object) {
+	network := j.object.Network()
+	for i, e := range o.slice.endpoints {
+		name := KindPod + " " + o.Key.Namespace + "/" + e.name
+		tell := func(format string, args ...any) {
+			j.tell(j.object, j.object.service.networkLine, annotation(AnnotationNetwork), format+"; it is left out", args...)
+		}
+		if e.use == unused {
+			continue
+		}
+		if !e.isPod {
+			tell("%s of %s names no Pod (targetRef), of which alone it is known where it is on network %q", e.addr, o.Key, network)
+			continue
+		}
+		if pods[i] == nil {
+			tell("%s is not there, or has no annotation %s, which Multus writes", name, AnnotationNetworkStatus)
+			continue
+		}
+		found := 0
+		for _, ipv6 := range []bool{false, true} {
+			addrs, on := pods[i].on(network, ipv6)
+			found += len(addrs)
+			switch {
+			case !on && !ipv6:
+				tell("%s is not on network %q; it is on %s", name, network, pods[i].networks())
+			case len(addrs) > 1:
+				tell("%s has several %s addresses on network %q (%s): which is to be served cannot be told; want one of a family", name, family(ipv6), network, join(addrs))
+			case on && ipv6 && found == 0:
+				tell("%s has no address on network %q", name, network)
+			}
+		}
+	}
+}
+
+func join(addrs []netip.Addr) string {
+	words := make([]string, len(addrs))
+	for i, a := range addrs {
+		words[i] = a.String()
+	}
+	return strings.Join(words, ", ")
+}

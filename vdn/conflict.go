@@ -1,0 +1,196 @@
+package vdn
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Fits says whether a network goes with the others of its domain, with what is
+// accepted of its peers, and with what the nodes' uplinks carry. before is the
+// network as it is so far, nil where it is new.
+func (n Network) Fits(before *Network, s State) error {
+	for i, sub := range n.Subnets {
+		if by := s.overlap(sub.Prefix, n.Name); by != "" {
+			return conflict(n.Object(), index("subnets", i)+".prefix", "%s overlaps %s: choose another", sub.Prefix, by)
+		}
+	}
+	for _, domain := range n.Shared {
+		if domain == s.Domain {
+			return conflict(n.Object(), "shared", "%s is this domain itself: name another", domain)
+		}
+	}
+	if before != nil && n.Guarantee <= before.Guarantee {
+		return nil // what is too much already is not made worse
+	}
+	networks := slices.DeleteFunc(slices.Clone(s.Networks), func(o Network) bool { return o.Name == n.Name })
+	if o := overbooked(append(networks, n), s.Nodes); len(o) > 0 {
+		return conflict(n.Object(), "guarantee", "%s; guarantee less", o[0])
+	}
+	return nil
+}
+
+// overlap names who has a part of a prefix, but for a network.
+func (s State) overlap(p netip.Prefix, but string) string {
+	for _, o := range s.Networks {
+		if with, ok := overlapping(o.Prefixes(), p); ok && o.Name != but {
+			return fmt.Sprintf("%s of %s", with, o.Object())
+		}
+	}
+	for _, peer := range s.Peers {
+		for _, o := range peer.Networks {
+			if with, ok := overlapping(o.Prefixes, p); ok && o.Refused == "" {
+				return fmt.Sprintf("%s of %s's network %s", with, peer.Domain, o.Name)
+			}
+		}
+	}
+	return ""
+}
+
+func overlapping(all []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
+	i := slices.IndexFunc(all, p.Overlaps)
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return all[i], true
+}
+
+// Prefixes are those of a network's subnets.
+func (n Network) Prefixes() []netip.Prefix {
+	all := make([]netip.Prefix, len(n.Subnets))
+	for i, s := range n.Subnets {
+		all[i] = s.Prefix
+	}
+	return all
+}
+
+// Overbooked says in words which uplinks carry less than is guaranteed of them.
+func Overbooked(networks []Network, nodes []Node) []string { return overbooked(networks, nodes) }
+
+func overbooked(networks []Network, nodes []Node) (words []string) {
+	var sum Rate
+	var names []string
+	for _, n := range networks {
+		if n.Guarantee > 0 {
+			sum += n.Guarantee
+			names = append(names, fmt.Sprintf("%s %s", n.Name, n.Guarantee))
+		}
+	}
+	for _, node := range nodes {
+		for _, u := range node.Uplinks {
+			if sum > u.Rate {
+				words = append(words, fmt.Sprintf("%s are guaranteed in all (%s), but uplink %s of node %s carries %s",
+					sum, strings.Join(names, ", "), u.Device, node.Name, u.Rate))
+			}
+		}
+	}
+	return words
+}
+
+// Accept decides which networks of the peers count here, and writes into the
+// others why not (SharedNetwork.Refused). One that counted before goes before one
+// that did not, then the order is that of the domains' names: what runs goes on.
+func Accept(own []Network, before, now []PeerView) []PeerView {
+	counted := map[string]bool{}
+	for _, p := range before {
+		for _, n := range p.Networks {
+			counted[FederatedName(p.Domain, n.Name)] = n.Refused == ""
+		}
+	}
+	out := slices.SortedFunc(slices.Values(now), func(a, b PeerView) int { return strings.Compare(a.Domain, b.Domain) })
+	var first, later []offered
+	for i, p := range out {
+		out[i].Networks = slices.Clone(p.Networks)
+		for k := range p.Networks {
+			o := offered{&out[i].Peer, &out[i].Networks[k]}
+			o.Prefixes = append([]netip.Prefix{}, o.Prefixes...)
+			if counted[o.name()] {
+				first = append(first, o)
+			} else {
+				later = append(later, o)
+			}
+		}
+	}
+	j := judge{own: State{Networks: own}, names: map[string]bool{}}
+	for _, o := range append(first, later...) {
+		o.Refused = j.refusal(o)
+		if o.Refused == "" {
+			j.accepted = append(j.accepted, o)
+			j.names[o.name()] = true
+		}
+	}
+	return out
+}
+
+// FederatedName is what a network of another domain is called here.
+func FederatedName(domain, name string) string { return domain + "/" + name }
+
+// offered is a network of a peer.
+type offered struct {
+	*Peer
+	*SharedNetwork
+}
+
+func (o offered) name() string { return FederatedName(o.Domain, o.Name) }
+
+// judge knows what counts so far.
+type judge struct {
+	own      State
+	accepted []offered
+	names    map[string]bool
+}
+
+// refusal says why a network does not count; "" where it does.
+func (j *judge) refusal(o offered) string {
+	c := &checker{object: "network " + o.name()}
+	if !label.MatchString(o.Name) {
+		c.add("name", "%q is no DNS label: %s", o.Name, labelWords)
+	}
+	if j.names[o.name()] {
+		c.add("name", "it is told twice: %s must tell it once", o.Domain)
+	}
+	if len(o.Prefixes) == 0 {
+		c.add("prefixes", "there is none: %s must give it a subnet", o.Domain)
+	}
+	c.each("reach", o.Reach, label.MatchString, "is no network of this domain: "+o.Domain+" must write its bare name")
+	for i, p := range o.Prefixes {
+		at := index("prefixes", i)
+		if !c.prefix(at, p) {
+			continue
+		}
+		if p.Bits() == 0 {
+			c.add(at, "%s is everything: %s must share a smaller one", p, o.Domain)
+		} else if by := j.overlap(p); by != "" {
+			c.add(at, "%s overlaps %s: one of the two domains must choose another", p, by)
+		} else if o.nextHop(p.Addr().Is4()) == (netip.Addr{}) {
+			c.add(at, "there is no way to %s: add an address of its family to nextHops of peer %s", p, o.Domain)
+		}
+	}
+	if err := c.err(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (j *judge) overlap(p netip.Prefix) string {
+	if by := j.own.overlap(p, ""); by != "" {
+		return by
+	}
+	for _, a := range j.accepted {
+		if with, ok := overlapping(a.Prefixes, p); ok {
+			return fmt.Sprintf("%s of %s's network %s", with, a.Domain, a.Name)
+		}
+	}
+	return ""
+}
+
+// nextHop gives the gateway of a family; not valid where there is none.
+func (p Peer) nextHop(is4 bool) netip.Addr {
+	for _, a := range p.NextHops {
+		if a.Is4() == is4 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,43 @@
+package vdn
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Decode reads one JSON value strictly: what is not known is refused by name.
+func Decode(text []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return explain(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows its end: send one JSON object")
+	}
+	return nil
+}
+
+// explain says in words of JSON what its decoder says in those of Go.
+func explain(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	switch {
+	case errors.As(err, &kind):
+		return fmt.Errorf("%s: a JSON %s cannot be there: see its schema in /v1/openapi.json", kind.Field, kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("not valid JSON at byte %d: %w: send JSON", syntax.Offset, err)
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty: send a JSON object")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it is JSON that ends too early: send all of it")
+	case isUnknown:
+		return fmt.Errorf("%s is not known: see /v1/openapi.json for what is", strings.Trim(unknown, `"`))
+	}
+	return fmt.Errorf("%w: see its schema in /v1/openapi.json", err)
+}

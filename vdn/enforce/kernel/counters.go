@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// reasons by their numbers in bpf/vdn/maps.h.
+var reasons = map[vdnVdnReason]string{
+	vdnVdnReasonVDN_REASON_OVER_RATE: enforce.OverRate,
+	vdnVdnReasonVDN_REASON_ISOLATED:  enforce.Isolated,
+	vdnVdnReasonVDN_REASON_OUTSIDE:   enforce.Outside,
+	vdnVdnReasonVDN_REASON_SPOOFED:   enforce.Spoofed,
+}
+
+// Counters is enforce.Enforcer's.
+func (k *Kernel) Counters(context.Context) (counters []vdn.Counter, err error) {
+	err = k.do(func() error {
+		counters, err = k.counters()
+		return err
+	})
+	return counters, err
+}
+
+func (k *Kernel) counters() ([]vdn.Counter, error) {
+	refused, err := k.refused()
+	errs := []error{err}
+	var all []vdn.Counter
+	links, _ := k.uplinks() // what is missing counts nothing
+	for _, u := range links {
+		held, err := classesOf(u.link)
+		errs = append(errs, err)
+		for _, s := range k.plan.Slices {
+			if c := held[s.ID+1]; c != nil {
+				all = append(all, sliceCounter(u, s, c, refused))
+			}
+		}
+	}
+	for _, p := range k.pods {
+		c, err := p.counter()
+		errs = append(errs, err)
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b vdn.Counter) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment), cmp.Compare(a.Device, b.Device))
+	})
+	return all, errors.Join(errs...)
+}
+
+// sliceCounter is what a slice did at an uplink: sent as HTB says.
+func sliceCounter(u uplink, s vdn.Slice, c *netlink.HtbClass, refused map[vdnVdnRefusedKey]uint64) vdn.Counter {
+	counter := vdn.Counter{Network: s.Name, Device: u.Device, Drops: map[string]uint64{}}
+	if stats := c.Attrs().Statistics; stats != nil {
+		counter.SentBytes = stats.Basic.Bytes
+		add(counter.Drops, enforce.OverRate, uint64(stats.Queue.Drops))
+	}
+	for reason, name := range reasons {
+		key := vdnVdnRefusedKey{Ifindex: uint32(u.link.Attrs().Index), Slice: s.ID, Reason: reason}
+		add(counter.Drops, name, refused[key])
+	}
+	return counter
+}
+
+func add(drops map[string]uint64, reason string, n uint64) {
+	if n > 0 {
+		drops[reason] += n
+	}
+}
+
+// refused is what the uplinks did not let through.
+func (k *Kernel) refused() (map[vdnVdnRefusedKey]uint64, error) {
+	sums := map[vdnVdnRefusedKey]uint64{}
+	var key vdnVdnRefusedKey
+	var perCPU []uint64
+	it := k.shared.Refused.Iterate()
+	for it.Next(&key, &perCPU) {
+		for _, n := range perCPU {
+			sums[key] += n
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read what uplinks refused: %w", err)
+	}
+	return sums, nil
+}
+
+func (p *pod) counter() (vdn.Counter, error) {
+	c := vdn.Counter{Network: p.att.Network, Attachment: p.att.ID, Device: p.att.Interface, Drops: map[string]uint64{}}
+	bytes := map[vdnPodWay]*uint64{vdnPodWayPOD_SENDS: &c.SentBytes, vdnPodWayPOD_RECEIVES: &c.ReceivedBytes}
+	for way, sum := range bytes {
+		var perCPU []vdnVdnPodCount
+		if err := p.obj.Counts.Lookup(uint32(way), &perCPU); err != nil {
+			return c, fmt.Errorf("counters of attachment %s: %w", p.att.ID, err)
+		}
+		for _, n := range perCPU {
+			*sum += n.Bytes
+			for reason, name := range reasons {
+				add(c.Drops, name, n.Drops[reason])
+			}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,221 @@
+// Package kernel enforces virtually dedicated networks by Linux itself: HTB
+// shares the rate of uplinks among slices, and the programs of bpf/vdn.c tell it
+// whose a packet is, and keep each pod to its addresses, its rights and its rate.
+// Both outlive this process.
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/tc"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// Config says where a Kernel works.
+type Config struct {
+	// PinDir is a folder on a BPF file system, one for a network namespace.
+	PinDir string
+	// Uplinks are the devices whose rate slices share.
+	Uplinks []vdn.Uplink
+	// Gateway has what comes in by the uplinks checked, too.
+	Gateway bool
+	// Log is told what changes; nil for slog's default.
+	Log *slog.Logger
+}
+
+// Kernel is an enforce.Enforcer.
+type Kernel struct {
+	cfg  Config
+	log  *slog.Logger
+	home ns.NetNS
+
+	mu     sync.Mutex
+	dir    *bpffs.Dir
+	shared sharedObjects
+	hook   tc.Hook
+	pods   map[string]*pod // by the attachment's ID
+	plan   vdn.Plan        // the last that was to be applied, for the counters' names
+}
+
+var _ enforce.Enforcer = (*Kernel)(nil)
+
+// sharedObjects are those of a whole node.
+type sharedObjects struct {
+	UplinkOut *ebpf.Program `ebpf:"uplink_out"`
+	UplinkIn  *ebpf.Program `ebpf:"uplink_in"`
+	Prefixes  *ebpf.Map     `ebpf:"vdn_prefixes"`
+	Reach     *ebpf.Map     `ebpf:"vdn_reach"`
+	Outside   *ebpf.Map     `ebpf:"vdn_outside"`
+	Refused   *ebpf.Map     `ebpf:"vdn_refused"`
+}
+
+// sharedMaps are pinned; load.Refuse, as their sizes never differ.
+var sharedMaps = map[string]load.Fit{
+	vdnMapVdnPrefixes: load.Refuse, vdnMapVdnReach: load.Refuse, vdnMapVdnOutside: load.Refuse, vdnMapVdnRefused: load.Refuse,
+}
+
+// ErrClosed is what a Kernel answers after Close or Remove.
+var ErrClosed = errors.New("closed")
+
+// Open loads the programs in the calling thread's network namespace, onto what a
+// predecessor left in PinDir, and puts them in the place of its. What that enforced
+// stays in force until the first Apply.
+func Open(cfg Config) (*Kernel, error) {
+	k := &Kernel{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), pods: map[string]*pod{}}
+	if err := errors.Join(bpffs.Mount(cfg.PinDir), os.MkdirAll(filepath.Join(cfg.PinDir, podsFolder), 0o700)); err != nil {
+		return nil, fmt.Errorf("pins: %w", err)
+	}
+	var err error
+	if k.dir, err = bpffs.Open(cfg.PinDir); err != nil {
+		return nil, err
+	}
+	if k.home, err = ns.GetCurrentNS(); err == nil {
+		err = k.load()
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+func (k *Kernel) load() error {
+	spec, err := loadVdn()
+	if err != nil {
+		return err
+	}
+	if err := load.Pin(spec, k.cfg.PinDir, sharedMaps); err != nil {
+		return err
+	}
+	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.cfg.PinDir}}
+	if err := load.Explain(spec.LoadAndAssign(&k.shared, opts), load.ErrVersion); err != nil {
+		return err
+	}
+	k.hook, err = tc.Open(k.dir, tc.Programs{
+		vdnProgUplinkOut: {Program: k.shared.UplinkOut, Handle: 21},
+		vdnProgUplinkIn:  {Program: k.shared.UplinkIn, Handle: 22, Ingress: true},
+	})
+	return err
+}
+
+// Means: all of it.
+func (*Kernel) Means() enforce.Means { return means }
+
+var means = enforce.Means{
+	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true,
+	Notes: []string{
+		"guarantee and max hold where packets leave by an uplink, counted as Ethernet frames without preamble and checksum; pods of one node meet before it",
+		"a host's max is held by dropping, with 100 ms of it at once after silence",
+		"what is neither IP nor ARP, frames of VLANs among it, pods neither send nor receive",
+		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
+	},
+}
+
+// Apply is enforce.Enforcer's.
+func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
+	return k.do(func() error {
+		k.plan = p
+		links, missing := k.uplinks()
+		return errors.Join(missing, k.applyTables(p.Slices), k.applyRates(links, p.Slices),
+			k.applyHooks(links, p.Slices), k.applyPods(ctx, p))
+	})
+}
+
+// do runs f at home, one at a time.
+func (k *Kernel) do(f func() error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dir == nil {
+		return ErrClosed
+	}
+	return k.home.Do(func(ns.NetNS) error { return f() })
+}
+
+// uplink is one that is there.
+type uplink struct {
+	vdn.Uplink
+	link netlink.Link
+}
+
+// uplinks finds those that are there, and names the others.
+func (k *Kernel) uplinks() (found []uplink, missing error) {
+	var errs []error
+	for _, u := range k.cfg.Uplinks {
+		link, err := netlink.LinkByName(u.Device)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("uplink %s: %w: name a device of this node with --uplink", u.Device, err))
+			continue
+		}
+		found = append(found, uplink{Uplink: u, link: link})
+	}
+	return found, errors.Join(errs...)
+}
+
+// applyHooks has the uplinks' programs where there is something to check.
+func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice) error {
+	points := map[tc.Point]bool{}
+	for _, u := range links {
+		if len(slices) == 0 {
+			break
+		}
+		points[tc.Point{Device: u.link.Attrs().Index, Program: vdnProgUplinkOut}] = true
+		if k.cfg.Gateway {
+			points[tc.Point{Device: u.link.Attrs().Index, Program: vdnProgUplinkIn}] = true
+		}
+	}
+	return k.hook.Keep(points)
+}
+
+// Close is enforce.Enforcer's.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.release()
+}
+
+func (k *Kernel) release() error {
+	var errs []error
+	for _, p := range k.pods {
+		errs = append(errs, p.close())
+	}
+	if k.hook != nil {
+		errs = append(errs, k.hook.Close())
+	}
+	for _, c := range []interface{ Close() error }{
+		k.shared.UplinkOut, k.shared.UplinkIn, k.shared.Prefixes, k.shared.Reach, k.shared.Outside, k.shared.Refused,
+	} {
+		errs = append(errs, c.Close())
+	}
+	if k.dir != nil {
+		errs = append(errs, k.dir.Close())
+	}
+	if k.home != nil {
+		errs = append(errs, k.home.Close())
+	}
+	k.pods, k.hook, k.dir, k.home, k.shared = nil, nil, nil, nil, sharedObjects{}
+	return errors.Join(errs...)
+}
+
+// Remove is enforce.Enforcer's.
+func (k *Kernel) Remove() error {
+	err := k.do(func() error {
+		return errors.Join(k.applyPods(context.Background(), vdn.Plan{}), k.hook.Keep(nil), removeRates(nil))
+	})
+	if errors.Is(err, ErrClosed) {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(k.cfg.PinDir), k.Close())
+}

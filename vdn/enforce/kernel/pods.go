@@ -1,0 +1,275 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/tc"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// podsFolder has a folder of pins for each attachment, and in it a symbolic link
+// netnsPin to where its namespace is.
+const (
+	podsFolder = "pods"
+	netnsPin   = "netns"
+)
+
+// folderOf is an attachment's: no name on a BPF file system has a dot.
+func folderOf(id string) string {
+	return strings.NewReplacer("_", "__", ".", "_d", "/", "_s").Replace(id)
+}
+
+// pod is an attachment that is enforced: programs that know who it is.
+type pod struct {
+	att  vdn.Attachment
+	self vdnVdnPod
+	dir  *bpffs.Dir
+	obj  podObjects
+}
+
+type podObjects struct {
+	Out     *ebpf.Program `ebpf:"pod_out"`
+	In      *ebpf.Program `ebpf:"pod_in"`
+	Buckets *ebpf.Map     `ebpf:"pod_buckets"`
+	Counts  *ebpf.Map     `ebpf:"pod_counts"`
+}
+
+// podMaps outlive the process.
+var podMaps = map[string]load.Fit{vdnMapPodBuckets: load.Refuse, vdnMapPodCounts: load.Refuse}
+
+// applyPods has programs at the devices of the plan's attachments, and at no
+// others.
+func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan) error {
+	slices := enforce.ByName(p.Slices)
+	var errs []error
+	keep := map[string]bool{}
+	for _, att := range p.Local {
+		if att.NetNS == "" || ctx.Err() != nil {
+			continue // it has no device yet
+		}
+		slice, known := slices[att.Network]
+		if !known {
+			errs = append(errs, &enforce.AttachmentError{ID: att.ID, Err: fmt.Errorf("network %s is not in the plan", att.Network)})
+			continue
+		}
+		keep[folderOf(att.ID)] = true
+		if err := k.applyPod(att, slice); err != nil {
+			errs = append(errs, &enforce.AttachmentError{ID: att.ID, Err: err})
+		}
+	}
+	if ctx.Err() != nil {
+		return errors.Join(append(errs, ctx.Err())...)
+	}
+	return errors.Join(append(errs, k.removePods(keep))...)
+}
+
+// applyPod enters the attachment's namespace. That it is gone is no error: so will
+// be the attachment.
+func (k *Kernel) applyPod(att vdn.Attachment, slice vdn.Slice) error {
+	err := ns.WithNetNSPath(att.NetNS, func(ns.NetNS) error {
+		link, err := netlink.LinkByName(att.Interface)
+		if err != nil {
+			return fmt.Errorf("device %s in %s: %w", att.Interface, att.NetNS, err)
+		}
+		p, err := k.podOf(att, slice, link)
+		if err != nil {
+			return err
+		}
+		if err := p.limit(slice.HostMax); err != nil {
+			return err
+		}
+		return p.hold(link.Attrs().Index)
+	})
+	if _, missing := err.(ns.NSPathNotExistErr); missing || errors.Is(err, fs.ErrNotExist) {
+		k.log.Debug("vdn: a namespace is gone", "attachment", att.ID, "netns", att.NetNS)
+		return nil
+	}
+	return err
+}
+
+// podOf gives the pod as it is known, or loads its programs.
+func (k *Kernel) podOf(att vdn.Attachment, slice vdn.Slice, link netlink.Link) (*pod, error) {
+	self, err := identity(att, slice, link)
+	if err != nil {
+		return nil, err
+	}
+	if p := k.pods[att.ID]; p != nil {
+		if p.self == self && p.att.NetNS == att.NetNS {
+			return p, nil
+		}
+		delete(k.pods, att.ID)
+		if err := p.close(); err != nil {
+			return nil, err
+		}
+	}
+	p := &pod{att: att, self: self}
+	if err := p.load(filepath.Join(k.cfg.PinDir, podsFolder, folderOf(att.ID)), k.shared); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	k.pods[att.ID] = p
+	return p, nil
+}
+
+// identity is what a pod's programs know of it.
+func identity(att vdn.Attachment, slice vdn.Slice, link netlink.Link) (self vdnVdnPod, err error) {
+	mac := link.Attrs().HardwareAddr
+	if att.MAC != "" {
+		if mac, err = net.ParseMAC(att.MAC); err != nil {
+			return self, err
+		}
+	}
+	if len(mac) != len(self.Mac) {
+		return self, fmt.Errorf("device %s: no Ethernet: MAC address %q", att.Interface, mac)
+	}
+	copy(self.Mac[:], mac)
+	self.Slice = slice.ID
+	if len(att.Addresses) > len(self.Address) {
+		return self, fmt.Errorf("%d addresses: %d are the most", len(att.Addresses), len(self.Address))
+	}
+	for i, a := range att.Addresses {
+		self.Address[i].Word = words(a.Addr())
+	}
+	return self, nil
+}
+
+func words(a netip.Addr) [4]uint32 { return netorder.Words(a.Unmap()) }
+
+func (p *pod) load(folder string, shared sharedObjects) (err error) {
+	if p.dir, err = bpffs.Open(folder); err != nil {
+		return err
+	}
+	if at, _ := os.Readlink(p.dir.Path(netnsPin)); at != p.att.NetNS {
+		if err := errors.Join(p.dir.Remove(netnsPin), os.Symlink(p.att.NetNS, p.dir.Path(netnsPin))); err != nil {
+			return err
+		}
+	}
+	spec, err := loadVdn()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(spec.Variables[vdnVarPod].Set(p.self), load.Pin(spec, folder, podMaps)); err != nil {
+		return err
+	}
+	return load.Explain(spec.LoadAndAssign(&p.obj, &ebpf.CollectionOptions{
+		Maps: ebpf.MapOptions{PinPath: folder},
+		MapReplacements: map[string]*ebpf.Map{
+			vdnMapVdnPrefixes: shared.Prefixes, vdnMapVdnReach: shared.Reach, vdnMapVdnOutside: shared.Outside,
+		},
+	}), load.ErrVersion)
+}
+
+// programs are held under these numbers.
+func (p *pod) programs() tc.Programs {
+	return tc.Programs{
+		vdnProgPodOut: {Program: p.obj.Out, Handle: 23},
+		vdnProgPodIn:  {Program: p.obj.In, Handle: 24, Ingress: true},
+	}
+}
+
+// hold has the programs at the device, in the calling thread's namespace; the hook
+// is closed at once, as it may keep the namespace from ending.
+func (p *pod) hold(device int) error {
+	hook, err := tc.Open(p.dir, p.programs())
+	if err != nil {
+		return err
+	}
+	return errors.Join(hook.Keep(map[tc.Point]bool{
+		{Device: device, Program: vdnProgPodOut}: true, {Device: device, Program: vdnProgPodIn}: true,
+	}), hook.Close())
+}
+
+// limit sets what the pod may send and receive.
+func (p *pod) limit(most vdn.Rate) error {
+	for way := range uint32(vdnPodWayPOD_WAYS) {
+		var b vdnVdnBucket
+		if err := p.obj.Buckets.Lookup(way, &b); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+		if b.Rate == uint64(most) {
+			continue
+		}
+		b.Rate = uint64(most)
+		if err := p.obj.Buckets.Put(way, b); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *pod) close() error {
+	var errs []error
+	for _, c := range []interface{ Close() error }{p.obj.Out, p.obj.In, p.obj.Buckets, p.obj.Counts} {
+		errs = append(errs, c.Close())
+	}
+	if p.dir != nil {
+		errs = append(errs, p.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// removePods takes away what is pinned for attachments, by us or a predecessor, but
+// for those folders.
+func (k *Kernel) removePods(keep map[string]bool) error {
+	folders, err := os.ReadDir(filepath.Join(k.cfg.PinDir, podsFolder))
+	errs := []error{err}
+	for id, p := range k.pods {
+		if !keep[folderOf(id)] {
+			delete(k.pods, id)
+			errs = append(errs, p.close())
+		}
+	}
+	for _, f := range folders {
+		if !keep[f.Name()] {
+			errs = append(errs, removePod(filepath.Join(k.cfg.PinDir, podsFolder, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removePod takes the programs of one folder off its device, and the folder away.
+func removePod(folder string) error {
+	dir, err := bpffs.Open(folder)
+	if err != nil {
+		return err
+	}
+	at, _ := os.Readlink(dir.Path(netnsPin))
+	off := func(ns.NetNS) error {
+		return errors.Join(tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgPodOut, vdnProgPodIn))
+	}
+	if err := ns.WithNetNSPath(at, off); err != nil {
+		// With the namespace its filters are gone. Links, too, but they are still pinned.
+		return errors.Join(tc.RemoveLinks(dir), dir.RemoveAll())
+	}
+	return dir.RemoveAll()
+}
+
+// Clean takes off what was left at a node whose Kernel has ended, in the calling
+// thread's network namespace. Where nothing is there, nothing is wrong.
+func Clean(pinDir string) error {
+	if _, err := os.Stat(pinDir); errors.Is(err, fs.ErrNotExist) {
+		return removeRates(nil)
+	}
+	dir, err := bpffs.Open(pinDir)
+	if err != nil {
+		return err
+	}
+	k := &Kernel{cfg: Config{PinDir: pinDir}}
+	return errors.Join(k.removePods(nil), tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgUplinkOut, vdnProgUplinkIn),
+		removeRates(nil), dir.RemoveAll())
+}

@@ -1,0 +1,167 @@
+package federation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+const (
+	// askedWait is how long a peer may wait for news.
+	askedWait = 30 * time.Second
+	// pace is how long after an answer a peer is asked again, at the soonest.
+	pace = 50 * time.Millisecond
+	// most is how much of an answer is read, in bytes.
+	most = 16 << 20
+	// mostNetworks is how many a domain may share.
+	mostNetworks = 4096
+)
+
+// ask keeps up with one peer until ctx ends. While it does not answer, what it
+// said last stands.
+func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
+	a := asker{peer: view.Peer, ring: &ring{keys: f.o.Keys}}
+	defer a.close()
+	for retry := f.o.Retry; ; {
+		offer, err := a.next(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if offer != nil {
+			view.Networks = offer.Networks
+		}
+		f.tell(&view, err, offer != nil)
+		pause := pace
+		if err != nil {
+			pause, retry = retry, min(2*retry, 16*f.o.Retry)
+		} else {
+			retry = f.o.Retry
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tell hands on what is news of a peer.
+func (f *Federation) tell(v *vdn.PeerView, err error, news bool) {
+	was, connected := v.Error, v.Connected
+	v.Error, v.Connected = "", err == nil
+	if err != nil {
+		v.Error = err.Error()
+	}
+	switch {
+	case v.Error == was && v.Connected == connected && !news:
+		return
+	case v.Error != was && err != nil:
+		f.o.Log.Warn("peer", "domain", v.Domain, "error", err)
+	case v.Connected != connected:
+		f.o.Log.Info("peer answers", "domain", v.Domain, "networks", len(v.Networks))
+	}
+	if err := f.domain.SetOffers([]vdn.PeerView{*v}); err != nil {
+		f.o.Log.Error("what a peer says is not kept", "domain", v.Domain, "error", err)
+	}
+}
+
+// asker asks one peer.
+type asker struct {
+	peer   vdn.Peer
+	ring   *ring
+	client *http.Client
+	tag    string
+}
+
+func (a *asker) close() {
+	if a.client != nil {
+		a.client.CloseIdleConnections()
+	}
+}
+
+// next is the peer's offer once it is another than the last; nil where it is the
+// same for askedWait.
+func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
+	if err := a.connect(); err != nil {
+		return nil, err
+	}
+	u, err := url.JoinPath(a.peer.URL, "/v1/offer")
+	if err != nil {
+		return nil, fmt.Errorf("peer %s: url %q: %w", a.peer.Domain, a.peer.URL, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u+"?wait="+askedWait.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("peer %s: url %q: %w", a.peer.Domain, a.peer.URL, err)
+	}
+	r.Header.Set("If-None-Match", a.tag)
+	resp, err := a.client.Do(r)
+	if err != nil {
+		return nil, inWords(a.peer, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return a.read(resp)
+}
+
+// connect has a client with the keys as they are now.
+func (a *asker) connect() error {
+	p, fresh, err := a.ring.now()
+	if err != nil {
+		return err
+	}
+	if fresh {
+		a.close()
+		a.client = &http.Client{
+			Timeout:       askedWait + 10*time.Second,
+			Transport:     &http.Transport{TLSClientConfig: p.asClient(a.peer.Domain), ForceAttemptHTTP2: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
+	return nil
+}
+
+func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {
+	if resp.StatusCode == http.StatusNotModified {
+		return nil, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, inWords(a.peer, err)
+	case len(text) > most:
+		return nil, fmt.Errorf("peer %s: its offer is longer than %d bytes", a.peer.Domain, most)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("peer %s answered %s: %.200s", a.peer.Domain, resp.Status, strings.TrimSpace(string(text)))
+	}
+	var o vdn.Offer
+	if err := json.Unmarshal(text, &o); err != nil {
+		return nil, fmt.Errorf("peer %s: its offer cannot be read: %w", a.peer.Domain, err)
+	}
+	switch {
+	case o.Domain != a.peer.Domain:
+		return nil, fmt.Errorf("peer %s says that it is %q: is its url another domain's?", a.peer.Domain, o.Domain)
+	case len(o.Networks) > mostNetworks:
+		return nil, fmt.Errorf("peer %s shares %d networks: at most %d are taken", a.peer.Domain, len(o.Networks), mostNetworks)
+	}
+	a.tag = resp.Header.Get("ETag")
+	return &o, nil
+}
+
+// inWords says what went wrong without the URL, which says nothing new.
+func inWords(p vdn.Peer, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if strings.Contains(err.Error(), "remote error: tls:") {
+		return fmt.Errorf("peer %s does not take our certificate (%w): is its authority among those that the peer was given?", p.Domain, err)
+	}
+	return fmt.Errorf("peer %s at %s: %w", p.Domain, p.URL, err)
+}

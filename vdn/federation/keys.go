@@ -1,0 +1,106 @@
+package federation
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Keys are files in PEM: our certificate, which bears the name of our domain, its
+// key, and the authorities of our peers' certificates. They are read anew when
+// they change.
+type Keys struct {
+	Cert, Key, CA string
+}
+
+// pair is what the files say.
+type pair struct {
+	cert tls.Certificate
+	ca   *x509.CertPool
+}
+
+func (k Keys) load() (pair, error) {
+	cert, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+	if err != nil {
+		return pair{}, fmt.Errorf("federation: certificate %s with key %s: %w", k.Cert, k.Key, err)
+	}
+	pem, err := os.ReadFile(k.CA)
+	if err != nil {
+		return pair{}, fmt.Errorf("federation: authorities of peers: %w", err)
+	}
+	ca := x509.NewCertPool()
+	if !ca.AppendCertsFromPEM(pem) {
+		return pair{}, fmt.Errorf("federation: authorities of peers: %s has no certificate in PEM", k.CA)
+	}
+	return pair{cert, ca}, nil
+}
+
+// stamp changes when one of the files does.
+func (k Keys) stamp() (s [3]time.Time) {
+	for i, name := range []string{k.Cert, k.Key, k.CA} {
+		if info, err := os.Stat(name); err == nil {
+			s[i] = info.ModTime()
+		}
+	}
+	return s
+}
+
+// ring is Keys as read last. Files that cannot be read leave it as it was.
+type ring struct {
+	keys Keys
+
+	mu    sync.Mutex
+	stamp [3]time.Time
+	pair  pair
+}
+
+// now is what the files say now, and whether that is new.
+func (r *ring) now() (pair, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stamp := r.keys.stamp()
+	if stamp == r.stamp {
+		return r.pair, false, nil
+	}
+	p, err := r.keys.load()
+	if err != nil {
+		if r.pair.ca == nil {
+			return p, false, err
+		}
+		return r.pair, false, nil // half written, say
+	}
+	r.stamp, r.pair = stamp, p
+	return p, true, nil
+}
+
+// asServer wants certificates of all who ask.
+func (r *ring) asServer() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			p, _, err := r.now()
+			if err != nil {
+				return nil, err
+			}
+			return &tls.Config{
+				MinVersion:   tls.VersionTLS13,
+				Certificates: []tls.Certificate{p.cert},
+				ClientAuth:   tls.RequireAndVerifyClientCert,
+				ClientCAs:    p.ca,
+			}, nil
+		},
+	}
+}
+
+// asClient asks a domain, whose certificate must bear its name.
+func (p pair) asClient(domain string) *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{p.cert},
+		RootCAs:      p.ca,
+		ServerName:   domain,
+	}
+}

@@ -1,0 +1,96 @@
+package federation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// longestWait is how long a question may stand unanswered.
+const longestWait = time.Minute
+
+// Serve answers peers on l until ctx ends.
+func (f *Federation) Serve(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/offer", f.offer)
+	r := &ring{keys: f.o.Keys}
+	s := &http.Server{
+		Handler:           mux,
+		TLSConfig:         r.asServer(),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    1 << 14,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.ServeTLS(l, "", ""); ctx.Err() == nil {
+		return fmt.Errorf("federation: %w", err)
+	}
+	return nil
+}
+
+// offer answers what is shared with who asks, at once or, where ?wait is given and
+// If-None-Match names what it has, as soon as that is another.
+func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
+	peer, err := f.caller(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	wait, _ := time.ParseDuration(r.FormValue("wait"))
+	ctx, cancel := context.WithTimeout(r.Context(), min(wait, longestWait))
+	defer cancel()
+	has := r.Header.Get("If-None-Match")
+	for {
+		offer, revision := f.domain.Offer(peer)
+		body, tag, err := encode(offer)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("ETag", tag)
+		if tag != has {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(body)
+			return
+		}
+		if ctx.Err() != nil {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		f.domain.Wait(ctx, revision)
+	}
+}
+
+// caller is the peer whose certificate was shown.
+func (f *Federation) caller(r *http.Request) (string, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return "", fmt.Errorf("a certificate is needed")
+	}
+	names := r.TLS.PeerCertificates[0].DNSNames
+	for _, p := range f.domain.Peers() {
+		if slices.Contains(names, p.Domain) {
+			return p.Domain, nil
+		}
+	}
+	return "", fmt.Errorf("certificate for %s: no peer has that domain here", strings.Join(names, ", "))
+}
+
+// encode writes an offer, with a tag that stands for all but its revision.
+func encode(o vdn.Offer) (body []byte, tag string, err error) {
+	o.Revision = 0
+	if body, err = json.Marshal(o); err != nil {
+		return nil, "", err
+	}
+	sum := sha256.Sum256(body)
+	return body, `"` + hex.EncodeToString(sum[:12]) + `"`, nil
+}

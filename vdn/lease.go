@@ -1,0 +1,174 @@
+package vdn
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Owners says which attachment has an address, or a node's device; "" where none.
+type Owners interface {
+	HasAddress(netip.Addr) (attachment string)
+	HasDevice(node, device string) (attachment string)
+}
+
+// ChooseAddresses gives a request its addresses, of each subnet one, with the
+// lengths of their prefixes. pools are those of the network's subnets.
+func ChooseAddresses(n Network, pools []*Pool, r AttachmentRequest, owners Owners) ([]netip.Prefix, error) {
+	object := "attachment " + r.ID()
+	asked := slices.Clone(r.Addresses)
+	var got []netip.Prefix
+	for i, s := range n.Subnets {
+		of := slices.IndexFunc(asked, func(a netip.Addr) bool { return a.Is4() == s.Prefix.Addr().Is4() })
+		if of >= 0 {
+			if err := mayHave(object, n, s, asked[of], r.Owner, owners); err != nil {
+				return nil, err
+			}
+			got = append(got, netip.PrefixFrom(asked[of], s.Prefix.Bits()))
+			asked = slices.Delete(asked, of, of+1)
+			continue
+		}
+		a, ok := pools[i].Choose(r.Owner)
+		if !ok {
+			return nil, noneLeft(object, n, s, pools[i], r.Owner, owners)
+		}
+		got = append(got, netip.PrefixFrom(a, s.Prefix.Bits()))
+	}
+	if len(asked) > 0 {
+		return nil, conflict(object, "addresses", "%s is of a family that %s has no subnet of: ask for another", asked[0], n.Object())
+	}
+	return got, nil
+}
+
+func mayHave(object string, n Network, s Subnet, a netip.Addr, owner string, owners Owners) error {
+	const field = "addresses"
+	if by := owners.HasAddress(a); by != "" {
+		return conflict(object, field, "%s is taken by attachment %s: delete that, or ask for another", a, by)
+	}
+	if s.holds(a, owner) {
+		return nil
+	}
+	for _, r := range s.Reserved {
+		if r.Address == a {
+			return conflict(object, field, "%s is reserved for %s: ask for another", a, r.Owner)
+		}
+	}
+	return conflict(object, field, "%s is not handed out by %s: ask for one of its ranges in %s", a, n.Object(), s.Prefix)
+}
+
+func noneLeft(object string, n Network, s Subnet, p *Pool, owner string, owners Owners) error {
+	for _, r := range s.Reserved {
+		if r.Owner == owner && owner != "" {
+			return conflict(object, "owner", "%s, which is reserved for %s, is taken by attachment %s: delete that first", r.Address, owner, owners.HasAddress(r.Address))
+		}
+	}
+	if p.Free() > 0 {
+		return conflict(object, "network", "the pool of %s in %s is empty but for what is reserved: delete attachments, or widen its ranges", n.Object(), s.Prefix)
+	}
+	return conflict(object, "network", "the pool of %s in %s is empty: delete attachments, or widen its ranges", n.Object(), s.Prefix)
+}
+
+// ChooseDevice gives the node's device that a request is attached to: of
+// HostDevice one that nobody has; of Macvlan the first, or "" where the request
+// names none.
+func ChooseDevice(n Network, r AttachmentRequest, owners Owners) (string, error) {
+	var taken []string
+	for _, d := range n.Devices {
+		if !slices.Contains(r.Devices, d) {
+			continue
+		}
+		by := ""
+		if n.Mode == HostDevice {
+			by = owners.HasDevice(r.Node, d)
+		}
+		if by == "" {
+			return d, nil
+		}
+		taken = append(taken, d+" is taken by attachment "+by)
+	}
+	if n.Mode != HostDevice && len(r.Devices) == 0 {
+		return "", nil
+	}
+	why := "it has none of them"
+	if len(taken) > 0 {
+		why = strings.Join(taken, ", ")
+	}
+	return "", conflict("attachment "+r.ID(), "devices", "node %s has no device free of %s, which is on %s: %s; delete an attachment there, or give the node another device",
+		r.Node, n.Object(), strings.Join(n.Devices, ", "), why)
+}
+
+// Keeps says whether a network as changed still holds an attachment as it is.
+func (n Network) Keeps(a Attachment, before Network) error {
+	if n.mode() != before.mode() {
+		return conflict(n.Object(), "mode", "%s changes it under attachment %s: delete that first", n.mode(), a.ID)
+	}
+	for _, p := range a.Addresses {
+		i := slices.IndexFunc(n.Subnets, func(s Subnet) bool { return s.Prefix == p.Masked() })
+		if i < 0 {
+			return conflict(n.Object(), "subnets", "none is %s, of which attachment %s has %s: delete that first, or keep the subnet", p.Masked(), a.ID, p.Addr())
+		}
+		s := n.Subnets[i]
+		switch {
+		case s.Gateway == p.Addr():
+			return conflict(n.Object(), index("subnets", i)+".gateway", "%s is taken by attachment %s: delete that first, or use another", p.Addr(), a.ID)
+		case !s.mayStay(p.Addr()):
+			return conflict(n.Object(), index("subnets", i)+".ranges", "none holds %s, which attachment %s has: delete that first, or widen them", p.Addr(), a.ID)
+		}
+	}
+	if n.mode() == HostDevice && a.Device != "" && !slices.Contains(n.Devices, a.Device) {
+		return conflict(n.Object(), "devices", "%s is not among them, which attachment %s has: delete that first, or keep the device", a.Device, a.ID)
+	}
+	return nil
+}
+
+// mayStay says that an address that is given may stay so. One that was reserved for
+// another since is the other's once it is given back.
+func (s Subnet) mayStay(a netip.Addr) bool {
+	return inRanges(s.ranges(), a) || slices.ContainsFunc(s.Reserved, func(r Reservation) bool { return r.Address == a })
+}
+
+func (n Network) mode() Mode {
+	if n.Mode == "" {
+		return Macvlan
+	}
+	return n.Mode
+}
+
+// SameRequest says whether a request is the one that an attachment was made by.
+func SameRequest(a Attachment, r AttachmentRequest) error {
+	object := "attachment " + a.ID
+	const mend = "delete it first, or name another interface"
+	switch {
+	case a.Container != r.Container:
+		return conflict(object, "container", "it is of container %s, not of %s: %s", a.Container, r.Container, mend)
+	case a.Network != r.Network:
+		return conflict(object, "network", "it is in %s, not in %s: %s", a.Network, r.Network, mend)
+	case a.Node != r.Node:
+		return conflict(object, "node", "it is on %s, not on %s: %s", a.Node, r.Node, mend)
+	}
+	for _, asked := range r.Addresses {
+		if !slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == asked }) {
+			return conflict(object, "addresses", "it has others than %s: %s", asked, mend)
+		}
+	}
+	return nil
+}
+
+// MayBeUp says whether what a node tells of an attachment goes with its lease.
+func MayBeUp(n Network, a Attachment, u UpReport) error {
+	if n.mode() == HostDevice && a.Device != u.Device {
+		return conflict("attachment "+a.ID, "device", "it was given %s, not %s: use that", a.Device, u.Device)
+	}
+	return nil
+}
+
+// InUse is the Problem of what cannot be deleted yet.
+func InUse(object string, attachments []string) error {
+	const most = 3
+	names := strings.Join(attachments[:min(most, len(attachments))], ", ")
+	if more := len(attachments) - most; more > 0 {
+		names += " and " + strconv.Itoa(more) + " more"
+	}
+	return conflict(object, "", "it has attachments: delete %s first", names)
+}

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// Socket is where the daemon answers who attaches pods on its node.
+const Socket = "/run/fairlead/vdn-node.sock"
+
+// mostWait is how long a question may wait for its answer.
+const mostWait = 30 * time.Second
+
+// Serve answers on l until ctx ends; then it closes l.
+//
+//	GET /applied?attachment=ID&wait=1s
+//
+// 200: its device is enforced. 304: not within that time. 503, with an error in JSON:
+// it cannot be.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /applied", d.answer)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
+	id, wait := r.FormValue("attachment"), time.Duration(0)
+	var err error
+	if text := r.FormValue("wait"); text != "" {
+		wait, err = time.ParseDuration(text)
+	}
+	if id == "" || err != nil || wait < 0 {
+		refuse(w, http.StatusBadRequest, "applied: ask for attachment=ID and wait=1s")
+		return
+	}
+	ctx, stop := context.WithTimeout(r.Context(), min(wait, mostWait))
+	defer stop()
+	switch there, err := d.await(ctx, id); {
+	case there:
+		w.WriteHeader(http.StatusOK)
+	case err != nil:
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		w.WriteHeader(http.StatusNotModified)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why}) // who asked may be gone
+}
+
+// await waits until an attachment is enforced; its error is why it is not, where
+// that is known.
+func (d *Daemon) await(ctx context.Context, id string) (there bool, err error) {
+	for {
+		d.mu.Lock()
+		there, err = d.enforced(id)
+		changed := d.changed
+		d.mu.Unlock()
+		if there {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, err
+		case <-changed:
+		}
+	}
+}
+
+func (d *Daemon) enforced(id string) (bool, error) {
+	for _, a := range d.applied.Local {
+		if a.ID == id && a.NetNS != "" {
+			err := enforce.Failed(d.err)[id]
+			return err == nil, err
+		}
+	}
+	return false, nil
+}

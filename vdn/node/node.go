@@ -1,0 +1,228 @@
+// Package node is the daemon on each node of a domain: it has the controller's
+// newest plan for its node enforced, keeps it so whatever happens to the kernel or
+// the controller, and tells the controller every second what came of it.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/sysctl"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// Controller is who says what to do; client.Client is one.
+type Controller interface {
+	// Plan waits for a plan of another revision; fresh says that there is one.
+	Plan(ctx context.Context, node string, after uint64, wait time.Duration) (p vdn.Plan, fresh bool, err error)
+	Report(ctx context.Context, r vdn.NodeReport) error
+}
+
+// Config says what a node is.
+type Config struct {
+	vdn.Node
+	Controller Controller
+	Enforcer   enforce.Enforcer
+	// Kept is the file that the last plan is kept in, for a start while the
+	// controller is away; none where empty.
+	Kept string
+	Log  *slog.Logger // slog.Default() where nil
+}
+
+// Paces of the daemon.
+const (
+	pollWait    = 30 * time.Second // for news
+	pollRetry   = time.Second      // where the controller is away
+	reportEvery = time.Second
+	// relook is how long what somebody took away may be missing where no event tells
+	// of it.
+	relook = 5 * time.Second
+)
+
+// Daemon is a node's. What it enforces stays when it ends.
+type Daemon struct {
+	cfg Config
+	log *slog.Logger
+
+	mu      sync.Mutex
+	plan    *vdn.Plan     // the newest; nil before the first
+	applied vdn.Plan      // the last that was applied, as far as it could be
+	err     error         // what of it could not
+	changed chan struct{} // closed when applied changes
+
+	kick chan struct{} // there is something to apply
+}
+
+// New makes a daemon; nothing happens before Run.
+func New(cfg Config) *Daemon {
+	d := &Daemon{cfg: cfg, log: cfg.Log, changed: make(chan struct{}), kick: make(chan struct{}, 1)}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	return d
+}
+
+// Run works until ctx ends, in the calling thread's network namespace, which must be
+// that of the Enforcer.
+func (d *Daemon) Run(ctx context.Context) error {
+	if d.cfg.Gateway {
+		if err := sysctl.SetAll(forwarding); err != nil {
+			return err
+		}
+	}
+	routes, err := newRoutes()
+	if err != nil {
+		return err
+	}
+	defer routes.close()
+	if p, err := d.restore(); err != nil {
+		d.log.Warn("vdn node: the plan that was kept is of no use", "error", err)
+	} else if p != nil {
+		d.take(*p)
+	}
+	stop, err := d.watchLinks(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var all sync.WaitGroup
+	all.Go(func() { d.poll(ctx) })
+	all.Go(func() { d.report(ctx) })
+	d.keep(ctx, routes)
+	all.Wait()
+	return nil
+}
+
+var forwarding = []sysctl.Setting{
+	{Path: "ipv4/ip_forward", Value: "1", Why: "a gateway forwards between networks and elsewhere"},
+	{Path: "ipv6/conf/all/forwarding", Value: "1", Why: "a gateway forwards between networks and elsewhere"},
+}
+
+// take has a plan applied soon.
+func (d *Daemon) take(p vdn.Plan) {
+	d.mu.Lock()
+	d.plan = &p
+	d.mu.Unlock()
+	d.again()
+}
+
+// again has the plan applied soon.
+func (d *Daemon) again() {
+	select {
+	case d.kick <- struct{}{}:
+	default: // about to be
+	}
+}
+
+// poll asks for plans.
+func (d *Daemon) poll(ctx context.Context) {
+	// A node that the controller has never heard of has no plan.
+	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // what is wrong shows at once below
+	var revision uint64
+	away := false
+	for ctx.Err() == nil {
+		p, fresh, err := d.cfg.Controller.Plan(ctx, d.cfg.Name, revision, pollWait)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			if !away {
+				d.log.Warn("vdn node: no plan from the controller; what is enforced stays", "error", err)
+			}
+			away = true
+			pause(ctx, pollRetry)
+		default:
+			if away {
+				d.log.Info("vdn node: the controller answers again")
+			}
+			away = false
+			if fresh {
+				revision = p.Revision
+				d.take(p)
+			}
+		}
+	}
+}
+
+func pause(ctx context.Context, long time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(long):
+	}
+}
+
+// keep applies what is new, and every while what is old.
+func (d *Daemon) keep(ctx context.Context, routes *routes) {
+	tick := time.NewTicker(relook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.kick:
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		plan := d.plan
+		d.mu.Unlock()
+		if plan != nil {
+			d.apply(ctx, *plan, routes)
+		}
+	}
+}
+
+func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
+	err := errors.Join(d.cfg.Enforcer.Apply(ctx, p), routes.apply(p.Routes))
+	if ctx.Err() != nil {
+		return
+	}
+	d.mu.Lock()
+	first := d.applied.Revision != p.Revision
+	told := fmt.Sprint(d.err) == fmt.Sprint(err)
+	d.applied, d.err = p, err
+	close(d.changed)
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
+	if err != nil && !told {
+		d.log.Warn("vdn node: not all of the plan holds", "revision", p.Revision, "error", err)
+	}
+	if !first {
+		return
+	}
+	d.log.Info("vdn node: applied", "revision", p.Revision, "networks", len(p.Slices), "attachments", len(p.Local))
+	if err := d.save(p); err != nil {
+		d.log.Warn("vdn node: the plan is not kept", "error", err)
+	}
+}
+
+// report tells the controller every second.
+func (d *Daemon) report(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		// That it is away is told where plans are asked for.
+		if err := d.cfg.Controller.Report(ctx, d.Report(ctx)); err != nil {
+			d.log.Debug("vdn node: report", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// Report is what the controller is told.
+func (d *Daemon) Report(ctx context.Context) vdn.NodeReport {
+	counters, countErr := d.cfg.Enforcer.Counters(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := vdn.NodeReport{Node: d.cfg.Node, Applied: d.applied.Revision, Counters: counters}
+	if err := errors.Join(d.err, countErr); err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}

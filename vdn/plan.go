@@ -1,0 +1,172 @@
+package vdn
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// State is all that plans and views are made of, but for the attachments.
+type State struct {
+	Domain   string
+	Revision uint64
+	// Networks and Nodes are sorted by name, Peers by domain.
+	Networks []Network
+	Nodes    []Node
+	Peers    []PeerView
+	// Slices are the numbers of networks, by name, of federated ones by
+	// FederatedName; also of those that are no more.
+	Slices map[string]uint16
+}
+
+// MaxSlice is the greatest number of a slice.
+const MaxSlice = 65534
+
+// NumberSlices gives every name that has none a number; gone tells that a name's
+// is needed no longer, which counts once all others are used. Those to be written
+// are given back, and the names to be forgotten.
+func NumberSlices(known map[string]uint16, names []string, gone func(name string) bool) (given map[string]uint16, forgotten []string, err error) {
+	given = map[string]uint16{}
+	var greatest uint16
+	for _, id := range known {
+		greatest = max(greatest, id)
+	}
+	var left []string // those that may be used again
+	for _, name := range names {
+		if known[name] != 0 || given[name] != 0 {
+			continue
+		}
+		if greatest < MaxSlice {
+			greatest++
+			given[name] = greatest
+			continue
+		}
+		if left == nil {
+			left = goneNames(known, gone)
+		}
+		if len(left) == 0 {
+			return nil, nil, conflict("network "+name, "", "all %d numbers of slices are used: delete networks", MaxSlice)
+		}
+		given[name] = known[left[0]]
+		forgotten = append(forgotten, left[0])
+		left = left[1:]
+	}
+	return given, forgotten, nil
+}
+
+// goneNames are in the order of their numbers; never nil.
+func goneNames(known map[string]uint16, gone func(string) bool) []string {
+	names := []string{}
+	for name := range known {
+		if gone(name) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(known[a], known[b]) })
+	return names
+}
+
+// PlanFor gives all that a node must do; local are its attachments.
+func PlanFor(s State, node Node, local []Attachment) Plan {
+	p := Plan{Revision: s.Revision, Slices: []Slice{}, Local: append([]Attachment{}, local...)}
+	slices.SortFunc(p.Local, func(a, b Attachment) int { return strings.Compare(a.ID, b.ID) })
+	rights := rightsOf(s)
+	for _, n := range s.Networks {
+		p.Slices = append(p.Slices, Slice{
+			ID: s.Slices[n.Name], Name: n.Name, Prefixes: n.Prefixes(),
+			Guarantee: n.Guarantee, Max: n.Max, HostMax: n.HostMax,
+			Reach: rights[n.Name], Outside: n.Outside,
+		})
+	}
+	for _, o := range s.accepted() {
+		name := o.name()
+		p.Slices = append(p.Slices, Slice{ID: s.Slices[name], Name: name, Prefixes: o.Prefixes, Reach: rights[name]})
+		for _, to := range o.Prefixes {
+			if node.Gateway {
+				p.Routes = append(p.Routes, Route{To: to, Via: o.nextHop(to.Addr().Is4())})
+			}
+		}
+	}
+	slices.SortFunc(p.Slices, func(a, b Slice) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(p.Routes, func(a, b Route) int { return comparePrefix(a.To, b.To) })
+	return p
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// accepted are the peers' networks that count here.
+func (s State) accepted() (all []offered) {
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		for k := range p.Networks {
+			if p.Networks[k].Refused == "" {
+				all = append(all, offered{&p.Peer, &p.Networks[k]})
+			}
+		}
+	}
+	return all
+}
+
+// rightsOf gives the numbers of those whom each network may talk to, in order:
+// where both name each other.
+func rightsOf(s State) map[string][]uint16 {
+	names := map[string]map[string]bool{} // whom each names, but only of those there are
+	for _, n := range s.Networks {
+		names[n.Name] = setOf(n.Reach)
+	}
+	for _, o := range s.accepted() {
+		names[o.name()] = setOf(o.Reach)
+	}
+	rights := map[string][]uint16{}
+	for name, reach := range names {
+		for other := range reach {
+			if names[other][name] && s.Slices[other] != 0 {
+				rights[name] = append(rights[name], s.Slices[other])
+			}
+		}
+		slices.Sort(rights[name])
+	}
+	return rights
+}
+
+func setOf(all []string) map[string]bool {
+	set := map[string]bool{}
+	for _, s := range all {
+		set[s] = true
+	}
+	return set
+}
+
+// OfferFor is what a peer is told: the networks shared with it, and their hosts
+// that are up.
+func OfferFor(s State, domain string, attachments []Attachment) Offer {
+	o := Offer{Domain: s.Domain, Revision: s.Revision, Networks: []SharedNetwork{}}
+	hosts := map[string][]SharedHost{}
+	for _, a := range attachments {
+		if a.Phase != Up {
+			continue
+		}
+		h := SharedHost{Owner: a.Owner}
+		for _, p := range a.Addresses {
+			h.Addresses = append(h.Addresses, p.Addr())
+		}
+		hosts[a.Network] = append(hosts[a.Network], h)
+	}
+	for _, n := range s.Networks {
+		if !slices.Contains(n.Shared, domain) {
+			continue
+		}
+		shared := SharedNetwork{Name: n.Name, Prefixes: n.Prefixes(), Hosts: hosts[n.Name]}
+		for _, r := range n.Reach {
+			if name, ok := strings.CutPrefix(r, domain+"/"); ok {
+				shared.Reach = append(shared.Reach, name)
+			}
+		}
+		slices.SortFunc(shared.Hosts, func(a, b SharedHost) int { return slices.CompareFunc(a.Addresses, b.Addresses, netip.Addr.Compare) })
+		o.Networks = append(o.Networks, shared)
+	}
+	return o
+}

@@ -1,0 +1,156 @@
+package vdn
+
+import "net/netip"
+
+// maxReleased is how many addresses a Pool remembers as given back. Older ones
+// count as never given.
+const maxReleased = 65536
+
+// Pool chooses addresses of one subnet: those never given first, from the lowest,
+// then the one given back longest ago. It is not safe for concurrent use.
+type Pool struct {
+	subnet   Subnet
+	ranges   []Range
+	reserved map[netip.Addr]string // whose
+	taken    map[netip.Addr]bool
+	released map[netip.Addr]uint64 // since when
+	queue    []release             // in order; stale where released says otherwise
+	// next may be the lowest that was never given; at is its range.
+	next netip.Addr
+	at   int
+	// forgotten says that some below next may be given that released does not have.
+	forgotten bool
+}
+
+type release struct {
+	address netip.Addr
+	since   uint64
+}
+
+// NewPool makes one of which nothing is taken.
+func NewPool(s Subnet) *Pool {
+	p := &Pool{subnet: s, ranges: s.ranges(), reserved: map[netip.Addr]string{}, taken: map[netip.Addr]bool{}, released: map[netip.Addr]uint64{}}
+	for _, r := range s.Reserved {
+		p.reserved[r.Address] = r.Owner
+	}
+	p.rewind()
+	return p
+}
+
+func (p *Pool) rewind() {
+	p.at, p.forgotten = 0, false
+	if len(p.ranges) > 0 {
+		p.next = p.ranges[0].First
+	}
+}
+
+// Take notes that an address is given.
+func (p *Pool) Take(a netip.Addr) {
+	p.taken[a] = true
+	delete(p.released, a)
+}
+
+// Taken says whether an address is given.
+func (p *Pool) Taken(a netip.Addr) bool { return p.taken[a] }
+
+// Release notes that an address is given back at a moment, which must not be
+// before that of the last call. It gives those that are remembered no longer.
+func (p *Pool) Release(a netip.Addr, now uint64) (forgotten []netip.Addr) {
+	delete(p.taken, a)
+	p.released[a] = now
+	p.queue = append(p.queue, release{a, now})
+	for len(p.released) > maxReleased {
+		if r, ok := p.oldest(); ok {
+			delete(p.released, r.address)
+			p.forgotten = true
+			forgotten = append(forgotten, r.address)
+		}
+	}
+	return forgotten
+}
+
+// oldest gives the first of the queue that still counts.
+func (p *Pool) oldest() (release, bool) {
+	for len(p.queue) > 0 {
+		if r := p.queue[0]; p.released[r.address] == r.since && !p.taken[r.address] {
+			return r, true
+		}
+		p.queue = p.queue[1:]
+	}
+	return release{}, false
+}
+
+// Choose gives the address that an owner would get: what is reserved for it if
+// anything is; false where none is left.
+func (p *Pool) Choose(owner string) (netip.Addr, bool) {
+	if mine, any := p.mine(owner); any {
+		return mine, mine.IsValid()
+	}
+	if a, ok := p.fresh(); ok {
+		return a, true
+	}
+	if a, ok := p.again(); ok {
+		return a, true
+	}
+	if !p.forgotten {
+		return netip.Addr{}, false
+	}
+	p.rewind()
+	return p.fresh()
+}
+
+// mine gives the first free address of those reserved for an owner.
+func (p *Pool) mine(owner string) (free netip.Addr, any bool) {
+	if owner == "" {
+		return netip.Addr{}, false
+	}
+	for _, r := range p.subnet.Reserved {
+		if r.Owner == owner {
+			any = true
+			if !p.taken[r.Address] {
+				return r.Address, true
+			}
+		}
+	}
+	return netip.Addr{}, any
+}
+
+// fresh gives the lowest that was never given.
+func (p *Pool) fresh() (netip.Addr, bool) {
+	for ; p.at < len(p.ranges); p.at++ {
+		r := p.ranges[p.at]
+		if p.next.Compare(r.First) < 0 {
+			p.next = r.First
+		}
+		for ; p.next.IsValid() && p.next.Compare(r.Last) <= 0; p.next = p.next.Next() {
+			if _, before := p.released[p.next]; !before && p.open(p.next) {
+				return p.next, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// again gives the one given back longest ago. Those that are closed to all now,
+// as a gateway's, leave the queue for good: a change of the subnet makes a new Pool.
+func (p *Pool) again() (netip.Addr, bool) {
+	for {
+		r, ok := p.oldest()
+		if !ok {
+			return netip.Addr{}, false
+		}
+		if p.open(r.address) && inRanges(p.ranges, r.address) {
+			return r.address, true
+		}
+		p.queue = p.queue[1:]
+	}
+}
+
+// open says that anybody may have an address that is in the ranges.
+func (p *Pool) open(a netip.Addr) bool {
+	_, reserved := p.reserved[a]
+	return !p.taken[a] && !reserved && a != p.subnet.Gateway
+}
+
+// Free is how many addresses are left, with the reserved ones.
+func (p *Pool) Free() float64 { return p.subnet.Size() - float64(len(p.taken)) }

@@ -1,0 +1,63 @@
+package vdn
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Rate is in bit/s. People write it with a unit of ten's powers: 400M, 1.5G.
+type Rate uint64
+
+// units from the greatest.
+var units = []struct {
+	suffix string
+	bits   float64
+}{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}, {"", 1}}
+
+// ParseRate reads "400M", "1.5G", "9600".
+func ParseRate(s string) (Rate, error) {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(number, 64)
+		if err != nil || number[0] < '0' || number[0] > '9' || strings.ContainsAny(number, "_xXpP") || !(f >= 0) || f*u.bits >= math.MaxInt64 {
+			break
+		}
+		return Rate(math.Round(f * u.bits)), nil
+	}
+	return 0, fmt.Errorf("rate %q: want bit/s like 400M, 1.5G or 9600", s)
+}
+
+// String is what ParseRate reads.
+func (r Rate) String() string {
+	for _, u := range units {
+		if f := float64(r) / u.bits; f >= 1 || u.bits == 1 {
+			return strconv.FormatFloat(f, 'f', -1, 64) + u.suffix
+		}
+	}
+	return "0"
+}
+
+// MarshalJSON writes it as String.
+func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
+
+// UnmarshalJSON reads what ParseRate does, and bare numbers.
+func (r *Rate) UnmarshalJSON(b []byte) error {
+	s := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+	}
+	parsed, err := ParseRate(s)
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+func (s *Server) postAttachment(r *http.Request) (answer, error) {
+	began := s.now()
+	var request vdn.AttachmentRequest
+	if err := body(r, &request); err != nil {
+		return answer{}, err
+	}
+	lease, created, err := s.store.Attach(request, began.Unix())
+	if err != nil {
+		return answer{}, err
+	}
+	s.metrics.attached.Observe(s.now().Sub(began).Seconds())
+	return answer{status: createdOr(created), body: lease}, nil
+}
+
+func (s *Server) getAttachments(r *http.Request) (answer, error) {
+	if err := only(r, "network", "node"); err != nil {
+		return answer{}, err
+	}
+	q := r.URL.Query()
+	return answer{status: http.StatusOK, body: s.store.Attachments(q.Get("network"), q.Get("node"))}, nil
+}
+
+func (s *Server) getAttachment(r *http.Request) (answer, error) {
+	a, err := s.store.Attachment(r.PathValue("id"))
+	return answer{status: http.StatusOK, body: a}, err
+}
+
+func (s *Server) deleteAttachment(r *http.Request) (answer, error) {
+	return answer{status: http.StatusNoContent}, s.store.Detach(r.PathValue("id"))
+}
+
+func (s *Server) putUp(r *http.Request) (answer, error) {
+	var up vdn.UpReport
+	if err := body(r, &up); err != nil {
+		return answer{}, err
+	}
+	a, err := s.store.Up(r.PathValue("id"), up)
+	return answer{status: http.StatusOK, body: a}, err
+}
+
+// Valid are the attachments of a node that are still used in a network.
+type Valid struct {
+	Network string   `json:"network"`
+	Valid   []string `json:"valid"`
+}
+
+// Released are the attachments that were not.
+type Released struct {
+	Released []string `json:"released"`
+}
+
+func (s *Server) postGC(r *http.Request) (answer, error) {
+	var v Valid
+	if err := body(r, &v); err != nil {
+		return answer{}, err
+	}
+	if v.Network == "" {
+		return answer{}, invalid("node %s, network: it is missing: name the network whose attachments are to be looked at", r.PathValue("node"))
+	}
+	if v.Valid == nil {
+		return answer{}, invalid("node %s, valid: it is missing: name the attachments that are used, [] where none is", r.PathValue("node"))
+	}
+	released, err := s.store.Collect(r.PathValue("node"), v.Network, v.Valid)
+	if released == nil {
+		released = []string{}
+	}
+	return answer{status: http.StatusOK, body: Released{released}}, err
+}

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// maxBody is the largest body that is read, in bytes.
+const maxBody = 1 << 20
+
+// maxWait is the longest that anybody may wait for news.
+const maxWait = 5 * time.Minute
+
+// route is one row of the API.
+type route struct {
+	method, path string
+	do           func(*http.Request) (answer, error)
+}
+
+// answer is what a request is told.
+type answer struct {
+	status int
+	body   any // as JSON; none where nil
+	etag   string
+}
+
+// failure is an error with its status.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f failure) Error() string { return f.text }
+
+func (s *Server) api() []route {
+	return []route{
+		{"GET", "/v1/networks", s.getNetworks},
+		{"GET", "/v1/networks/{name}", s.getNetwork},
+		{"PUT", "/v1/networks/{name}", s.putNetwork},
+		{"DELETE", "/v1/networks/{name}", s.deleteNetwork},
+		{"POST", "/v1/attachments", s.postAttachment},
+		{"GET", "/v1/attachments", s.getAttachments},
+		{"GET", "/v1/attachments/{id}", s.getAttachment},
+		{"DELETE", "/v1/attachments/{id}", s.deleteAttachment},
+		{"PUT", "/v1/attachments/{id}/up", s.putUp},
+		{"PUT", "/v1/nodes/{node}", s.putNode},
+		{"DELETE", "/v1/nodes/{node}", s.deleteNode},
+		{"POST", "/v1/nodes/{node}/gc", s.postGC},
+		{"GET", "/v1/nodes/{node}/plan", s.getPlan},
+		{"GET", "/v1/view", s.getView},
+		{"GET", "/v1/peers", s.getPeers},
+		{"PUT", "/v1/peers/{domain}", s.putPeer},
+		{"DELETE", "/v1/peers/{domain}", s.deletePeer},
+		{"GET", "/v1/openapi.json", getOpenAPI},
+		{"GET", "/healthz", s.getHealth},
+	}
+}
+
+// routes puts all together.
+func (s *Server) routes(page http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, r := range s.api() {
+		mux.Handle(r.method+" "+r.path, s.handle(r.do))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, can := range methods {
+		mux.Handle(path, s.handle(func(r *http.Request) (answer, error) {
+			return answer{}, failure{http.StatusMethodNotAllowed, fmt.Sprintf("%s, method: %s is none of %s: use one of these", r.URL.Path, r.Method, strings.Join(can, ", "))}
+		}))
+	}
+	mux.Handle("GET /metrics", s.metrics)
+	mux.Handle("/v1/", s.handle(notThere))
+	if page != nil {
+		mux.Handle("/", page)
+	} else {
+		mux.Handle("/", s.handle(notThere))
+	}
+	// A page from elsewhere in an operator's browser must not change anything.
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.refuse(w, failure{http.StatusForbidden, "request, Origin: it comes from a page of another site: ask from the controller's own"})
+	}))
+	return cross.Handler(s.guard(mux))
+}
+
+func notThere(r *http.Request) (answer, error) {
+	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not there: GET /v1/openapi.json lists what is"}
+}
+
+// guard asks for the token.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.guarded && (r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/")) && !s.allowed(r) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			s.refuse(w, failure{http.StatusUnauthorized, "request, Authorization: it does not bear the controller's token: send \"Bearer TOKEN\", as in the controller's --token-file"})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// handle makes a handler of a row.
+func (s *Server) handle(do func(*http.Request) (answer, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := do(r)
+		if err != nil {
+			s.refuse(w, err)
+			return
+		}
+		if a.etag != "" {
+			w.Header().Set("ETag", a.etag)
+		}
+		write(w, a.status, a.body)
+	})
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	if body == nil {
+		w.WriteHeader(status)
+		return
+	}
+	b, err := json.Marshal(body)
+	if err != nil { // the model's types always can be
+		status, b = http.StatusInternalServerError, []byte(`{"error":"answer: it cannot be written as JSON: this is a bug"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // who has gone needs no answer
+}
+
+// kinds are the statuses of the model's noes.
+var kinds = map[vdn.Kind]int{
+	vdn.Invalid: http.StatusBadRequest, vdn.Conflict: http.StatusConflict,
+	vdn.NotFound: http.StatusNotFound, vdn.Changed: http.StatusPreconditionFailed,
+}
+
+// refuse tells what is wrong.
+func (s *Server) refuse(w http.ResponseWriter, err error) {
+	status := http.StatusServiceUnavailable
+	var f failure
+	if kind, ok := vdn.KindOf(err); ok {
+		status = kinds[kind]
+	} else if errors.As(err, &f) {
+		status = f.status
+	} else {
+		s.log.Error("a request failed", "error", err)
+	}
+	write(w, status, Failure{Error: err.Error()})
+}
+
+// Failure is the body of every error.
+type Failure struct {
+	// Error names object, field and mend.
+	Error string `json:"error"`
+}
+
+func invalid(format string, args ...any) error {
+	return failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// body reads a request's JSON strictly.
+func body(r *http.Request, into any) error {
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it has more than %d bytes: send less", maxBody)}
+	} else if err != nil {
+		return invalid("body: it ends too early: %v: send it again", err)
+	}
+	if err := vdn.Decode(text, into); err != nil {
+		return invalid("body: %v", err)
+	}
+	return nil
+}
+
+// named makes sure that a body's name is the path's; an empty one becomes that.
+func named(object string, in *string, path string) error {
+	if *in == "" {
+		*in = path
+	}
+	if *in != path {
+		return invalid("%s %s, name: the path says %s: make both the same", object, *in, path)
+	}
+	return nil
+}
+
+// news waits as the query asks, and says whether there is something new: current
+// gives the present revision and the one to wait upon.
+func (s *Server) news(r *http.Request, current func() (revision, wait uint64, err error)) (bool, error) {
+	if err := only(r, "after", "wait"); err != nil {
+		return false, err
+	}
+	q := r.URL.Query()
+	if q.Get("wait") != "" && q.Get("after") == "" {
+		return false, invalid("query, after: it is missing: say which revision is known")
+	}
+	if q.Get("after") == "" {
+		return true, nil
+	}
+	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
+	if err != nil {
+		return false, invalid("query, after: %q is no revision: write a number", q.Get("after"))
+	}
+	var wait time.Duration
+	if text := q.Get("wait"); text != "" {
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
+			return false, invalid("query, wait: %q is no time to wait: write one like 30s, up to %s", text, maxWait)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	for {
+		revision, upon, err := current()
+		if err != nil || revision != after {
+			return true, err
+		}
+		if s.store.Wait(ctx, upon) == upon {
+			return false, nil
+		}
+	}
+}
+
+// only refuses parameters that are not known, so that one misspelt is no silent
+// "all".
+func only(r *http.Request, known ...string) error {
+	for name, values := range r.URL.Query() {
+		if !slices.Contains(known, name) {
+			return invalid("query, %s: not known: use %s", name, strings.Join(known, ", "))
+		}
+		if len(values) > 1 {
+			return invalid("query, %s: it is there %d times: say it once", name, len(values))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics show the controller to Prometheus.
+type metrics struct {
+	http.Handler
+	attached prometheus.Histogram
+}
+
+func newMetrics(s *Server) *metrics {
+	registry := prometheus.NewRegistry()
+	m := &metrics{
+		Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		attached: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fairlead_vdn_attach_seconds", Help: "How long an attachment took from its request to its answer, written to disk.",
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2},
+		}),
+	}
+	registry.MustRegister(m.attached, gauges{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// gauges are read when they are asked for.
+type gauges struct{ s *Server }
+
+var (
+	leases     = prometheus.NewDesc("fairlead_vdn_leases", "Attachments that have addresses, by network.", []string{"network"}, nil)
+	free       = prometheus.NewDesc("fairlead_vdn_pool_free_addresses", "Addresses left to hand out, with the reserved ones, by network and subnet.", []string{"network", "prefix"}, nil)
+	networks   = prometheus.NewDesc("fairlead_vdn_networks", "Networks of this domain.", nil, nil)
+	alive      = prometheus.NewDesc("fairlead_vdn_node_alive", "1 where a node has told of itself lately, else 0.", []string{"node"}, nil)
+	failed     = prometheus.NewDesc("fairlead_vdn_node_failed", "1 where a node could not do what it is told, else 0.", []string{"node"}, nil)
+	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 where a peer's last answer is good, else 0.", []string{"peer"}, nil)
+	refused    = prometheus.NewDesc("fairlead_vdn_peer_refused_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
+	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks that carry less than is guaranteed of them.", nil, nil)
+	revision   = prometheus.NewDesc("fairlead_vdn_revision", "Revision of the state; it grows with each change.", nil, nil)
+)
+
+func (g gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leases, free, networks, alive, failed, connected, refused, overbooked, revision} {
+		to <- d
+	}
+}
+
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	emit := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	v, left := g.s.View(), g.s.store.Free()
+	count := map[string]int{}
+	for _, a := range v.Attachments {
+		count[a.Network]++
+	}
+	for _, n := range v.Networks {
+		emit(leases, float64(count[n.Name]), n.Name)
+		for i, s := range n.Subnets {
+			if i < len(left[n.Name]) {
+				emit(free, left[n.Name][i], n.Name, s.Prefix.String())
+			}
+		}
+	}
+	for _, n := range v.Nodes {
+		emit(alive, truth(n.Alive), n.Name)
+		emit(failed, truth(n.Error != ""), n.Name)
+	}
+	for _, p := range v.Peers {
+		emit(connected, truth(p.Connected), p.Domain)
+		no := 0
+		for _, n := range p.Networks {
+			if n.Refused != "" {
+				no++
+			}
+		}
+		emit(refused, float64(no), p.Domain)
+	}
+	emit(networks, float64(len(v.Networks)))
+	emit(overbooked, float64(len(v.Notes)))
+	emit(revision, float64(v.Revision))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+func (s *Server) getNetworks(r *http.Request) (answer, error) {
+	if err := only(r); err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusOK, body: s.store.Networks()}, nil
+}
+
+func (s *Server) getNetwork(r *http.Request) (answer, error) {
+	n, err := s.store.Network(r.PathValue("name"))
+	return answer{status: http.StatusOK, body: n, etag: etag(n)}, err
+}
+
+func (s *Server) putNetwork(r *http.Request) (answer, error) {
+	var n vdn.Network
+	if err := body(r, &n); err != nil {
+		return answer{}, err
+	}
+	if err := named("network", &n.Name, r.PathValue("name")); err != nil {
+		return answer{}, err
+	}
+	created, err := s.store.PutNetwork(n, allow(r))
+	return answer{status: createdOr(created), body: n, etag: etag(n)}, err
+}
+
+func createdOr(created bool) int {
+	if created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+func (s *Server) deleteNetwork(r *http.Request) (answer, error) {
+	return answer{status: http.StatusNoContent}, s.store.DeleteNetwork(r.PathValue("name"), allow(r))
+}
+
+// etag changes with a network.
+func etag(n vdn.Network) string {
+	b, err := json.Marshal(n)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return `"` + hex.EncodeToString(sum[:8]) + `"`
+}
+
+// allow holds a change to what its asker saw (RFC 9110, section 13.1).
+func allow(r *http.Request) store.Allow {
+	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
+	return func(before *vdn.Network) error {
+		changed := func(object, field, text string) error {
+			return &vdn.Problem{Kind: vdn.Changed, Object: object, Field: field, Text: text}
+		}
+		switch {
+		case none == "*" && before != nil:
+			return changed(before.Object(), "If-None-Match", "it is there already: choose another name, or change it without that header")
+		case match != "" && before == nil:
+			return changed("network", "If-Match", "it is not there any more: make it anew without that header")
+		case match != "" && match != "*" && match != etag(*before):
+			return changed(before.Object(), "If-Match", "it has changed since it was read: read it again")
+		}
+		return nil
+	}
+}

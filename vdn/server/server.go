@@ -1,0 +1,128 @@
+// Package server answers for a domain's virtually dedicated networks by REST: it
+// gives out addresses, tells nodes what to do, and shows what there is. What it
+// must not forget is in vdn/store; what nodes report every second is in memory.
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+// Options are what a Server is made of.
+type Options struct {
+	// Store is open, and stays so for as long as the server is used.
+	Store *store.Store
+	// Token is asked of everything below /v1, as a bearer's, where it is not empty.
+	Token string
+	// Page is what is shown at /, nothing where nil.
+	Page http.Handler
+	Log  *slog.Logger // slog.Default() where nil
+	// Now is the clock; time.Now where nil.
+	Now func() time.Time
+}
+
+// Server is the controller but for its listeners. Its methods may be called
+// concurrently.
+type Server struct {
+	store   *store.Store
+	log     *slog.Logger
+	now     func() time.Time
+	token   [sha256.Size]byte
+	guarded bool
+	handler http.Handler
+	reports reports
+	recent  recent
+	metrics *metrics
+}
+
+// New makes one that answers as an http.Handler.
+func New(o Options) *Server {
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != ""}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.reports.began = s.now()
+	s.metrics = newMetrics(s)
+	s.handler = s.routes(o.Page)
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// grace is how long answers under way have once the server ends.
+const grace = time.Second
+
+// Serve answers on a listener until ctx ends; those who wait for news are
+// answered that there is none.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if srv.Shutdown(last) != nil {
+			srv.Close()
+		}
+	})
+	err := srv.Serve(l)
+	if !stop() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("vdn: %s: %w", l.Addr(), err)
+}
+
+// Peers are the domains that networks are exchanged with, with what they offered
+// last.
+func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
+
+// SetOffers notes what peers offer, and whether they are connected; those that are
+// not named stay as they are. Which of their networks count is decided here
+// (vdn.Accept).
+func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffers(offers) }
+
+// Offer is what a domain is told, and the revision after which it may be another.
+// The offer's own revision changes only where the offer does.
+func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
+	state := s.store.State()
+	offer := vdn.OfferFor(state, domain, s.store.Attachments("", ""))
+	offer.Revision = 0 // counts for nothing when two are compared
+	offer.Revision = s.recent.revision("offer "+domain, state.Revision, offer)
+	return offer, state.Revision
+}
+
+// Wait waits until the revision is another than the one named, or ctx ends; it
+// gives the present one.
+func (s *Server) Wait(ctx context.Context, after uint64) uint64 { return s.store.Wait(ctx, after) }
+
+// allowed says whether a request bears the token.
+func (s *Server) allowed(r *http.Request) bool {
+	const scheme = "Bearer "
+	given := r.Header.Get("Authorization")
+	if len(given) < len(scheme) {
+		return false
+	}
+	sum := sha256.Sum256([]byte(given[len(scheme):]))
+	return given[:len(scheme)] == scheme && subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
+}

@@ -1,0 +1,420 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/server"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+// rig is a controller as it runs, and a client of it.
+type rig struct {
+	*client.Client
+	server *server.Server
+	store  *store.Store
+	url    string
+	ctx    context.Context
+}
+
+func start(t *testing.T, o server.Options) *rig {
+	t.Helper()
+	kept, err := store.Open(t.TempDir(), "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Store = kept
+	s := server.New(o)
+	web := httptest.NewServer(described(t, s))
+	t.Cleanup(func() {
+		web.Close()
+		_ = kept.Close() // a test may have done so
+	})
+	c, err := client.New(client.Config{URL: web.URL, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{c, s, kept, web.URL, t.Context()}
+}
+
+// ask sends a raw request and gives status and body.
+func (r *rig) ask(t *testing.T, method, path, body string, header ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(r.ctx, method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func network(name, prefix string) vdn.Network {
+	return vdn.Network{Name: name, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}}}
+}
+
+func check(t *testing.T, all ...error) {
+	t.Helper()
+	if err := errors.Join(all...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheLifeOfAnAttachment, from the network to its end, by the client.
+func TestTheLifeOfAnAttachment(t *testing.T) {
+	r := start(t, server.Options{})
+	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")), r.PutNetwork(r.ctx, network("b", "10.2.0.0/24")), r.Health(r.ctx))
+	check(t, r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel"}}), r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n2", Means: "kernel"}}))
+	before, fresh, err := r.Plan(r.ctx, "n1", 0, 0)
+	if err != nil || !fresh || len(before.Slices) != 2 || len(before.Local) != 0 {
+		t.Fatalf("%+v, %v, %v", before, fresh, err)
+	}
+	request := vdn.AttachmentRequest{Network: "a", Node: "n1", Container: "c1", Interface: "net1", Owner: "x/y"}
+	lease, err := r.Attach(r.ctx, request)
+	check(t, err)
+	if a := lease.Attachment; a.ID != "c1.net1" || a.Addresses[0].String() != "10.1.0.1/24" || a.Phase != vdn.Leased || a.Since == 0 || lease.Network.Name != "a" {
+		t.Errorf("%+v", lease)
+	}
+	again, err := r.Attach(r.ctx, request)
+	if err != nil || again.Attachment.Addresses[0] != lease.Attachment.Addresses[0] {
+		t.Errorf("%+v, %v", again, err)
+	}
+	up, err := r.Up(r.ctx, "c1.net1", vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:0A", NetNS: "/run/netns/x"})
+	if err != nil || up.Phase != vdn.Up || up.MAC != "02:00:00:00:00:0a" {
+		t.Errorf("%+v, %v", up, err)
+	}
+	plan, fresh, err := r.Plan(r.ctx, "n1", before.Revision, time.Minute)
+	if err != nil || !fresh || len(plan.Local) != 1 || plan.Local[0].NetNS != "/run/netns/x" || plan.Revision <= before.Revision {
+		t.Errorf("%+v, %v, %v", plan, fresh, err)
+	}
+	if all, err := r.Attachments(r.ctx, "a", "n1"); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if none, err := r.Attachments(r.ctx, "b", ""); err != nil || none == nil || len(none) != 0 {
+		t.Errorf("%v, %v", none, err)
+	}
+	if got, err := r.Collect(r.ctx, "n1", "a", []string{"c1.net1"}); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := r.Collect(r.ctx, "n1", "a", nil); err != nil || len(got) != 1 || got[0] != "c1.net1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := r.Attachment(r.ctx, "c1.net1"); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "attachment c1.net1: not there") {
+		t.Errorf("got %v", err)
+	}
+	check(t, r.Detach(r.ctx, "c1.net1"), r.DeleteNetwork(r.ctx, "a"), r.DeleteNetwork(r.ctx, "a"))
+	if all, err := r.Networks(r.ctx); err != nil || len(all) != 1 || all[0].Name != "b" {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// TestOnlyWhoIsConcernedHearsOfAChange: a pod on one node does not wake the others.
+func TestOnlyWhoIsConcernedHearsOfAChange(t *testing.T) {
+	r := start(t, server.Options{})
+	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	if _, _, err := r.Plan(r.ctx, "n1", 0, 0); !client.IsStatus(err, http.StatusNotFound) || !strings.Contains(err.Error(), "node n1: not there: it has not told of itself yet: PUT /v1/nodes/n1 first") {
+		t.Errorf("got %v", err)
+	}
+	check(t, r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel"}}))
+	plan, _, err := r.Plan(r.ctx, "n1", 0, 0)
+	check(t, err)
+	type told struct {
+		plan  vdn.Plan
+		fresh bool
+		err   error
+	}
+	heard := make(chan told, 1)
+	go func() {
+		p, fresh, err := r.Plan(r.ctx, "n1", plan.Revision, time.Minute)
+		heard <- told{p, fresh, err}
+	}()
+	request := vdn.AttachmentRequest{Network: "a", Node: "n2", Container: "c1", Interface: "net1"}
+	_, err = r.Attach(r.ctx, request)
+	check(t, err)
+	if p, fresh, err := r.Plan(r.ctx, "n1", plan.Revision, time.Millisecond); fresh || err != nil {
+		t.Errorf("n1 hears of n2: %+v, %v", p, err)
+	}
+	request.Node, request.Container = "n1", "c2"
+	_, err = r.Attach(r.ctx, request)
+	check(t, err)
+	if got := <-heard; !got.fresh || got.err != nil || len(got.plan.Local) != 1 {
+		t.Errorf("n1 hears %+v", got)
+	}
+	// Who knows of a revision that is yet to come knew another store.
+	if _, fresh, err := r.Plan(r.ctx, "n1", 1<<40, time.Minute); !fresh || err != nil {
+		t.Errorf("%v, %v", fresh, err)
+	}
+}
+
+func TestTheViewShowsNodesRatesAndWhatDoesNotHold(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := start(t, server.Options{Now: func() time.Time { return now }})
+	n := network("a", "10.1.0.0/24")
+	n.Guarantee = 400e6
+	check(t, r.PutNetwork(r.ctx, n))
+	report := vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 300e6}}}}
+	report.Counters = []vdn.Counter{{Network: "a", Device: "eth1", SentBytes: 1000, Drops: map[string]uint64{"outside": 1}}, {Network: "gone", Device: "eth1", SentBytes: 5}}
+	check(t, r.Report(r.ctx, report))
+	now = now.Add(2 * time.Second)
+	report.Counters = []vdn.Counter{{Network: "a", Device: "eth1", SentBytes: 251000, Drops: map[string]uint64{"outside": 5}}, {Network: "gone", Device: "eth1"}}
+	check(t, r.Report(r.ctx, report))
+	v, _, err := r.View(r.ctx, 0, 0)
+	check(t, err)
+	if len(v.Nodes) != 1 || !v.Nodes[0].Alive || len(v.Nodes[0].Rates) != 1 || v.Nodes[0].Rates[0].Sent != 1e6 || v.Nodes[0].Rates[0].Drops != 2 {
+		t.Errorf("%+v", v.Nodes)
+	}
+	if want := "400M are guaranteed in all (a 400M), but uplink eth1 of node n1 carries 300M"; len(v.Notes) != 1 || v.Notes[0] != want {
+		t.Errorf("%q", v.Notes)
+	}
+	n.Guarantee = 500e6
+	if err := r.PutNetwork(r.ctx, n); !client.IsStatus(err, http.StatusConflict) || !strings.Contains(err.Error(), "guarantee less") {
+		t.Errorf("got %v", err)
+	}
+	now = now.Add(time.Minute)
+	if v, _, err = r.View(r.ctx, 0, 0); err != nil || v.Nodes[0].Alive || v.Nodes[0].Heard != 60 || v.Nodes[0].Rates != nil {
+		t.Errorf("%+v, %v", v.Nodes, err)
+	}
+	if v, fresh, err := r.View(r.ctx, v.Revision, time.Millisecond); fresh || err != nil {
+		t.Errorf("%+v, %v", v, err)
+	}
+	check(t, r.DeleteNode(r.ctx, "n1"))
+	_, metrics := r.ask(t, "GET", "/metrics", "")
+	for _, want := range []string{`fairlead_vdn_leases{network="a"} 0`, `fairlead_vdn_pool_free_addresses{network="a",prefix="10.1.0.0/24"} 254`, "fairlead_vdn_networks 1", "fairlead_vdn_attach_seconds_count 0"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in\n%s", want, metrics)
+		}
+	}
+}
+
+func TestBadRequestsAreRefusedByName(t *testing.T) {
+	r := start(t, server.Options{})
+	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/v1/networks/b", `{"name": "c"}`, 400, "network c, name: the path says b: make both the same"},
+		{"PUT", "/v1/networks/b", `{"gaurantee": "1M"}`, 400, "body: gaurantee is not known"},
+		{"PUT", "/v1/networks/b", `{"guarantee": "1MB"}`, 400, `rate "1MB": want bit/s like 400M`},
+		{"PUT", "/v1/networks/b", `{"subnets": [{"prefix": "10.1/16"}]}`, 400, "netip.ParsePrefix"},
+		{"PUT", "/v1/networks/b", `{}`, 400, "network b, devices: there is none"},
+		{"PUT", "/v1/networks/b", ``, 400, "body: it is empty"},
+		{"PUT", "/v1/networks/b", `{} x`, 400, "body: something follows its end"},
+		{"PUT", "/v1/networks/b", `{"devices": ["eth1"], "subnets": [{"prefix": "10.1.0.128/25"}]}`, 409, "overlaps 10.1.0.0/24 of network a"},
+		{"PUT", "/v1/networks/b", `"` + strings.Repeat("x", 1<<20) + `"`, 413, "body: it has more than 1048576 bytes"},
+		{"POST", "/v1/networks", `{}`, 405, "/v1/networks, method: POST is none of GET: use one of these"},
+		{"GET", "/v1/nothing", ``, 404, "/v1/nothing: not there"},
+		{"GET", "/", ``, 404, "/: not there"},
+		{"GET", "/v1/networks/none", ``, 404, "network none: not there"},
+		{"GET", "/v1/attachments?netwrok=a", ``, 400, "query, netwrok: not known: use network, node"},
+		{"GET", "/v1/attachments?node=a&node=b", ``, 400, "query, node: it is there 2 times"},
+		{"GET", "/v1/view?after=x", ``, 400, `query, after: "x" is no revision`},
+		{"GET", "/v1/view?after=1&wait=1h", ``, 400, `query, wait: "1h" is no time to wait`},
+		{"GET", "/v1/view?wait=1s", ``, 400, `query, after: it is missing`},
+		{"POST", "/v1/nodes/n1/gc", `{"valid": []}`, 400, "node n1, network: it is missing"},
+		{"POST", "/v1/nodes/n1/gc", `{"network": "a"}`, 400, "node n1, valid: it is missing"},
+		{"PUT", "/v1/nodes/n1", `{"name": "n2"}`, 400, "node n2, name: the path says n1"},
+		{"PUT", "/v1/peers/here", `{"url": "https://x", "nextHops": ["192.0.2.1"]}`, 400, "it is this domain itself"},
+		{"PUT", "/v1/peers/busan", `{"url": "https://x", "nextHops": ["::ffff:192.0.2.1"]}`, 400, "is an IPv4 address in IPv6's form: write 192.0.2.1"},
+		{"PUT", "/v1/attachments/none.x/up", `{"device": "eth1", "mac": "02:00:00:00:00:01", "netns": "/x"}`, 404, "attachment none.x: not there"},
+	} {
+		status, text := r.ask(t, c.method, c.path, c.body)
+		var f server.Failure
+		if err := json.Unmarshal([]byte(text), &f); err != nil || status != c.status || !strings.Contains(f.Error, c.want) {
+			t.Errorf("%s %s %.60s\n got %d %s\nwant %d %s", c.method, c.path, c.body, status, text, c.status, c.want)
+		}
+	}
+}
+
+func TestChangesMayBeHeldToWhatWasSeen(t *testing.T) {
+	r := start(t, server.Options{})
+	body := func(max string) string {
+		return `{"devices": ["eth1"], "subnets": [{"prefix": "10.1.0.0/24"}], "max": "` + max + `"}`
+	}
+	put := func(want int, max string, header ...string) {
+		t.Helper()
+		if status, text := r.ask(t, "PUT", "/v1/networks/a", body(max), header...); status != want {
+			t.Errorf("got %d %s, want %d", status, text, want)
+		}
+	}
+	put(412, "1G", "If-Match", `"x"`)
+	put(201, "1G", "If-None-Match", "*")
+	put(412, "2G", "If-None-Match", "*")
+	resp, err := http.Get(r.url + "/v1/networks/a")
+	check(t, err)
+	resp.Body.Close()
+	seen := resp.Header.Get("ETag")
+	put(200, "2G", "If-Match", seen)
+	put(412, "3G", "If-Match", seen)
+	if status, _ := r.ask(t, "DELETE", "/v1/networks/a", "", "If-Match", seen); status != 412 {
+		t.Errorf("got %d", status)
+	}
+	put(200, "3G")
+}
+
+func TestTheTokenIsAskedFor(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
+	r := start(t, server.Options{Token: "secret", Page: page})
+	for path, want := range map[string]int{"/v1/networks": 401, "/v1/openapi.json": 401, "/v1/none": 401, "/healthz": 200, "/metrics": 200, "/": 200} {
+		if status, text := r.ask(t, "GET", path, ""); status != want {
+			t.Errorf("%s: got %d %s, want %d", path, status, text, want)
+		}
+	}
+	for header, want := range map[string]int{"Bearer secret": 200, "Bearer secre": 401, "Basic secret": 401, "Bearer ": 401} {
+		if status, _ := r.ask(t, "GET", "/v1/networks", "", "Authorization", header); status != want {
+			t.Errorf("%q: got %d, want %d", header, status, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	check(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	c, err := client.New(client.Config{URL: r.url, TokenFile: file})
+	check(t, err)
+	check(t, c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	if err := r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")); !client.IsStatus(err, http.StatusUnauthorized) {
+		t.Errorf("got %v", err)
+	}
+	if status, text := r.ask(t, "DELETE", "/v1/networks/a", "", "Authorization", "Bearer secret", "Origin", "https://elsewhere.example"); status != 403 {
+		t.Errorf("a page from elsewhere gets %d %s", status, text)
+	}
+}
+
+// TestWhenTheStoreFailsTheControllerIsAway: clients ask again.
+func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
+	r := start(t, server.Options{})
+	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")), r.store.Close())
+	for _, err := range []error{r.Health(r.ctx), r.PutNetwork(r.ctx, network("b", "10.2.0.0/24")), r.Detach(r.ctx, "x.y"), r.DeleteNetwork(r.ctx, "a")} {
+		if !client.IsStatus(err, http.StatusServiceUnavailable) || !client.IsUnavailable(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+	away, err := client.New(client.Config{URL: "http://127.0.0.1:1"})
+	check(t, err)
+	if err := away.Health(r.ctx); !client.IsUnavailable(err) || !strings.Contains(err.Error(), "controller http://127.0.0.1:1: it is away: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFederationHasItsDoors: what is offered, what is told to peers, and waiting.
+func TestFederationHasItsDoors(t *testing.T) {
+	r := start(t, server.Options{})
+	a := network("a", "10.1.0.0/24")
+	a.Shared, a.Reach = []string{"busan"}, []string{"busan/c"}
+	via := netip.MustParseAddr("192.0.2.1")
+	check(t, r.PutNetwork(r.ctx, a), r.PutPeer(r.ctx, vdn.Peer{Domain: "busan", URL: "https://x:1", NextHops: []netip.Addr{via}}),
+		r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "gw", Means: "kernel", Gateway: true}}))
+	offer, revision := r.server.Offer("busan")
+	if len(offer.Networks) != 1 || offer.Networks[0].Reach[0] != "c" || offer.Domain != "here" {
+		t.Errorf("%+v", offer)
+	}
+	done := make(chan uint64)
+	go func() { done <- r.server.Wait(r.ctx, revision) }()
+	check(t, r.PutNetwork(r.ctx, network("other", "10.5.0.0/24")))
+	if now := <-done; now <= revision {
+		t.Errorf("revision %d after %d", now, revision)
+	}
+	if again, _ := r.server.Offer("busan"); again.Revision != offer.Revision {
+		t.Errorf("an offer that is the same has revision %d, then %d", offer.Revision, again.Revision)
+	}
+	check(t, r.server.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
+		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []string{"a"}}}}}))
+	plan, _, err := r.Plan(r.ctx, "gw", 0, 0)
+	check(t, err)
+	if len(plan.Slices) != 3 || plan.Slices[2].Name != "busan/c" || plan.Slices[2].Reach[0] != plan.Slices[0].ID || len(plan.Routes) != 1 || plan.Routes[0].Via != via {
+		t.Errorf("%+v", plan)
+	}
+	if peers, err := r.Peers(r.ctx); err != nil || len(peers) != 1 || peers[0].Domain != "busan" {
+		t.Errorf("%v, %v", peers, err)
+	}
+	check(t, r.DeletePeer(r.ctx, "busan"))
+	if now := r.server.Peers(); len(now) != 0 {
+		t.Errorf("%+v", now)
+	}
+}
+
+// TestServeEnds, and those who wait for news are answered.
+func TestServeEnds(t *testing.T) {
+	r := start(t, server.Options{})
+	check(t, r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	ctx, cancel := context.WithCancel(r.ctx)
+	served := make(chan error, 1)
+	go func() { served <- r.server.Serve(ctx, l) }()
+	c, err := client.New(client.Config{URL: "http://" + l.Addr().String(), Timeout: time.Minute})
+	check(t, err)
+	v, _, err := c.View(r.ctx, 0, 0)
+	check(t, err)
+	waited := make(chan error, 1)
+	go func() {
+		_, fresh, err := c.View(r.ctx, v.Revision, time.Minute)
+		if fresh {
+			err = errors.New("something is new")
+		}
+		waited <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // so that it waits, or nearly so: right either way
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := <-waited; err != nil && !client.IsUnavailable(err) {
+		t.Error(err)
+	}
+}
+
+func FuzzNetworkBodies(f *testing.F) {
+	for _, seed := range []string{`{"name":"a","devices":["e"],"subnets":[{"prefix":"10.0.0.0/24","ranges":[{"first":"10.0.0.2","last":"10.0.0.9"}]}]}`, `{"max":1e9}`, `[`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var n vdn.Network
+		if vdn.Decode(body, &n) != nil || n.Validate() != nil {
+			return
+		}
+		again, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var same vdn.Network
+		if err := vdn.Decode(again, &same); err != nil || same.Validate() != nil {
+			t.Fatalf("%s is right, %s is not: %v", body, again, err)
+		}
+		for _, s := range n.Subnets {
+			p := vdn.NewPool(s)
+			if a, ok := p.Choose(""); ok && (!s.Prefix.Contains(a) || a == s.Gateway) {
+				t.Fatalf("%s gives %s", body, a)
+			}
+		}
+		if !bytes.Contains(again, []byte(n.Name)) {
+			t.Fatalf("%s", again)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// View is everything, as people see it.
+func (s *Server) View() vdn.View {
+	state := s.store.State()
+	v := vdn.View{
+		Domain: state.Domain, Revision: state.Revision, Networks: state.Networks,
+		Attachments: s.store.Attachments("", ""), Nodes: []vdn.NodeView{}, Peers: state.Peers,
+		Notes: vdn.Overbooked(state.Networks, state.Nodes),
+	}
+	now := s.now()
+	for _, n := range state.Nodes {
+		v.Nodes = append(v.Nodes, s.reports.view(n, now))
+	}
+	return v
+}
+
+func (s *Server) getView(r *http.Request) (answer, error) {
+	fresh, err := s.news(r, func() (uint64, uint64, error) {
+		now := s.store.Revision()
+		return now, now, nil
+	})
+	if err != nil || !fresh {
+		return answer{status: http.StatusNotModified}, err
+	}
+	return answer{status: http.StatusOK, body: s.View()}, nil
+}
+
+func (s *Server) getPeers(r *http.Request) (answer, error) {
+	if err := only(r); err != nil {
+		return answer{}, err
+	}
+	all := []vdn.Peer{}
+	for _, p := range s.store.Peers() {
+		all = append(all, p.Peer)
+	}
+	return answer{status: http.StatusOK, body: all}, nil
+}
+
+func (s *Server) putPeer(r *http.Request) (answer, error) {
+	var p vdn.Peer
+	if err := body(r, &p); err != nil {
+		return answer{}, err
+	}
+	if err := named("peer", &p.Domain, r.PathValue("domain")); err != nil {
+		return answer{}, err
+	}
+	created, err := s.store.PutPeer(p)
+	return answer{status: createdOr(created), body: p}, err
+}
+
+func (s *Server) deletePeer(r *http.Request) (answer, error) {
+	domain := r.PathValue("domain")
+	return answer{status: http.StatusNoContent}, s.store.DeletePeer(domain)
+}
+
+// Health is that the controller can keep what it is told.
+type Health struct {
+	Status string `json:"status"`
+}
+
+func (s *Server) getHealth(*http.Request) (answer, error) {
+	return answer{status: http.StatusOK, body: Health{"ok"}}, s.store.Err()
+}

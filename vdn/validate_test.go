@@ -1,0 +1,184 @@
+package vdn
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// science is a network that is right.
+func science() Network {
+	return Network{
+		Name: "science", Devices: []string{"eth1"},
+		Subnets: []Subnet{{
+			Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1"),
+			Ranges:   []Range{{netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.19")}},
+			Reserved: []Reservation{{netip.MustParseAddr("10.1.0.5"), "lab/store"}},
+		}, {Prefix: netip.MustParsePrefix("fd00:1::/64")}},
+		Guarantee: 400e6, Max: 1e9,
+	}
+}
+
+// broken decodes a network that differs from science by a JSON object.
+func broken(t *testing.T, change string) Network {
+	t.Helper()
+	n := science()
+	if err := json.Unmarshal([]byte(change), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestNetworksAreRefusedByFieldAndMend(t *testing.T) {
+	for _, c := range []struct{ change, want string }{
+		{`{"name": "Science"}`, `network Science, name: "Science" is no DNS label: want small letters`},
+		{`{"name": ""}`, `network , name: "" is no DNS label`},
+		{`{"mode": "bridge"}`, `mode: "bridge" is none: use macvlan or host-device`},
+		{`{"devices": []}`, `devices: there is none: name`},
+		{`{"devices": ["eth1", "eth1"]}`, `devices[1]: "eth1" is there twice: take one away`},
+		{`{"devices": ["a/b"]}`, `devices[0]: "a/b" is no name of a device`},
+		{`{"devices": ["averyveryverylongname"]}`, `is no name of a device`},
+		{`{"subnets": []}`, `subnets: there is none`},
+		{`{"subnets": [{"prefix": "10.1.0.1/24"}]}`, `subnets[0].prefix: 10.1.0.1/24 has bits of a host: write 10.1.0.0/24`},
+		{`{"subnets": [{"prefix": "::ffff:10.1.0.0/120"}]}`, `subnets[0].prefix: ::ffff:10.1.0.0/120 is an IPv4 prefix in IPv6's form`},
+		{`{"subnets": [{"prefix": "0.0.0.0/0"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"prefix": "224.0.0.0/8"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"prefix": "fe80::/64"}]}`, `has addresses that hosts cannot have`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24"}, {"prefix": "10.2.0.0/24"}]}`, `subnets[1].prefix: 10.2.0.0/24 is the second of its family after 10.1.0.0/24`},
+		{`{"subnets": [{"prefix": "10.1.0.0/32"}]}`, `subnets[0]: 10.1.0.0/32 has no address to hand out`},
+		{`{"subnets": [{"prefix": "10.1.0.0/30", "ranges": [{"first": "10.1.0.1", "last": "10.1.0.1"}], "gateway": "10.1.0.1"}]}`, `has no address to hand out`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "10.2.0.1"}]}`, `subnets[0].gateway: 10.2.0.1 is outside 10.1.0.0/24`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "::ffff:10.1.0.1"}]}`, `subnets[0].gateway: ::ffff:10.1.0.1 is an IPv4 address in IPv6's form: write 10.1.0.1`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.1.9"}]}]}`, `subnets[0].ranges[0].last: 10.1.1.9 is outside 10.1.0.0/24`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.9", "last": "10.1.0.3"}]}]}`, `ranges[0]: 10.1.0.9 comes after 10.1.0.3`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.0", "last": "10.1.0.3"}]}]}`, `10.1.0.0 is the address of 10.1.0.0/24 itself`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.7", "last": "10.1.0.255"}]}]}`, `10.1.0.255 is the broadcast address`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"first": "10.1.0.3", "last": "10.1.0.9"}, {"first": "10.1.0.9", "last": "10.1.0.12"}]}]}`, `ranges[1]: 10.1.0.9 to 10.1.0.12 overlaps 10.1.0.3 to 10.1.0.9`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "ranges": [{"last": "10.1.0.9"}]}]}`, `ranges[0].first: an address is missing`},
+		{`{"subnets": [{"prefix": "fe80::%eth0/64"}]}`, `no`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9"}]}]}`, `reserved[0].owner: there is none`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "gateway": "10.1.0.9", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}]}]}`, `reserved[0].address: 10.1.0.9 is the gateway's`},
+		{`{"subnets": [{"prefix": "10.1.0.0/24", "reserved": [{"address": "10.1.0.9", "owner": "a/b"}, {"address": "10.1.0.9", "owner": "c/d"}]}]}`, `reserved[1].address: 10.1.0.9 is reserved for a/b already`},
+		{`{"mtu": 1000}`, `mtu: 1000 is none that its addresses can have: use 1280 to 65535`},
+		{`{"mtu": -1}`, `mtu: -1 is none`},
+		{`{"guarantee": "2G"}`, `guarantee: 2G is more than max, which is 1G`},
+		{`{"routes": [{"to": "10.9.0.1/16"}]}`, `routes[0].to: 10.9.0.1/16 has bits of a host`},
+		{`{"routes": [{"to": "10.9.0.0/16", "via": "10.2.0.1"}]}`, `routes[0].via: 10.2.0.1 is outside 10.1.0.0/24`},
+		{`{"routes": [{"to": "fd09::/64"}]}`, `routes[0].via: there is none, and fd00:1::/64 has no gateway`},
+		{`{"reach": ["science"]}`, `reach[0]: science is the network itself`},
+		{`{"reach": ["a", "a"]}`, `reach[1]: "a" is there twice`},
+		{`{"reach": ["a/b/c"]}`, `reach[0]: "a/b/c" is no network`},
+		{`{"outside": ["10.0.0.1/8"]}`, `outside[0]: 10.0.0.1/8 has bits of a host`},
+		{`{"shared": ["Busan"]}`, `shared[0]: "Busan" is no domain`},
+		{`{"dns": {"nameservers": ["0.0.0.0"]}}`, `dns.nameservers[0]: 0.0.0.0 is no address of one host`},
+	} {
+		n := science()
+		if strings.Contains(c.change, "subnets") {
+			n.Subnets = nil // else what is not named stays
+		}
+		err := json.Unmarshal([]byte(c.change), &n)
+		if err == nil {
+			err = n.Validate()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\n got %v\nwant %s", c.change, err, c.want)
+		}
+	}
+	if err := science().Validate(); err != nil {
+		t.Errorf("what is right is refused: %v", err)
+	}
+}
+
+// TestAllThatIsWrongIsToldAtOnce, and each is to be found by itself.
+func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+	err := broken(t, `{"mode": "x", "mtu": 3}`).Validate()
+	var p *Problem
+	if !errors.As(err, &p) || p.Field != "mode" || !strings.Contains(err.Error(), "; network science, mtu: ") {
+		t.Errorf("got %v", err)
+	}
+	if kind, ok := KindOf(err); !ok || kind != Invalid {
+		t.Errorf("its kind is %v, %v", kind, ok)
+	}
+}
+
+func TestPeersRequestsAndReportsAreRefused(t *testing.T) {
+	good := AttachmentRequest{Network: "science", Node: "n1", Container: "c1", Interface: "net1"}
+	goodPeer := Peer{Domain: "busan.example", URL: "https://10.0.0.1:7474", NextHops: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	goodNode := NodeReport{Node: Node{Name: "n1", Means: "kernel", Uplinks: []Uplink{{"eth1", 1e9}}}}
+	request := func(change func(*AttachmentRequest)) error {
+		r := good
+		change(&r)
+		return r.Validate()
+	}
+	peer := func(change func(*Peer)) error {
+		p := goodPeer
+		change(&p)
+		return p.Validate()
+	}
+	node := func(change func(*NodeReport)) error {
+		n := goodNode
+		change(&n)
+		return n.Validate()
+	}
+	a := netip.MustParseAddr
+	for want, err := range map[string]error{
+		`attachment c1.net1, node: "" is no node's name`:        request(func(r *AttachmentRequest) { r.Node = "" }),
+		`container: "../x" is no container's ID`:                request(func(r *AttachmentRequest) { r.Container = "../x" }),
+		`interface: "" is no name of a device`:                  request(func(r *AttachmentRequest) { r.Interface = "" }),
+		`network: "S" is no DNS label`:                          request(func(r *AttachmentRequest) { r.Network = "S" }),
+		`owner: it is too long or not to be read`:               request(func(r *AttachmentRequest) { r.Owner = "a\nb" }),
+		`addresses[1]: 10.1.0.3 is the second of its family`:    request(func(r *AttachmentRequest) { r.Addresses = []netip.Addr{a("10.1.0.2"), a("10.1.0.3")} }),
+		`addresses[0]: fe80::1%eth0 has a zone: write fe80::1`:  request(func(r *AttachmentRequest) { r.Addresses = []netip.Addr{a("fe80::1%eth0")} }),
+		`peer BUSAN, domain: "BUSAN" is no DNS name`:            peer(func(p *Peer) { p.Domain = "BUSAN" }),
+		`url: "http://x" is not where a controller offers`:      peer(func(p *Peer) { p.URL = "http://x" }),
+		`nextHops: there is none`:                               peer(func(p *Peer) { p.NextHops = nil }),
+		`nextHops[1]: 10.0.0.2 is the second of its family`:     peer(func(p *Peer) { p.NextHops = []netip.Addr{a("10.0.0.1"), a("10.0.0.2")} }),
+		`node n1, means: "magic" is none`:                       node(func(n *NodeReport) { n.Means = "magic" }),
+		`uplinks[0].rate: it is 0`:                              node(func(n *NodeReport) { n.Uplinks = []Uplink{{"eth1", 0}} }),
+		`uplinks[1]: "eth1" is there twice`:                     node(func(n *NodeReport) { n.Uplinks = []Uplink{{"eth1", 1}, {"eth1", 2}} }),
+		`attachment c1.net1, mac: "x" is no MAC address`:        UpReport{"eth1", "x", "/run/netns/a"}.Validate("c1.net1"),
+		`attachment c1.net1, netns: "a" is no path`:             UpReport{"eth1", "02:00:00:00:00:01", "a"}.Validate("c1.net1"),
+		`attachment c1.net1, device: "" is no name of a device`: UpReport{"", "02:00:00:00:00:01", "/a"}.Validate("c1.net1"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if err := errors.Join(good.Validate(), goodPeer.Validate(), goodNode.Validate(), UpReport{"eth1", "02:00:00:00:00:0A", "/run/netns/a"}.Validate("x")); err != nil {
+		t.Errorf("what is right is refused: %v", err)
+	}
+}
+
+func TestRates(t *testing.T) {
+	for text, want := range map[string]Rate{`"400M"`: 400e6, `"1.5G"`: 1.5e9, `9600`: 9600, `"2k"`: 2000, `"1T"`: 1e12, `0`: 0} {
+		var r Rate
+		if err := json.Unmarshal([]byte(text), &r); err != nil || r != want {
+			t.Errorf("%s: got %d, %v, want %d", text, r, err, want)
+		}
+	}
+	for _, text := range []string{`"-1M"`, `"400Mb"`, `"M"`, `""`, `"NaN"`, `"Inf"`, `-1`, `"1e30G"`, `true`, `"0x10"`, `"0x1p4"`, `"+1M"`, `".5G"`, `null`} {
+		var r Rate
+		if err := json.Unmarshal([]byte(text), &r); err == nil {
+			t.Errorf("%s: taken as %s", text, r)
+		}
+	}
+}
+
+func TestUnknownKeysAreRefusedByName(t *testing.T) {
+	var n Network
+	for text, want := range map[string]string{
+		`{"name": "a", "guarante": "1M"}`: `guarante is not known`,
+		`{"name": "a"} {}`:                `something follows`,
+		`{"name": 3}`:                     `name: a JSON number cannot be there`,
+		`{"name": `:                       `ends too early`,
+		``:                                `empty`,
+		`{"max": "fast"}`:                 `rate "fast": want bit/s`,
+		`[]`:                              `a JSON array cannot be there`,
+	} {
+		if err := Decode([]byte(text), &n); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
