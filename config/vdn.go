@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/federation"
 )
 
 // DefaultVDNData is where the controller of virtually dedicated networks keeps
@@ -27,6 +28,10 @@ type VDN struct {
 	TLSCert, TLSKey string
 	// TokenFile holds what every request must bear; none where empty.
 	TokenFile string
+	// FederationListen is address:port for other domains; none where empty, and then
+	// none is asked. FederationKeys are needed with it.
+	FederationListen string
+	FederationKeys   federation.Keys
 }
 
 // ResolvedVDN is a valid VDN, parsed.
@@ -65,7 +70,23 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		r.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	r.listen(p)
+	c.federation(p)
 	return r, p.err()
+}
+
+// federation sees to how other domains are met: by certificates, or not at all.
+func (c VDN) federation(p *parser) {
+	if k := c.FederationKeys; c.FederationListen == "" {
+		if k != (federation.Keys{}) {
+			p.refuse("federation-cert", "it is of no use without --federation-listen: add that, like :7474")
+		}
+		return
+	} else if k.Cert == "" || k.Key == "" || k.CA == "" {
+		p.refuse("federation-listen", "other domains are met by certificates only: name --federation-cert, --federation-key and --federation-ca")
+	}
+	if _, _, err := net.SplitHostPort(c.FederationListen); err != nil {
+		p.refuse("federation-listen", "%q is none: write address:port, or :port", c.FederationListen)
+	}
 }
 
 // listen sees to where it answers: without TLS only to this machine.

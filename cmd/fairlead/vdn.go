@@ -8,9 +8,12 @@ import (
 	"net"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/federation"
+	"github.com/fairlead/fairlead/vdn/page"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -29,7 +32,8 @@ It answers other machines by TLS only. With --token-file every request must bear
 the token.`,
 		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
   fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
-  fairlead vdn --listen unix:///run/fairlead/vdn/api.sock`,
+  fairlead vdn --listen unix:///run/fairlead/vdn/api.sock
+  fairlead vdn --domain daejeon.example --federation-listen :7474 --federation-cert daejeon.crt --federation-key daejeon.key --federation-ca ca.crt`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runVDN(cmd.Context(), c) },
@@ -41,8 +45,12 @@ the token.`,
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	f.StringVar(&c.FederationListen, "federation-listen", "", "`address:port` to tell other domains on what is shared with them; none where empty")
+	f.StringVar(&c.FederationKeys.Cert, "federation-cert", "", "`file` with the certificate of our domain (PEM), for its name")
+	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
+	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand())
 	return cmd
 }
 
@@ -55,13 +63,44 @@ func runVDN(ctx context.Context, c config.VDN) error {
 	if err != nil {
 		return err
 	}
+	return errors.Join(answerVDN(ctx, r, kept), kept.Close())
+}
+
+// answerVDN answers and asks until ctx ends, or one of these fails.
+func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) error {
 	l, err := listenVDN(r)
 	if err != nil {
-		return errors.Join(err, kept.Close())
+		return err
 	}
 	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", r.Data, "revision", kept.Revision())
-	s := server.New(server.Options{Store: kept, Token: r.Token, Log: slog.Default()})
-	return errors.Join(s.Serve(ctx, l), kept.Close())
+	s := server.New(server.Options{Store: kept, Token: r.Token, Page: page.Handler(), Log: slog.Default()})
+	run, err := federate(r, s)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, f := range append(run, func(ctx context.Context) error { return s.Serve(ctx, l) }) {
+		all.Go(func() error { return f(ctx) })
+	}
+	return all.Wait()
+}
+
+// federate gives what tells other domains, and asks them, where that is wanted.
+func federate(r *config.ResolvedVDN, s *server.Server) (run []func(context.Context) error, err error) {
+	if r.FederationListen == "" {
+		return nil, nil
+	}
+	f, err := federation.New(s, federation.Options{Keys: r.FederationKeys, Log: slog.Default()})
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", r.FederationListen)
+	if err != nil {
+		return nil, err
+	}
+	tell := func(ctx context.Context) error { return f.Serve(ctx, l) }
+	ask := func(ctx context.Context) error { f.Run(ctx); return nil }
+	return append(run, tell, ask), nil
 }
 
 func listenVDN(r *config.ResolvedVDN) (l net.Listener, err error) {

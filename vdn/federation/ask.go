@@ -17,55 +17,60 @@ import (
 const (
 	// askedWait is how long a peer may wait for news.
 	askedWait = 30 * time.Second
+	// pace is how long after an answer a peer is asked again, at the soonest.
+	pace = 50 * time.Millisecond
 	// most is how much of an answer is read, in bytes.
 	most = 16 << 20
+	// mostNetworks is how many a domain may share.
+	mostNetworks = 4096
 )
 
-// ask keeps up with one peer until ctx ends.
-func (f *Federation) ask(ctx context.Context, p vdn.Peer) {
-	a := asker{peer: p, ring: &ring{keys: f.o.Keys}}
+// ask keeps up with one peer until ctx ends. While it does not answer, what it
+// said last stands.
+func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
+	a := asker{peer: view.Peer, ring: &ring{keys: f.o.Keys}}
 	defer a.close()
-	retry := f.o.Retry
-	for {
+	for retry := f.o.Retry; ; {
 		offer, err := a.next(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil {
-			retry = f.o.Retry
-			if offer != nil {
-				f.heard(vdn.PeerView{Peer: p, Connected: true, Networks: offer.Networks})
-			} else {
-				f.again(p)
-			}
-			continue
+		if offer != nil {
+			view.Networks = offer.Networks
 		}
-		f.failed(p, err)
+		f.tell(&view, err, offer != nil)
+		pause := pace
+		if err != nil {
+			pause, retry = retry, min(2*retry, 16*f.o.Retry)
+		} else {
+			retry = f.o.Retry
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retry):
+		case <-time.After(pause):
 		}
-		retry = min(2*retry, 16*f.o.Retry)
 	}
 }
 
-// again is a peer that has nothing new.
-func (f *Federation) again(p vdn.Peer) {
-	f.mu.Lock()
-	v := f.views[p.Domain]
-	f.mu.Unlock()
-	v.Connected, v.Error = true, ""
-	f.heard(v)
-}
-
-// failed is a peer that did not answer: what it said before stands.
-func (f *Federation) failed(p vdn.Peer, err error) {
-	f.mu.Lock()
-	v := f.views[p.Domain]
-	f.mu.Unlock()
-	v.Connected, v.Error = false, err.Error()
-	f.heard(v)
+// tell hands on what is news of a peer.
+func (f *Federation) tell(v *vdn.PeerView, err error, news bool) {
+	was, connected := v.Error, v.Connected
+	v.Error, v.Connected = "", err == nil
+	if err != nil {
+		v.Error = err.Error()
+	}
+	switch {
+	case v.Error == was && v.Connected == connected && !news:
+		return
+	case v.Error != was && err != nil:
+		f.o.Log.Warn("peer", "domain", v.Domain, "error", err)
+	case v.Connected != connected:
+		f.o.Log.Info("peer answers", "domain", v.Domain, "networks", len(v.Networks))
+	}
+	if err := f.domain.SetOffers([]vdn.PeerView{*v}); err != nil {
+		f.o.Log.Error("what a peer says is not kept", "domain", v.Domain, "error", err)
+	}
 }
 
 // asker asks one peer.
@@ -139,8 +144,11 @@ func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		return nil, fmt.Errorf("peer %s: its offer cannot be read: %w", a.peer.Domain, err)
 	}
-	if err := Check(a.peer.Domain, &o); err != nil {
-		return nil, err
+	switch {
+	case o.Domain != a.peer.Domain:
+		return nil, fmt.Errorf("peer %s says that it is %q: is its url another domain's?", a.peer.Domain, o.Domain)
+	case len(o.Networks) > mostNetworks:
+		return nil, fmt.Errorf("peer %s shares %d networks: at most %d are taken", a.peer.Domain, len(o.Networks), mostNetworks)
 	}
 	a.tag = resp.Header.Get("ETag")
 	return &o, nil

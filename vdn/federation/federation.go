@@ -10,33 +10,29 @@ package federation
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"reflect"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Domain is the controller that networks are exchanged for.
+// Domain is the controller that networks are exchanged for. It judges what peers
+// share, and keeps it.
 type Domain interface {
-	// Peers are the domains to ask.
-	Peers() []vdn.Peer
-	// Offer is what that domain is told.
-	Offer(domain string) vdn.Offer
+	// Peers are the domains to ask, with what they said last.
+	Peers() []vdn.PeerView
+	// Offer is what a domain is told, and the revision after which it may be another.
+	Offer(domain string) (vdn.Offer, uint64)
 	// Wait returns the revision as soon as it is another than that one, or the
 	// present one when ctx ends.
 	Wait(ctx context.Context, revision uint64) uint64
-	// SetOffers tells what is known of all peers.
-	SetOffers([]vdn.PeerView)
+	// SetOffers takes what is news of peers; of one that is none any more it is lost.
+	SetOffers([]vdn.PeerView) error
 }
 
 // Options say who we are.
 type Options struct {
 	Keys Keys
-	// Kept is the file for what peers said last.
-	Kept string
 	Log  *slog.Logger
 	// Retry is how long to wait at first until a peer that failed is asked again; it
 	// doubles up to 16 times that. A second where 0.
@@ -47,10 +43,17 @@ type Options struct {
 type Federation struct {
 	domain Domain
 	o      Options
+}
 
-	mu    sync.Mutex
-	views map[string]vdn.PeerView
-	asked map[string]asking
+// New checks that the keys can be read.
+func New(domain Domain, o Options) (*Federation, error) {
+	if o.Retry == 0 {
+		o.Retry = time.Second
+	}
+	if _, err := o.Keys.load(); err != nil {
+		return nil, err
+	}
+	return &Federation{domain, o}, nil
 }
 
 // asking is a peer that is being asked.
@@ -60,103 +63,39 @@ type asking struct {
 	done chan struct{}
 }
 
-// New reads what peers said last; Run asks them again.
-func New(domain Domain, o Options) (*Federation, error) {
-	if o.Retry == 0 {
-		o.Retry = time.Second
-	}
-	if _, err := o.Keys.load(); err != nil {
-		return nil, err
-	}
-	kept, err := readKept(o.Kept)
-	if err != nil {
-		return nil, err
-	}
-	return &Federation{domain: domain, o: o, views: kept, asked: map[string]asking{}}, nil
-}
-
 // Run asks all peers, as they come and go, until ctx ends.
-func (f *Federation) Run(ctx context.Context) error {
-	defer func() {
-		for _, a := range f.asked {
-			<-a.done
-		}
-	}()
+func (f *Federation) Run(ctx context.Context) {
+	asked := map[string]asking{}
 	for revision := uint64(0); ctx.Err() == nil; revision = f.domain.Wait(ctx, revision) {
-		f.follow(ctx)
+		f.follow(ctx, asked)
 	}
-	return nil
+	for _, a := range asked {
+		<-a.done
+	}
 }
 
 // follow asks those who are peers, and no others.
-func (f *Federation) follow(ctx context.Context) {
-	peers := map[string]vdn.Peer{}
+func (f *Federation) follow(ctx context.Context, asked map[string]asking) {
+	peers := map[string]vdn.PeerView{}
 	for _, p := range f.domain.Peers() {
 		peers[p.Domain] = p
 	}
-	changed := false
-	for name, a := range f.asked {
-		if p, is := peers[name]; !is || !reflect.DeepEqual(p, a.peer) {
+	for name, a := range asked {
+		if p, is := peers[name]; !is || !reflect.DeepEqual(p.Peer, a.peer) {
 			a.stop()
 			<-a.done
-			delete(f.asked, name)
-		}
-	}
-	f.mu.Lock()
-	for name := range f.views {
-		if _, is := peers[name]; !is {
-			delete(f.views, name)
-			changed = true
+			delete(asked, name)
 		}
 	}
 	for name, p := range peers {
-		if v := f.views[name]; !reflect.DeepEqual(v.Peer, p) {
-			f.views[name] = vdn.PeerView{Peer: p, Networks: v.Networks, Error: "not reached yet"}
-			changed = true
-		}
-	}
-	f.mu.Unlock()
-	for name, p := range peers {
-		if _, is := f.asked[name]; !is {
+		if _, is := asked[name]; !is {
 			peerCtx, stop := context.WithCancel(ctx)
-			a := asking{p, stop, make(chan struct{})}
-			f.asked[name] = a
+			a := asking{p.Peer, stop, make(chan struct{})}
+			asked[name] = a
 			go func() {
 				defer close(a.done)
 				f.ask(peerCtx, p)
 			}()
 		}
-	}
-	if changed {
-		f.tell()
-	}
-}
-
-// heard takes a peer's state, and tells and keeps it where it is another.
-func (f *Federation) heard(v vdn.PeerView) {
-	f.mu.Lock()
-	before := f.views[v.Domain]
-	f.views[v.Domain] = v
-	f.mu.Unlock()
-	if reflect.DeepEqual(before, v) {
-		return
-	}
-	if before.Error != v.Error && v.Error != "" {
-		f.o.Log.Warn("peer", "domain", v.Domain, "error", v.Error)
-	} else if v.Connected && !before.Connected {
-		f.o.Log.Info("peer answers", "domain", v.Domain, "networks", len(v.Networks))
-	}
-	f.tell()
-}
-
-// tell hands all states to the domain, and keeps them.
-func (f *Federation) tell() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.domain.SetOffers(slices.SortedFunc(maps.Values(f.views), func(a, b vdn.PeerView) int {
-		return compare(a.Domain, b.Domain)
-	}))
-	if err := writeKept(f.o.Kept, f.views); err != nil {
-		f.o.Log.Error("what peers said is not kept", "error", err)
 	}
 }

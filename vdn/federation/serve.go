@@ -51,7 +51,7 @@ func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	has := r.Header.Get("If-None-Match")
 	for {
-		offer := f.domain.Offer(peer)
+		offer, revision := f.domain.Offer(peer)
 		body, tag, err := encode(offer)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -67,7 +67,7 @@ func (f *Federation) offer(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		f.domain.Wait(ctx, offer.Revision)
+		f.domain.Wait(ctx, revision)
 	}
 }
 
