@@ -182,3 +182,29 @@ func TestUnknownKeysAreRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+func FuzzNetworkBodies(f *testing.F) {
+	for _, seed := range []string{`{"name":"a","devices":["e"],"subnets":[{"prefix":"10.0.0.0/24","ranges":[{"first":"10.0.0.2","last":"10.0.0.9"}]}]}`, `{"max":1e9}`, `[`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var n Network
+		if Decode(body, &n) != nil || n.Validate() != nil {
+			return
+		}
+		again, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var same Network
+		if err := Decode(again, &same); err != nil || same.Validate() != nil {
+			t.Fatalf("%s is right, %s is not: %v", body, again, err)
+		}
+		for _, s := range n.Subnets {
+			p := NewPool(s)
+			if a, ok := p.Choose(""); ok && (!s.Prefix.Contains(a) || a == s.Gateway) {
+				t.Fatalf("%s gives %s", body, a)
+			}
+		}
+	})
+}

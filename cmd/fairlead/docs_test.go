@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +17,8 @@ import (
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/source/object"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/file"
 )
 
 const root = "../.."
@@ -341,4 +345,34 @@ func checkManifest(text string) error {
 		}
 	}
 	return nil
+}
+
+// TestNetworksInThePagesAreRight: networks, peers and requests of virtually
+// dedicated networks are read as the controller does.
+func TestNetworksInThePagesAreRight(t *testing.T) {
+	page, checked := pages(t)["docs/vdn.md"], 0
+	for _, s := range snippets(page) {
+		var err error
+		switch s.language {
+		case "yaml":
+			_, err = file.Read("page.yaml", []byte(s.text))
+		case "json":
+			var r vdn.AttachmentRequest
+			err = errors.Join(vdn.Decode([]byte(s.text), &r), r.Validate())
+		default:
+			continue
+		}
+		checked++
+		if err != nil {
+			t.Errorf("docs/vdn.md:%d: %v", s.line, err)
+		}
+	}
+	if checked < 3 {
+		t.Errorf("docs/vdn.md shows %d files and requests", checked)
+	}
+	for f := range reflect.TypeFor[vdn.Network]().Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/vdn.md does not name %s", name)
+		}
+	}
 }

@@ -16,7 +16,7 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"service", "proxy", "vdn", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
+var pure = []string{"service", "proxy", "vdn", "vdn/file", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
 	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
 	"sim/agenda", "sim/resilient", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 

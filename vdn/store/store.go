@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/fairlead/fairlead/vdn"
 )
@@ -47,7 +48,7 @@ func Open(folder, domain string) (*Store, error) {
 	}
 	path := filepath.Join(folder, File)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("store %s: another controller has it open: stop that, or use a folder of its own", path)
 	} else if err != nil {
 		return nil, fmt.Errorf("store %s: %w: put a copy of it back, or begin anew in another folder", path, err)
