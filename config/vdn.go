@@ -93,7 +93,7 @@ func (c VDN) federation(p *parser) {
 func (r *ResolvedVDN) listen(p *parser) {
 	if path, ok := strings.CutPrefix(r.Listen, "unix://"); ok {
 		if !filepath.IsAbs(path) {
-			p.refuse("listen", "%q is no socket: write its whole path, as in unix:///run/fairlead/vdn.sock", r.Listen)
+			p.refuse("listen", "%q is no socket: write its whole path, as in unix:///run/fairlead/vdn/api.sock", r.Listen)
 		}
 		r.Socket = path
 		return

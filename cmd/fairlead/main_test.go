@@ -12,6 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/server"
+	"github.com/fairlead/fairlead/vdn/store"
 )
 
 func TestMain(m *testing.M) {
@@ -20,13 +22,14 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command lines in testdata/script. There,
 // "agent SOCKET FILE" begins to answer on a socket with the Status in a file,
+// "controller SOCKET" to be a controller of virtually dedicated networks there,
 // and "failed COMMAND..." and "usage COMMAND..." demand exit codes 1 and 2.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"agent": answerAs, "failed": exits(exitFailed), "usage": exits(exitUsage),
+			"agent": answerAs, "controller": controlVDN, "failed": exits(exitFailed), "usage": exits(exitUsage),
 		},
 	})
 }
@@ -66,4 +69,22 @@ func answerAs(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// controlVDN runs a controller, which answers once this returns.
+func controlVDN(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: controller SOCKET")
+	}
+	kept, err := store.Open(ts.MkAbs("data"), "daejeon.example")
+	ts.Check(err)
+	l, err := status.Listen(ts.MkAbs(args[0]))
+	ts.Check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.New(server.Options{Store: kept}).Serve(ctx, l) }()
+	ts.Defer(func() {
+		cancel()
+		ts.Check(errors.Join(<-done, kept.Close()))
+	})
 }

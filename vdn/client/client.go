@@ -22,7 +22,7 @@ import (
 // Config says where the controller is, and who asks.
 type Config struct {
 	// URL is like http://127.0.0.1:7473, https://vdn.example:7473 or
-	// unix:///run/fairlead/vdn.sock.
+	// unix:///run/fairlead/vdn/api.sock.
 	URL string
 	// TokenFile holds the controller's token; none is sent where empty.
 	TokenFile string
@@ -115,7 +115,7 @@ func parse(where string) (base, socket string, err error) {
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		return strings.TrimSuffix(where, "/"), "", nil
 	}
-	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn.sock", where, DefaultURL)
+	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", where, DefaultURL)
 }
 
 // ReadToken reads a token's file.

@@ -1,0 +1,249 @@
+// Package vdn measures the controller of virtually dedicated networks as it runs:
+// a process of its own, which is killed while it is asked.
+package vdn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// Options say what Attachments does.
+type Options struct {
+	// Binary is fairlead; this program itself where empty.
+	Binary string
+	// Attachments are made in all, by so many Clients at once.
+	Attachments, Clients int
+	// Kills are how often the controller is killed meanwhile (SIGKILL) and started
+	// again, evenly spread.
+	Kills int
+	// Log takes what the controller says; nothing where nil.
+	Log *os.File
+}
+
+// Result is what came of it.
+type Result struct {
+	Attachments int
+	Elapsed     time.Duration
+	// PerMinute is how many were leased and up in a minute, with the controller's
+	// absences.
+	PerMinute float64
+	// Kills were done, Retries requests asked again since the controller was away.
+	Kills, Retries int
+	// Double are addresses that two were given, Lost leases that were told but are
+	// not there in the end, or are others.
+	Double, Lost int
+}
+
+// network has an address for each, and some to spare.
+const network = "science"
+
+// Attachments attaches Options.Attachments containers, and brings each up, while
+// the controller is killed again and again.
+func Attachments(ctx context.Context, o Options) (r Result, err error) {
+	folder, err := os.MkdirTemp("", "fairlead-vdn-")
+	if err != nil {
+		return r, err
+	}
+	c := &controller{options: o, folder: folder}
+	defer func() { err = errors.Join(err, c.kill(), os.RemoveAll(folder)) }()
+	ask, err := c.begin(ctx)
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	told, retries, err := c.load(ctx, ask)
+	r = Result{Attachments: len(told), Elapsed: time.Since(began), Kills: c.kills, Retries: retries}
+	if err != nil {
+		return r, err
+	}
+	r.PerMinute = float64(len(told)) / r.Elapsed.Minutes()
+	kept, err := ask.Attachments(ctx, network, "")
+	if err != nil {
+		return r, err
+	}
+	r.Double, r.Lost = judge(told, kept)
+	return r, nil
+}
+
+// judge compares what clients were told with what is kept.
+func judge(told, kept []vdn.Attachment) (double, lost int) {
+	owner, there := map[netip.Prefix]string{}, map[string]vdn.Attachment{}
+	for _, a := range kept {
+		there[a.ID] = a
+	}
+	for _, a := range append(slices.Clone(told), kept...) {
+		for _, p := range a.Addresses {
+			if by := owner[p]; by != "" && by != a.ID {
+				double++
+			}
+			owner[p] = a.ID
+		}
+	}
+	for _, a := range told {
+		if k, ok := there[a.ID]; !ok || k.Phase != vdn.Up || !slices.Equal(k.Addresses, a.Addresses) {
+			lost++
+		}
+	}
+	return double, lost
+}
+
+// controller is the process.
+type controller struct {
+	options Options
+	folder  string
+	cmd     *exec.Cmd
+	kills   int
+}
+
+// startLimit is how long it may take to answer; others may want the machine, too.
+const startLimit = time.Minute
+
+// begin starts it, and makes the network.
+func (c *controller) begin(ctx context.Context) (*client.Client, error) {
+	if c.options.Binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		c.options.Binary = self
+	}
+	ask, err := client.New(client.Config{URL: c.url(), Timeout: startLimit})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	n := vdn.Network{Name: network, Devices: []string{"eth1"}, Subnets: []vdn.Subnet{
+		{Prefix: netip.MustParsePrefix("10.64.0.0/16")}, {Prefix: netip.MustParsePrefix("fd64::/64")},
+	}}
+	_, err = again(ctx, func() error { return ask.PutNetwork(ctx, n) })
+	return ask, err
+}
+
+func (c *controller) url() string { return "unix://" + filepath.Join(c.folder, "api.sock") }
+
+func (c *controller) start() error {
+	c.cmd = exec.Command(c.options.Binary, "vdn", "--data", c.folder, "--listen", c.url(), "--log-level", "WARN")
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if c.options.Log != nil {
+		c.cmd.Stderr = c.options.Log
+	}
+	return c.cmd.Start()
+}
+
+// kill ends it as a crash would; none there is fine.
+func (c *controller) kill() error {
+	if c.cmd == nil || c.cmd.Process == nil {
+		return nil
+	}
+	err := c.cmd.Process.Kill()
+	var exit *exec.ExitError
+	if died := c.cmd.Wait(); died != nil && !errors.As(died, &exit) {
+		err = errors.Join(err, died)
+	}
+	c.cmd = nil
+	return err
+}
+
+// load has the clients attach, and kills meanwhile.
+func (c *controller) load(ctx context.Context, ask *client.Client) (told []vdn.Attachment, retries int, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type done struct {
+		attachment vdn.Attachment
+		retries    int
+		err        error
+	}
+	results := make(chan done)
+	next := make(chan int)
+	go func() {
+		defer close(next)
+		for i := range c.options.Attachments {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var clients sync.WaitGroup
+	for range c.options.Clients {
+		clients.Go(func() {
+			for i := range next {
+				a, tries, err := attach(ctx, ask, i)
+				results <- done{a, tries, err}
+			}
+		})
+	}
+	go func() {
+		clients.Wait()
+		close(results)
+	}()
+	for r := range results {
+		retries += r.retries
+		if r.err != nil {
+			err = errors.Join(err, r.err)
+			stop()
+			continue
+		}
+		told = append(told, r.attachment)
+		if err == nil && c.kills < c.options.Kills && len(told) >= (c.kills+1)*c.options.Attachments/(c.options.Kills+1) {
+			c.kills++
+			if err = errors.Join(c.kill(), c.start()); err != nil {
+				stop()
+			}
+		}
+	}
+	return told, retries, err
+}
+
+// attach leases one and brings it up.
+func attach(ctx context.Context, ask *client.Client, i int) (a vdn.Attachment, retries int, err error) {
+	request := vdn.AttachmentRequest{
+		Network: network, Node: fmt.Sprintf("node-%d", i%10), Container: fmt.Sprintf("container-%d", i), Interface: "eth0",
+	}
+	retries, err = again(ctx, func() error {
+		lease, err := ask.Attach(ctx, request)
+		a = lease.Attachment
+		return err
+	})
+	if err != nil {
+		return a, retries, err
+	}
+	more, err := again(ctx, func() error {
+		_, err := ask.Up(ctx, a.ID, vdn.UpReport{Device: "eth1", MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8&0xff, i&0xff), NetNS: "/run/netns/" + request.Container})
+		return err
+	})
+	return a, retries + more, err
+}
+
+// again asks until the controller is there.
+func again(ctx context.Context, ask func() error) (retries int, err error) {
+	const pause = 10 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if err = ask(); !client.IsUnavailable(err) {
+			return retries, err
+		}
+		retries++
+		select {
+		case <-ctx.Done():
+			return retries, err
+		case <-time.After(pause):
+		}
+	}
+}
