@@ -49,9 +49,8 @@ the token.`,
 	f.StringVar(&c.FederationKeys.Cert, "federation-cert", "", "`file` with the certificate of our domain (PEM), for its name")
 	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
-	cmd.AddCommand(newVDNNodeCommand())
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand())
 	return cmd
 }
 
