@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 guest=(gcc libc6-dev iptables)    # a compiler for what the guest's kernel has preloaded
 daemons=(frr bird2 gobgpd exabgp) # the makes of BGP that interoperation is tested with
 case "${1-}" in
-test) packages=("${daemons[@]}" nftables openvswitch-switch "${guest[@]}") ;;
+test) packages=("${daemons[@]}" nftables openvswitch-switch containernetworking-plugins "${guest[@]}") ;;
 interop) packages=("${daemons[@]}") ;;
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
