@@ -83,7 +83,11 @@ func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {
 	return kernel.Open(kernel.Config{PinDir: r.Pins, Uplinks: r.Uplinks, Gateway: r.Gateway})
 }
 
-// cleanUpVDN takes off what a node's daemon left, and its routes.
+// cleanUpVDN takes off what a node's daemon left, and its routes; a bridge of Open
+// vSwitch is its operator's.
 func cleanUpVDN(folder string) error {
-	return errors.Join(kernel.Clean(filepath.Join(folder, filepath.Base(config.VDNPins))), node.RemoveRoutes())
+	if err := kernel.Clean(filepath.Join(folder, filepath.Base(config.VDNPins))); err != nil {
+		return err
+	}
+	return node.RemoveRoutes()
 }

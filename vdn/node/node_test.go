@@ -266,8 +266,9 @@ func TestTheControllerIsAway(t *testing.T) {
 	w.attach("a1")
 	w.attach("b1")
 	w.enforced(d)
-	w.web.CloseClientConnections()
-	w.web.Close()
+	if err := w.web.Config.Close(); err != nil { // at once: who waits for news is not waited for
+		t.Fatal(err)
+	}
 	d.stop()
 	d = w.start("n1", false)
 	w.enforced(d)

@@ -141,8 +141,8 @@ func (s *Server) plan(name string, into *vdn.Plan) (revision, upon uint64, err e
 	if err != nil {
 		return 0, 0, err
 	}
-	state := s.store.State()
-	*into = vdn.PlanFor(state, node, s.store.Attachments("", name))
+	state, local := s.store.State(name)
+	*into = vdn.PlanFor(state, node, local)
 	into.Revision = 0
 	into.Revision = s.recent.revision(planOf(name), state.Revision, *into)
 	return into.Revision, state.Revision, nil

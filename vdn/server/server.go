@@ -110,8 +110,8 @@ func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffe
 // Offer is what a domain is told, and the revision after which it may be another.
 // The offer's own revision changes only where the offer does.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
-	state := s.store.State()
-	offer := vdn.OfferFor(state, domain, s.store.Attachments("", ""))
+	state, attachments := s.store.State("")
+	offer := vdn.OfferFor(state, domain, attachments)
 	offer.Revision = 0 // counts for nothing when two are compared
 	offer.Revision = s.recent.revision("offer "+domain, state.Revision, offer)
 	return offer, state.Revision

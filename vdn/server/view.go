@@ -8,10 +8,10 @@ import (
 
 // View is everything, as people see it.
 func (s *Server) View() vdn.View {
-	state := s.store.State()
+	state, attachments := s.store.State("")
 	v := vdn.View{
 		Domain: state.Domain, Revision: state.Revision, Networks: state.Networks,
-		Attachments: s.store.Attachments("", ""), Nodes: []vdn.NodeView{}, Peers: state.Peers,
+		Attachments: attachments, Nodes: []vdn.NodeView{}, Peers: state.Peers,
 		Notes: vdn.Overbooked(state.Networks, state.Nodes),
 	}
 	now := s.now()

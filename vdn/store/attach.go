@@ -182,19 +182,24 @@ func (s *Store) Attachment(id string) (vdn.Attachment, error) {
 func (s *Store) Attachments(network, node string) []vdn.Attachment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.mem.list(network, node)
+}
+
+// list gives what Attachments does.
+func (m *memory) list(network, node string) []vdn.Attachment {
 	out := []vdn.Attachment{}
 	add := func(id string) {
-		if a := s.mem.attachments[id]; (network == "" || a.Network == network) && (node == "" || a.Node == node) {
+		if a := m.attachments[id]; (network == "" || a.Network == network) && (node == "" || a.Node == node) {
 			out = append(out, a)
 		}
 	}
 	switch {
 	case node != "":
-		eachKey(s.mem.byNode[node], add)
+		eachKey(m.byNode[node], add)
 	case network != "":
-		eachKey(s.mem.byNetwork[network], add)
+		eachKey(m.byNetwork[network], add)
 	default:
-		eachKey(s.mem.attachments, add)
+		eachKey(m.attachments, add)
 	}
 	slices.SortFunc(out, func(a, b vdn.Attachment) int { return strings.Compare(a.ID, b.ID) })
 	return out

@@ -229,9 +229,10 @@ func (s *Store) Wait(ctx context.Context, after uint64) uint64 {
 	}
 }
 
-// State is everything but the attachments.
-func (s *Store) State() vdn.State {
+// State is everything at one moment; of the attachments those of a node, of all where
+// "".
+func (s *Store) State(node string) (vdn.State, []vdn.Attachment) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.mem.state(s.domain)
+	return s.mem.state(s.domain), s.mem.list("", node)
 }

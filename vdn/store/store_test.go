@@ -444,7 +444,7 @@ func TestOffersSurviveAndHaveNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, folder)
-	state := s.State()
+	state, _ := s.State("")
 	if d := cmp.Diff(map[string]uint16{"a": 1, "busan/c": 2}, state.Slices); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}

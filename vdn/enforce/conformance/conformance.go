@@ -60,7 +60,6 @@ type world struct {
 	means enforce.Means
 	all   map[string]enforce.Enforcer
 	sinks map[string]*pour.Sink
-	held  map[string][2]vdn.Slice // what each node was told last
 	turn  uint64
 }
 

@@ -1,0 +1,63 @@
+package server_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/server"
+)
+
+// TestNoNewsIsLost has several who wait for plans while attachments change: each must
+// hear of every change, also of one that comes while his plan is being made.
+func TestNoNewsIsLost(t *testing.T) {
+	r := start(t, server.Options{})
+	if err := r.PutNetwork(r.ctx, network("science", "10.1.0.0/20")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Report(r.ctx, vdn.NodeReport{Node: vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{}}}); err != nil {
+		t.Fatal(err)
+	}
+	const askers, pods = 4, 80
+	heard := make(chan int, askers*pods*2)
+	for range askers {
+		go func() {
+			for after, up := uint64(0), 0; up < pods; {
+				p, fresh, err := r.Plan(r.ctx, "n1", after, 30*time.Second)
+				if err != nil {
+					return // the test has ended
+				}
+				if !fresh {
+					continue
+				}
+				after, up = p.Revision, 0
+				for _, a := range p.Local {
+					if a.Phase == vdn.Up {
+						up++
+					}
+				}
+				heard <- up
+			}
+		}()
+	}
+	for i := range pods {
+		lease, err := r.Attach(r.ctx, vdn.AttachmentRequest{Network: "science", Node: "n1", Container: fmt.Sprintf("c%d", i), Interface: "net0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Up(r.ctx, lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/x"}); err != nil {
+			t.Fatal(err)
+		}
+		for all := 0; all < askers; {
+			select {
+			case up := <-heard:
+				if up == i+1 {
+					all++
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("pod %d is up: only %d of %d have heard of it", i, all, askers)
+			}
+		}
+	}
+}
