@@ -42,6 +42,8 @@ var kinds = map[string]func() any{
 	"Gateway":            func() any { return &gateway.Gateway{} },
 	"TCPRoute":           func() any { return &gateway.Route{} },
 	"Kustomization":      func() any { return &kustomization{} },
+
+	"NetworkAttachmentDefinition": func() any { return &attachmentDefinition{} },
 }
 
 // kustomization has the fields of one that are used here.
@@ -61,6 +63,17 @@ type kustomization struct {
 		} `json:"target"`
 		Patch string `json:"patch"`
 	} `json:"patches"`
+}
+
+// attachmentDefinition is a network of pods' further interfaces; what its config
+// says is checked where that is read: in cni.
+type attachmentDefinition struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   map[string]string `json:"metadata"`
+	Spec       struct {
+		Config string `json:"config"`
+	} `json:"spec"`
 }
 
 // checkObjects reads objects strictly: no field but those of their types. What has

@@ -82,3 +82,9 @@ func ethtool(fd int, dev string, cmd, data uint32) (uint32, error) {
 	}
 	return value.data, nil
 }
+
+// TxChecksumOff makes the kernel fill in checksums before a packet leaves a device,
+// as an End with that does.
+func TxChecksumOff(ns *netns.NS, device string) error {
+	return setOffloads(ns, End{Dev: device, TxChecksumOff: true})
+}

@@ -92,11 +92,12 @@ func TestLeastConnTakesTheLeast(t *testing.T) {
 		servers := make([]Server, 1+rng.IntN(7))
 		for i := range servers {
 			servers[i] = Server{Weight: rng.Uint32N(4), Conns: rng.Uint32N(9), MaxConns: rng.Uint32N(2) * rng.Uint32N(9)}
+			servers[i].Ended = rng.Uint32N(servers[i].Conns + 1)
 		}
 		for _, scheduler := range []service.Scheduler{service.LeastConn, service.WeightedLeastConn} {
 			want, least := ring.ID(0), 1e9
 			for i, s := range servers {
-				load := float64(s.Conns)
+				load := float64(s.Conns-s.Ended) + float64(s.Ended)/256
 				if scheduler == service.WeightedLeastConn {
 					load /= float64(s.Weight)
 				}
@@ -120,7 +121,7 @@ func TestTurns(t *testing.T) {
 	}{
 		{service.RoundRobin, nil, []ring.ID{0, 0}},
 		{service.RoundRobin, weights(1, 5, 0, 1), []ring.ID{1, 2, 4, 1, 2, 4}},
-		{service.RoundRobin, []Server{{1, 0, 0}, {1, 3, 3}, {1, 0, 1}}, []ring.ID{1, 3, 1, 1, 1}},
+		{service.RoundRobin, []Server{{1, 0, 0, 0}, {1, 3, 3, 0}, {1, 0, 1, 0}}, []ring.ID{1, 3, 1, 1, 1}},
 		{service.WeightedRoundRobin, weights(4, 8, 2), []ring.ID{2, 1, 2, 3, 2, 1, 2, 2, 1}},
 	} {
 		f := newFarm(t, c.scheduler, c.servers...)
@@ -137,7 +138,7 @@ func TestTurns(t *testing.T) {
 // Every scheduler fills all servers and then has none.
 func TestMaxConns(t *testing.T) {
 	for _, scheduler := range service.Schedulers {
-		f := newFarm(t, scheduler, Server{1, 0, 40}, Server{2, 0, 50}, Server{1, 0, 60})
+		f := newFarm(t, scheduler, Server{1, 0, 40, 0}, Server{2, 0, 50, 0}, Server{1, 0, 60, 0})
 		for range 150 {
 			f.open()
 		}

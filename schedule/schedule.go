@@ -55,6 +55,8 @@ type Server struct {
 	Conns uint32
 	// MaxConns is how many it may have; 0: any number.
 	MaxConns uint32
+	// Ended are those of Conns of which a FIN or RST was seen, of either side.
+	Ended uint32
 }
 
 // Full says that a server gets no new flows for now.
@@ -118,10 +120,7 @@ func fromSlot(slots []ring.Slot, i int, look func(ring.ID) Server) ring.ID {
 }
 
 // least gives the server with the fewest connections for its weight, the first
-// of equals. IPVS has the same comparison over connections that count by their
-// state, 256 for an active one and 1 for any other (the kernel's ip_vs_lc.c,
-// ip_vs_wlc.c and ip_vs_dest_conn_overhead); here all that are remembered
-// count alike: who has many connections in their last minute has work too.
+// of equals. IPVS has the same comparison (the kernel's ip_vs_lc.c and ip_vs_wlc.c).
 func least(slots []ring.Slot, look func(ring.ID) Server) (best ring.ID) {
 	var least Server
 	for _, s := range slots {
@@ -132,9 +131,17 @@ func least(slots []ring.Slot, look func(ring.ID) Server) (best ring.ID) {
 	return best
 }
 
-// lessLoaded compares connections for each unit of weight.
+// goesOn is how many connections that have ended weigh as much as one that goes
+// on. Those share short connections out where few go on at any time.
+const goesOn = 256
+
+// load is what connections weigh: as in IPVS (ip_vs_dest_conn_overhead), but that
+// one which is opening goes on, too: a burst is not for one server alone.
+func (s Server) load() uint64 { return uint64(s.Conns-s.Ended)*goesOn + uint64(s.Ended) }
+
+// lessLoaded compares what connections weigh for each unit of weight.
 func (s Server) lessLoaded(o Server) bool {
-	return uint64(s.Conns)*uint64(o.Weight) < uint64(o.Conns)*uint64(s.Weight)
+	return s.load()*uint64(o.Weight) < o.load()*uint64(s.Weight)
 }
 
 // powerOfTwo gives the less loaded of two slots (Mitzenmacher, "The Power of Two

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 guest=(gcc libc6-dev iptables)    # a compiler for what the guest's kernel has preloaded
 daemons=(frr bird2 gobgpd exabgp) # the makes of BGP that interoperation is tested with
 case "${1-}" in
-test) packages=("${daemons[@]}" nftables "${guest[@]}") ;;
+test) packages=("${daemons[@]}" nftables openvswitch-switch containernetworking-plugins "${guest[@]}") ;;
 interop) packages=("${daemons[@]}") ;;
 guest) packages=("${guest[@]}") ;;
 lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
@@ -104,7 +104,7 @@ export DEBIAN_FRONTEND=noninteractive
 "${apt[@]}" update
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >/dev/null
 for p in "${missing[@]}"; do
-	[[ " ${daemons[*]} " == *" $p "* ]] || continue
+	[[ " ${daemons[*]} openvswitch-switch " == *" $p "* ]] || continue
 	service=${p/bird2/bird}
 	[[ ! -e /etc/init.d/$service ]] || update-rc.d "$service" disable || echo "deps: $service may start with this machine" >&2
 	! command -v systemctl >/dev/null || systemctl -q disable "$service.service" || echo "deps: $service may start with this machine" >&2

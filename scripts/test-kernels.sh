@@ -18,9 +18,10 @@ cd "$(dirname "$0")/.."
 TESTS=${TESTS:-"./dataplane/xdp ^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter)$
 ./dataplane/serverhalf ^(TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance)$
 ./dataplane/proxy ^(TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*)$
-./dataplane/proxy/packet ^(TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy)$"}
+./dataplane/proxy/packet ^(TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy)$
+./vdn/enforce/kernel ^TestOnePlan$"}
 LIMIT=${LIMIT:-7200} # seconds a guest may take: on Linux 6.1 a load takes half a minute, on a busy machine two
-MODULES="veth bridge sch_ingress cls_bpf nf_tables nft_ct nft_chain_nat nft_nat nft_masq bonding 8021q inet_diag udp_diag"
+MODULES="veth bridge sch_ingress cls_bpf nf_tables nft_ct nft_chain_nat nft_nat nft_masq bonding 8021q inet_diag udp_diag macvlan sch_htb"
 cache=$PWD/out/kernels
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

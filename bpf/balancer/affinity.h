@@ -38,7 +38,7 @@ __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f,
 		return 0;
 	s = flow_server_alive(r.word);
 	if (!s || s->drains ||
-	    (s->max_conns && connections_of(flow_server(r.word)) >= s->max_conns))
+	    (s->max_conns && connections_of(flow_server(r.word), 1) >= s->max_conns))
 		return 0;
 	return flow_server(r.word);
 }

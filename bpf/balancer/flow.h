@@ -76,11 +76,12 @@ const volatile __u32 flow_lives[16] = {
 #define FLOW_BIT(state) (1u << (state))
 #define FLOW_OPENINGS (FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_UDP_OPENING))
 /* What is a connection of its server's: every flow, for as long as it is
- * remembered.
+ * remembered, those that have ended apart.
  */
-#define FLOW_COUNTED                                                                               \
-	(FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_FINISHING) |          \
-	 FLOW_BIT(FLOW_CLOSED) | FLOW_BIT(FLOW_UDP_OPENING) | FLOW_BIT(FLOW_UDP))
+#define FLOW_GOES_ON                                                                               \
+	(FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP_OPENING) |        \
+	 FLOW_BIT(FLOW_UDP))
+#define FLOW_HAS_ENDED (FLOW_BIT(FLOW_FINISHING) | FLOW_BIT(FLOW_CLOSED))
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -135,9 +136,12 @@ struct {
 	__type(value, struct flow_back);
 } flow_back SEC(".maps");
 
-/* The connections that each server has, by its id. The agent counts them anew
- * once a second, for what is lost between CPUs.
+/* The connections that each server has, by its id: those that go on in the upper
+ * half of the number, those that have ended in the lower one. The agent counts
+ * them anew once a second, for what is lost between CPUs.
  */
+#define CONNECTION_GOES_ON (1LL << 32)
+#define CONNECTION_HAS_ENDED 1LL
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -355,12 +359,30 @@ static __always_inline void connections_add(__u32 server, __s64 n)
 		__sync_fetch_and_add(count, n);
 }
 
-static __always_inline __u64 connections_of(__u32 server)
+/* What a flow of a word adds to them. */
+static __always_inline __s64 flow_counts(__u64 word)
+{
+	__u32 bit = FLOW_BIT(flow_state(word));
+
+	if (bit & FLOW_GOES_ON)
+		return CONNECTION_GOES_ON;
+	return bit & FLOW_HAS_ENDED ? CONNECTION_HAS_ENDED : 0;
+}
+
+/* All of a server's connections, each that goes on so many times. */
+static __always_inline __u64 connections_of(__u32 server, __u32 times)
 {
 	__u64 *count = bpf_map_lookup_elem(&connections, &server);
+	__s64 both, ended, all;
 
-	/* It may be below zero until the agent has counted anew. */
-	return count && (__s64)*count > 0 ? *count : 0;
+	if (!count)
+		return 0;
+	/* Each half may be below zero until the agent has counted anew. */
+	both = *(volatile __s64 *)count;
+	ended = (__s32)both;
+	all = (both - ended) >> 32;
+	all = all * times + ended;
+	return all > 0 ? all : 0;
 }
 
 static __always_inline struct flow_data *flow_data_at(__u32 index)
@@ -403,8 +425,8 @@ static __always_inline struct server *flow_server_alive(__u64 word)
  */
 static __always_inline void flow_forget(__u64 word, __u32 index)
 {
-	if (FLOW_COUNTED >> flow_state(word) & 1 && flow_server_alive(word))
-		connections_add(flow_server(word), -1);
+	if (flow_counts(word) && flow_server_alive(word))
+		connections_add(flow_server(word), -flow_counts(word));
 	if (word & FLOW_NAT)
 		flow_back_free(index);
 }
@@ -440,6 +462,16 @@ static __always_inline bool flow_awaits_data(__u64 word, const struct packet *p)
 	return flow_changes(word, p, false);
 }
 
+/* A flow of this word goes on no more, and is remembered still. Not inlined: it
+ * happens once to a flow.
+ */
+__noinline int flow_ended(__u64 word)
+{
+	if (flow_server_alive(word))
+		connections_add(flow_server(word), CONNECTION_HAS_ENDED - CONNECTION_GOES_ON);
+	return 0;
+}
+
 /* Notes that a packet of the flow went by. A word that another CPU changes
  * meanwhile stays as that one has it.
  */
@@ -454,8 +486,11 @@ static __always_inline void flow_touch(struct flow_ref *r, const struct packet *
 		return;
 	word = (r->word & 0x0fffffff) | (__u64)state << FLOW_STATE_SHIFT |
 	       (__u64)expires << FLOW_EXPIRES_SHIFT;
-	if (__sync_val_compare_and_swap(&r->flow->word, r->word, word) == r->word)
-		r->word = word;
+	if (__sync_val_compare_and_swap(&r->flow->word, r->word, word) != r->word)
+		return;
+	r->word = word;
+	if (unlikely(FLOW_BIT(was) & FLOW_GOES_ON && FLOW_BIT(state) & FLOW_HAS_ENDED))
+		flow_ended(word);
 }
 
 #endif

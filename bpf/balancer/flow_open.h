@@ -213,8 +213,8 @@ static __always_inline enum flow_claimed flow_claim(struct flow_claim *c)
 		return claimed;
 	}
 	flow_forget(c->was, c->index);
-	if (FLOW_COUNTED >> flow_state(c->word) & 1)
-		connections_add(flow_server(c->word), 1);
+	if (flow_counts(c->word))
+		connections_add(flow_server(c->word), flow_counts(c->word));
 	return FLOW_CLAIMED;
 }
 

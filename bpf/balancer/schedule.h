@@ -15,6 +15,10 @@
 #define SCHEDULE_TRIES 128
 /* How many members lc and wlc compare. */
 #define SCHEDULE_MEMBERS 4096
+/* How many connections that have ended weigh as much as one that goes on: as in
+ * Linux, ip_vs_dest_conn_overhead.
+ */
+#define SCHEDULE_GOES_ON 256
 /* Makes another hash of a hash, for p2c's second slot. */
 #define SCHEDULE_SECOND_THROW 0x9e3779b1u
 
@@ -38,18 +42,18 @@ struct schedule {
 	bool full;     /* a server was passed over */
 	__u32 server;  /* the best so far, 0: none */
 	__u32 weight;  /* its */
-	__u64 load;    /* its connections */
+	__u64 load;    /* its connections, by whether they go on */
 };
 
-/* Whether a server can take one connection more; load gets how many it has. */
+/* Whether a server can take one connection more; load gets what it has. */
 static __always_inline bool schedule_has_room(struct schedule *s, __u32 id, __u64 *load)
 {
 	struct server *server = server_lookup(id);
 
 	if (!server)
 		return false;
-	*load = connections_of(id);
-	if (!server->max_conns || *load < server->max_conns)
+	*load = connections_of(id, SCHEDULE_GOES_ON);
+	if (!server->max_conns || connections_of(id, 1) < server->max_conns)
 		return true;
 	s->full = true;
 	return false;

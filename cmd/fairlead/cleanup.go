@@ -22,7 +22,8 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Take out of the kernel what agents left on this node",
 		Long: `Cleanup ends what goes on when an agent has ended: programs at interfaces and
-cgroups, their maps, filters, services of IPVS. Connections through this node
+cgroups, their maps, filters, services of IPVS, what shares the rate of uplinks
+among virtual networks, and routes to those of other domains. Connections through this node
 that are not between its clients and servers directly end with them. Sysctls
 stay as the agents set them. It refuses while an agent runs.`,
 		Example: `  fairlead cleanup
@@ -50,7 +51,10 @@ stay as the agents set them. It refuses while an agent runs.`,
 // cleanUp removes all as soon as no agent runs.
 func cleanUp(ctx context.Context, folder string, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; {
-		err := remove.Node(folder)
+		err := cleanUpVDN(folder)
+		if !errors.Is(err, remove.ErrInUse) {
+			err = errors.Join(err, remove.Node(folder))
+		}
 		if !errors.Is(err, remove.ErrInUse) {
 			return err
 		}

@@ -56,6 +56,8 @@ func newSimListCommand() *cobra.Command {
 	}
 }
 
+var simFormats = []string{"table", "json", "markdown"}
+
 // simOptions are the flags of a run.
 type simOptions struct {
 	lvs.Options
@@ -71,8 +73,8 @@ func (o *simOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.clock, "clock", string(lvs.Compat), "compat (as ns-2, to the last digit) or scale (whole nanoseconds)")
 	f.IntVar(&o.Workers, "workers", runtime.NumCPU(), "`number` of runs at once")
 	f.StringVar(&o.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
-	f.StringVarP(&o.format, "output", "o", "table", "what is printed: table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVarP(&o.format, "output", "o", "table", "what is printed: table, json or markdown (the verdicts, for a page)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(simFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("clock", cobra.FixedCompletions(texts(lvs.Clocks), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -85,8 +87,8 @@ func (o *simOptions) validate() error {
 		return fmt.Errorf("--seeds: %d is less than 1", o.Seeds)
 	case o.Workers < 1:
 		return fmt.Errorf("--workers: %d is less than 1", o.Workers)
-	case o.format != "table" && o.format != "json":
-		return fmt.Errorf("--output: %q is none of table, json", o.format)
+	case !slices.Contains(simFormats, o.format):
+		return fmt.Errorf("--output: %q is none of %s", o.format, strings.Join(simFormats, ", "))
 	}
 	return nil
 }
@@ -169,10 +171,15 @@ func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.format == "json" {
+	switch o.format {
+	case "json":
 		err = printJSON(cmd.OutOrStdout(), report)
-	} else if err = page.WriteTable(cmd.OutOrStdout(), report); err == nil {
-		fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+	case "markdown":
+		err = page.WriteMarkdown(cmd.OutOrStdout(), report)
+	default:
+		if err = page.WriteTable(cmd.OutOrStdout(), report); err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+		}
 	}
 	if err == nil && report.Interrupted {
 		err = fmt.Errorf("interrupted: %s has what was done", o.dir)

@@ -36,6 +36,12 @@ type Fixture interface {
 	Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error)
 }
 
+// Finisher is a Fixture that can end flows of TCP.
+type Finisher interface {
+	// Finish sends a FIN of the client's, as Forward sends other packets.
+	Finish(t *testing.T, flow schedule.Flow) (memory.Decision, error)
+}
+
 // Held is what a fixture's data plane was given: to ask a kernel for each packet
 // takes longer than all the rest.
 type Held map[service.Key]dataplane.Frontend

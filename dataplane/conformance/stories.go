@@ -113,8 +113,41 @@ func (s *teller) anew(f dataplane.Frontend, i int) schedule.Flow {
 	return flow(f.Key, i)
 }
 
+// ended: who counts connections sends new ones to where fewer go on, and looks at
+// those that have ended where as many do.
+func ended(s *teller) {
+	finisher, can := s.Fixture.(Finisher)
+	if !can {
+		return
+	}
+	for _, scheduler := range []service.Scheduler{service.LeastConn, service.WeightedLeastConn, service.PowerOfTwo} {
+		f := frontend(service.Tunnel, scheduler, 3)
+		s.upsert(f)
+		busy := f.Backends[2].Addr
+		for i := range 30 {
+			flow := flow(f.Key, i)
+			if s.must(flow, true).Server == busy {
+				continue
+			}
+			got, err := finisher.Finish(s.T, flow)
+			if want, wantErr := s.twin.Finish(flow, packetLength); !same(got, want) || !sameReason(err, wantErr) {
+				s.Fatalf("the FIN of %v went to %v, %v; want %v, %v", flow, got, err, want, wantErr)
+			}
+		}
+		count := map[netip.AddrPort]int{}
+		for i := range 20 {
+			count[s.must(flow(f.Key, 30+i), true).Server]++
+		}
+		if scheduler != service.PowerOfTwo && count[busy] > 10 {
+			s.Errorf("%s: of 20 flows %v went to servers of which one has connections that go on", scheduler, count)
+		}
+		s.delete(f.Key)
+	}
+}
+
 // promises: what a scheduler promises of shares, by the weights 1, 2 and 3.
 func promises(s *teller) {
+	ended(s)
 	for scheduler, want := range map[service.Scheduler][3]int{
 		service.RoundRobin: {12, 12, 12}, service.LeastConn: {12, 12, 12},
 		service.WeightedRoundRobin: {6, 12, 18}, service.WeightedLeastConn: {6, 12, 18},

@@ -42,6 +42,17 @@ func (d *DataPlane) Forward(flow schedule.Flow, opens bool, length int) (Decisio
 	return d.forward(flow, opens, length, nil)
 }
 
+// Finish is Forward for a FIN of a flow's client, which then counts as ended.
+func (d *DataPlane) Finish(flow schedule.Flow, length int) (Decision, error) {
+	decision, err := d.Forward(flow, false, length)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f := d.find(flow.Key); err == nil && f.Stateful() {
+		f.finished[flow] = true
+	}
+	return decision, err
+}
+
 // Follow is Forward beside a data plane that chooses by rules of its own: where
 // there is a choice to make and that one's server may be chosen, it is. A SYN or
 // an INIT of a flow whose server drains begins the flow anew, if that one sends
@@ -133,6 +144,7 @@ func (f *frontend) endpoint(id ring.ID, flow schedule.Flow) netip.AddrPort {
 func (f *frontend) follow(flow schedule.Flow, opens bool, other netip.AddrPort) ring.ID {
 	if id, known := f.flows[flow]; known && opens && f.ids[id].Draining() && f.endpoint(id, flow) != other {
 		delete(f.flows, flow)
+		delete(f.finished, flow)
 		f.conns[id]--
 	}
 	for id := range f.ids {
@@ -198,7 +210,13 @@ func (f *frontend) next(flow schedule.Flow, chosen ring.ID, now time.Time) ring.
 // server is what the scheduler knows of one.
 func (f *frontend) server(id ring.ID) schedule.Server {
 	b := f.ids[id]
-	return schedule.Server{Weight: b.Weight, Conns: f.conns[id], MaxConns: b.MaxConns}
+	s := schedule.Server{Weight: b.Weight, Conns: f.conns[id], MaxConns: b.MaxConns}
+	for flow := range f.finished {
+		if f.flows[flow] == id {
+			s.Ended++
+		}
+	}
+	return s
 }
 
 func (f *frontend) count(id ring.ID, fresh bool, length int) {

@@ -38,6 +38,7 @@ type frontend struct {
 	// Where flows are remembered.
 	flows    map[schedule.Flow]ring.ID
 	conns    map[ring.ID]uint32
+	finished map[schedule.Flow]bool // those of flows that have ended
 	chooser  schedule.Chooser
 	affinity schedule.Affinity
 }
@@ -73,7 +74,7 @@ func (d *DataPlane) Upsert(want dataplane.Frontend) error {
 	defer d.mu.Unlock()
 	before := cmp.Or(d.frontends[want.Key], &frontend{})
 	next := &frontend{
-		Frontend: want, ids: map[ring.ID]service.Backend{}, flows: map[schedule.Flow]ring.ID{}, conns: map[ring.ID]uint32{},
+		Frontend: want, ids: map[ring.ID]service.Backend{}, flows: map[schedule.Flow]ring.ID{}, conns: map[ring.ID]uint32{}, finished: map[schedule.Flow]bool{},
 		chooser: before.chooser, affinity: before.affinity,
 		counters: dataplane.FrontendCounters{Key: want.Key, Total: before.counters.Total, Backends: map[string]dataplane.Counts{}},
 	}
@@ -138,6 +139,9 @@ func (f *frontend) keep(before *frontend) {
 		if stays(id) {
 			f.flows[flow] = id
 			f.conns[id]++
+			if before.finished[flow] {
+				f.finished[flow] = true
+			}
 		}
 	}
 	f.affinity.Keep(stays)

@@ -20,6 +20,9 @@ type fixture struct {
 
 func (f fixture) DataPlane() dataplane.DataPlane { return f.facade }
 func (f fixture) Reopen(*testing.T)              { f.plane.Restart() }
+func (f fixture) Finish(_ *testing.T, flow schedule.Flow) (memory.Decision, error) {
+	return f.plane.Finish(flow, 40)
+}
 func (f fixture) Forward(_ *testing.T, flow schedule.Flow, syn bool, length int) (memory.Decision, error) {
 	return f.plane.Forward(flow, syn, length)
 }

@@ -6,15 +6,10 @@ package remove
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	"github.com/fairlead/fairlead/dataplane/xdp"
@@ -76,27 +71,11 @@ func endLinks(d *bpffs.Dir) error {
 		for _, name := range names {
 			isAnswers := strings.Contains(name, "recvmsg") || strings.Contains(name, "getpeername")
 			if strings.Contains(name, "link_") && isAnswers == answers {
-				errs = append(errs, endLink(d.Path(name)))
+				errs = append(errs, tc.EndLink(d.Path(name)))
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// endLink ends one at once, whoever else has it open.
-func endLink(path string) error {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return fmt.Errorf("link %s: %w", path, err)
-	}
-	err = l.Detach()
-	if errors.Is(err, unix.ENOLINK) || errors.Is(err, ebpf.ErrNotSupported) {
-		err = nil // its device is gone; or it ends with its pin
-	}
-	if err = errors.Join(err, l.Unpin(), l.Close()); err != nil {
-		return fmt.Errorf("link %s: %w", path, err)
-	}
-	return nil
 }
 
 func removeIPVS() error {

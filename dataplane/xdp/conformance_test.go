@@ -95,7 +95,19 @@ func (c conformer) Reopen(t *testing.T) {
 // Forward sends a real packet and reads from what comes out where it went.
 func (c conformer) Forward(t *testing.T, flow schedule.Flow, opens bool, length int) (memory.Decision, error) {
 	t.Helper()
-	frame := frameOf(t, flow, opens, length)
+	return c.send(t, flow, frameOf(t, flow, opens, length))
+}
+
+// Finish implements conformance.Finisher.
+func (c conformer) Finish(t *testing.T, flow schedule.Flow) (memory.Decision, error) {
+	t.Helper()
+	fin := packet{src: flow.Client.String(), dst: netip.AddrPortFrom(flow.VIP, flow.Port).String(), flags: "FA"}
+	return c.send(t, flow, fin.bytes(t))
+}
+
+// send sends a packet of a flow, and tells where it went.
+func (c conformer) send(t *testing.T, flow schedule.Flow, frame []byte) (memory.Decision, error) {
+	t.Helper()
 	before := c.current.Describe().Drops
 	v, out := c.run(t, c.current, frame)
 	if v == pass && bytes.Equal(out, frame) {

@@ -249,7 +249,7 @@ func (t *flowTable) sweep(c *census, now uint32) {
 			id, void := w.server(), int32(w.expires()-now) <= 0 || c.void(w)
 			switch {
 			case !void && w.isFlow() && c.owners[id] == w.generation()+1:
-				c.counted[id]++
+				c.counted[id] += w.counts()
 			case void:
 				if t.overtaken.Load() != c.overtaken {
 					return
@@ -258,6 +258,39 @@ func (t *flowTable) sweep(c *census, now uint32) {
 			}
 		}
 	}
+}
+
+// What flows add to connections: CONNECTION_GOES_ON, CONNECTION_HAS_ENDED.
+const (
+	connectionGoesOn   = 1 << 32
+	connectionHasEnded = 1
+)
+
+// counts is what a flow adds to its server's connections.
+func (w flowWord) counts() uint64 {
+	switch balancerFlowState(w.state()) {
+	case balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLOSED:
+		return connectionHasEnded
+	}
+	return connectionGoesOn
+}
+
+// halves takes connections apart: those that go on, and those that have ended.
+// Either may be below zero.
+func halves(connections uint64) [2]int64 {
+	ended := int64(int32(connections))
+	return [2]int64{(int64(connections) - ended) / connectionGoesOn, ended}
+}
+
+// amiss is what connections lack, by a count that began when they were before and
+// ended when they were after. What may only have come or gone since is right.
+func amiss(before, counted, after uint64) (lacks uint64) {
+	b, c, a := halves(before), halves(counted), halves(after)
+	for i, unit := range [...]uint64{connectionGoesOn, connectionHasEnded} {
+		is := min(max(c[i], min(b[i], a[i])), max(b[i], a[i]))
+		lacks += uint64(c[i]-is) * unit
+	}
+	return lacks
 }
 
 // void says whether a flow is a server's that was gone when the sweep began. One
@@ -272,7 +305,7 @@ func (c *census) void(w flowWord) bool {
 }
 
 // endSweep puts right what was counted amiss, except for a number that got
-// another owner meanwhile. What may only have come or gone since before is right.
+// another owner meanwhile.
 // Of owners before those when the sweep began there is no flow left: no packet
 // that knew one of them was on its way any more (grace).
 func (d *DataPlane) endSweep(c *census) {
@@ -281,10 +314,9 @@ func (d *DataPlane) endSweep(c *census) {
 	}
 	now := d.owners()
 	for id := range c.counted {
-		after := int64(atomic.LoadUint64(&d.flows.connections[id]))
-		least, most := min(int64(c.before[id]), after), max(int64(c.before[id]), after)
-		if is := min(max(int64(c.counted[id]), least), most); c.owners[id] == now[id] {
-			atomic.AddUint64(&d.flows.connections[id], c.counted[id]-uint64(is))
+		if c.owners[id] == now[id] {
+			after := atomic.LoadUint64(&d.flows.connections[id])
+			atomic.AddUint64(&d.flows.connections[id], amiss(c.before[id], c.counted[id], after))
 		}
 	}
 	d.flows.swept = c.generations

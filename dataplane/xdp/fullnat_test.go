@@ -179,6 +179,9 @@ func TestFullNATLives(t *testing.T) {
 		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
+		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.state != balancerFlowStateFLOW_OPENING; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
+			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
+		}
 	}
 	// The client's port is used anew: another flow, with a port of its own.
 	in.flags = "S"

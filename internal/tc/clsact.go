@@ -3,6 +3,7 @@ package tc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -164,10 +165,10 @@ func (c *clsact) tidy(ifindex int) error {
 	return c.nl.QdiscDel(Point{Device: ifindex}.qdisc())
 }
 
-// RemoveFilters takes away the clsact filters of all of Fairlead's parts at all
-// devices of the calling thread's network namespace. tcx links end with their
-// pins.
-func RemoveFilters() error {
+// RemoveFilters takes away the clsact filters of these programs, or of all of
+// Fairlead's parts where none is named, at all devices of the calling thread's network
+// namespace. tcx links end with their pins.
+func RemoveFilters(programs ...string) error {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -177,15 +178,15 @@ func RemoveFilters() error {
 	links, err := nl.LinkList()
 	errs := []error{err}
 	for _, l := range links {
-		if err := c.clear(l.Attrs().Index); err != nil && !gone(err) {
+		if err := c.clear(l.Attrs().Index, programs); err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("filters of %s: %w", l.Attrs().Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// clear takes all our filters from a device.
-func (c *clsact) clear(ifindex int) error {
+// clear takes our filters from a device.
+func (c *clsact) clear(ifindex int, programs []string) error {
 	found := false
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		filters, err := c.filters(ifindex, parent)
@@ -193,6 +194,9 @@ func (c *clsact) clear(ifindex int) error {
 			return err
 		}
 		for _, f := range filters {
+			if len(programs) > 0 && !slices.Contains(programs, strings.TrimPrefix(f.Name, filterPrefix)) {
+				continue
+			}
 			found = true
 			if err := c.nl.FilterDel(f); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err

@@ -148,22 +148,23 @@ func RemoveLinks(dir *bpffs.Dir) error {
 	pins, err := dir.Names(linkPrefix)
 	errs := []error{err}
 	for _, pin := range pins {
-		if err := endLink(dir.Path(pin)); err != nil {
-			errs = append(errs, fmt.Errorf("pinned link %s: %w", pin, err))
-		}
+		errs = append(errs, EndLink(dir.Path(pin)))
 	}
 	return errors.Join(errs...)
 }
 
-// endLink ends one at once, whoever else has it open.
-func endLink(path string) error {
+// EndLink ends a pinned link, of whatever kind, at once, whoever else has it open.
+func EndLink(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("link %s: %w", path, err)
 	}
 	err = l.Detach()
-	if errors.Is(err, unix.ENOLINK) {
-		err = nil // the device is gone
+	if errors.Is(err, unix.ENOLINK) || errors.Is(err, ebpf.ErrNotSupported) {
+		err = nil // its device is gone; or it ends with its pin
 	}
-	return errors.Join(err, l.Unpin(), l.Close())
+	if err = errors.Join(err, l.Unpin(), l.Close()); err != nil {
+		return fmt.Errorf("link %s: %w", path, err)
+	}
+	return nil
 }

@@ -102,3 +102,23 @@ deep    holds                            How deep is best?
 		t.Errorf("got\n%s", out.String())
 	}
 }
+
+func TestWriteMarkdown(t *testing.T) {
+	r := report()
+	r.Figures[0].Findings = append(r.Figures[0].Findings, claim.Finding{Says: "a | b", Wanted: "<= 1", Verdict: claim.Unknown, Reason: "why"})
+	var out bytes.Buffer
+	if err := WriteMarkdown(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	want := `| | verdict | seeds | what is claimed | found | wanted |
+|---|---|---|---|---|---|
+| **fig8** | **holds** | 20 | Throughput & more | | |
+| | holds | | the peak | 2 (1 to 3) | 1 to 3 |
+| | cannot be known | | a \| b [why] |  | &lt;= 1 |
+| **fig9** | **interrupted** | 0 | Loss | | |
+| **deep** | **holds** | 20 | How deep is best? | | |
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+}

@@ -57,9 +57,11 @@ func newKnowledge(s *Scenario) *knowledge {
 	return k
 }
 
-// hopsOf gives the balancers to which a router sends what is for a service.
+// hopsOf gives the balancers to which a router sends what is for a service: those
+// that it hears from by lines, LANs and other routers. What a balancer would pass on
+// does not count: BFD watches the way to the next hop itself.
 func (k *knowledge) hopsOf(router string, service int) (hops []string) {
-	near := k.reach(router)
+	near := k.reach(router, Router)
 	for _, ref := range k.s.Services[service].Balancers {
 		for _, b := range k.s.find(ref) {
 			if near[b] && !k.draining[b] {
@@ -74,7 +76,7 @@ func (k *knowledge) hopsOf(router string, service int) (hops []string) {
 // does not hear from drain until they are not waited for any more, which with UDP
 // nobody is, as in plan.
 func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
-	near := k.reach(balancer)
+	near := k.reach(balancer, Router, Balancer)
 	for _, name := range k.servers[service] {
 		if !k.gone[name] && (near[name] || !k.udp[service]) {
 			all = append(all, standing{name, k.weights[name], k.draining[name] || !near[name]})
@@ -83,15 +85,15 @@ func (k *knowledge) serversOf(balancer string, service int) (all []standing) {
 	return all
 }
 
-// reach gives those whom somebody hears from.
-func (k *knowledge) reach(from string) map[string]bool {
+// reach gives those whom somebody hears from, by whoever has one of these roles.
+func (k *knowledge) reach(from string, by ...Role) map[string]bool {
 	seen := map[string]bool{from: true}
 	queue := []string{from}
 	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
 		m := k.s.who[at]
-		if m != nil && at != from && m.group.Role != Router && m.group.Role != Balancer {
+		if m != nil && at != from && !slices.Contains(by, m.group.Role) {
 			continue
 		}
 		for _, door := range k.doors(at) {

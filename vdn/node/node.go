@@ -121,6 +121,8 @@ func (d *Daemon) again() {
 
 // poll asks for plans.
 func (d *Daemon) poll(ctx context.Context) {
+	// A node that the controller has never heard of has no plan.
+	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // what is wrong shows at once below
 	var revision uint64
 	away := false
 	for ctx.Err() == nil {

@@ -32,6 +32,8 @@ type Rig struct {
 	Open func(n Node) (enforce.Enforcer, error)
 	// Attach gives pods their devices; nil for macvlan.
 	Attach domain.Attach
+	// Ready is called with the domain before anything is enforced; may be nil.
+	Ready func(d *domain.Domain) error
 	// Gateways says that it works on gateways, too.
 	Gateways bool
 	// Break takes away what it holds on a node and at a pod, as somebody else would.
@@ -99,6 +101,11 @@ func newWorld(t *testing.T, rig Rig) *world {
 			t.Error(err)
 		}
 	})
+	if rig.Ready != nil {
+		if err := rig.Ready(d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range []string{"a1", "a2", "b1", "b2", "outside"} {
 		sink, err := pour.Listen(d.Host(name), port)
 		if err != nil {

@@ -249,11 +249,12 @@ func removePod(folder string) error {
 		return err
 	}
 	at, _ := os.Readlink(dir.Path(netnsPin))
-	off := func(ns.NetNS) error { return errors.Join(tc.RemoveLinks(dir), tc.RemoveFilters()) }
+	off := func(ns.NetNS) error {
+		return errors.Join(tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgPodOut, vdnProgPodIn))
+	}
 	if err := ns.WithNetNSPath(at, off); err != nil {
 		// With the namespace its filters are gone. Links, too, but they are still pinned.
-		err = tc.RemoveLinks(dir)
-		return errors.Join(err, dir.RemoveAll())
+		return errors.Join(tc.RemoveLinks(dir), dir.RemoveAll())
 	}
 	return dir.RemoveAll()
 }
@@ -269,5 +270,6 @@ func Clean(pinDir string) error {
 		return err
 	}
 	k := &Kernel{cfg: Config{PinDir: pinDir}}
-	return errors.Join(k.removePods(nil), tc.RemoveLinks(dir), tc.RemoveFilters(), removeRates(nil), dir.RemoveAll())
+	return errors.Join(k.removePods(nil), tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgUplinkOut, vdnProgUplinkIn),
+		removeRates(nil), dir.RemoveAll())
 }

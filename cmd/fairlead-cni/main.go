@@ -1,0 +1,20 @@
+// Command fairlead-cni is started by container runtimes: see docs/cni.md. Only
+// wiring lives here.
+package main
+
+import (
+	"runtime"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/fairlead/fairlead/cni"
+	"github.com/fairlead/fairlead/internal/version"
+)
+
+// The main goroutine stays on the main thread, which never leaves the node's
+// network namespace.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	skel.PluginMainFuncs(cni.Funcs(), cni.Versions, "CNI plugin fairlead-cni "+version.String())
+}

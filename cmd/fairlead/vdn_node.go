@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/enforce"
+	"github.com/fairlead/fairlead/vdn/enforce/kernel"
+	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
+	"github.com/fairlead/fairlead/vdn/node"
+)
+
+func newVDNNodeCommand() *cobra.Command {
+	c := config.VDNNode{
+		Controller: client.DefaultURL, Means: config.MeansKernel, BPFFS: config.DefaultAgent().BPFFS,
+		Data: "/var/lib/fairlead/vdn-node", Socket: node.Socket,
+	}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Have this node enforce what the controller of networks says",
+		Long: `Node keeps the networks of a domain apart on this machine: it asks fairlead vdn
+for its plan, has the kernel (or Open vSwitch) enforce that, and tells the controller
+every second what came of it.
+
+What is enforced stays when it ends, and while the controller is away; fairlead
+cleanup takes it off.`,
+		Example: `  fairlead vdn node --uplink eth1=1G
+  fairlead vdn node --name gw --gateway --uplink eth1=10G --uplink wan0=1G --controller https://vdn.example:7473 --ca-file ca.crt --token-file token
+  fairlead vdn node --means openvswitch --bridge vdn --uplink eth1=1G`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runVDNNode(cmd.Context(), c) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Name, "name", "", "this node's `name` (default: the machine's)")
+	f.StringVar(&c.Controller, "controller", c.Controller, "`URL` of fairlead vdn")
+	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the controller's token")
+	f.StringVar(&c.CAFile, "ca-file", "", "`file` with the certificates that the controller's is signed by (PEM)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`device=rate` that networks share, as eth1=1G; may be given again")
+	f.BoolVar(&c.Gateway, "gateway", false, "forward between networks and elsewhere")
+	f.StringVar(&c.Means, "means", c.Means, "what enforces: kernel or openvswitch")
+	f.StringVar(&c.Bridge, "bridge", "", "`bridge` of Open vSwitch, for this alone")
+	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in")
+	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep the last plan in")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer on who attaches pods")
+	return cmd
+}
+
+func runVDNNode(ctx context.Context, c config.VDNNode) error {
+	r, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	controller, err := client.New(r.Client)
+	if err != nil {
+		return err
+	}
+	e, err := openMeans(r)
+	if err != nil {
+		return err
+	}
+	l, err := status.Listen(r.Socket)
+	if err != nil {
+		return errors.Join(err, e.Close())
+	}
+	d := node.New(node.Config{Node: r.Node, Controller: controller, Enforcer: e, Kept: r.Kept})
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return d.Serve(ctx, l) })
+	both.Go(func() error { return d.Run(ctx) })
+	return errors.Join(both.Wait(), e.Close())
+}
+
+func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {
+	if r.Means == config.MeansOpenVSwitch {
+		return openvswitch.Open(openvswitch.Config{Bridge: r.Bridge, Uplinks: r.Uplinks})
+	}
+	return kernel.Open(kernel.Config{PinDir: r.Pins, Uplinks: r.Uplinks, Gateway: r.Gateway})
+}
+
+// cleanUpVDN takes off what a node's daemon left, and its routes.
+func cleanUpVDN(folder string) error {
+	return errors.Join(kernel.Clean(filepath.Join(folder, filepath.Base(config.VDNPins))), node.RemoveRoutes())
+}

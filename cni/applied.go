@@ -1,0 +1,67 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/fairlead/fairlead/vdn/node"
+)
+
+// applied waits until the node enforces what the network says at an attachment's
+// device. A node without the daemon enforces nothing, and there is nothing to wait
+// for.
+func (c *call) applied(ctx context.Context) error {
+	if _, err := os.Stat(node.Socket); err != nil {
+		return nil
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", node.Socket)
+	}}
+	defer transport.CloseIdleConnections()
+	asker := &http.Client{Transport: transport}
+	for {
+		done, err := ask(ctx, asker, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn nodes for its error", c.Network, c.id(), c.Timeout)
+		case err != nil:
+			return fail(types.ErrTryAgainLater, "network %s: the node's daemon at %s: %v: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, node.Socket, err)
+		case done:
+			return nil
+		}
+	}
+}
+
+// ask says whether it is applied: 200 is yes, 304 not yet.
+func ask(ctx context.Context, asker *http.Client, address string) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return false, err
+	}
+	answer, err := asker.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return true, nil
+	case http.StatusNotModified:
+		return false, nil
+	}
+	var no struct{ Error string }
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4096)) // says what it can
+	if json.Unmarshal(text, &no) != nil || no.Error == "" {
+		no.Error = string(text)
+	}
+	return false, fmt.Errorf("%s: %s", answer.Status, no.Error)
+}

@@ -1,0 +1,138 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce/kernel"
+	"github.com/fairlead/fairlead/vdn/node"
+)
+
+// daemon runs the node's; one that is not to work only answers.
+func (r *rig) daemon(works bool) (stop func()) {
+	r.t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	enforcer, err := kernel.Open(kernel.Config{PinDir: "/sys/fs/bpf/vdn", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}, Log: log})
+	must(r.t, err)
+	d := node.New(node.Config{
+		Node:       vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}},
+		Controller: r.vdn, Enforcer: enforcer, Log: log,
+	})
+	l, err := net.Listen("unix", node.Socket)
+	must(r.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := d.Serve(ctx, l); err != nil {
+			r.t.Errorf("daemon: %v", err)
+		}
+	})
+	if works {
+		all.Go(func() {
+			if err := d.Run(ctx); err != nil {
+				r.t.Errorf("daemon: %v", err)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+		must(r.t, enforcer.Remove())
+	}
+}
+
+// TestNodeDaemon: ADD waits until the node enforces, so that a pod is never without
+// what its network forbids.
+func TestNodeDaemon(t *testing.T) {
+	r := newRig(t)
+	stop := r.daemon(true)
+	one, two := testkit.NetNS(t), testkit.NetNS(t)
+	a := args(r.conf("science"), "one", one.Path())
+	first, err := Add(a)
+	must(t, err)
+	second, err := Add(args(r.conf("science"), "two", two.Path()))
+	must(t, err)
+	reaches(t, one, two, hosts(second)...)
+	must(t, Check(args(with(t, r.conf("science"), first), "one", one.Path())))
+	must(t, one.Do(func() error { // from an address that is not its own
+		p, err := netlink.ParseAddr("10.9.0.98/24")
+		must(t, err)
+		must(t, netlink.AddrAdd(link(t, "net1"), p))
+		d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: p.IP}}
+		c, err := d.Dial("tcp", netip.AddrPortFrom(hosts(second)[0], 80).String())
+		var late net.Error
+		if err == nil || !errors.As(err, &late) || !late.Timeout() {
+			t.Errorf("another's address gets out: %v, %v", c, err)
+		}
+		return nil
+	}))
+	must(t, Del(a))
+	must(t, Del(args(r.conf("science"), "two", two.Path())))
+	r.onRequest(func(q *http.Request) {
+		if strings.HasSuffix(q.URL.Path, "/up") {
+			must(t, one.Do(func() error { return netlink.LinkSetName(link(t, "net1"), "eth7") }))
+		}
+	})
+	_, err = Add(a)
+	refusedWith(t, err, types.ErrTryAgainLater, "net1")
+	r.onRequest(nil)
+	if left := links(t, one); len(left) > 0 {
+		t.Errorf("the pod has %q", left)
+	}
+	stop()
+	r.nothingLeft()
+}
+
+// TestNICIsTheNodesAgain: what was enforced in the pod is not at home.
+func TestNICIsTheNodesAgain(t *testing.T) {
+	r := newRig(t)
+	stop := r.daemon(true)
+	a := args(r.conf("whole"), "one", testkit.NetNS(t).Path())
+	_, err := Add(a)
+	must(t, err)
+	must(t, Del(a))
+	p, err := netlink.ParseAddr("10.9.0.2/24")
+	must(t, err)
+	must(t, netlink.AddrAdd(link(t, "nic1"), p))
+	testkit.Eventually(t, within, func() error {
+		c, err := net.DialTimeout("tcp", "10.9.0.1:9", time.Second)
+		if err == nil || errors.Is(err, unix.ECONNREFUSED) { // whichever: an answer
+			return nil
+		}
+		return fmt.Errorf("the node reaches nobody by its NIC: %v, %w", c, err)
+	})
+	stop()
+	r.nothingLeft()
+}
+
+// TestNodeDaemonAway or stuck: ADD says so, and leaves nothing.
+func TestNodeDaemonAway(t *testing.T) {
+	r := newRig(t)
+	a := args(r.conf("science", `"timeout":"1s"`), "one", testkit.NetNS(t).Path())
+	stop := r.daemon(false)
+	_, err := Add(a)
+	refusedWith(t, err, types.ErrTryAgainLater, "has not applied the plan with attachment one.net1 within 1s")
+	stop()
+	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
+	_, err = Add(a)
+	refusedWith(t, err, types.ErrTryAgainLater, "fairlead vdn node")
+	must(t, os.Remove(node.Socket))
+	r.nothingLeft()
+}

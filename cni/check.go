@@ -1,0 +1,126 @@
+package cni
+
+import (
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// Check compares what the pod has with what ADD said: its interface, addresses and
+// routes, and its lease where the controller can be asked. A controller that is away
+// is no fault of the pod's, whose network needs it not.
+func Check(args *skel.CmdArgs) error {
+	c, err := newCall(args, Parse)
+	if err != nil {
+		return err
+	}
+	if c.Previous == nil {
+		return invalid("prevResult is missing: CHECK needs what ADD gave")
+	}
+	p, err := openPod(c.netns)
+	if err != nil {
+		return gone(c.netns, err)
+	}
+	defer p.close()
+	link, err := c.checkInterface(p)
+	if err != nil {
+		return err
+	}
+	if err := checkKernel(p, link, c.Previous); err != nil {
+		return err
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	lease, err := c.vdn.Attachment(ctx, c.id())
+	if client.IsUnavailable(err) {
+		return nil
+	}
+	return c.sameLease(lease, err)
+}
+
+func changed(format string, args ...any) error { return fail(ErrChanged, format, args...) }
+
+// checkInterface finds the pod's device, and compares it.
+func (c *call) checkInterface(p *pod) (netlink.Link, error) {
+	want, told := first(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
+	if !told {
+		return nil, changed("prevResult has no interface %s in a sandbox: is it of this attachment?", c.iface)
+	}
+	if want.Sandbox != c.netns {
+		return nil, changed("prevResult: interface %s is in %s, and CNI_NETNS is %s", c.iface, want.Sandbox, c.netns)
+	}
+	l, err := p.links.LinkByName(c.iface)
+	if absent(err) {
+		return nil, changed("interface %s is gone: the pod deleted or renamed it, or its NIC was taken out", c.iface)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a := l.Attrs()
+	switch {
+	case want.Mac != "" && want.Mac != a.HardwareAddr.String():
+		return nil, changed("interface %s has MAC %s, want %s", c.iface, a.HardwareAddr, want.Mac)
+	case want.Mtu != 0 && want.Mtu != a.MTU:
+		return nil, changed("interface %s has MTU %d, want %d", c.iface, a.MTU, want.Mtu)
+	case a.Flags&net.FlagUp == 0:
+		return nil, changed("interface %s is down", c.iface)
+	}
+	return l, nil
+}
+
+// checkKernel compares addresses and routes; others may add theirs.
+func checkKernel(p *pod, l netlink.Link, want *current.Result) error {
+	have, err := p.links.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	for _, ip := range want.IPs {
+		a, there := first(have, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address.String() })
+		if !there {
+			return changed("interface %s has not the address %s", l.Attrs().Name, ip.Address.String())
+		}
+		if a.Flags&unix.IFA_F_DADFAILED != 0 {
+			return changed("interface %s: another host has the address %s, too", l.Attrs().Name, ip.Address.IP)
+		}
+	}
+	routes, err := p.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, r := range want.Routes {
+		if _, there := first(routes, func(have netlink.Route) bool { return same(have, r) }); !there {
+			return changed("route %s is gone", r.String())
+		}
+	}
+	return nil
+}
+
+func same(have netlink.Route, want *types.Route) bool {
+	return have.Dst != nil && have.Dst.String() == want.Dst.String() && (len(want.GW) == 0 || have.Gw.Equal(want.GW))
+}
+
+// sameLease compares with what the controller answers.
+func (c *call) sameLease(a vdn.Attachment, err error) error {
+	switch {
+	case client.IsStatus(err, http.StatusNotFound):
+		return changed("network %s: the controller has no lease %s: delete the pod, and another gets one", c.Network, c.id())
+	case err != nil:
+		return c.refused(err)
+	}
+	mine := prefixes(c.Previous)
+	for _, p := range a.Addresses {
+		if !slices.Contains(mine, p) {
+			return changed("network %s: the lease %s has %s, which the pod has not", c.Network, a.ID, p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package cni
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+// Del takes a pod's device away and gives its lease back. What is not there needs
+// no deletion. A controller that is away is told later: see release.
+func Del(args *skel.CmdArgs) error {
+	c, err := newCall(args, Parse)
+	if err != nil {
+		return err
+	}
+	p, err := openPod(c.netns)
+	switch {
+	case err == nil:
+		defer p.close()
+	case !errors.Is(err, errGone):
+		return gone(c.netns, err)
+	}
+	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
+		return err
+	}
+	return c.release()
+}
+
+// release gives a lease back. Where the controller does not take it, the node owes
+// it, and the pod is gone all the same: whatever is called here next tells the
+// controller, if it is back (settle). Until then nobody else has the addresses.
+func (c *call) release() error {
+	ctx, cancel := c.deadline()
+	defer cancel()
+	c.settle(ctx)
+	err := c.vdn.Detach(ctx, c.id())
+	if err != nil {
+		c.say("the lease is owed: %v", c.refused(err))
+		debt := c.noteOr(c.note())
+		debt.NIC = nil
+		if err := c.notes.write(owed, debt); err != nil {
+			return err
+		}
+	}
+	return c.notes.remove(attached, c.id())
+}
+
+// mostSettled is how many debts one call pays: they must not make it slow.
+const mostSettled = 20
+
+// settle gives back leases that the controller could not be told of. What is not
+// taken now stays owed.
+func (c *call) settle(ctx context.Context) {
+	paid := 0
+	for _, debt := range c.notes.all(owed) {
+		if debt.Controller != c.Controller || debt.ID == c.id() || paid == mostSettled {
+			continue
+		}
+		if err := c.vdn.Detach(ctx, debt.ID); err != nil {
+			return
+		}
+		if err := c.notes.remove(owed, debt.ID); err != nil {
+			c.say("%v", err)
+		}
+		paid++
+	}
+}

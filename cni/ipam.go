@@ -1,0 +1,116 @@
+package cni
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// AddAddresses gives another plugin a lease's addresses, routes and DNS.
+func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
+	c, err := newCall(args, ParseIPAM)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	c.settle(ctx)
+	result, err := c.leased(ctx)
+	if err != nil {
+		c.forget()
+		return nil, err
+	}
+	return result, nil
+}
+
+// leased asks for the lease, and reports what device it is for.
+func (c *call) leased(ctx context.Context) (*current.Result, error) {
+	network, err := c.vdn.Network(ctx, c.Network)
+	if err != nil {
+		return nil, c.refused(err)
+	}
+	if network.Mode == vdn.HostDevice {
+		return nil, invalid("network %s gives whole NICs (host-device), which fairlead-ipam cannot: use \"type\": \"fairlead-cni\"", c.Network)
+	}
+	lease, err := c.request(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.result(lease), c.reportUp(ctx)
+}
+
+// reportUp tells the controller of the device, where the plugin has made it before
+// it asked for addresses, as those do that are known.
+func (c *call) reportUp(ctx context.Context) error {
+	p, err := openPod(c.netns)
+	if errors.Is(err, errGone) {
+		return vanished(c.netns)
+	}
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	l, err := p.links.LinkByName(c.iface)
+	if absent(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	host, err := handle()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	report := vdn.UpReport{Device: deviceOf(host, l), MAC: l.Attrs().HardwareAddr.String(), NetNS: c.netns}
+	if _, err := c.vdn.Up(ctx, c.id(), report); err != nil {
+		return c.refused(err)
+	}
+	return c.applied(ctx)
+}
+
+// DelAddresses gives the lease back.
+func DelAddresses(args *skel.CmdArgs) error {
+	c, err := newCall(args, ParseIPAM)
+	if err != nil {
+		return err
+	}
+	return c.release()
+}
+
+// CheckAddresses says whether the lease is still there, with what ADD gave.
+func CheckAddresses(args *skel.CmdArgs) error {
+	c, err := newCall(args, ParseIPAM)
+	if err != nil {
+		return err
+	}
+	if c.Previous == nil {
+		return invalid("prevResult is missing: CHECK needs what ADD gave")
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	return c.sameLease(c.vdn.Attachment(ctx, c.id()))
+}
+
+// GCAddresses releases leases that the runtime no longer has attachments for.
+func GCAddresses(args *skel.CmdArgs) error {
+	c, err := newCall(args, ParseIPAM)
+	if err != nil {
+		return err
+	}
+	return c.collect()
+}
+
+// StatusAddresses says whether the controller has the network.
+func StatusAddresses(args *skel.CmdArgs) error {
+	c, err := newCall(args, ParseIPAM)
+	if err != nil {
+		return err
+	}
+	_, err = c.available()
+	return err
+}

@@ -1,0 +1,180 @@
+package cni
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// nic is a whole device of the node as it was before a pod got it, so that it can
+// be given back so, whatever the pod has made of it.
+type nic struct {
+	Name     string   `json:"name"`
+	MTU      int      `json:"mtu"`
+	MAC      string   `json:"mac"`
+	Up       bool     `json:"up"`
+	Alias    string   `json:"alias,omitempty"`
+	AltNames []string `json:"altNames,omitempty"`
+	// Type and Permanent tell it from others: its kind, and the address that it was
+	// built with, which only hardware has.
+	Type      string `json:"type"`
+	Permanent string `json:"permanent,omitempty"`
+	// Index is its number in the pod's namespace, which nobody can change; 0 before
+	// it is there.
+	Index int `json:"index,omitempty"`
+	// Boot is the node's, after which all this is no longer so.
+	Boot string `json:"boot"`
+}
+
+func describe(l netlink.Link) *nic {
+	a := l.Attrs()
+	return &nic{
+		Name: a.Name, MTU: a.MTU, MAC: a.HardwareAddr.String(), Up: a.Flags&net.FlagUp != 0, Alias: a.Alias,
+		AltNames: a.AltNames, Type: l.Type(), Permanent: a.PermHWAddr.String(), Boot: bootID(),
+	}
+}
+
+// move takes a device of the calling thread's namespace, by its number, to another
+// and gives it a name there, in one step for the kernel (net/core/rtnetlink.c,
+// do_setlink): nobody sees it under a wrong name, and a name that is taken does not
+// move it. One that is up is closed by that.
+func move(index int, to uintptr, name string) error {
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(index)
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(to))))
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// take moves a device of the node into a pod under the name that the runtime wants.
+// It is marked before, so that it is found wherever this is cut short.
+func (c *call) take(host *netlink.Handle, l netlink.Link, p *pod) (netlink.Link, error) {
+	name := l.Attrs().Name
+	if err := host.LinkSetAlias(l, mark+c.id()+" "+name); err != nil {
+		return nil, fmt.Errorf("device %s: alias: %w", name, err)
+	}
+	if err := move(l.Attrs().Index, p.ns.Fd(), c.iface); err != nil {
+		return nil, fmt.Errorf("device %s into the pod as %s: %w: is there another of that name?", name, c.iface, err)
+	}
+	inside, err := p.links.LinkByName(c.iface)
+	if err != nil {
+		return nil, fmt.Errorf("device %s in the pod: %w", name, err)
+	}
+	return inside, nil
+}
+
+// find gives the NIC of an attachment among the links of a namespace: by its mark,
+// or where the pod took that off by what it cannot change; nil where it is not
+// there.
+func (n *nic) find(h *netlink.Handle, id string, inPod bool) (netlink.Link, error) {
+	all, err := list(h)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(l netlink.Link) bool { of, _ := marked(l); return of == id })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(l netlink.Link) bool {
+			if l.Type() != n.Type {
+				return false
+			}
+			return inPod && n.Index > 0 && l.Attrs().Index == n.Index || n.Permanent != "" && l.Attrs().PermHWAddr.String() == n.Permanent
+		})
+	}
+	if i < 0 {
+		return nil, nil
+	}
+	return all[i], nil
+}
+
+// giveBack brings a NIC home from a pod, or from where the kernel put it when the
+// pod's namespace ended, and makes it what it was. It may be done again. Where the
+// NIC is nowhere (unplugged, or a virtual one that died with the namespace) there is
+// nothing to give back; p is nil where the namespace is gone.
+func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
+	host, err := handle()
+	if err != nil {
+		return false, err
+	}
+	defer host.Close()
+	if p != nil {
+		if err := n.bringHome(id, p); err != nil {
+			return true, fmt.Errorf("device %s back to the node: %w", n.Name, err)
+		}
+	}
+	l, err := n.find(host, id, false)
+	if err != nil || l == nil {
+		return false, err
+	}
+	if err := n.restore(host, l); err != nil {
+		return true, fmt.Errorf("device %s as it was: %w", n.Name, err)
+	}
+	return true, nil
+}
+
+func (n *nic) bringHome(id string, p *pod) error {
+	l, err := n.find(p.links, id, true)
+	if err != nil || l == nil {
+		return err
+	}
+	home, err := here()
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	// The mark first: it finds the device wherever the next steps are cut short. What
+	// the pod has named it, beside, may be a name of another on the node, and then
+	// the kernel would not let it out.
+	if err := p.links.LinkSetAlias(l, mark+id+" "+n.Name); err != nil {
+		return err
+	}
+	for _, name := range l.Attrs().AltNames {
+		if !slices.Contains(n.AltNames, name) {
+			if err := p.links.LinkDelAltName(l, name); err != nil {
+				return err
+			}
+		}
+	}
+	err = p.run(func() error { return move(l.Attrs().Index, home.Fd(), n.Name) })
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: another device of the node has that name now: rename it", err)
+	}
+	return err
+}
+
+// restore makes a NIC that is home what it was. Its mark goes last: as long as that
+// is there, it is not done.
+func (n *nic) restore(host *netlink.Handle, l netlink.Link) error {
+	a := l.Attrs()
+	var errs []error
+	do := func(needed bool, f func() error) {
+		if needed {
+			errs = append(errs, f())
+		}
+	}
+	mac, _ := net.ParseMAC(n.MAC) // as the kernel wrote it
+	do(a.Name != n.Name, func() error {
+		return errors.Join(host.LinkSetDown(l), host.LinkSetName(l, n.Name))
+	})
+	do(a.MTU != n.MTU, func() error { return host.LinkSetMTU(l, n.MTU) })
+	do(len(mac) > 0 && !bytes.Equal(a.HardwareAddr, mac), func() error { return host.LinkSetHardwareAddr(l, mac) })
+	for _, name := range a.AltNames {
+		do(!slices.Contains(n.AltNames, name), func() error { return host.LinkDelAltName(l, name) })
+	}
+	for _, name := range n.AltNames {
+		do(!slices.Contains(a.AltNames, name), func() error { return host.LinkAddAltName(l, name) })
+	}
+	do(n.Up, func() error { return host.LinkSetUp(l) })
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return host.LinkSetAlias(l, n.Alias)
+}

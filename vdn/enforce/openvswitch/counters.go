@@ -1,0 +1,110 @@
+package openvswitch
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce"
+)
+
+// count is packets and bytes.
+type count struct{ packets, bytes uint64 }
+
+// Counters is enforce.Enforcer's: what flows have counted, less what their meters
+// have dropped then.
+func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	flows, err := s.flows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	over, err := s.dropped(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []vdn.Counter
+	for slot, a := range slotsOf(s.here(ctx)) {
+		c := vdn.Counter{Network: a.Network, Attachment: a.ID, Device: a.Device, Drops: map[string]uint64{}}
+		sends, receives := over[meterSends+slot], over[meterReceives+slot]
+		c.SentBytes = flows[cookie{kind: kindSent, number: slot}].bytes - sends.bytes
+		c.ReceivedBytes = flows[cookie{kind: kindReceived, number: slot}].bytes - receives.bytes
+		for reason, name := range reasons {
+			add(c.Drops, name, flows[cookie{kind: kindDrop, reason: reason, number: slot}].packets)
+		}
+		add(c.Drops, enforce.OverRate, sends.packets+receives.packets)
+		all = append(all, c)
+	}
+	for _, slice := range s.plan.Slices {
+		id := uint32(slice.ID)
+		c := vdn.Counter{Network: slice.Name, Device: s.cfg.Bridge, Drops: map[string]uint64{}}
+		c.SentBytes = flows[cookie{kind: kindSlice, ofSlice: true, number: id}].bytes - over[id].bytes
+		for reason, name := range reasons {
+			add(c.Drops, name, flows[cookie{kind: kindDrop, reason: reason, ofSlice: true, number: id}].packets)
+		}
+		add(c.Drops, enforce.OverRate, over[id].packets)
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b vdn.Counter) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment))
+	})
+	return all, nil
+}
+
+// here are the attachments that flows are for.
+func (s *Switch) here(ctx context.Context) []vdn.Attachment {
+	ports, err := s.ports(ctx)
+	if err != nil {
+		return nil
+	}
+	there, _ := present(s.plan.Local, ports)
+	return there
+}
+
+func add(drops map[string]uint64, reason string, n uint64) {
+	if n > 0 {
+		drops[reason] += n
+	}
+}
+
+// flows gives what our flows have counted, by their cookies.
+func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
+	out, err := s.ofctl(ctx, "", "dump-flows", s.cfg.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[cookie]count{}
+	for line := range strings.Lines(out) {
+		_, rest, _ := strings.Cut(line, "cookie=0x")
+		number, _, _ := strings.Cut(rest, ",")
+		n, err := strconv.ParseUint(number, 16, 64)
+		c, ours := cookieOf(n)
+		if err != nil || !ours {
+			continue
+		}
+		sum := sums[c]
+		sum.packets += numberAfter(line, "n_packets=")
+		sum.bytes += numberAfter(line, "n_bytes=")
+		sums[c] = sum
+	}
+	return sums, nil
+}
+
+// dropped gives what meters did not let through.
+func (s *Switch) dropped(ctx context.Context) (map[uint32]count, error) {
+	out, err := s.ofctl(ctx, "", "meter-stats", s.cfg.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	all := map[uint32]count{}
+	eachMeter(out, func(id uint32, text string) { // the band's own stand last
+		if _, band, ok := strings.Cut(text, "bands:"); ok {
+			all[id] = count{packets: numberAfter(band, "packet_count:"), bytes: numberAfter(band, "byte_count:")}
+		}
+	})
+	return all, nil
+}

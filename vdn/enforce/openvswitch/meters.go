@@ -1,0 +1,133 @@
+package openvswitch
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// slotsOf gives attachments numbers below 1 << 16 that depend on their own names, but
+// where two are the same.
+func slotsOf(local []vdn.Attachment) map[uint32]vdn.Attachment {
+	local = slices.SortedFunc(slices.Values(local), func(a, b vdn.Attachment) int { return cmp.Compare(a.ID, b.ID) })
+	slots := map[uint32]vdn.Attachment{}
+	for _, a := range local {
+		h := fnv.New32a()
+		h.Write([]byte(a.ID))
+		slot := h.Sum32() & 0xffff
+		for used := true; used; {
+			if _, used = slots[slot]; used {
+				slot = (slot + 1) & 0xffff
+			}
+		}
+		slots[slot] = a
+	}
+	return slots
+}
+
+// burst is what may pass at once after silence: 100 ms of the rate, as with the
+// other means.
+const burstShare = 10
+
+// spec is a meter in ovs-ofctl's words.
+func spec(id uint32, most vdn.Rate) string {
+	kbps := max(uint64(most)/1000, 1)
+	return fmt.Sprintf("meter=%d kbps burst stats bands=type=drop rate=%d burst_size=%d", id, kbps, max(kbps/burstShare, 16))
+}
+
+// writeMeters adds what is wanted and not there, and changes what is otherwise.
+func (s *Switch) writeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
+	held, err := s.meters(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for id, most := range wanted {
+		have, there := held[id]
+		want := spec(id, most)
+		switch {
+		case there && have == rateIn(want):
+			continue
+		case there:
+			_, err = s.ofctl(ctx, "", "mod-meter", s.cfg.Bridge, want)
+		default:
+			_, err = s.ofctl(ctx, "", "add-meter", s.cfg.Bridge, want)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeMeters takes away all but the wanted.
+func (s *Switch) removeMeters(ctx context.Context, wanted map[uint32]vdn.Rate) error {
+	held, err := s.meters(ctx)
+	errs := []error{err}
+	for id := range held {
+		if _, keep := wanted[id]; !keep {
+			_, err := s.ofctl(ctx, "", "del-meter", s.cfg.Bridge, fmt.Sprintf("meter=%d", id))
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// meters gives the rates of those that there are, in kbit/s.
+func (s *Switch) meters(ctx context.Context) (map[uint32]uint64, error) {
+	out, err := s.ofctl(ctx, "", "dump-meters", s.cfg.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	held := map[uint32]uint64{}
+	eachMeter(out, func(id uint32, text string) { held[id] = rateIn(text) })
+	return held, nil
+}
+
+// eachMeter shows the meters of a dump, each with all of its lines.
+func eachMeter(out string, see func(id uint32, text string)) {
+	var id uint64
+	var text strings.Builder
+	flush := func() {
+		if text.Len() > 0 {
+			see(uint32(id), text.String())
+		}
+		text.Reset()
+	}
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if rest, ok := strings.CutPrefix(line, "meter"); ok && (rest[0] == '=' || rest[0] == ':') {
+			flush()
+			number, more, _ := strings.Cut(rest[1:], " ")
+			id, _ = strconv.ParseUint(number, 10, 32)
+			text.WriteString(more + " ")
+			continue
+		}
+		if text.Len() > 0 {
+			text.WriteString(line + " ")
+		}
+	}
+	flush()
+}
+
+func rateIn(text string) uint64 { return numberAfter(text, "rate=") }
+
+// numberAfter is the last that stands behind a name; 0 where there is none.
+func numberAfter(text, name string) uint64 {
+	i := strings.LastIndex(text, name)
+	if i < 0 {
+		return 0
+	}
+	rest := text[i+len(name):]
+	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		rest = rest[:end]
+	}
+	n, _ := strconv.ParseUint(rest, 10, 64)
+	return n
+}

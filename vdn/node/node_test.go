@@ -1,0 +1,394 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/internal/sysctl"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/domain"
+	"github.com/fairlead/fairlead/lab/pour"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/enforce"
+	"github.com/fairlead/fairlead/vdn/enforce/kernel"
+	"github.com/fairlead/fairlead/vdn/node"
+	"github.com/fairlead/fairlead/vdn/server"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+const patience = time.Minute
+
+// world is a domain with its real controller.
+type world struct {
+	*domain.Domain
+	*client.Client
+	t       *testing.T
+	server  *server.Server
+	web     *httptest.Server
+	folder  string
+	daemons map[string]*daemon
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	d, err := domain.Build(t.Context(), domain.Macvlan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	kept, err := store.Open(t.TempDir(), "here.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kept.Close() })
+	w := &world{Domain: d, t: t, server: server.New(server.Options{Store: kept}), folder: t.TempDir(), daemons: map[string]*daemon{}}
+	w.web = httptest.NewServer(w.server)
+	t.Cleanup(w.web.Close)
+	if w.Client, err = client.New(client.Config{URL: w.web.URL}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{domain.Science, domain.Visitors} {
+		n := vdn.Network{Name: name, Devices: []string{domain.Uplink}}
+		for _, p := range domain.Prefixes(name) {
+			n.Subnets = append(n.Subnets, vdn.Subnet{Prefix: p, Gateway: p.Addr().Next()})
+		}
+		if err := w.PutNetwork(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// daemon is one that runs.
+type daemon struct {
+	enforcer enforce.Enforcer
+	socket   string
+	stop     func()
+}
+
+// start has a node's daemon run; uplinks beside the usual one may be named.
+func (w *world) start(name string, gateway bool, more ...string) *daemon {
+	w.t.Helper()
+	n := vdn.Node{Name: name, Gateway: gateway, Means: "kernel"}
+	for _, device := range append([]string{domain.Uplink}, more...) {
+		n.Uplinks = append(n.Uplinks, vdn.Uplink{Device: device, Rate: 100_000_000})
+	}
+	d := &daemon{socket: filepath.Join(w.folder, name+".sock")}
+	testkit.Do(w.t, w.Host(name).Namespace(), func() (err error) {
+		d.enforcer, err = kernel.Open(kernel.Config{PinDir: "/sys/fs/bpf/" + name, Uplinks: n.Uplinks, Gateway: gateway})
+		return err
+	})
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	self := node.New(node.Config{Node: n, Controller: w.Client, Enforcer: d.enforcer, Kept: filepath.Join(w.folder, name+".json")})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- self.Serve(ctx, l) }()
+	go func() { done <- w.Host(name).Do(func() error { return self.Run(ctx) }) }()
+	ended := false
+	d.stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := errors.Join(<-done, <-done, d.enforcer.Close()); err != nil {
+			w.t.Error(err)
+		}
+	}
+	w.t.Cleanup(d.stop)
+	return d
+}
+
+// attach does for a pod of the domain what fairlead-cni does.
+func (w *world) attach(name string) {
+	w.t.Helper()
+	p := w.Pods[name]
+	lease, err := w.Attach(w.t.Context(), vdn.AttachmentRequest{
+		Network: p.Att.Network, Node: p.Att.Node, Container: p.Att.Container, Interface: p.Att.Interface, Addresses: p.Addrs,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.Up(w.t.Context(), lease.Attachment.ID, vdn.UpReport{Device: p.Att.Device, MAC: p.Att.MAC, NetNS: p.Att.NetNS}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// ask asks a daemon whether an attachment is enforced.
+func (d *daemon) ask(t *testing.T, query string) int {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
+	}, DisableKeepAlives: true}}
+	resp, err := c.Get("http://node/applied?" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// enforced waits until it is, and sees that it is in truth.
+func (w *world) enforced(d *daemon) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, func() error {
+		if status := d.ask(w.t, "attachment=a1.net0&wait=5s"); status != http.StatusOK {
+			return fmt.Errorf("applied: status %d", status)
+		}
+		return nil
+	})
+	before := w.drops(d, enforce.Isolated)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if c, err := w.Host("a1").Dial(ctx, netip.Addr{}, netip.AddrPortFrom(w.Pods["b1"].Addrs[0], 9)); err == nil {
+		c.Close()
+		w.t.Fatal("a pod reaches one of another network")
+	}
+	if w.drops(d, enforce.Isolated) == before {
+		w.t.Error("no drop is counted")
+	}
+}
+
+func (w *world) drops(d *daemon, reason string) (n uint64) {
+	w.t.Helper()
+	all, err := d.enforcer.Counters(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range all {
+		n += c.Drops[reason]
+	}
+	return n
+}
+
+// told waits for what the controller is told of a node.
+func (w *world) told(name string, good func(vdn.NodeView) error) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, func() error {
+		v, _, err := w.View(w.t.Context(), 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, n := range v.Nodes {
+			if n.Name == name {
+				return good(n)
+			}
+		}
+		return fmt.Errorf("node %s is not known", name)
+	})
+}
+
+// TestPodsAreEnforced has pods attached, and asks who waits for them.
+func TestPodsAreEnforced(t *testing.T) {
+	w := newWorld(t)
+	d := w.start("n1", false)
+	for query, want := range map[string]int{
+		"attachment=a1.net0&wait=10ms": http.StatusNotModified, "": http.StatusBadRequest, "attachment=a1.net0&wait=long": http.StatusBadRequest,
+	} {
+		if got := d.ask(t, query); got != want {
+			t.Errorf("applied?%s: status %d, want %d", query, got, want)
+		}
+	}
+	sink, err := pour.Listen(w.Host("b1"), 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	w.attach("a1")
+	w.attach("b1")
+	w.enforced(d)
+	w.told("n1", func(n vdn.NodeView) error {
+		if !n.Alive || n.Applied == 0 || n.Error != "" || len(n.Counters) != 4 { // two pods, two networks
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	wrong := w.Pods["a2"]
+	wrong.Att.Interface, wrong.Att.Node = "lo9", "n1" // a device that is not there
+	w.attach("a2")
+	testkit.Eventually(t, patience, func() error {
+		if status := d.ask(t, "attachment=a2.lo9&wait=1s"); status != http.StatusServiceUnavailable {
+			return fmt.Errorf("applied of a device that is not there: status %d", status)
+		}
+		return nil
+	})
+	w.told("n1", func(n vdn.NodeView) error {
+		if !strings.Contains(n.Error, "a2.lo9") {
+			return fmt.Errorf("error %q, want the attachment named", n.Error)
+		}
+		return nil
+	})
+	w.enforced(d) // the others are
+	d.stop()
+	w.remove("n1", d)
+}
+
+// remove takes off what a daemon that has ended left, as cleanup does.
+func (w *world) remove(name string, d *daemon) {
+	w.t.Helper()
+	testkit.Do(w.t, w.Host(name).Namespace(), func() error {
+		return errors.Join(kernel.Clean("/sys/fs/bpf/"+name), node.RemoveRoutes())
+	})
+}
+
+// TestTheControllerIsAway has a daemon start again without it, also where nothing of
+// its own is left in the kernel.
+func TestTheControllerIsAway(t *testing.T) {
+	w := newWorld(t)
+	d := w.start("n1", false)
+	sink, err := pour.Listen(w.Host("b1"), 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	w.attach("a1")
+	w.attach("b1")
+	w.enforced(d)
+	w.web.CloseClientConnections()
+	w.web.Close()
+	d.stop()
+	d = w.start("n1", false)
+	w.enforced(d)
+	d.stop()
+	w.remove("n1", d)
+	d = w.start("n1", false)
+	w.enforced(d)
+	d.stop()
+	w.remove("n1", d)
+}
+
+// TestGateway has a gateway hold routes to another domain's networks, while they are
+// offered.
+func TestGateway(t *testing.T) {
+	w := newWorld(t)
+	d := w.start("gateway", true, domain.Wide)
+	peer := vdn.Peer{Domain: "there.example", URL: "https://there.example:7474", NextHops: []netip.Addr{domain.OutsideAddrs[0]}}
+	if err := w.PutPeer(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	offer := []vdn.PeerView{{Peer: peer, Connected: true, Networks: []vdn.SharedNetwork{
+		{Name: "far", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
+	}}}
+	if err := w.server.SetOffers(offer); err != nil {
+		t.Fatal(err)
+	}
+	routes := func() (all []string) {
+		held, err := w.Host("gateway").Netlink().RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: node.Protocol}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range held {
+			all = append(all, fmt.Sprintf("%s via %s", r.Dst, r.Gw))
+		}
+		return all
+	}
+	want := func(text string) {
+		t.Helper()
+		testkit.Eventually(t, patience, func() error {
+			if got := strings.Join(routes(), ", "); got != text {
+				return fmt.Errorf("routes: %q, want %q", got, text)
+			}
+			return nil
+		})
+	}
+	want("10.9.0.0/24 via 203.0.113.9")
+	testkit.Do(t, w.Host("gateway").Namespace(), func() error {
+		if on := sysctl.Read("ipv4/ip_forward"); on != "1" {
+			return fmt.Errorf("forwarding is %s", on)
+		}
+		return nil
+	})
+	// Somebody takes it away: it comes back.
+	gone := w.Host("gateway").Netlink()
+	held, err := gone.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: node.Protocol}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.RouteDel(&held[0]); err != nil {
+		t.Fatal(err)
+	}
+	want("10.9.0.0/24 via 203.0.113.9")
+	offer[0].Networks = nil
+	if err := w.server.SetOffers(offer); err != nil {
+		t.Fatal(err)
+	}
+	want("")
+	d.stop()
+	w.remove("gateway", d)
+}
+
+// TestAnUplinkComes names one that is not there yet.
+func TestAnUplinkComes(t *testing.T) {
+	w := newWorld(t)
+	d := w.start("n1", false, "late0")
+	w.told("n1", func(n vdn.NodeView) error {
+		if !strings.Contains(n.Error, "uplink late0") {
+			return fmt.Errorf("error %q, want the uplink named", n.Error)
+		}
+		return nil
+	})
+	h := w.Host("n1")
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "late0"
+	if err := h.Netlink().LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "late1"}); err != nil {
+		t.Fatal(err)
+	}
+	w.told("n1", func(n vdn.NodeView) error {
+		if n.Error != "" || len(counted(n, "late0")) != 2 {
+			return fmt.Errorf("error %q, counters %+v", n.Error, n.Counters)
+		}
+		return nil
+	})
+	d.stop()
+	w.remove("n1", d)
+	requireNothing(t, h)
+}
+
+func counted(n vdn.NodeView, device string) (all []vdn.Counter) {
+	for _, c := range n.Counters {
+		if c.Device == device {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// requireNothing sees that a host has none of our queues.
+func requireNothing(t *testing.T, h *lab.Host) {
+	t.Helper()
+	testkit.Do(t, h.Namespace(), func() error {
+		link, err := netlink.LinkByName(domain.Uplink)
+		if err != nil {
+			return err
+		}
+		all, err := netlink.QdiscList(link)
+		for _, q := range all {
+			if q.Type() == "htb" || q.Type() == "bfifo" {
+				t.Errorf("left over: %s", q.Attrs())
+			}
+		}
+		return err
+	})
+}
