@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,11 @@ macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its 
               and the processor time that each Gbit takes
   latency     a short question and its answer, p50 and p99
   balancer    requests a second through Fairlead's balancer in a pod of each of
-              flannel's networks, to --pods servers, with RPS and without
+              flannel's networks, to --pods servers, with RPS and without; rules of
+              iptables beside
+  slices      a network with a guarantee, attacked by another with all it has
+  attachments 500 on one controller, which is killed meanwhile
+  federation  from pod to pod of two domains with a controller each, enforced
 
 All kinds take turns, --rounds times, and macvlan and host-device are compared with
 the host round by round.
@@ -47,6 +52,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
 	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "how long each time")
 	f.IntSliceVar(&o.Pods, "pods", o.Pods, "how many servers are behind a balancer")
+	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that joins the pods on macvlan and host-device (default: that beside this binary, where there is one)")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all agents in")
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
@@ -59,6 +65,11 @@ func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) (err error
 	}
 	if o.Binary, err = os.Executable(); err != nil {
 		return err
+	}
+	if beside := filepath.Join(filepath.Dir(o.Binary), "fairlead-cni"); o.Plugin == "" {
+		if _, err := os.Stat(beside); err == nil {
+			o.Plugin = beside
+		}
 	}
 	o.Progress = cmd.ErrOrStderr()
 	result, err := cni.Run(cmd.Context(), o)

@@ -37,7 +37,12 @@ type Site struct {
 	// Node, Gateway and Server are hosts of the lab.
 	Node, Gateway, Server string
 	NodeAddr, ServerAddr  netip.Addr
+	// WANAddr is the gateway's toward the other site.
+	WANAddr netip.Addr
 }
+
+// Domain is the site's as a domain of virtually dedicated networks.
+func (s *Site) Domain() string { return s.Name + ".example" }
 
 // subnet gives 10.N.third.0 with so many bits.
 func (s *Site) subnet(third, bits int) netip.Prefix {
@@ -65,7 +70,7 @@ type Sites struct {
 
 func newSite(name string, number int) *Site {
 	s := &Site{Name: name, Number: number, Node: name + "-node", Gateway: name + "-gw", Server: name + "-server"}
-	s.NodeAddr, s.ServerAddr = Nth(s.subnet(0, 24), 2), Nth(s.subnet(3, 24), 2)
+	s.NodeAddr, s.ServerAddr, s.WANAddr = Nth(s.subnet(0, 24), 2), Nth(s.subnet(3, 24), 2), Nth(wan, number)
 	return s
 }
 
@@ -79,6 +84,9 @@ func Nth(p netip.Prefix, n int) netip.Addr {
 // in writes the nth address of a prefix as an interface has it.
 func in(p netip.Prefix, n int) string { return netip.PrefixFrom(Nth(p, n), p.Bits()).String() }
 
+// wan is what lies between the sites.
+var wan = netip.MustParsePrefix("192.0.2.0/30")
+
 // New builds them; the link between them has no limit yet. It needs a sandbox.
 func New(ctx context.Context) (*Sites, error) {
 	s := &Sites{Daejeon: newSite("daejeon", 1), Busan: newSite("busan", 2)}
@@ -87,11 +95,10 @@ func New(ctx context.Context) (*Sites, error) {
 		part := site.draw()
 		t.Hosts, t.Links = append(t.Hosts, part.Hosts...), append(t.Links, part.Links...)
 	}
-	wan := netip.MustParsePrefix("192.0.2.0/30")
-	end := func(of, other *Site, n int) lab.End {
-		return lab.At(of.Gateway, WANDev, in(wan, n)).Via(Nth(wan, 3-n).String(), other.subnet(0, 16).String())
+	end := func(of, other *Site) lab.End {
+		return lab.At(of.Gateway, WANDev, in(wan, of.Number)).Via(other.WANAddr.String(), other.subnet(0, 16).String())
 	}
-	t.Links = append(t.Links, lab.Link{A: end(s.Daejeon, s.Busan, 1), B: end(s.Busan, s.Daejeon, 2)})
+	t.Links = append(t.Links, lab.Link{A: end(s.Daejeon, s.Busan), B: end(s.Busan, s.Daejeon)})
 	var err error
 	s.Lab, err = lab.Build(ctx, t)
 	return s, err

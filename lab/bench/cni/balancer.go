@@ -197,22 +197,9 @@ func (n *network) startAgent(b *balanced) error {
 	if err := os.WriteFile(filepath.Join(folder, "echo.yaml"), []byte(text), 0o644); err != nil {
 		return err
 	}
-	log, err := os.Create(n.logFile(name))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(n.o.Binary, "agent", "--node", name, "--services", folder, "--interface", podDev,
+	return n.start(b.pod.host, name, "agent", "--node", name, "--services", folder, "--interface", podDev,
 		"--bpffs", filepath.Join(pins, name), "--socket", cluster.Socket(name), "--health-address", "")
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := b.pod.host.Start(cmd)
-	if err != nil {
-		return err
-	}
-	return p.GoFirst()
 }
-
-func (n *network) logFile(name string) string { return filepath.Join(n.o.Logs, name+".log") }
 
 // await waits until a balancer serves.
 func (n *network) await(ctx context.Context, client *peer, b *balanced) error {

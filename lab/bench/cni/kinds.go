@@ -56,6 +56,8 @@ type network struct {
 	from, to map[string]place
 	// forwarders are the processes of TunUDP.
 	forwarders []int
+	// controllers are those that the plugin asks.
+	controllers map[*sites.Site]*controller
 }
 
 // newNetwork builds the sites with a pod of every kind at each.
@@ -64,31 +66,44 @@ func newNetwork(ctx context.Context, o Options) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}}
-	for _, site := range []*sites.Site{s.Daejeon, s.Busan} {
-		if err := n.bridges(ctx, site); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-	}
+	n := &network{Sites: s, o: o, from: map[string]place{}, to: map[string]place{}, controllers: map[*sites.Site]*controller{}}
 	for site, places := range map[*sites.Site]map[string]place{s.Daejeon: n.from, s.Busan: n.to} {
-		for _, kind := range Kinds {
-			if places[kind], err = n.pod(ctx, site, kind); err != nil {
-				return nil, errors.Join(fmt.Errorf("%s: pod of %s: %w", site.Name, kind, err), s.Close())
-			}
+		if err := n.populate(ctx, site, places); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", site.Name, err), s.Close())
 		}
 	}
 	return n, nil
 }
 
+// populate makes a site's pods.
+func (n *network) populate(ctx context.Context, site *sites.Site, places map[string]place) (err error) {
+	if err := n.bridges(ctx, site); err != nil {
+		return err
+	}
+	if n.o.Plugin != "" {
+		if n.controllers[site], err = n.startController(ctx, site); err != nil {
+			return err
+		}
+	}
+	for _, kind := range Kinds {
+		if places[kind], err = n.pod(ctx, site, kind); err != nil {
+			return fmt.Errorf("pod of %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
 // pod makes the pod of a kind; the host's is the node itself.
 func (n *network) pod(ctx context.Context, site *sites.Site, kind string) (place, error) {
 	name := site.Name + "-" + kind
-	switch kind {
-	case Host:
+	switch {
+	case kind == Host:
 		return place{n.Lab.Host(site.Node), site.NodeAddr}, nil
-	case Macvlan:
+	case (kind == Macvlan || kind == HostDevice) && n.o.Plugin != "":
+		return n.plugged(ctx, site, kind, name)
+	case kind == Macvlan:
 		return n.direct(ctx, site, name, site.OnNode(), addMacvlan)
-	case HostDevice:
+	case kind == HostDevice:
 		return n.direct(ctx, site, name, site.OnSpare(), giveDevice)
 	}
 	return n.bridged(ctx, site, kind, name, firstPod, false)
@@ -157,7 +172,7 @@ func (n *network) bridges(ctx context.Context, site *sites.Site) error {
 	node := n.Lab.Host(site.Node)
 	for kind, i := range behind {
 		if err := addBridge(node.Netlink(), bridgeOf(kind), mtus[kind], sites.Nth(site.Bridge(i), 1)); err != nil {
-			return fmt.Errorf("%s: bridge of %s: %w", site.Name, kind, err)
+			return fmt.Errorf("bridge of %s: %w", kind, err)
 		}
 	}
 	other := n.Busan
@@ -165,10 +180,10 @@ func (n *network) bridges(ctx context.Context, site *sites.Site) error {
 		other = n.Daejeon
 	}
 	if err := addVXLAN(node.Netlink(), site, other); err != nil {
-		return fmt.Errorf("%s: VXLAN: %w", site.Name, err)
+		return fmt.Errorf("VXLAN: %w", err)
 	}
 	if err := n.addTun(ctx, node, site, other); err != nil {
-		return fmt.Errorf("%s: tun: %w", site.Name, err)
+		return fmt.Errorf("tun: %w", err)
 	}
 	return nil // host-gw: the gateways route to the nodes
 }

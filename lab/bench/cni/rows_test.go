@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	slicesbench "github.com/fairlead/fairlead/lab/bench/slices"
 )
 
 // of makes runs of so many Mbit/s, which take so much time for each Gbit.
@@ -63,6 +64,33 @@ func TestRowsJudgePairs(t *testing.T) {
 		return strings.HasPrefix(row.Case, "no limit") && strings.HasSuffix(row.Case, "less than the host")
 	}) {
 		t.Error("a goal without a rate")
+	}
+}
+
+func TestSlicesRows(t *testing.T) {
+	got := slicesbench.Result{Uplink: 500_000_000, Guarantee: 400_000_000}
+	for i := range 12 {
+		s := slicesbench.Second{At: float64(i + 1), Phase: slicesbench.Alone, Guaranteed: 475e6}
+		switch i / 4 {
+		case 1:
+			s.Phase, s.Guaranteed, s.Attacker = slicesbench.Attacked, 340e6, 100e6
+		case 2:
+			s.Phase, s.Guaranteed, s.Attacker = slicesbench.AttackerAlone, 0, 470e6
+		}
+		got.Seconds = append(got.Seconds, s)
+	}
+	r := &Result{Report: bench.New("cni"), files: map[string][]byte{}}
+	if err := r.slicesRows(got); err != nil {
+		t.Fatal(err)
+	}
+	for name, met := range map[string]bool{"alone": true, "attacked": false, "its attacker, alone": true} {
+		got := row(t, r, "slices, 400M guaranteed of 500M, "+name+": less than it may have")
+		if got.Met == nil || *got.Met != met {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if !bytes.Contains(r.files["cni-slices.svg"], []byte("attacker alone")) {
+		t.Error("the picture does not name its phases")
 	}
 }
 

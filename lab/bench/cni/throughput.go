@@ -145,14 +145,14 @@ func (o Options) background(ctx context.Context, r *Result) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	if err := pause(ctx, time.Duration(o.Seconds*float64(time.Second))); err != nil {
 		return err
 	}
 	after, err := usageOf()
 	if err != nil {
 		return err
 	}
-	busy := 100 * after.since(before).machine / float64(runtime.NumCPU())
+	busy := 100 * after.since(before).machine / float64(runtime.NumCPU()) / o.Seconds
 	o.say("before anything is sent, this machine is busy to %.0f %%", busy)
 	r.Note("other work: before anything was sent, the machine was busy to %.0f %%; that is in the CPU of the whole machine, too", busy)
 	return nil

@@ -1,0 +1,238 @@
+package cni
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/pki"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/lab/sites"
+	"github.com/fairlead/fairlead/vdn"
+)
+
+const (
+	// federationPort is where controllers tell each other what they share.
+	federationPort = 7474
+	// refusedWithin is how long a connection that is to be refused is waited for: its
+	// first packet is sent a second time in that while. reachedWithin is for one that
+	// is asked for again and again.
+	refusedWithin = 1500 * time.Millisecond
+	reachedWithin = 100 * time.Millisecond
+	// federated is the limit between the sites, and of what nodes and gateways share.
+	federated vdn.Rate = 1e9
+)
+
+// federation has two controllers exchange their networks, and nodes and gateways
+// enforce them, and measures from a pod of the one to a pod of the other.
+func federation(ctx context.Context, o Options, r *Result) (err error) {
+	if o.Plugin == "" {
+		r.Note("federation: left out, as there is no fairlead-cni beside the binary")
+		return nil
+	}
+	s, err := sites.New(ctx)
+	if err != nil {
+		return err
+	}
+	n := &network{Sites: s, o: o, controllers: map[*sites.Site]*controller{}}
+	defer func() { err = errors.Join(err, n.Close(), os.RemoveAll(pins)) }()
+	if err := n.Limit(uint64(federated)); err != nil {
+		return err
+	}
+	from, to, err := n.domains(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := n.reaches(ctx, from, to, refusedWithin)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := n.allow(ctx); err != nil {
+		return err
+	}
+	var there bool
+	at, ok := cluster.Await(ctx, 5*time.Millisecond, cluster.StartLimit, func() bool { there, err = n.reaches(ctx, from, to, reachedWithin); return there })
+	if !ok {
+		return errors.Join(ctx.Err(), err, fmt.Errorf("the sites' pods do not reach each other: %s", cluster.LastLines(n.logFile(n.Daejeon.Gateway))))
+	}
+	refused := 0.0
+	if before {
+		refused = 1
+	}
+	r.Rows = append(r.Rows,
+		bench.Plain("federation, connections before both networks name each other", "connections", refused).AtMost(0),
+		bench.Plain("federation, until the pods of both sites reach each other", "s", at.Sub(began).Seconds()),
+	)
+	return n.acrossDomains(ctx, from, to, r)
+}
+
+// acrossDomains measures between the pods.
+func (n *network) acrossDomains(ctx context.Context, from, to place, r *Result) error {
+	a, err := startPeer(n.o.Binary, from.host)
+	if err != nil {
+		return err
+	}
+	b, err := startPeer(n.o.Binary, to.host)
+	if err != nil {
+		return err
+	}
+	var all runs
+	var p50 []float64
+	for range n.o.Rounds {
+		got, err := n.measure(ctx, way{from: a, to: b, target: to.addr})
+		if err != nil {
+			return err
+		}
+		asked, err := a.do(order{Ask: netip.AddrPortFrom(to.addr, echoPort), Seconds: asking * n.o.Seconds})
+		if err != nil {
+			return err
+		}
+		all, p50 = append(all, got), append(p50, asked.P50)
+	}
+	r.Rows = append(r.Rows,
+		bench.Estimated(fmt.Sprintf("federation, pod to pod, %s: throughput", federated), "Mbit/s", all.rates()...),
+		bench.Estimated("federation, pod to pod: p50", "us", p50...),
+	)
+	n.o.say("  %8.0f Mbit/s, %.1f us", bench.SpreadOf(all.rates()).Median, bench.SpreadOf(p50).Median)
+	r.Note("federation: pods on macvlan, each of a domain with a controller of its own; nodes and gateways enforce by the kernel, and the controllers speak over mutually authenticated TLS")
+	return nil
+}
+
+// domains starts a domain at each site, with a pod, and waits until all is enforced.
+func (n *network) domains(ctx context.Context) (from, to place, err error) {
+	authority, err := pki.New(filepath.Join(sandbox.WorkDir, "federation-pki"))
+	if err != nil {
+		return from, to, err
+	}
+	places := map[*sites.Site]*place{n.Daejeon: &from, n.Busan: &to}
+	for site, p := range places {
+		if err := certify(authority, site); err != nil {
+			return from, to, err
+		}
+		if n.controllers[site], err = n.startController(ctx, site, federationArgs(authority, site)...); err != nil {
+			return from, to, err
+		}
+		if *p, err = n.plugged(ctx, site, Macvlan, site.Name+"-"+Macvlan); err != nil {
+			return from, to, err
+		}
+		if _, err := p.host.Listen("tcp", fmt.Sprintf(":%d", refusedPort)); err != nil {
+			return from, to, err
+		}
+		if err := n.enforce(site); err != nil {
+			return from, to, err
+		}
+	}
+	for site := range places {
+		if err := n.enforced(ctx, site); err != nil {
+			return from, to, err
+		}
+	}
+	return from, to, nil
+}
+
+// refusedPort is what reaches asks for.
+const refusedPort = 7
+
+// federationArgs gives a controller its certificate and where to listen.
+func federationArgs(authority *pki.Authority, site *sites.Site) []string {
+	return []string{
+		"--federation-listen", federationAt(site), "--federation-cert", authority.Crt(site.Domain()),
+		"--federation-key", authority.Key(site.Domain()), "--federation-ca", authority.Crt("ca"),
+	}
+}
+
+func federationAt(site *sites.Site) string {
+	return netip.AddrPortFrom(site.NodeAddr, federationPort).String()
+}
+
+// certify issues a site's certificate.
+func certify(authority *pki.Authority, site *sites.Site) error {
+	cert, key, err := authority.Issue(&x509.Certificate{DNSNames: []string{site.Domain()}})
+	if err != nil {
+		return err
+	}
+	return authority.Write(site.Domain(), cert, key)
+}
+
+// enforce starts the daemons of a site's node and gateway.
+func (n *network) enforce(site *sites.Site) error {
+	for host, uplinks := range map[string][]string{site.Node: {sites.NodeDev}, site.Gateway: {"node", sites.WANDev}} {
+		args := []string{
+			"vdn", "node", "--name", host, "--controller", n.controllers[site].url, "--bpffs", filepath.Join(pins, host),
+			"--data", filepath.Join(n.controllers[site].folder, host), "--socket", filepath.Join(n.controllers[site].folder, host+".sock"),
+		}
+		if host == site.Gateway {
+			args = append(args, "--gateway")
+		}
+		for _, dev := range uplinks {
+			args = append(args, "--uplink", fmt.Sprintf("%s=%s", dev, federated))
+		}
+		if err := n.start(n.Lab.Host(host), host, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enforced waits until a site's node and gateway hold what their controller says, and
+// the node guards the pod.
+func (n *network) enforced(ctx context.Context, site *sites.Site) error {
+	var v vdn.View
+	_, ok := cluster.Await(ctx, 50*time.Millisecond, cluster.StartLimit, func() bool {
+		var err error
+		if v, _, err = n.controllers[site].asks.View(ctx, 0, 0); err != nil || len(v.Nodes) != 2 {
+			return false
+		}
+		for _, node := range v.Nodes {
+			guards := func(c vdn.Counter) bool { return c.Attachment != "" }
+			if node.Applied == 0 || node.Error != "" || !node.Gateway && !slices.ContainsFunc(node.Counters, guards) {
+				return false
+			}
+		}
+		return true
+	})
+	if !ok {
+		return errors.Join(ctx.Err(), fmt.Errorf("%s: its nodes do not enforce: %+v: %s", site.Name, v.Nodes, cluster.LastLines(n.logFile(site.Gateway))))
+	}
+	return nil
+}
+
+// allow makes the domains known to each other, and has their networks name each other.
+func (n *network) allow(ctx context.Context) error {
+	for site, other := range map[*sites.Site]*sites.Site{n.Daejeon: n.Busan, n.Busan: n.Daejeon} {
+		asks := n.controllers[site].asks
+		peer := vdn.Peer{Domain: other.Domain(), URL: "https://" + federationAt(other), NextHops: []netip.Addr{other.WANAddr}}
+		if err := asks.PutPeer(ctx, peer); err != nil {
+			return err
+		}
+		net, err := asks.Network(ctx, Macvlan)
+		if err != nil {
+			return err
+		}
+		net.Shared, net.Reach = []string{other.Domain()}, []string{other.Domain() + "/" + Macvlan}
+		if err := asks.PutNetwork(ctx, net); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reaches says whether one pod can connect to the other within a while.
+func (n *network) reaches(ctx context.Context, from, to place, within time.Duration) (bool, error) {
+	short, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	c, err := from.host.Dial(short, netip.Addr{}, netip.AddrPortFrom(to.addr, refusedPort))
+	if err != nil {
+		return false, ctx.Err()
+	}
+	return true, c.Close()
+}
