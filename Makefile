@@ -72,6 +72,10 @@ test-install: build image ## install Fairlead on two real nodes as its users do,
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
+test-cni: build ## have pods on virtually dedicated networks on two real nodes, by fairlead-cni: made, restarted, deleted, served (root)
+	scripts/deps.sh cluster
+	go run ./lab/kube/vdn $(ARGS)
+
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
@@ -96,10 +100,10 @@ manifests: $(helm) ## render deploy/manifests from the Helm chart; builds helm t
 lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests is what it gives
 	scripts/lint-deploy.sh $(helm)
 
-image: ## make an OCI image of the binary in out/image, without Docker, and its bill of materials beside it
+image: ## make an OCI image of the binary and the network plugins in out/image, without Docker, and its bill of materials beside it
 	@set -- ; for p in $(PLATFORMS); do \
 		dir=$(CURDIR)/out/binaries/$${p/\//-}; mkdir -p "$$dir"; \
-		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags "$(LDFLAGS)" -o "$$dir/" ./cmd/fairlead; \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags "$(LDFLAGS)" -o "$$dir/" ./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-ipam; \
 		set -- "$$@" "$$p=$$dir"; \
 	done; \
 	cd tools/image && go run . -o $(CURDIR)/out/image -version $(VERSION) "$$@"

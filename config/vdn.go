@@ -28,6 +28,10 @@ type VDN struct {
 	TLSCert, TLSKey string
 	// TokenFile holds what every request must bear; none where empty.
 	TokenFile string
+	// Kubernetes has a cluster's VirtualNetworks as its networks; Kubeconfig leads
+	// there, or, where it is empty, the service account of the pod that this is.
+	Kubernetes bool
+	Kubeconfig string
 	// FederationListen is address:port for other domains; none where empty, and then
 	// none is asked. FederationKeys are needed with it.
 	FederationListen string
@@ -52,6 +56,9 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 	}
 	if !vdn.IsDomain(c.Domain) {
 		p.refuse("domain", "%q is no DNS name of small letters: write one like daejeon.example", c.Domain)
+	}
+	if c.Kubeconfig != "" && !c.Kubernetes {
+		p.refuse("kubeconfig", "it has no meaning without --kubernetes: add that")
 	}
 	if c.TokenFile != "" {
 		token, err := client.ReadToken(c.TokenFile)

@@ -40,7 +40,7 @@ func (l *Loop) isNamed(s *source.Snapshot) bool {
 
 // prepareAfter is how long after its first pass a loop is done with what a start
 // has to do.
-const prepareAfter = 5 * time.Second
+const prepareAfter = 3 * time.Second
 
 // prepare readies a data plane for packets that others hand over: none can come
 // before a balancer drains, and a start has better use for the processor. It says

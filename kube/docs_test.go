@@ -27,6 +27,7 @@ var kinds = map[string]func() any{
 	"AddressPool":        func() any { return &v1alpha1.AddressPool{} },
 	"BGPPeer":            func() any { return &v1alpha1.BGPPeer{} },
 	"Announcement":       func() any { return &v1alpha1.Announcement{} },
+	"VirtualNetwork":     func() any { return &v1alpha1.VirtualNetwork{} },
 	"Secret":             func() any { return &corev1.Secret{} },
 	"Service":            func() any { return &corev1.Service{} },
 	"Namespace":          func() any { return &corev1.Namespace{} },

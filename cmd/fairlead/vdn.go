@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/config"
+	source "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/federation"
+	"github.com/fairlead/fairlead/vdn/kube"
 	"github.com/fairlead/fairlead/vdn/page"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -29,7 +31,8 @@ it by REST; nodes ask it what to enforce. What it has told is on disk before: it
 may be killed at any moment, and goes on where it was.
 
 It answers other machines by TLS only. With --token-file every request must bear
-the token.`,
+the token. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
+show as NetworkAttachments beside their pods.`,
 		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
   fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
   fairlead vdn --listen unix:///run/fairlead/vdn/api.sock
@@ -45,12 +48,14 @@ the token.`,
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	f.BoolVar(&c.Kubernetes, "kubernetes", false, "have a cluster's VirtualNetworks as networks, and no others")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
 	f.StringVar(&c.FederationListen, "federation-listen", "", "`address:port` to tell other domains on what is shared with them; none where empty")
 	f.StringVar(&c.FederationKeys.Cert, "federation-cert", "", "`file` with the certificate of our domain (PEM), for its name")
 	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newInstallCNICommand())
 	return cmd
 }
 
@@ -73,16 +78,39 @@ func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) er
 		return err
 	}
 	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", r.Data, "revision", kept.Revision())
-	s := server.New(server.Options{Store: kept, Token: r.Token, Page: page.Handler(), Log: slog.Default()})
+	o := server.Options{Store: kept, Token: r.Token, Page: page.Handler(), Log: slog.Default()}
+	cluster, err := newVDNSync(r, kept)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if cluster != nil {
+		o.Elsewhere = "the cluster's VirtualNetworks: change those, as by kubectl apply"
+	}
+	s := server.New(o)
 	run, err := federate(r, s)
 	if err != nil {
 		return errors.Join(err, l.Close())
+	}
+	if cluster != nil {
+		run = append(run, cluster.Run)
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	for _, f := range append(run, func(ctx context.Context) error { return s.Serve(ctx, l) }) {
 		all.Go(func() error { return f(ctx) })
 	}
 	return all.Wait()
+}
+
+// newVDNSync gives what keeps the store and a cluster alike; nil for no cluster.
+func newVDNSync(r *config.ResolvedVDN, kept *store.Store) (*kube.Sync, error) {
+	if !r.Kubernetes {
+		return nil, nil
+	}
+	way, err := source.Connection(r.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(kube.Config{Client: way, Store: kept, Log: slog.Default()})
 }
 
 // federate gives what tells other domains, and asks them, where that is wanted.

@@ -314,9 +314,9 @@ func TestAddressesThereAndBack(t *testing.T) {
 	}
 }
 
-// verifiedMax is what the verifier may look at in all programs together: about
-// 0.3 s of a core.
-const verifiedMax = 350_000
+// verifiedMax is what the verifier may look at in the programs that a start waits
+// for: about 0.15 s of a core.
+const verifiedMax = 110_000
 
 // The verifier's work and the size of the code.
 func TestVerifierStatistics(t *testing.T) {
@@ -344,7 +344,9 @@ func TestVerifierStatistics(t *testing.T) {
 		if !told {
 			t.Errorf("%s: the kernel does not say how many instructions its verifier looked at", name)
 		}
-		total += n
+		if name != handoverProgram {
+			total += n
+		}
 	}
 	if strings.HasPrefix(version.Release(), "6.1.") {
 		return // it looks at four times as many, and takes them

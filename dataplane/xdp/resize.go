@@ -50,8 +50,12 @@ func (d *DataPlane) stepAside() error {
 	return nil
 }
 
-// sizesFit compares the pinned maps with the configuration.
+// sizesFit compares the pinned maps, if there are any, with the configuration.
 func (d *DataPlane) sizesFit() (bool, error) {
+	names, err := d.pins.Names("")
+	if err != nil || len(names) == 0 {
+		return true, err
+	}
 	spec, err := d.config.spec()
 	if err != nil {
 		return false, err

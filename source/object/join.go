@@ -19,9 +19,9 @@ type Joined struct {
 	Service  *service.Service
 	Problems []source.Problem
 	object   *Object
-	// given are the slices as they are, slices as they are served; pods are those
-	// of all endpoints in their order, where the Service is on a network of its own.
-	given, slices, pods []*Object
+	// slices are as they are, but while the Service is built. pods are those of all
+	// endpoints in their order, where the Service is on a network of its own.
+	slices, pods []*Object
 }
 
 // Join gives a Service of ours the servers of its slices, at the addresses that
@@ -29,15 +29,16 @@ type Joined struct {
 // made into before, or nil: what did not change is the same pointer again, and
 // costs nothing.
 func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
-	j := &Joined{object: o, given: its, slices: its}
+	j := &Joined{object: o, slices: its}
 	j.pods = j.podsOf(pods)
-	if before != nil && before.object == o && slices.Equal(before.given, its) && slices.Equal(before.pods, j.pods) {
+	if before != nil && before.object == o && slices.Equal(before.slices, its) && slices.Equal(before.pods, j.pods) {
 		return before
 	}
 	if o.Network() != "" {
 		j.slices = j.onNetwork()
 	}
 	j.build()
+	j.slices = its
 	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
 		j.Service = before.Service
 	}

@@ -87,7 +87,7 @@ type Object struct {
 	Value   any
 	service *listener
 	slice   *slice
-	pod     []attached
+	pod     *pod
 }
 
 // Other gives an object of another kind, of which no more is known here.

@@ -21,6 +21,15 @@ const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 // Pods gives the Pod of a name, nil for one that is not known.
 type Pods func(service.ID) *Object
 
+// pod is a Pod as Fairlead sees it: where it is.
+type pod struct{ networks []attached }
+
+// onNetwork is the network of a Service's servers, and its line in the file.
+type onNetwork struct {
+	name string
+	line int
+}
+
 // attached is one place of a Pod in a network.
 type attached struct {
 	network string
@@ -38,7 +47,7 @@ func ReadPod(m *metav1.ObjectMeta, at Origin) (*Object, []Fault) {
 	if err != nil {
 		return o, []Fault{{annotation(AnnotationNetworkStatus), err.Error()}}
 	}
-	o.pod = networks
+	o.pod = &pod{networks}
 	return o, nil
 }
 
@@ -71,7 +80,7 @@ func (o *Object) Attached() bool { return o.pod != nil }
 // on gives a Pod's addresses of one family in a network, and whether it is on it.
 // A network without a namespace is one of the Pod's, or has none.
 func (o *Object) on(network string, ipv6 bool) (addrs []netip.Addr, on bool) {
-	for _, n := range o.pod {
+	for _, n := range o.pod.networks {
 		if n.network != network && n.network != o.Key.Namespace+"/"+network {
 			continue
 		}
@@ -88,7 +97,7 @@ func (o *Object) on(network string, ipv6 bool) (addrs []netip.Addr, on bool) {
 // networks gives the names of all that a Pod is on.
 func (o *Object) networks() string {
 	var names []string
-	for _, n := range o.pod {
+	for _, n := range o.pod.networks {
 		names = append(names, fmt.Sprintf("%q", n.network))
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
@@ -97,10 +106,10 @@ func (o *Object) networks() string {
 // Network is the network by which a Service's servers are reached; empty for the
 // cluster's own.
 func (o *Object) Network() string {
-	if o == nil || o.service == nil {
+	if o == nil || o.service == nil || o.service.network == nil {
 		return ""
 	}
-	return o.service.network
+	return o.service.network.name
 }
 
 // podsOf gives the Pods of all endpoints, where the Service has a network.
@@ -108,7 +117,7 @@ func (j *Joined) podsOf(pods Pods) (all []*Object) {
 	if j.object.Network() == "" {
 		return nil
 	}
-	for _, o := range j.given {
+	for _, o := range j.slices {
 		for _, e := range o.slice.endpoints {
 			var p *Object
 			if e.isPod && pods != nil {
@@ -129,7 +138,7 @@ func (j *Joined) podsOf(pods Pods) (all []*Object) {
 func (j *Joined) onNetwork() []*Object {
 	var served, others []*Object
 	next := 0
-	for _, o := range j.given {
+	for _, o := range j.slices {
 		its := j.pods[next : next+len(o.slice.endpoints)]
 		next += len(its)
 		j.tellStrays(o, its)
@@ -180,7 +189,7 @@ func (j *Joined) tellStrays(o *Object, pods []*Object) {
 	for i, e := range o.slice.endpoints {
 		name := KindPod + " " + o.Key.Namespace + "/" + e.name
 		tell := func(format string, args ...any) {
-			j.tell(j.object, j.object.service.networkLine, annotation(AnnotationNetwork), format+"; it is left out", args...)
+			j.tell(j.object, j.object.service.network.line, annotation(AnnotationNetwork), format+"; it is left out", args...)
 		}
 		if e.use == unused {
 			continue

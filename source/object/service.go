@@ -33,10 +33,10 @@ type listener struct {
 	ports    []listenerPort
 	weights  map[netip.Addr]uint32
 	maxConns maxConns
-	// network is where the servers are reached; empty: at their own addresses.
-	network string
+	// network is where the servers are reached; nil: at their own addresses.
+	network *onNetwork
 	// Lines in the file.
-	weightsLine, maxConnsLine, networkLine int
+	weightsLine, maxConnsLine int
 }
 
 // listenerPort is one of a Service's ports.
@@ -74,7 +74,6 @@ func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, faults []Fault) {
 	l = &listener{
 		ours: true, weightsLine: at.line(annotation(AnnotationWeights)), maxConnsLine: at.line(annotation(AnnotationMaxConnections)),
-		networkLine: at.line(annotation(AnnotationNetwork)),
 	}
 	note := func(fs []Fault) { faults = append(faults, fs...) }
 	l.ports, faults = readPorts(s.Spec.Ports)
@@ -88,7 +87,10 @@ func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, f
 	}
 	note(l.readVIPs(s, set.addresses, at.Assigned))
 	note(unserved(s, set.method))
-	l.weights, l.maxConns, l.network = set.weights, set.maxConns, set.network
+	l.weights, l.maxConns = set.weights, set.maxConns
+	if set.network != "" {
+		l.network = &onNetwork{set.network, at.line(annotation(AnnotationNetwork))}
+	}
 	l.template = service.Service{
 		ID: service.ID{Namespace: cmp.Or(s.Namespace, metav1.NamespaceDefault), Name: s.Name}, Created: s.CreationTimestamp.UTC(),
 		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,

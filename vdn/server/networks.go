@@ -22,7 +22,18 @@ func (s *Server) getNetwork(r *http.Request) (answer, error) {
 	return answer{status: http.StatusOK, body: n, etag: etag(n)}, err
 }
 
+// ours refuses to change networks here that are somebody else's to change.
+func (s *Server) ours(r *http.Request) error {
+	if s.elsewhere == "" {
+		return nil
+	}
+	return &vdn.Problem{Kind: vdn.Conflict, Object: "network " + r.PathValue("name"), Text: "networks here are " + s.elsewhere}
+}
+
 func (s *Server) putNetwork(r *http.Request) (answer, error) {
+	if err := s.ours(r); err != nil {
+		return answer{}, err
+	}
 	var n vdn.Network
 	if err := body(r, &n); err != nil {
 		return answer{}, err
@@ -42,6 +53,9 @@ func createdOr(created bool) int {
 }
 
 func (s *Server) deleteNetwork(r *http.Request) (answer, error) {
+	if err := s.ours(r); err != nil {
+		return answer{}, err
+	}
 	return answer{status: http.StatusNoContent}, s.store.DeleteNetwork(r.PathValue("name"), allow(r))
 }
 

@@ -24,6 +24,9 @@ type Options struct {
 	Store *store.Store
 	// Token is asked of everything below /v1, as a bearer's, where it is not empty.
 	Token string
+	// Elsewhere says who alone makes and changes networks ("the cluster's
+	// VirtualNetworks: kubectl apply"); where it is empty whoever asks may.
+	Elsewhere string
 	// Page is what is shown at /, nothing where nil.
 	Page http.Handler
 	Log  *slog.Logger // slog.Default() where nil
@@ -39,15 +42,17 @@ type Server struct {
 	now     func() time.Time
 	token   [sha256.Size]byte
 	guarded bool
-	handler http.Handler
-	reports reports
-	recent  recent
-	metrics *metrics
+	// elsewhere is as in Options.
+	elsewhere string
+	handler   http.Handler
+	reports   reports
+	recent    recent
+	metrics   *metrics
 }
 
 // New makes one that answers as an http.Handler.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != ""}
+	s := &Server{store: o.Store, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != "", elsewhere: o.Elsewhere}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

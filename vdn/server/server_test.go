@@ -418,3 +418,18 @@ func FuzzNetworkBodies(f *testing.F) {
 		}
 	})
 }
+
+// TestNetworksElsewhere has networks that only somebody else may change.
+func TestNetworksElsewhere(t *testing.T) {
+	r := start(t, server.Options{Elsewhere: "the cluster's: kubectl apply"})
+	body, err := json.Marshal(network("science", "10.1.0.0/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, body := range map[string]string{"PUT": string(body), "DELETE": ""} {
+		status, said := r.ask(t, method, "/v1/networks/science", body)
+		if status != http.StatusConflict || !strings.Contains(said, "networks here are the cluster's: kubectl apply") {
+			t.Errorf("%s: %d %s", method, status, said)
+		}
+	}
+}

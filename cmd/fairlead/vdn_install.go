@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// plugins are what container runtimes look for.
+var plugins = []string{"fairlead-cni", "fairlead-ipam"}
+
+func newInstallCNICommand() *cobra.Command {
+	var into string
+	cmd := &cobra.Command{
+		Use:   "install-cni",
+		Short: "Put fairlead-cni and fairlead-ipam where the container runtime looks for them",
+		Long: `Install-cni copies the network plugins that are beside this program, as in its image,
+into a folder of the node. A plugin that runs meanwhile is not disturbed: each is
+replaced whole.`,
+		Example: `  fairlead vdn install-cni --into /host/opt/cni/bin`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			for _, name := range plugins {
+				if err := replace(filepath.Join(filepath.Dir(self), name), filepath.Join(into, name)); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&into, "into", "/opt/cni/bin", "`folder` of the plugins")
+	return cmd
+}
+
+// replace copies a program over another, which stays whole until the new one is.
+func replace(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+"-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(out.Name()))
+		}
+	}()
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Chmod(0o755), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), to)
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/kube/nodes"
+	"github.com/fairlead/fairlead/vdn"
+)
+
+var awaitFor = nodes.Await
+
+// start runs our program on a host.
+func (w *world) start(host *lab.Host, args ...string) (*lab.Process, error) {
+	log, err := os.OpenFile(filepath.Join(w.logs, host.Name()+"-"+args[0]+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(w.program(), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return host.Start(cmd)
+}
+
+// startController starts it beside the API server, and waits until it answers.
+func (w *world) startController() error {
+	cert, key, err := w.Certificate("vdn", netip.MustParseAddr(controlAddr))
+	if err != nil {
+		return err
+	}
+	w.controller, err = w.start(w.Control, "vdn", "--kubernetes", "--kubeconfig", w.Kubeconfig, "--data", w.file("data"), "--listen", controlAddr+":7473",
+		"--tls-cert", cert, "--tls-key", key, "--token-file", w.file("token"))
+	if err != nil {
+		return err
+	}
+	return w.await(context.Background(), "the controller answers", func() error { return w.leases(-1) })
+}
+
+// startBalancer has lb balance the cluster's Services.
+func (w *world) startBalancer() error {
+	_, err := w.start(w.Host("lb"), "agent", "--kubernetes", "--kubeconfig", w.Kubeconfig, "--role", "balancer", "--interface", "eth1,eth2",
+		"--bpffs", "/sys/fs/bpf", "--socket", w.file("lb.sock"))
+	return err
+}
+
+// ask asks the controller by its REST interface.
+func (w *world) ask(path string) (string, error) {
+	authority, _ := w.Authority()
+	pem, err := os.ReadFile(authority)
+	if err != nil {
+		return "", err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return httpGet(context.Background(), w.Control, "https://"+controlAddr+":7473/v1/"+path, &tls.Config{RootCAs: roots})
+}
+
+// httpGet asks from a host, by a connection of its own.
+func httpGet(ctx context.Context, from *lab.Host, url string, config *tls.Config) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: config,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return from.Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(address))
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Authorization", "Bearer sesame")
+	answer, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return string(text), err
+}
+
+// get asks a VIP from outside.
+func (w *world) get(ctx context.Context, vip string) (string, error) {
+	return httpGet(ctx, w.Host("client"), "http://"+vip+":80/hostname", nil)
+}
+
+// stored says what is wrong where the controller does not answer so.
+func (w *world) stored(path, want string) error {
+	said, err := w.ask(path)
+	if err == nil && strings.TrimSpace(said) != want {
+		err = fmt.Errorf("%s: %s, want %s", path, said, want)
+	}
+	return err
+}
+
+func (w *world) attachments() (all []vdn.Attachment, err error) {
+	said, err := w.ask("attachments")
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &all)
+	}
+	return all, err
+}
+
+// leases says what is wrong where there are not so many; -1 for any number.
+func (w *world) leases(want int) error {
+	all, err := w.attachments()
+	if err == nil && want >= 0 && len(all) != want {
+		err = fmt.Errorf("%d leases, want %d: %v", len(all), want, all)
+	}
+	return err
+}
+
+// leaseText is all leases, to be compared.
+func (w *world) leaseText() (string, error) { return w.ask("attachments") }
+
+// leaseOf gives the only lease of a pod.
+func (w *world) leaseOf(pod string) (string, error) {
+	all, err := w.attachments()
+	var ids []string
+	for _, a := range all {
+		if a.Owner == "default/"+pod && a.Phase == vdn.Up {
+			ids = append(ids, a.ID)
+		}
+	}
+	if err == nil && len(ids) != 1 {
+		err = fmt.Errorf("%s has the leases %q, want one", pod, ids)
+	}
+	return strings.Join(ids, " "), err
+}
+
+// pods gives the names of a workload's pods that run, sorted.
+func (w *world) pods(ctx context.Context, of string) ([]string, error) {
+	said, err := w.Kubectl(ctx, "get", "pods", "--selector", "app="+of, "--field-selector", "status.phase=Running", "--output", `jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}`)
+	all := lines(said)
+	if err == nil && len(all) < 2 {
+		err = fmt.Errorf("pods of %s: %q", of, all)
+	}
+	return all, err
+}
+
+// addresses gives those of a workload's pods.
+func (w *world) addresses(ctx context.Context, of string) (all []netip.Addr, err error) {
+	said, err := w.Kubectl(ctx, "get", "pods", "--selector", "app="+of, "--output", `jsonpath={range .items[*]}{.status.podIP}{"\n"}{end}`)
+	for _, line := range lines(said) {
+		a, e := netip.ParseAddr(line)
+		err = errors.Join(err, e)
+		all = append(all, a)
+	}
+	if err == nil && len(all) != 4 {
+		err = fmt.Errorf("pods of %s have the addresses %v", of, all)
+	}
+	return all, err
+}
+
+// answers waits until a pod reaches another.
+func (w *world) answers(ctx context.Context, from string, to netip.AddrPort) error {
+	return w.await(ctx, from+" asks "+to.String(), func() error {
+		_, err := w.Kubectl(ctx, "exec", from, "--", "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+to.String()+"/hostname")
+		return err
+	})
+}
+
+// everywhere is what could be left on the nodes, as text: their links, the plugin's
+// notes and pods' namespaces.
+func (w *world) everywhere() (map[string]string, error) {
+	all := map[string]string{}
+	for _, n := range w.Nodes {
+		links, err := w.links(n)
+		if err != nil {
+			return nil, err
+		}
+		all[n.Name+" links"] = links
+		for _, dir := range []string{"/var/lib/cni/fairlead", "/run/netns"} {
+			err := n.Place.Do(func() error {
+				return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+					if err == nil && !e.IsDir() && e.Name() != "lock" {
+						all[n.Name+" "+dir] += path + " "
+					}
+					if errors.Is(err, fs.ErrNotExist) {
+						return nil // gone, or never made
+					}
+					return err
+				})
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// links gives a node's devices but for those of bridged pods, sorted: what there is,
+// of what kind, and whose alias.
+func (w *world) links(n *nodes.Node) (string, error) {
+	said, err := n.Place.Run(exec.Command("ip", "-details", "-json", "link", "show"))
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, said)
+	}
+	var links []struct {
+		Name  string `json:"ifname"`
+		Alias string `json:"ifalias"`
+		Info  struct {
+			Kind string `json:"info_kind"`
+		} `json:"linkinfo"`
+	}
+	if err := json.Unmarshal([]byte(said), &links); err != nil {
+		return "", err
+	}
+	var all []string
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, "eth") || strings.HasPrefix(l.Name, "nic") || l.Info.Kind == "macvlan" || l.Alias != "" {
+			all = append(all, strings.TrimSpace(l.Name+" "+l.Info.Kind+" "+l.Alias))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", "), nil
+}

@@ -1,0 +1,150 @@
+// Vdn sees pods of a cluster of two real nodes on virtually dedicated networks: by
+// fairlead-cni as their network, with macvlan and with NICs of their own (RuntimeClass
+// macvlan and nic), made, made anew, restarted and deleted, and reached by Services;
+// and that nothing is left on the nodes or with the controller. Its exit code is 0
+// where all of that is so.
+//
+//	go run ./lab/kube/vdn
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/checkout"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/kube/nodes"
+	"github.com/fairlead/fairlead/lab/sandbox"
+)
+
+func main() {
+	logs := flag.String("logs", "out/vdn", "the `folder` for logs")
+	limit := flag.Duration("limit", 15*time.Minute, "how long all may take")
+	flag.Parse()
+	var wrong error
+	if flag.NArg() > 0 {
+		wrong = fmt.Errorf("%q is not asked for", flag.Args())
+	}
+	w := &world{began: time.Now(), work: filepath.Join(sandbox.WorkDir, "vdn")}
+	nodes.Job{
+		Name: "vdn", Programs: []string{"kubectl"}, Logs: *logs, Limit: *limit,
+		Prepare: w.prepare,
+		Do: func(ctx context.Context, c *nodes.Cluster) error {
+			w.Cluster = c
+			w.say("two nodes are ready")
+			if err := w.story(ctx); err != nil {
+				return errors.Join(err, w.tellState())
+			}
+			return nil
+		},
+	}.Main(wrong)
+}
+
+// world is a cluster, and what is beside it:
+//
+//	client 192.0.2.10 ── eth1 lb ─┬─ eth0 172.30.0.2 ── lan, where the nodes are
+//	                              └─ eth2 172.31.0.1, 172.31.1.1 ── science ── n1, n2: eth2 (macvlan), nic0, nic1 (host-device)
+//
+// lb is the gateway of both networks, and a balancer.
+type world struct {
+	*nodes.Cluster
+	root, work, logs string
+	began            time.Time
+	controller       *lab.Process
+}
+
+// Addresses of what is beside the cluster.
+const (
+	controlAddr = "172.30.0.10"
+	lbAddr      = "172.30.0.2"
+	clientAddr  = "192.0.2.10"
+)
+
+// nics is how many NICs of their own for pods a node has.
+const nics = 2
+
+func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
+	w.logs = o.Logs
+	if w.root, err = checkout.Root(); err != nil {
+		return o, err
+	}
+	for _, name := range []string{"fairlead-cni", "fairlead-ipam"} {
+		path := filepath.Join(w.root, "bin", name)
+		if _, err := os.Stat(path); err != nil {
+			return o, fmt.Errorf("%w: make build makes it", err)
+		}
+		o.Plugins = append(o.Plugins, path)
+	}
+	if err := os.MkdirAll(w.work, 0o755); err != nil {
+		return o, err
+	}
+	o.Around, o.Handlers, o.Proxy = around, w.handlers(), nodes.Fairlead(w.program())
+	return o, w.write("token", "sesame\n")
+}
+
+func (w *world) program() string { return filepath.Join(w.root, "bin/fairlead") }
+
+func (w *world) file(name string) string { return filepath.Join(w.work, name) }
+
+func (w *world) write(name, text string) error {
+	return os.WriteFile(w.file(name), []byte(text), 0o600)
+}
+
+// handlers are the networks of pods, by RuntimeClass.
+func (w *world) handlers() (all []nodes.Handler) {
+	for name, network := range map[string]string{"macvlan": "science", "nic": "nics"} {
+		all = append(all, nodes.Handler{Name: name, Network: fmt.Sprintf(`{
+  "cniVersion": "1.0.0", "name": %q,
+  "plugins": [{"type": "fairlead-cni", "controller": "https://%s:7473", "node": "{{.Name}}", "tokenFile": %q, "caFile": "{{.CA}}"}]
+}`, network, controlAddr, w.file("token"))})
+	}
+	return all
+}
+
+func around(t *lab.Topology) {
+	t.Switches = append(t.Switches, lab.SwitchSpec{Name: "science"})
+	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "lb", Is: "gateway and balancer", Forward: true}, lab.HostSpec{Name: "client"})
+	t.Links = append(t.Links,
+		lab.Link{A: lab.At("lb", "eth0", lbAddr+"/24"), B: lab.Port("lan")},
+		lab.Link{A: lab.At("lb", "eth2", "172.31.0.1/24", "172.31.1.1/24").ForXDP(), B: lab.Port("science").ForXDP()},
+		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default").ForXDP(), B: lab.At("lb", "eth1", "192.0.2.1/24")})
+	for _, node := range []string{"n1", "n2"} {
+		t.Links = append(t.Links, lab.Link{A: lab.At(node, "eth2").ForXDP(), B: lab.Port("science").ForXDP()})
+		for i := range nics {
+			t.Links = append(t.Links, lab.Link{A: lab.At(node, fmt.Sprintf("nic%d", i)).ForXDP(), B: lab.Port("science").ForXDP()})
+		}
+	}
+}
+
+// say tells what has come about, and when.
+func (w *world) say(format string, args ...any) {
+	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// tellState writes what helps to find out why something failed.
+func (w *world) tellState() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var all strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods,services,endpointslices,virtualnetworks,networkattachments", "--all-namespaces", "--output", "wide"},
+		{"get", "events", "--all-namespaces"}, {"describe", "pods"},
+	} {
+		said, err := w.Kubectl(ctx, args...)
+		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	for _, n := range w.Nodes {
+		said, err := w.links(n)
+		fmt.Fprintf(&all, "# %s: links %q %v\n", n.Name, said, err)
+	}
+	return os.WriteFile(filepath.Join(w.logs, "state.txt"), []byte(all.String()), 0o644)
+}

@@ -1,0 +1,386 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// networks are two: one on a device of the nodes', one of NICs that pods get whole.
+const networks = `apiVersion: fairlead.io/v1alpha1
+kind: VirtualNetwork
+metadata: {name: science}
+spec:
+  devices: [eth2]
+  subnets: [{prefix: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
+  mtu: 1400
+---
+apiVersion: fairlead.io/v1alpha1
+kind: VirtualNetwork
+metadata: {name: nics}
+spec:
+  mode: host-device
+  devices: [nic0, nic1]
+  subnets: [{prefix: 172.31.1.0/24, gateway: 172.31.1.1}]
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: macvlan}
+handler: macvlan
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: nic}
+handler: nic
+`
+
+// workload is pods of one RuntimeClass, two on each node, with a Service. Their
+// kubelet cannot reach pods on its own device, so that nothing is asked for but that
+// they run.
+const workload = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  replicas: 4
+  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 2}}
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      runtimeClassName: %[1]s
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, matchLabelKeys: [pod-template-hash], labelSelector: {matchLabels: {app: %[1]s}}}
+      containers: [{name: web, image: %[2]s, args: [netexec, --http-port=8080]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, annotations: {fairlead.io/method: fullnat}}
+spec:
+  type: LoadBalancer
+  clusterIP: %[3]s
+  selector: {app: %[1]s}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
+// workloads are by their RuntimeClass; with the addresses of their Services.
+var workloads = []struct{ name, cluster, vip string }{
+	{"macvlan", "10.96.0.101", "10.1.1.1"}, {"nic", "10.96.0.102", "10.1.1.2"},
+}
+
+// story is what users do, one step after the other.
+func (w *world) story(ctx context.Context) error {
+	before, err := w.everywhere()
+	if err != nil {
+		return err
+	}
+	seen := func(context.Context) error { return w.seen(before) }
+	for _, step := range []func(context.Context) error{
+		w.begin, w.deploy, seen, w.reach, w.serve, w.takeAll, w.killSandbox, w.restartController, w.rollOver, w.reach, w.end,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	err = w.await(ctx, "the nodes as they were", func() error {
+		after, err := w.everywhere()
+		if err == nil && !maps.Equal(after, before) {
+			err = fmt.Errorf("\nbefore %q\nafter  %q", before, after)
+		}
+		return err
+	})
+	if err == nil {
+		w.say("nothing is left: no lease, link, note or namespace, and all NICs are back")
+	}
+	return err
+}
+
+// seen sees that what could be left can be seen while it is there.
+func (w *world) seen(before map[string]string) error {
+	now, err := w.everywhere()
+	for _, n := range w.Nodes {
+		for _, what := range []string{"links", "/var/lib/cni/fairlead", "/run/netns"} {
+			if key := n.Name + " " + what; err == nil && now[key] == before[key] {
+				err = fmt.Errorf("%s: pods on it do not show: %q", key, now[key])
+			}
+		}
+	}
+	return err
+}
+
+// begin starts the controller and the balancer.
+func (w *world) begin(ctx context.Context) error {
+	crds, err := filepath.Glob(filepath.Join(w.root, "deploy/crds/*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, path := range crds {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := w.Apply(ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	if err := w.Apply(ctx, networks); err != nil {
+		return err
+	}
+	if err := w.startController(); err != nil {
+		return err
+	}
+	if _, err := w.Kubectl(ctx, "wait", "virtualnetwork", "--all", "--for=condition=Ready", "--timeout=1m"); err != nil {
+		return err
+	}
+	w.say("the controller has both networks of the API server")
+	return w.startBalancer()
+}
+
+// deploy has all pods run, and sees each shown with its address.
+func (w *world) deploy(ctx context.Context) error {
+	image, err := w.Agnhost()
+	if err != nil {
+		return err
+	}
+	for _, l := range workloads {
+		if err := w.Apply(ctx, fmt.Sprintf(workload, l.name, image, l.cluster)); err != nil {
+			return err
+		}
+		if err := w.ready(ctx, l.name); err != nil {
+			return err
+		}
+		w.say("four pods of RuntimeClass %s are ready", l.name)
+	}
+	return w.leased(ctx, 8)
+}
+
+// ready waits for a Deployment.
+func (w *world) ready(ctx context.Context, name string) error {
+	_, err := w.Kubectl(ctx, "rollout", "status", "deployment/"+name, "--timeout=3m")
+	return err
+}
+
+// leased waits until just so many leases are up, each of a pod that has its address,
+// and shown beside it.
+func (w *world) leased(ctx context.Context, n int) error {
+	return w.await(ctx, "leases", func() error {
+		pods, err := w.Kubectl(ctx, "get", "pods", "--output", `jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{"\n"}{end}`)
+		if err != nil {
+			return err
+		}
+		shown, err := w.Kubectl(ctx, "get", "networkattachments", "--output",
+			`jsonpath={range .items[?(@.status.phase=="up")]}{.metadata.ownerReferences[0].name} {.status.addresses[0]}{"\n"}{end}`)
+		if err != nil {
+			return err
+		}
+		a, b := lines(pods), lines(strings.ReplaceAll(shown, "/24", ""))
+		if !slices.Equal(a, b) || len(a) != n {
+			return fmt.Errorf("%d pods %q, attachments %q; want %d of each", len(a), a, b, n)
+		}
+		return w.leases(n)
+	})
+}
+
+func lines(text string) []string {
+	all := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	slices.Sort(all)
+	return all
+}
+
+// reach asks every pod of every other network's and node's.
+func (w *world) reach(ctx context.Context) error {
+	for _, l := range workloads {
+		addrs, err := w.addresses(ctx, l.name)
+		if err != nil {
+			return err
+		}
+		asker, err := w.pods(ctx, "macvlan")
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			for _, from := range asker[:2] {
+				if err := w.answers(ctx, from, netip.AddrPortFrom(a, 8080)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	w.say("pods reach each other within a network, on one node and between nodes, and by the gateway")
+	return nil
+}
+
+// serve asks Services: their cluster addresses from pods, by the service proxy, and
+// their VIPs from outside, by the balancer.
+func (w *world) serve(ctx context.Context) error {
+	asker, err := w.pods(ctx, "macvlan")
+	if err != nil {
+		return err
+	}
+	for _, l := range workloads {
+		patch := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q}]}}}`, l.vip)
+		if _, err := w.Kubectl(ctx, "patch", "service", l.name, "--subresource=status", "--type=merge", "--patch", patch); err != nil {
+			return err
+		}
+		if err := w.allAnswer(ctx, l.cluster, func() (string, error) {
+			return w.Kubectl(ctx, "exec", asker[0], "--", "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+l.cluster+"/hostname")
+		}); err != nil {
+			return err
+		}
+		if err := w.allAnswer(ctx, l.vip, func() (string, error) { return w.get(ctx, l.vip) }); err != nil {
+			return err
+		}
+		w.say("all pods of %s answer at ClusterIP %s and at VIP %s", l.name, l.cluster, l.vip)
+	}
+	return nil
+}
+
+// allAnswer waits until four pods have answered.
+func (w *world) allAnswer(ctx context.Context, what string, ask func() (string, error)) error {
+	seen := map[string]bool{}
+	return w.await(ctx, what, func() error {
+		name, err := ask()
+		if err == nil {
+			seen[name] = true
+		}
+		if len(seen) < 4 {
+			return fmt.Errorf("%d of 4 pods have answered; the last: %q, %v", len(seen), name, err)
+		}
+		return nil
+	})
+}
+
+// takeAll asks for one NIC more than there are: the pod waits, and says why, until
+// one is given back.
+func (w *world) takeAll(ctx context.Context) error {
+	if _, err := w.Kubectl(ctx, "scale", "deployment/nic", "--replicas=5"); err != nil {
+		return err
+	}
+	if err := w.await(ctx, "a pod that gets no NIC says so", func() error {
+		said, err := w.Kubectl(ctx, "get", "events", "--field-selector", "reason=FailedCreatePodSandBox", "--output", `jsonpath={.items[*].message}`)
+		if err == nil && !strings.Contains(said, "nic0") {
+			err = fmt.Errorf("events: %q", said)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if _, err := w.Kubectl(ctx, "scale", "deployment/nic", "--replicas=4"); err != nil {
+		return err
+	}
+	w.say("a fifth pod finds no free NIC, and says so by name")
+	return w.leased(ctx, 8)
+}
+
+// killSandbox kills what holds a pod's namespaces: kubelet makes it anew, with
+// another container's lease.
+func (w *world) killSandbox(ctx context.Context) error {
+	for _, l := range workloads {
+		pods, err := w.pods(ctx, l.name)
+		if err != nil {
+			return err
+		}
+		uid, err := w.Kubectl(ctx, "get", "pod", pods[0], "--output", "jsonpath={.metadata.uid}")
+		if err != nil {
+			return err
+		}
+		was, err := w.leaseOf(pods[0])
+		if err != nil {
+			return err
+		}
+		if err := killPause(uid); err != nil {
+			return err
+		}
+		if err := w.await(ctx, "another sandbox", func() error {
+			now, err := w.leaseOf(pods[0])
+			if err == nil && now == was {
+				err = fmt.Errorf("%s still has the lease %s", pods[0], was)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := w.ready(ctx, l.name); err != nil {
+			return err
+		}
+	}
+	w.say("pods whose sandbox is killed get another, and the former's lease is given back")
+	return w.leased(ctx, 8)
+}
+
+// killPause kills the process that holds a pod's namespaces.
+func killPause(uid string) error {
+	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		group, _ := os.ReadFile(path) // processes come and go
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		if strings.Contains(string(group), uid) && string(name) == "pause\n" {
+			return exec.Command("kill", "-KILL", filepath.Base(filepath.Dir(path))).Run()
+		}
+	}
+	return fmt.Errorf("no pause of pod %s is found", uid)
+}
+
+// rollOver replaces all pods, while the controller is there again.
+func (w *world) rollOver(ctx context.Context) error {
+	for _, l := range workloads {
+		if _, err := w.Kubectl(ctx, "rollout", "restart", "deployment/"+l.name); err != nil {
+			return err
+		}
+		if err := w.ready(ctx, l.name); err != nil {
+			return err
+		}
+	}
+	w.say("all pods are replaced")
+	return w.leased(ctx, 8)
+}
+
+// restartController kills it and starts it anew.
+func (w *world) restartController(ctx context.Context) error {
+	before, err := w.leaseText()
+	if err != nil {
+		return err
+	}
+	if err := w.controller.Kill(); err != nil {
+		return err
+	}
+	if err := w.startController(); err != nil {
+		return err
+	}
+	after, err := w.leaseText()
+	if err == nil && after != before {
+		err = fmt.Errorf("leases before %s, after %s", before, after)
+	}
+	w.say("the controller is killed and started anew, and has all leases")
+	return err
+}
+
+// end deletes everything.
+func (w *world) end(ctx context.Context) error {
+	for _, l := range workloads {
+		if _, err := w.Kubectl(ctx, "delete", "service,deployment", l.name, "--timeout=1m"); err != nil {
+			return err
+		}
+	}
+	if err := w.leased(ctx, 0); err != nil {
+		return err
+	}
+	if _, err := w.Kubectl(ctx, "delete", "virtualnetwork", "--all", "--timeout=1m"); err != nil {
+		return err
+	}
+	return w.await(ctx, "no network", func() error { return w.stored("networks", "[]") })
+}
+
+func (w *world) await(ctx context.Context, what string, f func() error) error {
+	return awaitFor(ctx, what, 2*time.Minute, f)
+}

@@ -1,0 +1,118 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/vdn"
+)
+
+const (
+	// attachmentsResource is the resource of NetworkAttachments.
+	attachmentsResource = "networkattachments"
+	// labelNetwork names an attachment's network, so that kubectl finds those of one.
+	labelNetwork = "fairlead.io/network"
+)
+
+// podOf gives the pod of an attachment, if it says whose it is.
+func podOf(a vdn.Attachment) (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(a.Owner, "/")
+	return namespace, name, ok && namespace != "" && name != ""
+}
+
+// nameOf is unique to an attachment and tells its pod.
+func nameOf(a vdn.Attachment, pod string) string {
+	sum := sha256.Sum256([]byte(a.ID))
+	const most = 253 - 11 // the longest name of an object, without what is added
+	return pod[:min(len(pod), most)] + "-" + hex.EncodeToString(sum[:5])
+}
+
+// attachmentOf is what the cluster is to show of an attachment; nil where it is not
+// said whose it is.
+func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkAttachment {
+	namespace, name, ok := podOf(a)
+	if !ok {
+		return nil
+	}
+	o := &v1alpha1.NetworkAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(a, name), Labels: map[string]string{labelNetwork: a.Network}},
+		Status: v1alpha1.NetworkAttachmentStatus{
+			ID: a.ID, Network: a.Network, Pod: name, Interface: a.Interface, Node: a.Node, Device: a.Device, MAC: a.MAC,
+			Phase: string(a.Phase), Since: metav1.NewTime(time.Unix(a.Since, 0).UTC()),
+		},
+	}
+	for _, p := range a.Addresses {
+		o.Status.Addresses = append(o.Status.Addresses, p.String())
+	}
+	if pod := s.pod(namespace, name); pod != nil && !younger(pod, a) {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
+	}
+	return o
+}
+
+// pod gives a pod as it was read last.
+func (s *Sync) pod(namespace, name string) *metav1.PartialObjectMetadata {
+	o, there, err := s.pods.GetStore().GetByKey(namespace + "/" + name)
+	if !there || err != nil {
+		return nil
+	}
+	return o.(*metav1.PartialObjectMetadata)
+}
+
+// showAttachments has the cluster show what the store holds, and nothing else.
+func (s *Sync) showAttachments(ctx context.Context) (wrong error) {
+	stands := map[string]*v1alpha1.NetworkAttachment{}
+	for _, o := range all[*v1alpha1.NetworkAttachment](s.attachments) {
+		stands[o.Namespace+"/"+o.Name] = o
+	}
+	for _, a := range s.Store.Attachments("", "") {
+		o := s.attachmentOf(a)
+		if o == nil {
+			continue
+		}
+		key := o.Namespace + "/" + o.Name
+		was := stands[key]
+		delete(stands, key)
+		wrong = errors.Join(wrong, s.show(ctx, was, o))
+	}
+	for _, o := range stands {
+		err := s.own.Delete().Namespace(o.Namespace).Resource(attachmentsResource).Name(o.Name).Do(ctx).Error()
+		if !apierrors.IsNotFound(err) {
+			wrong = errors.Join(wrong, err)
+		}
+	}
+	return wrong
+}
+
+// show makes a NetworkAttachment, or changes it where it is another.
+func (s *Sync) show(ctx context.Context, was, o *v1alpha1.NetworkAttachment) error {
+	if was == nil {
+		err := s.own.Post().Namespace(o.Namespace).Resource(attachmentsResource).Body(o).Do(ctx).Error()
+		switch {
+		case apierrors.IsAlreadyExists(err): // it will be heard of
+			return nil
+		case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
+			return nil // its namespace is gone, or going
+		}
+		return err
+	}
+	if equality.Semantic.DeepEqual(was.Status, o.Status) && equality.Semantic.DeepEqual(was.OwnerReferences, o.OwnerReferences) &&
+		equality.Semantic.DeepEqual(was.Labels, o.Labels) {
+		return nil
+	}
+	o.ResourceVersion = was.ResourceVersion
+	err := s.own.Put().Namespace(o.Namespace).Resource(attachmentsResource).Name(o.Name).Body(o).Do(ctx).Error()
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // it will be heard of
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+// Package kube has a domain's networks as resources of Kubernetes: what
+// VirtualNetworks say goes into the store (networks.go), what is leased shows as
+// NetworkAttachments beside its pods (attachments.go), and what a pod left behind
+// that is no more is released (gone.go). All is level-triggered: the store and the
+// cluster are compared whole, after a change of either and every minute.
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+// What a Config leaves open.
+const (
+	// DefaultGoneAfter is how long a pod is gone before its leases are released.
+	DefaultGoneAfter = 5 * time.Minute
+	// DefaultPace is how long changes are gathered.
+	DefaultPace = 500 * time.Millisecond
+	// relook is how often all is compared without a change, so that what was
+	// missed or failed heals.
+	relook = time.Minute
+	retry  = 5 * time.Second
+)
+
+// Config is what a Sync is told.
+type Config struct {
+	// Client is the way to the API server. Its limit of requests is not used.
+	Client *rest.Config
+	// Store is where the networks are; nobody else puts any there.
+	Store *store.Store
+	// GoneAfter is how long a pod is gone before its leases are released.
+	GoneAfter time.Duration
+	// Pace is how long changes are gathered before they are looked at.
+	Pace time.Duration
+	Log  *slog.Logger
+}
+
+// Sync keeps the store as VirtualNetworks say, and the cluster as the store is.
+type Sync struct {
+	Config
+	core kubernetes.Interface
+	own  rest.Interface // Fairlead's resources
+
+	networks, attachments, pods cache.SharedIndexInformer
+	// wake has one element where the cluster may have changed.
+	wake chan struct{}
+	// gone says since when the pod of a lease is missed, by the lease's ID.
+	gone map[string]time.Time
+	// due is whether something is to be looked at again soon, though nothing
+	// changes.
+	due bool
+}
+
+// New makes a Sync. It does not connect.
+func New(c Config) (*Sync, error) {
+	c.GoneAfter, c.Pace = cmp.Or(c.GoneAfter, DefaultGoneAfter), cmp.Or(c.Pace, DefaultPace)
+	c.Log = cmp.Or(c.Log, slog.Default())
+	s := &Sync{Config: c, wake: make(chan struct{}, 1), gone: map[string]time.Time{}}
+	if err := s.dial(); err != nil {
+		return nil, fmt.Errorf("vdn: the API server's client: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Sync) dial() (err error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	config := rest.CopyConfig(s.Client)
+	config.UserAgent, config.QPS = "fairlead-vdn", -1
+	if s.core, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	pods, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	own := rest.CopyConfig(config)
+	own.AcceptContentTypes, own.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	own.APIPath, own.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	if s.own, err = rest.RESTClientFor(own); err != nil {
+		return err
+	}
+	s.networks = s.follow(listOwn(s.own, networksResource, func() runtime.Object { return &v1alpha1.VirtualNetworkList{} }), &v1alpha1.VirtualNetwork{})
+	s.attachments = s.follow(listOwn(s.own, attachmentsResource, func() runtime.Object { return &v1alpha1.NetworkAttachmentList{} }), &v1alpha1.NetworkAttachment{})
+	s.pods = s.follow(listPods(pods), &metav1.PartialObjectMetadata{})
+	return nil
+}
+
+// follow gives an informer that wakes the Sync.
+func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexInformer {
+	i := cache.NewSharedIndexInformer(lw, of, 0, cache.Indexers{})
+	wake := func() {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it is about to look anyway
+		}
+	}
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
+	})
+	err = errors.Join(err, i.SetTransform(slim), i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		s.Log.Warn("a resource cannot be followed; what was read last counts, and it is tried again", "resource", fmt.Sprintf("%T", of), "error", err)
+	}))
+	if err != nil {
+		panic("vdn/kube: " + err.Error()) // of an informer that runs already
+	}
+	return i
+}
+
+// slim keeps of a pod's metadata what is looked at.
+func slim(o any) (any, error) {
+	if p, ok := o.(*metav1.PartialObjectMetadata); ok {
+		return &metav1.PartialObjectMetadata{TypeMeta: p.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, CreationTimestamp: p.CreationTimestamp, ResourceVersion: p.ResourceVersion,
+		}}, nil
+	}
+	return o, nil
+}
+
+// Run keeps both alike until ctx ends. Nothing is changed before all that counts has
+// been read.
+func (s *Sync) Run(ctx context.Context) error {
+	informers := []cache.SharedIndexInformer{s.networks, s.attachments, s.pods}
+	var read []cache.InformerSynced
+	ended := make(chan struct{}, len(informers))
+	for _, i := range informers {
+		read = append(read, i.HasSynced)
+		go func() {
+			i.RunWithContext(ctx)
+			ended <- struct{}{}
+		}()
+	}
+	defer func() {
+		for range informers {
+			<-ended
+		}
+	}()
+	if !cache.WaitForCacheSync(ctx.Done(), read...) {
+		return nil
+	}
+	s.Log.Info("networks are those of the cluster's VirtualNetworks")
+	changed := s.watchStore(ctx)
+	for {
+		err := s.reconcile(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := relook
+		if err != nil {
+			s.Log.Warn("the cluster and the store differ yet; it is tried again", "after", retry, "error", err)
+		}
+		if err != nil || s.due {
+			wait = retry
+		}
+		s.await(ctx, changed, wait)
+	}
+}
+
+// watchStore gives a channel that has an element where the store has changed.
+func (s *Sync) watchStore(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	go func() {
+		for revision := s.Store.Revision(); ctx.Err() == nil; {
+			revision = s.Store.Wait(ctx, revision)
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return changed
+}
+
+// await waits for a change, and a little more, so that many are looked at together.
+func (s *Sync) await(ctx context.Context, store <-chan struct{}, longest time.Duration) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.wake:
+	case <-store:
+	case <-time.After(longest):
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(s.Pace):
+	}
+}
+
+// reconcile compares all once.
+func (s *Sync) reconcile(ctx context.Context) error {
+	s.due = false
+	err := s.putNetworks(ctx)
+	return errors.Join(err, s.showAttachments(ctx), s.releaseGone(ctx))
+}

@@ -1,0 +1,316 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store"
+)
+
+func TestMain(m *testing.M) { labkube.Main(m) }
+
+const (
+	patience = time.Minute
+	// vdnUser has the rights of deploy/manifests/vdn.
+	vdnUser = "system:serviceaccount:fairlead:fairlead-vdn"
+)
+
+// world is a cluster with our resources, a store, and a Sync between them.
+type world struct {
+	t       *testing.T
+	cluster *labkube.Cluster
+	core    kubernetes.Interface
+	own     rest.Interface
+	store   *store.Store
+	stop    func()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, cluster: labkube.Start(t, labkube.Options{})}
+	for _, file := range []string{"crds/fairlead.io_virtualnetworks.yaml", "crds/fairlead.io_networkattachments.yaml", "manifests/namespace.yaml", "manifests/vdn/vdn.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../deploy", file))
+		w.must(err)
+		w.must(w.cluster.Apply(t.Context(), string(text)))
+	}
+	var err error
+	w.store, err = store.Open(t.TempDir(), "daejeon")
+	w.must(err)
+	t.Cleanup(func() { w.must(w.store.Close()) })
+	s, err := New(Config{Client: w.cluster.Config})
+	w.must(err)
+	w.core, w.own = s.core, s.own
+	w.run()
+	return w
+}
+
+// run begins to sync until stop, or the test ends.
+func (w *world) run() {
+	config, err := w.cluster.ConfigFor(vdnUser)
+	w.must(err)
+	s, err := New(Config{Client: config, Store: w.store, GoneAfter: time.Second, Pace: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+		w.stop = func() {}
+	}
+	w.t.Cleanup(func() { w.stop() })
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) apply(text string) {
+	w.t.Helper()
+	w.must(w.cluster.Apply(w.t.Context(), text))
+}
+
+func (w *world) network(name, spec string) {
+	w.t.Helper()
+	w.apply(fmt.Sprintf("apiVersion: fairlead.io/v1alpha1\nkind: VirtualNetwork\nmetadata: {name: %s}\nspec: %s\n", name, spec))
+}
+
+func (w *world) dropNetwork(name string) {
+	w.t.Helper()
+	w.must(w.own.Delete().Resource(networksResource).Name(name).Do(w.t.Context()).Error())
+}
+
+// wants waits until all networks of the store stand so, and what their
+// VirtualNetworks say: "name: attachments, free, Ready and why".
+func (w *world) wants(stored string, said ...string) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, func() error {
+		var names []string
+		for _, n := range w.store.Networks() {
+			names = append(names, n.Name)
+		}
+		if got := strings.Join(names, " "); got != stored {
+			return fmt.Errorf("the store has %q, want %q", got, stored)
+		}
+		var all v1alpha1.VirtualNetworkList
+		if err := w.own.Get().Resource(networksResource).Do(w.t.Context()).Into(&all); err != nil {
+			return err
+		}
+		var got []string
+		for _, n := range all.Items {
+			c := meta.FindStatusCondition(n.Status.Conditions, conditionReady)
+			if c == nil {
+				return fmt.Errorf("%s has no condition", n.Name)
+			}
+			line := fmt.Sprintf("%s: %d", n.Name, n.Status.Attachments)
+			for _, s := range n.Status.Subnets {
+				line += fmt.Sprintf(" %s/%d", s.Prefix, s.Free)
+			}
+			got = append(got, fmt.Sprintf("%s %s %s", line, c.Status, c.Message))
+		}
+		if a, b := strings.Join(got, "\n"), strings.Join(said, "\n"); a != b {
+			return fmt.Errorf("\n got %s\nwant %s", a, b)
+		}
+		return nil
+	})
+}
+
+// attach leases a place for a pod, as a node asks for one; old says how long ago.
+func (w *world) attach(network, owner, container string, old time.Duration) vdn.Attachment {
+	w.t.Helper()
+	lease, _, err := w.store.Attach(vdn.AttachmentRequest{
+		Network: network, Node: "node1", Container: container, Interface: "net1", Owner: owner,
+	}, time.Now().Add(-old).Unix())
+	w.must(err)
+	return lease.Attachment
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	w.t.Helper()
+	p, err := w.core.CoreV1().Pods("default").Create(w.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	return p
+}
+
+// shows waits until the cluster shows just these attachments.
+func (w *world) shows(want ...string) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, func() error {
+		var all v1alpha1.NetworkAttachmentList
+		if err := w.own.Get().Resource(attachmentsResource).Do(w.t.Context()).Into(&all); err != nil {
+			return err
+		}
+		var got []string
+		for _, a := range all.Items {
+			owner := "-"
+			if len(a.OwnerReferences) > 0 {
+				owner = a.OwnerReferences[0].Kind + " " + string(a.OwnerReferences[0].UID)
+			}
+			got = append(got, fmt.Sprintf("%s/%s %s %s %s %s of %s", a.Namespace, a.Status.Pod, a.Status.Network, a.Status.Interface,
+				strings.Join(a.Status.Addresses, ","), a.Status.Phase, owner))
+		}
+		if a, b := strings.Join(got, "\n"), strings.Join(want, "\n"); a != b {
+			return fmt.Errorf("\n got %s\nwant %s", a, b)
+		}
+		return nil
+	})
+}
+
+const (
+	science = "{devices: [eth1], subnets: [{prefix: 172.20.0.0/29, gateway: 172.20.0.1}, {prefix: 'fd20::/64'}], guarantee: 400M}"
+	free    = "science: 0 172.20.0.0/29/5 fd20::/64/9223372036854775807 True the network is as its spec says"
+)
+
+// TestNetworks has VirtualNetworks be the store's networks.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.network("science", science)
+	w.wants("science", free)
+	// What overlaps is refused by name, and holds when the other is gone.
+	w.network("other", "{devices: [eth1], subnets: [{prefix: 172.20.0.0/24}]}")
+	testkit.Eventually(t, patience, func() error { return w.refused("other", "172.20.0.0/29", "science") })
+	w.dropNetwork("science")
+	w.wants("other", "other: 0 172.20.0.0/24/254 True the network is as its spec says")
+
+	// A change that would orphan a lease is refused; what was there stays.
+	a := w.attach("other", "default/web", "c1", 0)
+	w.pod("web")
+	w.network("other", "{devices: [eth1], subnets: [{prefix: 10.1.0.0/24}]}")
+	testkit.Eventually(t, patience, func() error { return w.refused("other", a.ID) })
+	if n, err := w.store.Network("other"); err != nil || n.Subnets[0].Prefix.String() != "172.20.0.0/24" {
+		t.Errorf("%v, %v", n, err)
+	}
+	// Without a VirtualNetwork it goes with its last attachment, also over a restart.
+	w.dropNetwork("other")
+	w.stop()
+	w.run()
+	w.wants("other")
+	w.must(w.store.Detach(a.ID))
+	w.wants("")
+
+	// What the API server can tell by itself it does.
+	for spec, why := range map[string]string{
+		"{devices: [eth1], subnets: [{prefix: nowhere}]}":                                 "is not a prefix",
+		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8}], max: fast}":                   "spec.max",
+		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8}], mode: bridge}":                "Unsupported value",
+		"{devices: [], subnets: [{prefix: 10.0.0.0/8}]}":                                  "spec.devices",
+		"{devices: [eth1], subnets: [{prefix: 10.0.0.0/8, ranges: [{first: 10.0.0.1}]}]}": "last",
+	} {
+		err := w.cluster.Apply(t.Context(), "apiVersion: fairlead.io/v1alpha1\nkind: VirtualNetwork\nmetadata: {name: wrong}\nspec: "+spec+"\n")
+		if err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
+// refused says what is wrong where a VirtualNetwork is not refused with these words.
+func (w *world) refused(name string, words ...string) error {
+	var n v1alpha1.VirtualNetwork
+	if err := w.own.Get().Resource(networksResource).Name(name).Do(w.t.Context()).Into(&n); err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(n.Status.Conditions, conditionReady)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != reasonRefused || c.ObservedGeneration != n.Generation {
+		return fmt.Errorf("its condition: %+v", c)
+	}
+	for _, word := range words {
+		if !strings.Contains(c.Message, word) {
+			return errors.New(c.Message)
+		}
+	}
+	return nil
+}
+
+// TestAttachments shows leases beside their pods, and releases those of pods that
+// are gone.
+func TestAttachments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.network("science", science)
+	w.wants("science", free)
+	web := w.pod("web")
+	a := w.attach("science", "default/web", "c1", 0)
+	line := "default/web science net1 " + a.Addresses[0].String() + "," + a.Addresses[1].String() + " %s of Pod " + string(web.UID)
+	w.shows(fmt.Sprintf(line, "leased"))
+	_, err := w.store.Up(a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/web"})
+	w.must(err)
+	w.shows(fmt.Sprintf(line, "up"))
+	w.attach("science", "", "nobody", 0) // shown nowhere, and nobody's to release
+	w.wants("science", "science: 2 172.20.0.0/29/3 fd20::/64/9223372036854775807 True the network is as its spec says")
+
+	// What somebody else makes of them is undone.
+	w.apply("apiVersion: fairlead.io/v1alpha1\nkind: NetworkAttachment\nmetadata: {name: made-up, namespace: default}\n" +
+		"status: {id: x, network: science, pod: x, interface: x, node: x, phase: up, since: '2026-01-01T00:00:00Z'}\n")
+	w.shows(fmt.Sprintf(line, "up"))
+
+	// A lease of a pod of that name that was there long before, and one of a pod that
+	// never was; the pod that stands keeps its own.
+	w.attach("science", "default/web", "former", 2*time.Hour)
+	w.attach("science", "default/never", "c2", 0)
+	testkit.Eventually(t, patience, func() error {
+		var left []string
+		for _, a := range w.store.Attachments("", "") {
+			left = append(left, a.ID)
+		}
+		if got := strings.Join(left, " "); got != "c1.net1 nobody.net1" {
+			return fmt.Errorf("leased: %s", got)
+		}
+		return nil
+	})
+	w.shows(fmt.Sprintf(line, "up"))
+	testkit.Eventually(t, patience, func() error {
+		events, err := w.core.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		told := map[string]bool{}
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Reason == "AttachmentReleased" {
+				told[e.Regarding.Name] = true
+			}
+		}
+		if err != nil || !told["web"] || !told["never"] || len(told) != 2 {
+			return fmt.Errorf("told of %v, %v", told, err)
+		}
+		return nil
+	})
+
+	// While nobody can be asked nothing is released.
+	b := w.attach("science", "default/unknown", "c3", 0)
+	w.must(w.cluster.APIServer.Stop())
+	time.Sleep(3 * time.Second) // thrice GoneAfter
+	if _, err := w.store.Attachment(b.ID); err != nil {
+		t.Errorf("released while the API server was away: %v", err)
+	}
+	w.must(w.cluster.APIServer.Start(t.Context()))
+	testkit.Eventually(t, patience, func() error {
+		if _, err := w.store.Attachment(b.ID); err == nil {
+			return errors.New("still leased")
+		}
+		return nil
+	})
+	w.must(w.core.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	w.shows()
+}
