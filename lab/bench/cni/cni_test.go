@@ -40,11 +40,14 @@ func TestCases(t *testing.T) {
 	if err := testkit.Build(binary); err != nil {
 		t.Fatal(err)
 	}
+	if err := testkit.BuildPackage(filepath.Join(ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"); err != nil {
+		t.Fatal(err)
+	}
 	report := smoke(t, binary, out)
 	rows := map[string]bench.Row{}
 	for _, row := range report.Rows {
 		rows[row.Case] = row
-		if strings.HasSuffix(row.Case, "throughput") && (row.Measured <= 0 || row.Measured > 1.5*smallRate) {
+		if strings.HasPrefix(row.Case, "20M") && strings.HasSuffix(row.Case, "throughput") && (row.Measured <= 0 || row.Measured > 1.5*smallRate) {
 			t.Errorf("%s: %g Mbit/s through %d", row.Case, row.Measured, smallRate)
 		}
 	}
@@ -63,6 +66,14 @@ func TestCases(t *testing.T) {
 			t.Errorf("row %q: %+v", name, row)
 		}
 	}
+	for _, name := range []string{
+		"attachments, 500, controller killed 3 times: addresses given twice", "attachments, 500, controller killed 3 times: leases lost",
+		"federation, connections before both networks name each other",
+	} {
+		if row := rows[name]; row.Met == nil || !*row.Met {
+			t.Errorf("row %q: %+v", name, row)
+		}
+	}
 	for name, part := range map[string]string{
 		"cni-figure5-20M.svg": "Calico 904", "cni-figure6-20M.svg": "9880", "cni-cpu.svg": "tun+udp", "cni-figure11.svg": "RPS", "cni-figure12.svg": "iptables", "cni.html": "<svg",
 	} {
@@ -77,7 +88,7 @@ func smoke(t *testing.T, binary, out string) (report bench.Report) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "bench", "cni", "-o", "json", "--out", out,
-		"--case", "throughput,latency,balancer", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
+		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
 		t.Errorf("%v: %s", err, stderr.String())
