@@ -16,9 +16,9 @@ TESTFLAGS ?= -p 3 -timeout 15m
 PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy | \
 	awk '{ print /\/(dataplane|e2e)\// ? 1 : /\/kube(\/|$$)/ ? 3 : 2, $$0 }' | sort -s -k 1,1 | cut -d ' ' -f 2)
 # What goes wrong around a whole chain takes minutes, and runs there, too, as do the
-# tests beside kube-controller-manager, which they build; the demo and the tables of
-# rules with IPVS take minutes, and run in make test-ipvs.
-LONG      := '^TestIPVS$$|^TestManaged|^TestChain$$/^(API|health|slow|no|two)'
+# tests beside kube-controller-manager, which they build; the demo, the clock on the
+# wall and the tables of rules with IPVS take minutes, and run in make test-ipvs.
+LONG      := '^TestIPVS$$|^TestWallClock$$|^TestManaged|^TestChain$$/^(API|health|slow|no|two)'
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
 # What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
@@ -49,7 +49,7 @@ test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test do
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...
-	go test $(TESTFLAGS) -run '^TestIPVS$$' ./e2e/flat ./lab/bench/rules
+	go test $(TESTFLAGS) -run '^TestIPVS$$|^TestWallClock$$' ./e2e/flat ./lab/bench/rules
 
 test-kube: ## run the tests that need a real kube-apiserver, which is built at the first time
 	scripts/kube.sh etcd kube-apiserver

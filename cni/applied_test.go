@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 	"github.com/fairlead/fairlead/vdn/node"
@@ -35,7 +36,7 @@ func (r *rig) daemon(works bool) (stop func()) {
 		Node:       vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}},
 		Controller: r.vdn, Enforcer: enforcer, Log: log,
 	})
-	l, err := net.Listen("unix", node.Socket)
+	l, err := status.Listen(node.Socket)
 	must(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

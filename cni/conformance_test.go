@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -124,12 +126,22 @@ func TestVersions(t *testing.T) {
 	r.nothingLeft()
 }
 
+// fixedBridge makes a bridge that keeps its MAC address, which others take from
+// their ports as these come: the reference plugin's CHECK wants the first.
+func fixedBridge(t *testing.T, name string) {
+	t.Helper()
+	b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}}
+	must(t, netlink.LinkAdd(b))
+	t.Cleanup(func() { must(t, netlink.LinkDel(b)) })
+}
+
 // TestReferencePlugins get the addresses of a network by fairlead-ipam.
 func TestReferencePlugins(t *testing.T) {
 	if _, err := os.Stat(reference); err != nil {
 		t.Skipf("%v: apt install containernetworking-plugins", err)
 	}
 	r := newRig(t)
+	fixedBridge(t, "cni0")
 	ipam := fmt.Sprintf(`"ipam":{"type":"fairlead-ipam","network":"science","controller":"http://%s","node":"n1","dataDir":%q}`, r.address, r.dataDir)
 	for kind, plugin := range map[string]string{
 		"macvlan": `{"type":"macvlan","master":"eth1",` + ipam + `}`,

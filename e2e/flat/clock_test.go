@@ -210,16 +210,16 @@ func setClock(t *testing.T) {
 		n.steady("lb2")
 		n.answers("client", south, 2)
 	}
-	n.fairlead("drain", "--socket", cluster.Socket("lb1"))
+	c.Stop()
+	if total := c.Total(); total.Failed+total.BrokenConnections > 0 || total.Requests == 0 {
+		t.Errorf("of %d requests %d failed, %d connections broke: %v", total.Requests, total.Failed, total.BrokenConnections, total.Reasons)
+	}
+	n.fairlead("drain", "--socket", cluster.Socket("lb1")) // IPVS moves connections: they break
 	n.set(-time.Hour)
 	n.fairlead("drain", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
 	n.set(time.Hour)
 	n.fairlead("drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket("lb1"))
 	n.steady("lb1")
-	c.Stop()
-	if total := c.Total(); total.Failed+total.BrokenConnections > 0 || total.Requests == 0 {
-		t.Errorf("of %d requests %d failed, %d connections broke: %v", total.Requests, total.Failed, total.BrokenConnections, total.Reasons)
-	}
 	n.set(-time.Hour)
 	if err := n.servers["web2"].Kill(); err != nil {
 		t.Fatal(err)

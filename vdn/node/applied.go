@@ -12,7 +12,7 @@ import (
 )
 
 // Socket is where the daemon answers who attaches pods on its node.
-const Socket = "/run/fairlead/vdn-node.sock"
+const Socket = "/run/fairlead/vdn/node.sock"
 
 // mostWait is how long a question may wait for its answer.
 const mostWait = 30 * time.Second

@@ -20,7 +20,8 @@ import (
 const servers = 4
 
 // linkBits floods a link that is shaped as the balancers' are, and gives what comes
-// through, in bits a second.
+// through, in bits a second. One that a busy machine cannot fill is taken for what
+// it is set to.
 func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 	const there = "10.1.1.1"
 	fmt.Fprintln(o.Progress, "calibrate: a link")
@@ -51,7 +52,8 @@ func linkBits(ctx context.Context, o Options) (bits float64, err error) {
 			return bits, err
 		}
 	}
-	return 0, fmt.Errorf("calibrate: a link of %d bits a second never was full: this machine is too busy to send as much", o.LinkRate)
+	fmt.Fprintln(o.Progress, "calibrate: the link never was full, as this machine is too busy: it is taken for what it is set to")
+	return float64(o.LinkRate), nil
 }
 
 // floods is how often a link is tried to be filled.
