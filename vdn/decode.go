@@ -19,7 +19,28 @@ func Decode(text []byte, into any) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows its end: send one JSON object")
 	}
-	return nil
+	return noNulls(text)
+}
+
+// noNulls refuses null in lists, where Go's decoder would see an empty value. A
+// field that is null is as good as absent.
+func noNulls(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	var within []json.Delim
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return nil // its end
+		}
+		switch d, _ := token.(json.Delim); {
+		case d == '[' || d == '{':
+			within = append(within, d)
+		case d != 0:
+			within = within[:len(within)-1]
+		case token == nil && len(within) > 0 && within[len(within)-1] == '[':
+			return fmt.Errorf("byte %d: null is nothing that a list can have: leave it out", dec.InputOffset())
+		}
+	}
 }
 
 // explain says in words of JSON what its decoder says in those of Go.
