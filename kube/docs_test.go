@@ -180,8 +180,8 @@ func TestTheChartsSchemaIsWhole(t *testing.T) {
 }
 
 // TestClusterSnippetsInThePagesAreRight: what pages show for a cluster is read
-// strictly. Services with their servers are checked as agents read them, by
-// cmd/fairlead, scenarios of the simulator by sim/scenario, networks by vdn/file.
+// strictly. Services with their servers, and networks, are checked as those read
+// them who take them, by cmd/fairlead; scenarios of the simulator by sim/scenario.
 func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 	values, checked := chartValues(t), 0
 	pages, err := filepath.Glob("../docs/*.md")
