@@ -104,6 +104,7 @@ func TestMaxPrefixesOfRouter(t *testing.T) {
 	}
 	wantError(t, router.Peers, "127.21.0.109", "may send 100: it is cut, and refused for 1m0s")
 	eventually(t, "the other's route alone", func() bool { rs, _ := router.Routes(); return show(rs) == "10.1.1.0/24 10.0.0.105" })
+	wantError(t, other.Peers, routerAddr.String(), "cut us") // the cut has come to its end, too: what follows would be another one
 	before := other.Peers()
 	time.Sleep(refusedRetry)
 	for _, p := range router.Peers() {
