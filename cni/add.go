@@ -17,7 +17,7 @@ import (
 // Add gives a pod its device, or leaves nothing behind. Where an earlier ADD for
 // the same interface was cut short, it goes on from there.
 func Add(args *skel.CmdArgs) (*current.Result, error) {
-	c, err := newCall(args, Parse)
+	c, err := newADD(args, Parse)
 	if err != nil {
 		return nil, err
 	}
@@ -163,10 +163,7 @@ func (c *call) note() note {
 
 // device makes or moves the pod's device, with its MTU and Ethernet address.
 func (c *call) device(host *netlink.Handle, p *pod, lease vdn.Lease) (netlink.Link, error) {
-	mac := c.MAC
-	if mac == nil {
-		mac = c.pod.mac
-	}
+	mac := c.mac
 	if lease.Network.Mode != vdn.HostDevice {
 		if mac == nil {
 			mac = macFor(c.Network, lease.Attachment.Addresses)

@@ -12,7 +12,7 @@ import (
 
 // AddAddresses gives another plugin a lease's addresses, routes and DNS.
 func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
-	c, err := newCall(args, ParseIPAM)
+	c, err := newADD(args, ParseIPAM)
 	if err != nil {
 		return nil, err
 	}
