@@ -64,8 +64,7 @@ func (c *call) noteOr(none note) note {
 // undo leaves nothing of an ADD that failed, and says why it did.
 func (c *call) undo(p *pod, why error) error {
 	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
-		c.say("undoing: %v", err) // its note stays, for DEL
-		return why
+		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // its note stays for that
 	}
 	c.forget()
 	if err := p.stillThere(); err != nil {

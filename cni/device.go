@@ -136,25 +136,32 @@ func (c *call) takeAway(n note, p *pod) error {
 		}
 		return err
 	}
-	if p == nil {
-		return nil // and with it its devices
-	}
-	all, err := list(p.links)
+	host, err := handle()
 	if err != nil {
-		return fmt.Errorf("devices of the pod: %w", err)
+		return err
+	}
+	defer host.Close()
+	where := host
+	if p != nil {
+		where = p.links
+	}
+	all, err := list(where)
+	if err != nil {
+		return fmt.Errorf("devices: %w", err)
 	}
 	for _, l := range all {
-		if !n.ours(l) {
-			continue
-		}
-		if _, name := marked(l); name != "" { // a NIC, of which the note is lost
+		id, name := marked(l)
+		switch {
+		case id == n.ID && name != "": // a NIC, of which the note is lost
 			left := describe(l)
 			left.Name, left.Alias, left.AltNames = name, "", nil
 			_, err = left.giveBack(n.ID, p)
-		} else if err = p.links.LinkDel(l); absent(err) {
-			err = nil
+		case p == nil || !n.ours(l): // what else a pod had went with its namespace
+			continue
+		default:
+			err = p.links.LinkDel(l)
 		}
-		if err != nil {
+		if err != nil && !absent(err) {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -110,7 +111,11 @@ func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 			return true, fmt.Errorf("device %s back to the node: %w", n.Name, err)
 		}
 	}
-	l, err := n.find(host, id, false)
+	var homecoming time.Duration
+	if p == nil {
+		homecoming = mostHomecoming
+	}
+	l, err := n.await(host, id, homecoming)
 	if err != nil || l == nil {
 		return false, err
 	}
@@ -119,6 +124,27 @@ func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 	}
 	return true, nil
 }
+
+// mostHomecoming is how long the kernel may take to bring hardware home after the
+// last that knew of its namespace is gone: it does so aside, on a busy node late.
+const mostHomecoming = 3 * time.Second
+
+// await is find on the node. What has a driver of its own is waited for: the kernel
+// brings it home from a namespace that ends, and nothing else (net/core/dev.c,
+// default_device_exit_net).
+func (n *nic) await(host *netlink.Handle, id string, most time.Duration) (netlink.Link, error) {
+	deadline := time.Now().Add(most)
+	for {
+		l, err := n.find(host, id, false)
+		if err != nil || l != nil || n.Type != hardware || !time.Now().Before(deadline) {
+			return l, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// hardware is the type that netlink gives to what has none by its name.
+const hardware = "device"
 
 func (n *nic) bringHome(id string, p *pod) error {
 	l, err := n.find(p.links, id, true)

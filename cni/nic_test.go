@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -152,6 +153,32 @@ func TestNICThatTheKernelBroughtHome(t *testing.T) {
 	index := inPod(t, p, "net1").Attrs().Index
 	must(t, p.run(func() error { return move(index, home.Fd(), "net1") }))
 	found, err := was.giveBack(c.id(), nil)
+	if err != nil || !found {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	sameNIC(t, was)
+}
+
+// TestNICThatTheKernelBringsHomeLate: a namespace ends aside, after its path is gone.
+func TestNICThatTheKernelBringsHomeLate(t *testing.T) {
+	p := podOf(t)
+	was, c := given(t, p)
+	if lo := link(t, "lo"); lo.Type() != hardware {
+		t.Errorf("lo is of type %s", lo.Type())
+	}
+	sent := *was
+	sent.Type = hardware // the kernel would not bring a veth
+	home, err := here()
+	must(t, err)
+	defer home.Close()
+	index := inPod(t, p, "net1").Attrs().Index
+	late := time.AfterFunc(100*time.Millisecond, func() {
+		if err := p.run(func() error { return move(index, home.Fd(), "net1") }); err != nil {
+			t.Error(err)
+		}
+	})
+	defer late.Stop()
+	found, err := sent.giveBack(c.id(), nil)
 	if err != nil || !found {
 		t.Fatalf("found %v, %v", found, err)
 	}

@@ -1,11 +1,15 @@
 package cni
 
 import (
+	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // TestNonsenseCanBeDeleted: what a pod's user has asked for is ADD's to refuse, and
@@ -31,4 +35,57 @@ func TestNonsenseCanBeDeleted(t *testing.T) {
 		must(t, DelAddresses(ipam))
 	}
 	r.nothingLeft()
+}
+
+// TestDELWithoutANamespace: a runtime that no longer knows it says none, and it may
+// live all the same.
+func TestDELWithoutANamespace(t *testing.T) {
+	r := newRig(t)
+	for _, network := range []string{"science", "whole"} {
+		pod := testkit.NetNS(t)
+		_, err := Add(args(r.conf(network), "one", pod.Path()))
+		must(t, err)
+		must(t, Del(args(r.conf(network), "one", "")))
+		if left := links(t, pod); len(left) > 0 {
+			t.Errorf("%s: the pod has %q", network, left)
+		}
+		r.nothingLeft()
+	}
+}
+
+// TestNICAtHomeWithoutItsNote is nobody's until DEL takes its mark off.
+func TestNICAtHomeWithoutItsNote(t *testing.T) {
+	r := newRig(t)
+	must(t, netlink.LinkSetAlias(link(t, "nic1"), mark+"one.net1 nic1"))
+	_, err := Add(args(r.conf("whole"), "two", testkit.NetNS(t).Path()))
+	must(t, err)
+	if n := (notes{r.dataDir}).read(attached, "two.net1"); n == nil || n.NIC.Name != "nic2" {
+		t.Errorf("two has %+v", n)
+	}
+	must(t, Del(args(r.conf("whole"), "one", "")))
+	must(t, Del(args(r.conf("whole"), "two", "")))
+	r.nothingLeft()
+}
+
+// TestWhatIsLeftIsSaid: code 3 would tell the runtime that DEL has nothing to do.
+func TestWhatIsLeftIsSaid(t *testing.T) {
+	r := newRig(t)
+	pod, err := netns.Create("deleted")
+	must(t, err)
+	back := func() error { return errors.New("ADD reports no device") }
+	r.onRequest(func(q *http.Request) {
+		if q.Method == http.MethodPut {
+			must(t, pod.Close())
+			back = renamed(t, "nic2", "nic1") // and the pod's cannot come home
+		}
+	})
+	a := args(r.conf("whole"), "one", pod.Path())
+	_, err = Add(a)
+	refusedWith(t, err, types.ErrInternal, "is gone", "another device of the node has that name now")
+	r.onRequest(nil)
+	if n := (notes{r.dataDir}).all(attached); len(n) != 1 {
+		t.Errorf("notes are %+v", n)
+	}
+	must(t, back())
+	must(t, Del(a))
 }
