@@ -16,6 +16,9 @@ func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n := c.notes.read(attached, c.id()); n != nil && n.Whole && n.NetNS == c.netns {
+		return nil, c.twice() // before whoever asked gives the lease back as it fails
+	}
 	ctx, cancel := c.deadline()
 	defer cancel()
 	c.settle(ctx)
@@ -40,7 +43,10 @@ func (c *call) leased(ctx context.Context) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.result(lease), c.reportUp(ctx)
+	if err := c.reportUp(ctx); err != nil {
+		return nil, err
+	}
+	return c.result(lease), c.whole()
 }
 
 // reportUp tells the controller of the device, where the plugin has made it before

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // veth makes a veth pair on the node, of which the first stands for a NIC, up and
@@ -117,6 +118,16 @@ func podOf(t *testing.T) *pod {
 	must(t, err)
 	t.Cleanup(p.close)
 	return p
+}
+
+// linkOf is link in a namespace.
+func linkOf(t *testing.T, ns *netns.NS, name string) (l netlink.Link) {
+	t.Helper()
+	testkit.Do(t, ns, func() (err error) {
+		l, err = netlink.LinkByName(name)
+		return err
+	})
+	return l
 }
 
 func inPod(t *testing.T, p *pod, name string) netlink.Link {

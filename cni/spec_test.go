@@ -3,6 +3,8 @@ package cni
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -88,4 +90,61 @@ func TestWhatIsLeftIsSaid(t *testing.T) {
 	}
 	must(t, back())
 	must(t, Del(a))
+}
+
+// TestAddressesAgain are refused, too: a plugin that is called twice gives back what
+// it gets the second time, as the device is there already.
+func TestAddressesAgain(t *testing.T) {
+	r := newRig(t)
+	c := newTool(t, "lab", "1.0.0", `{"type":"ptp",`+r.addresses("science")+`}`)
+	pod := testkit.NetNS(t)
+	c.must("add", "lab", pod)
+	leases := r.leases()
+	if _, err := c.run("add", "lab", pod); err == nil || !strings.Contains(err.Error(), "is made already") {
+		t.Errorf("ADD again: %v", err)
+	}
+	if now := r.leases(); !slices.Equal(now, leases) || len(now) != 1 {
+		t.Errorf("leases were %q, are %q", leases, now)
+	}
+	c.must("check", "lab", pod)
+	c.must("del", "lab", pod)
+	r.nothingLeft()
+}
+
+// TestNodesOwnNamespace gets no device: what a pod's routes would do there.
+func TestNodesOwnNamespace(t *testing.T) {
+	r := newRig(t)
+	before := len(allLinks(t))
+	for _, network := range []string{"science", "whole"} {
+		a := args(r.conf(network), "one", "/proc/self/ns/net")
+		_, err := Add(a)
+		refusedWith(t, err, types.ErrInvalidNetNS, "the node's own namespace")
+		if now := len(allLinks(t)); now != before {
+			t.Errorf("%s: the node has %d links, had %d", network, now, before)
+		}
+		r.nothingLeft()
+	}
+}
+
+func allLinks(t *testing.T) []netlink.Link {
+	t.Helper()
+	all, err := netlink.LinkList()
+	must(t, err)
+	return all
+}
+
+// TestNotesThatCannotBeWritten stop ADD before anything is made.
+func TestNotesThatCannotBeWritten(t *testing.T) {
+	r := newRig(t)
+	pod := testkit.NetNS(t)
+	for _, network := range []string{"science", "whole"} {
+		conf := strings.Replace(r.conf(network), `"dataDir":"`, `"dataDir":"/proc/version`, 1)
+		_, err := Add(args(conf, "one", pod.Path()))
+		refusedWith(t, err, types.ErrIOFailure, "dataDir")
+		must(t, Del(args(conf, "one", pod.Path())))
+		if left := links(t, pod); len(left) > 0 {
+			t.Errorf("the pod has %q", left)
+		}
+		r.nothingLeft()
+	}
 }
