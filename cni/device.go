@@ -136,15 +136,22 @@ func (c *call) takeAway(n note, p *pod) error {
 		}
 		return err
 	}
+	if p != nil {
+		if err := n.clear(p.links, p); err != nil {
+			return err
+		}
+	}
 	host, err := handle()
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	where := host
-	if p != nil {
-		where = p.links
-	}
+	return n.clear(host, nil)
+}
+
+// clear undoes in a pod, or on the node where p is nil, what devices tell by
+// themselves.
+func (n note) clear(where *netlink.Handle, p *pod) error {
 	all, err := list(where)
 	if err != nil {
 		return fmt.Errorf("devices: %w", err)
@@ -156,7 +163,7 @@ func (c *call) takeAway(n note, p *pod) error {
 			left := describe(l)
 			left.Name, left.Alias, left.AltNames = name, "", nil
 			_, err = left.giveBack(n.ID, p)
-		case p == nil || !n.ours(l): // what else a pod had went with its namespace
+		case p == nil || !n.ours(l):
 			continue
 		default:
 			err = p.links.LinkDel(l)

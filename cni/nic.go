@@ -43,8 +43,9 @@ func describe(l netlink.Link) *nic {
 
 // move takes a device of the calling thread's namespace, by its number, to another
 // and gives it a name there, in one step for the kernel (net/core/rtnetlink.c,
-// do_setlink): nobody sees it under a wrong name, and a name that is taken does not
-// move it. One that is up is closed by that.
+// do_setlink): nobody sees it under a wrong name. Where that is taken it gives
+// EEXIST, and the device is either where it was or there under its old name. One that
+// is up is closed by that.
 func move(index int, to uintptr, name string) error {
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	message.Index = int32(index)
