@@ -3,11 +3,13 @@ package cni
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -147,4 +149,77 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 		}
 		r.nothingLeft()
 	}
+}
+
+// TestCheckLeavesOthersAlone: what later plugins of the chain have added is theirs to
+// check, and how they write a MAC address, too.
+func TestCheckLeavesOthersAlone(t *testing.T) {
+	r := newRig(t)
+	pod := testkit.NetNS(t)
+	a := args(r.conf("science"), "one", pod.Path())
+	result, err := Add(a)
+	must(t, err)
+	result.Interfaces[0].Mac = strings.ToUpper(result.Interfaces[0].Mac)
+	result.Interfaces = append(result.Interfaces, &current.Interface{Name: "tun0", Sandbox: pod.Path()})
+	result.IPs = append(result.IPs, &current.IPConfig{Interface: current.Int(1), Address: ipNet(netip.MustParsePrefix("192.0.2.1/24"))})
+	must(t, Check(args(with(t, r.conf("science"), result), "one", pod.Path())))
+	result.IPs[2].Interface = current.Int(0)
+	refusedWith(t, Check(args(with(t, r.conf("science"), result), "one", pod.Path())), ErrChanged, "192.0.2.1")
+	must(t, Del(a))
+}
+
+// TestCheckOfAddresses asks the controller, which may be away.
+func TestCheckOfAddresses(t *testing.T) {
+	r := newRig(t)
+	pod := testkit.NetNS(t)
+	result, err := AddAddresses(args(r.ipam("science"), "one", pod.Path()))
+	must(t, err)
+	check := args(with(t, r.ipam("science"), result), "one", pod.Path())
+	must(t, CheckAddresses(check))
+	r.stop()
+	must(t, CheckAddresses(check))
+	r.start()
+	must(t, DelAddresses(args(r.ipam("science"), "one", "")))
+	refusedWith(t, CheckAddresses(check), ErrChanged, "no lease one.net1")
+	r.nothingLeft()
+}
+
+// TestStatusOfAddresses says what ADD would.
+func TestStatusOfAddresses(t *testing.T) {
+	r := newRig(t)
+	refusedWith(t, StatusAddresses(args(r.ipam("whole"), "", "")), types.ErrInvalidNetworkConfig, "whole NICs")
+	refusedWith(t, StatusAddresses(args(r.ipam("nosuch"), "", "")), types.ErrPluginNotAvailable, "nosuch")
+	r.stop()
+	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "is away")
+}
+
+// TestGCGoesOn past what it cannot undo, keeps the lease of that, and says all.
+func TestGCGoesOn(t *testing.T) {
+	r := newRig(t)
+	one, two := testkit.NetNS(t), testkit.NetNS(t)
+	for container, pod := range map[string]*netns.NS{"one": one, "two": two} {
+		_, err := Add(args(r.conf("whole"), container, pod.Path()))
+		must(t, err)
+		must(t, notes{r.dataDir}.remove(attached, container+".net1"))
+	}
+	a, err := r.store.Attachment("one.net1")
+	must(t, err)
+	must(t, bridge(a.Device)) // whose name the NIC cannot have
+	err = GC(args(r.conf("whole"), "", ""))
+	if err == nil || !strings.Contains(err.Error(), "another device of the node has that name now") {
+		t.Errorf("GC says %v", err)
+	}
+	if ids := r.leases(); !slices.Equal(ids, []string{"one.net1"}) {
+		t.Errorf("leases are %q", ids)
+	}
+	must(t, netlink.LinkDel(link(t, a.Device)))
+	must(t, GC(args(r.conf("whole"), "", "")))
+	for _, name := range []string{"nic1", "nic2"} {
+		must(t, netlink.LinkSetMTU(link(t, name), 1600)) // only the note knew
+		must(t, netlink.LinkSetUp(link(t, name)))
+	}
+	r.nothingLeft()
+	r.stop()
+	err = together([]error{errors.New("one"), GC(args(r.conf("whole"), "", ""))})
+	refusedWith(t, err, types.ErrTryAgainLater, "one; ", "is away")
 }
