@@ -145,11 +145,16 @@ func fixedBridge(t *testing.T, name string) {
 	t.Cleanup(func() { must(t, netlink.LinkDel(b)) })
 }
 
-// TestReferencePlugins get the addresses of a network by fairlead-ipam.
-func TestReferencePlugins(t *testing.T) {
+func needReference(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat(reference); err != nil {
 		t.Skipf("%v: apt install containernetworking-plugins", err)
 	}
+}
+
+// TestReferencePlugins get the addresses of a network by fairlead-ipam.
+func TestReferencePlugins(t *testing.T) {
+	needReference(t)
 	r := newRig(t)
 	fixedBridge(t, "cni0")
 	ipam := r.addresses("science")
@@ -188,7 +193,11 @@ func TestReferencePlugins(t *testing.T) {
 
 // command is a run of fairlead-cni, as by a runtime.
 func (r *rig) command(verb, conf, container string, ns *netns.NS) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(programs(r.t), "fairlead-cni"))
+	return r.commandOf("fairlead-cni", verb, conf, container, ns)
+}
+
+func (r *rig) commandOf(program, verb, conf, container string, ns *netns.NS) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(programs(r.t), program))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+ns.Path(), "CNI_IFNAME=net1", "CNI_PATH="+programs(r.t))
 	cmd.Stdin = strings.NewReader(conf)
 	return cmd
