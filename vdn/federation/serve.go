@@ -82,9 +82,8 @@ func (f *Federation) caller(r *http.Request) (string, error) {
 	return "", fmt.Errorf("certificate for %s: no peer has that domain here", strings.Join(names, ", "))
 }
 
-// encode writes an offer, with a tag that stands for all but its revision.
+// encode writes an offer, with a tag that stands for it.
 func encode(o vdn.Offer) (body []byte, tag string, err error) {
-	o.Revision = 0
 	if body, err = json.Marshal(o); err != nil {
 		return nil, "", err
 	}

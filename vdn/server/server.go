@@ -88,13 +88,9 @@ func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
 func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffers(offers) }
 
 // Offer is what a domain is told, and the revision after which it may be another.
-// The offer's own revision changes only where the offer does.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
 	state, attachments := s.store.State("")
-	offer := vdn.OfferFor(state, domain, attachments)
-	offer.Revision = 0 // counts for nothing when two are compared
-	offer.Revision = s.recent.revision("offer "+domain, state.Revision, offer)
-	return offer, state.Revision
+	return vdn.OfferFor(state, domain, attachments), state.Revision
 }
 
 // Wait waits until the revision is another than the one named, or ctx ends; it
