@@ -69,11 +69,11 @@ func TestCases(t *testing.T) {
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	benchtest.Nonsense(t, cni.DefaultOptions, map[string]func(*cni.Options){
-		"--case":    func(o *cni.Options) { o.Cases = []string{"speed"} },
-		"--rates":   func(o *cni.Options) { o.Rates = []string{"1G", "10G", "none", "9600"} },
-		"--plain":   func(o *cni.Options) { o.Plain = []string{"2G"} },
-		"--rounds":  func(o *cni.Options) { o.Rounds = 0 },
-		"--seconds": func(o *cni.Options) { o.Seconds = 0.01 },
-		"--pods":    func(o *cni.Options) { o.Pods = []int{0} },
+		"--case:":    func(o *cni.Options) { o.Cases = []string{"speed"} },
+		"--rates:":   func(o *cni.Options) { o.Rates = []string{"1G", "10G", "none", "9600"} },
+		"--plain:":   func(o *cni.Options) { o.Plain = []string{"2G"} },
+		"--rounds:":  func(o *cni.Options) { o.Rounds = 0 },
+		"--seconds:": func(o *cni.Options) { o.Seconds = 0.01 },
+		"--pods:":    func(o *cni.Options) { o.Pods = []int{0} },
 	})
 }

@@ -117,15 +117,15 @@ func interrupted(t *testing.T, binary string, name string, args ...string) {
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	benchtest.Nonsense(t, ecmp.DefaultOptions, map[string]func(*ecmp.Options){
-		"--case":      func(o *ecmp.Options) { o.Cases = []string{"tables"} },
-		"--router":    func(o *ecmp.Options) { o.Routers = nil },
-		"--duration":  func(o *ecmp.Options) { o.Duration = time.Millisecond },
-		"--every":     func(o *ecmp.Options) { o.Every = 0 },
-		"--most":      func(o *ecmp.Options) { o.Most = 1 },
-		"--flows":     func(o *ecmp.Options) { o.Flows = 1 },
-		"--rate":      func(o *ecmp.Options) { o.Rate = 0 },
-		"--prefixes":  func(o *ecmp.Options) { o.Prefixes = 1 << 20 },
-		"--balancers": func(o *ecmp.Options) { o.Balancers = 1 },
-		"--rounds":    func(o *ecmp.Options) { o.Rounds = 0 },
+		"--case:":      func(o *ecmp.Options) { o.Cases = []string{"tables"} },
+		"--router:":    func(o *ecmp.Options) { o.Routers = nil },
+		"--duration:":  func(o *ecmp.Options) { o.Duration = time.Millisecond },
+		"--every:":     func(o *ecmp.Options) { o.Every = 0 },
+		"--most:":      func(o *ecmp.Options) { o.Most = 1 },
+		"--flows:":     func(o *ecmp.Options) { o.Flows = 1 },
+		"--rate:":      func(o *ecmp.Options) { o.Rate = 0 },
+		"--prefixes:":  func(o *ecmp.Options) { o.Prefixes = 1 << 20 },
+		"--balancers:": func(o *ecmp.Options) { o.Balancers = 1 },
+		"--rounds:":    func(o *ecmp.Options) { o.Rounds = 0 },
 	})
 }
