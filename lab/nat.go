@@ -80,6 +80,7 @@ func matchPrefix(p netip.Prefix, which whichAddress, op expr.CmpOp) []expr.Any {
 	}
 }
 
-func ipNet(p netip.Prefix) *net.IPNet {
+// IPNet is a prefix, or an address with its prefix's length, as netlink takes it.
+func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

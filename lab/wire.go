@@ -235,7 +235,7 @@ func addAddresses(h *netlink.Handle, dev netlink.Link, addrs []string) error {
 		if err != nil {
 			return err
 		}
-		a := &netlink.Addr{IPNet: ipNet(p)}
+		a := &netlink.Addr{IPNet: IPNet(p)}
 		if p.Addr().Is6() {
 			a.Flags = unix.IFA_F_NODAD
 		}
@@ -316,7 +316,7 @@ func addRoutes(h *netlink.Handle, dev netlink.Link, e End) error {
 		if err != nil {
 			return err
 		}
-		route := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(p.to)}
+		route := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: IPNet(p.to)}
 		if p.via.IsValid() {
 			route.Gw = p.via.AsSlice()
 		} else {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/paper"
 )
 
@@ -93,7 +94,7 @@ func (c *Cluster) RouterLeadsTo(service int, pod paper.Pod) bool {
 // sorted.
 func (c *Cluster) RouterHops(service int) (have []string, err error) {
 	p := c.Services[service].Prefix
-	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	dst := lab.IPNet(p)
 	routes, err := c.kernelRoutes(dst)
 	if err != nil {
 		return nil, err

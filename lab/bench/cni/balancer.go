@@ -126,7 +126,7 @@ func (n *network) balance(ctx context.Context, b *balanced, last int) (err error
 		return err
 	}
 	node := n.Lab.Host(n.Daejeon.Node).Netlink()
-	if err := node.RouteAdd(&netlink.Route{Dst: ipNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
+	if err := node.RouteAdd(&netlink.Route{Dst: lab.IPNet(netip.PrefixFrom(b.vip, 32)), Gw: b.pod.addr.AsSlice()}); err != nil {
 		return err
 	}
 	if b.maker == iptables {

@@ -126,7 +126,7 @@ func (n *network) direct(ctx context.Context, site *sites.Site, name string, sub
 	if err != nil {
 		return p, err
 	}
-	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(p.addr, subnet.Bits()))}); err != nil {
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: lab.IPNet(netip.PrefixFrom(p.addr, subnet.Bits()))}); err != nil {
 		return p, err
 	}
 	if err := h.LinkSetUp(dev); err != nil {
@@ -196,7 +196,7 @@ func addBridge(h *netlink.Handle, name string, mtu int, addr netip.Addr) error {
 	if err := h.LinkAdd(br); err != nil {
 		return err
 	}
-	if err := h.AddrAdd(br, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, 24))}); err != nil {
+	if err := h.AddrAdd(br, &netlink.Addr{IPNet: lab.IPNet(netip.PrefixFrom(addr, 24))}); err != nil {
 		return err
 	}
 	return h.LinkSetUp(br)
@@ -255,7 +255,7 @@ func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 	if err := h.LinkAdd(dev); err != nil {
 		return err
 	}
-	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, 32))}); err != nil {
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: lab.IPNet(netip.PrefixFrom(addr, 32))}); err != nil {
 		return err
 	}
 	if err := h.LinkSetUp(dev); err != nil {
@@ -272,7 +272,7 @@ func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 		}
 	}
 	return h.RouteAdd(&netlink.Route{
-		LinkIndex: dev.Attrs().Index, Dst: ipNet(other.Bridge(behind[VXLAN])), Gw: addr.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+		LinkIndex: dev.Attrs().Index, Dst: lab.IPNet(other.Bridge(behind[VXLAN])), Gw: addr.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
 	})
 }
 
@@ -293,15 +293,11 @@ func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *sites
 		return err
 	}
 	own := netip.PrefixFrom(site.Bridge(behind[TunUDP]).Addr(), 32)
-	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: ipNet(own)}); err != nil {
+	if err := h.AddrAdd(dev, &netlink.Addr{IPNet: lab.IPNet(own)}); err != nil {
 		return err
 	}
 	if err := h.LinkSetUp(dev); err != nil {
 		return err
 	}
-	return h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(other.Bridge(behind[TunUDP])), Scope: netlink.SCOPE_LINK})
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	return h.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: lab.IPNet(other.Bridge(behind[TunUDP])), Scope: netlink.SCOPE_LINK})
 }

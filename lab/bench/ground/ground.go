@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -68,22 +69,18 @@ func addresses() error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(Node, 32))}); err != nil {
+	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: lab.IPNet(netip.PrefixFrom(Node, 32))}); err != nil {
 		return fmt.Errorf("address of the node: %w", err)
 	}
 	for _, r := range []*netlink.Route{
-		{LinkIndex: lo.Attrs().Index, Dst: ipNet(Endpoints), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
-		{LinkIndex: lo.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(kube.ServiceCIDR)), Src: Node.AsSlice()},
+		{LinkIndex: lo.Attrs().Index, Dst: lab.IPNet(Endpoints), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
+		{LinkIndex: lo.Attrs().Index, Dst: lab.IPNet(netip.MustParsePrefix(kube.ServiceCIDR)), Src: Node.AsSlice()},
 	} {
 		if err := netlink.RouteReplace(r); err != nil {
 			return fmt.Errorf("route to %s: %w", r.Dst, err)
 		}
 	}
 	return nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // enterCgroup puts this process into a cgroup of its own, so that what is
