@@ -110,6 +110,8 @@ func parse(where string) (base, socket string, err error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.User != nil: // errors and logs show where it is
+		return "", "", fmt.Errorf("controller, url: %s has a user, whom no controller asks for: use a token file", u.Redacted())
 	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 		return "http://controller", u.Path, nil
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
