@@ -159,7 +159,7 @@ func TestExchange(t *testing.T) {
 	daejeon.sees(t, "busan", func(v vdn.PeerView) bool { return v.Connected && has("genome")(v) })
 	busan.sees(t, "daejeon", connected)
 
-	lease, _, err := busan.store.Attach(vdn.AttachmentRequest{Network: "genome", Node: "n1", Container: "c", Interface: "eth0", Owner: "lab/reader"}, 1)
+	lease, _, err := busan.store.Attach(t.Context(), vdn.AttachmentRequest{Network: "genome", Node: "n1", Container: "c", Interface: "eth0", Owner: "lab/reader"}, 1)
 	if err == nil {
 		_, err = busan.store.Up(lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/c"})
 	}
