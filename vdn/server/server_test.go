@@ -301,6 +301,11 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 	c, err := client.New(client.Config{URL: r.url, TokenFile: file})
 	check(t, err)
 	check(t, c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	check(t, os.WriteFile(file, []byte("former\n"), 0o600))
+	if err := c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")); !client.IsStatus(err, http.StatusUnauthorized) {
+		t.Errorf("with a token that changed: %v", err)
+	}
+	check(t, os.WriteFile(file, []byte("secret\n"), 0o600), c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
 	if err := r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")); !client.IsStatus(err, http.StatusUnauthorized) {
 		t.Errorf("got %v", err)
 	}
