@@ -208,7 +208,16 @@ func TestOverlap(t *testing.T) {
 // TestHeals: what of an offer is not kept, or forgotten meanwhile, is told again though
 // the peer says nothing new.
 func TestHeals(t *testing.T) {
-	s := newSite(t, "daejeon", certificate(t, authority(t), "daejeon"))
+	kept, err := store.Open(t.TempDir(), "daejeon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{Server: server.New(server.Options{Store: kept}), store: kept} // which asks nobody by itself
 	f := &Federation{domain: s.Server, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for range 2 {
