@@ -38,8 +38,9 @@ type Means struct {
 	Name string
 	// Guarantee: a slice gets its rate however busy others are. Cap: nobody gets
 	// more than allowed. Access: who talks to whom. Spoof: nobody sends from an
-	// address that is not its own.
-	Guarantee, Cap, Access, Spoof bool
+	// address that is not its own. Errors: those of ICMP from outside come to who may
+	// send what they are about.
+	Guarantee, Cap, Access, Spoof, Errors bool
 	// Notes are its limits, in words.
 	Notes []string
 }

@@ -115,7 +115,7 @@ func (k *Kernel) load() error {
 func (*Kernel) Means() enforce.Means { return means }
 
 var means = enforce.Means{
-	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true,
+	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true, Errors: true,
 	Notes: []string{
 		"guarantee and max hold where packets leave by an uplink, counted as Ethernet frames without preamble and checksum; pods of one node meet before it",
 		"a host's max is held by dropping, with 100 ms of it at once after silence",
