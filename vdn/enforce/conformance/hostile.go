@@ -228,16 +228,16 @@ func (w *world) onlyHears(ears map[string]*ear, mark []byte) {
 		}
 		return nil
 	})
+	const whole = 60 // bytes; what is shorter is the beginning of another
 	for name, e := range ears {
-		if !e.hears(mark) {
-			continue
-		}
 		for _, trick := range w.tricks(mark) {
-			if e.hears(trick.frame) {
+			if len(trick.frame) >= whole && e.hears(trick.frame) {
 				w.t.Errorf("%s hears from a1: %s", name, trick.name)
 			}
 		}
-		w.t.Errorf("%s hears what a1 may not send", name)
+		if e.hears(mark) {
+			w.t.Errorf("%s hears what a1 may not send", name)
+		}
 	}
 }
 
