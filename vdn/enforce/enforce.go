@@ -5,9 +5,11 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/vdn"
@@ -128,4 +130,18 @@ func ByName(slices []vdn.Slice) map[string]vdn.Slice {
 		all[s.Name] = s
 	}
 	return all
+}
+
+// AddDrops counts packets that were dropped for a reason, where there are any.
+func AddDrops(c vdn.Counter, reason string, n uint64) {
+	if n > 0 {
+		c.Drops[reason] += n
+	}
+}
+
+// Sort puts counters in their order: by network, attachment and device.
+func Sort(all []vdn.Counter) {
+	slices.SortFunc(all, func(a, b vdn.Counter) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment), cmp.Compare(a.Device, b.Device))
+	})
 }
