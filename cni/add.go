@@ -15,9 +15,10 @@ import (
 )
 
 // Add gives a pod its device, or leaves nothing behind. Where an earlier ADD for
-// the same interface was cut short, it goes on from there.
+// the same interface was cut short, it goes on from there; what one has made whole
+// it refuses to make again.
 func Add(args *skel.CmdArgs) (*current.Result, error) {
-	c, err := newCall(args, Parse)
+	c, err := newADD(args, Parse)
 	if err != nil {
 		return nil, err
 	}
@@ -29,6 +30,9 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 		return nil, gone(c.netns, err)
 	}
 	defer p.close()
+	if p.isAt(ownNamespace) {
+		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: that is the node's own namespace: a pod must have one of its own", c.netns)
+	}
 	ctx, cancel := c.deadline()
 	defer cancel()
 	c.settle(ctx)
@@ -47,10 +51,25 @@ func Add(args *skel.CmdArgs) (*current.Result, error) {
 
 // afresh takes away what an ADD that was cut short has left.
 func (c *call) afresh(p *pod) error {
-	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
+	n := c.noteOr(note{ID: c.id()})
+	if n.Whole && c.free(p) != nil {
+		return c.twice()
+	}
+	if err := c.takeAway(n, p); err != nil {
 		return err
 	}
 	return c.free(p)
+}
+
+func (c *call) twice() error {
+	return fail(ErrTaken, "CNI_CONTAINERID, CNI_IFNAME: attachment %s is made already: DEL comes before another ADD", c.id())
+}
+
+// whole notes that an ADD has done all of its work.
+func (c *call) whole() error {
+	n := c.noteOr(c.note())
+	n.Whole = true
+	return c.notes.write(attached, n)
 }
 
 // noteOr gives the node's note of the attachment, or what is known without one.
@@ -64,8 +83,7 @@ func (c *call) noteOr(none note) note {
 // undo leaves nothing of an ADD that failed, and says why it did.
 func (c *call) undo(p *pod, why error) error {
 	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
-		c.say("undoing: %v", err) // its note stays, for DEL
-		return why
+		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // its note stays for that
 	}
 	c.forget()
 	if err := p.stillThere(); err != nil {
@@ -115,7 +133,7 @@ func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	for _, ip := range result.IPs {
 		ip.Interface = current.Int(0)
 	}
-	return result, nil
+	return result, c.whole()
 }
 
 // lease asks for the attachment.
@@ -163,10 +181,7 @@ func (c *call) note() note {
 
 // device makes or moves the pod's device, with its MTU and Ethernet address.
 func (c *call) device(host *netlink.Handle, p *pod, lease vdn.Lease) (netlink.Link, error) {
-	mac := c.MAC
-	if mac == nil {
-		mac = c.pod.mac
-	}
+	mac := c.mac
 	if lease.Network.Mode != vdn.HostDevice {
 		if mac == nil {
 			mac = macFor(c.Network, lease.Attachment.Addresses)

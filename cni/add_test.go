@@ -120,8 +120,8 @@ func TestSameAddressSameMAC(t *testing.T) {
 	}
 }
 
-// TestAddAgain is what a runtime does that was interrupted: the same addresses, one
-// interface.
+// TestAddAgain for what has its device is refused (SPEC.md, ADD: "an interface of
+// the requested name already exists"), and takes nothing from it.
 func TestAddAgain(t *testing.T) {
 	r := newRig(t)
 	for _, network := range []string{"science", "whole"} {
@@ -129,17 +129,40 @@ func TestAddAgain(t *testing.T) {
 		a := args(r.conf(network), "one", ns.Path())
 		first, err := Add(a)
 		must(t, err)
-		second, err := Add(a)
-		must(t, err)
-		if !slices.Equal(hosts(first), hosts(second)) || first.Interfaces[0].Mac != second.Interfaces[0].Mac {
-			t.Errorf("%s: first %+v, then %+v", network, first, second)
+		before := linkOf(t, ns, "net1").Attrs().Index
+		_, err = Add(a)
+		refusedWith(t, err, ErrTaken, "attachment one.net1 is made already", "DEL")
+		if now := linkOf(t, ns, "net1").Attrs().Index; now != before {
+			t.Errorf("%s: its device is another", network)
 		}
-		if have := links(t, ns); len(have) != 1 {
-			t.Errorf("%s: the pod has %q", network, have)
-		}
-		must(t, Check(args(with(t, r.conf(network), second), "one", ns.Path())))
+		must(t, Check(args(with(t, r.conf(network), first), "one", ns.Path())))
+		other := args(r.conf(network), "one", testkit.NetNS(t).Path())
 		must(t, Del(a))
+		again, err := Add(other)
+		must(t, err)
+		must(t, Check(args(with(t, r.conf(network), again), "one", other.Netns)))
+		must(t, Del(other))
 	}
+	r.nothingLeft()
+}
+
+// TestAddAfterRestart: a namespace that is new has nothing, whatever the note says,
+// and gets the same addresses.
+func TestAddAfterRestart(t *testing.T) {
+	r := newRig(t)
+	old, err := netns.Create("before")
+	must(t, err)
+	first, err := Add(args(r.conf("science"), "one", old.Path()))
+	must(t, err)
+	must(t, old.Do(func() error { return netlink.LinkDel(link(t, "net1")) })) // the end of a namespace takes its time
+	must(t, old.Close())
+	now := testkit.NetNS(t)
+	second, err := Add(args(r.conf("science"), "one", now.Path()))
+	must(t, err)
+	if !slices.Equal(hosts(first), hosts(second)) || first.Interfaces[0].Mac != second.Interfaces[0].Mac {
+		t.Errorf("first %+v, then %+v", first, second)
+	}
+	must(t, Del(args(r.conf("science"), "one", now.Path())))
 	r.nothingLeft()
 }
 

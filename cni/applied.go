@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,7 +34,7 @@ func (c *call) applied(ctx context.Context) error {
 		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return fail(types.ErrTryAgainLater, "network %s: the node's daemon has not applied the plan with attachment %s within %v: see fairlead vdn nodes for its error", c.Network, c.id(), c.Timeout)
 		case err != nil:
-			return fail(types.ErrTryAgainLater, "network %s: the node's daemon at %s: %v: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, node.Socket, err)
+			return fail(types.ErrTryAgainLater, "%v", c.deaf(err))
 		case done:
 			return nil
 		}
@@ -67,6 +68,22 @@ func nodeName() string {
 		return host
 	}
 	return cmp.Or(is.Name, host)
+}
+
+// daemonAnswers says whether one that has left its socket is there.
+func (c *call) daemonAnswers() error {
+	answers, err := net.Dial("unix", node.Socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return c.deaf(err)
+	}
+	return answers.Close()
+}
+
+func (c *call) deaf(err error) error {
+	return fmt.Errorf("network %s: the node's daemon at %s: %w: start it (fairlead vdn node), or remove the socket of one that is no more", c.Network, node.Socket, err)
 }
 
 // ask says whether it is applied: 200 is yes, 304 not yet.

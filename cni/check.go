@@ -1,9 +1,11 @@
 package cni
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -11,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
@@ -35,26 +36,23 @@ func Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := checkKernel(p, link, c.Previous); err != nil {
+	if err := c.checkKernel(p, link); err != nil {
 		return err
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
-	lease, err := c.vdn.Attachment(ctx, c.id())
-	if client.IsUnavailable(err) {
-		return nil
-	}
-	return c.sameLease(lease, err)
+	return c.sameLease(ctx)
 }
 
 func changed(format string, args ...any) error { return fail(ErrChanged, format, args...) }
 
 // checkInterface finds the pod's device, and compares it.
 func (c *call) checkInterface(p *pod) (netlink.Link, error) {
-	want, told := first(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
-	if !told {
+	at := c.told()
+	if at < 0 {
 		return nil, changed("prevResult has no interface %s in a sandbox: is it of this attachment?", c.iface)
 	}
+	want := c.Previous.Interfaces[at]
 	if want.Sandbox != c.netns {
 		return nil, changed("prevResult: interface %s is in %s, and CNI_NETNS is %s", c.iface, want.Sandbox, c.netns)
 	}
@@ -67,7 +65,7 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	}
 	a := l.Attrs()
 	switch {
-	case want.Mac != "" && want.Mac != a.HardwareAddr.String():
+	case want.Mac != "" && !strings.EqualFold(want.Mac, a.HardwareAddr.String()): // a tuning plugin writes it as its user did
 		return nil, changed("interface %s has MAC %s, want %s", c.iface, a.HardwareAddr, want.Mac)
 	case want.Mtu != 0 && want.Mtu != a.MTU:
 		return nil, changed("interface %s has MTU %d, want %d", c.iface, a.MTU, want.Mtu)
@@ -77,13 +75,23 @@ func (c *call) checkInterface(p *pod) (netlink.Link, error) {
 	return l, nil
 }
 
-// checkKernel compares addresses and routes; others may add theirs.
-func checkKernel(p *pod, l netlink.Link, want *current.Result) error {
+// told is which of the interfaces in prevResult is the pod's of this call; -1 where
+// none is.
+func (c *call) told() int {
+	return slices.IndexFunc(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
+}
+
+// checkKernel compares addresses and routes; others may add theirs, and addresses of
+// interfaces that others made are theirs to check.
+func (c *call) checkKernel(p *pod, l netlink.Link) error {
 	have, err := p.links.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
-	for _, ip := range want.IPs {
+	for _, ip := range c.Previous.IPs {
+		if ip.Interface != nil && *ip.Interface != c.told() {
+			continue
+		}
 		a, there := first(have, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address.String() })
 		if !there {
 			return changed("interface %s has not the address %s", l.Attrs().Name, ip.Address.String())
@@ -96,7 +104,7 @@ func checkKernel(p *pod, l netlink.Link, want *current.Result) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range want.Routes {
+	for _, r := range c.Previous.Routes {
 		if _, there := first(routes, func(have netlink.Route) bool { return same(have, r) }); !there {
 			return changed("route %s is gone", r.String())
 		}
@@ -108,9 +116,12 @@ func same(have netlink.Route, want *types.Route) bool {
 	return have.Dst != nil && have.Dst.String() == want.Dst.String() && (len(want.GW) == 0 || have.Gw.Equal(want.GW))
 }
 
-// sameLease compares with what the controller answers.
-func (c *call) sameLease(a vdn.Attachment, err error) error {
+// sameLease compares with what the controller answers, if it does.
+func (c *call) sameLease(ctx context.Context) error {
+	a, err := c.vdn.Attachment(ctx, c.id())
 	switch {
+	case client.IsUnavailable(err):
+		return nil
 	case client.IsStatus(err, http.StatusNotFound):
 		return changed("network %s: the controller has no lease %s: delete the pod, and another gets one", c.Network, c.id())
 	case err != nil:

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -57,10 +58,12 @@ func printed(add func(*skel.CmdArgs) (*current.Result, error)) func(*skel.CmdArg
 type call struct {
 	Config
 	container, iface, netns string
-	pod                     podArgs
-	addresses               []netip.Addr
 	vdn                     *client.Client
 	notes                   notes
+	// pod, addresses and mac are what is asked for: ADD alone reads it.
+	pod       podArgs
+	addresses []netip.Addr
+	mac       net.HardwareAddr
 }
 
 // newCall reads what a call is told. Parse is Parse or ParseIPAM.
@@ -70,16 +73,31 @@ func newCall(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, err
 		return nil, err
 	}
 	c := &call{Config: conf, container: args.ContainerID, iface: args.IfName, netns: args.Netns, notes: notes{conf.DataDir}}
-	if c.pod, err = parseArgs(args.Args); err != nil {
-		return nil, err
-	}
-	c.addresses = conf.Addresses
-	if len(c.addresses) == 0 {
-		c.addresses = c.pod.addresses
-	}
 	c.vdn, err = client.New(client.Config{URL: conf.Controller, TokenFile: conf.TokenFile, CAFile: conf.CAFile, Timeout: conf.Timeout})
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	return c, nil
+}
+
+// newADD is newCall for ADD, which reads what is asked for, too. No other does: a pod
+// whose user has asked for nonsense can be deleted.
+func newADD(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, error) {
+	c, err := newCall(args, parse)
+	if err != nil {
+		return nil, err
+	}
+	if c.pod, err = parseArgs(args.Args); err != nil {
+		return nil, err
+	}
+	if c.addresses, c.mac, err = c.Wishes.read(); err != nil {
+		return nil, err
+	}
+	if len(c.addresses) == 0 {
+		c.addresses = c.pod.addresses
+	}
+	if c.mac == nil {
+		c.mac = c.pod.mac
 	}
 	return c, nil
 }

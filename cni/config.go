@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net"
@@ -49,13 +50,18 @@ type Config struct {
 	Timeout time.Duration
 	// DefaultRoute says that the networks' gateways are the pod's.
 	DefaultRoute bool
-	// Addresses and MAC are asked for by the runtime's user.
-	Addresses []netip.Addr
-	MAC       net.HardwareAddr
+	// Wishes are those of the runtime's user.
+	Wishes Wishes
 	// Valid are the attachments that GC keeps: CONTAINER.INTERFACE.
 	Valid []string
 	// Previous is what ADD gave; nil where there is none.
 	Previous *current.Result
+}
+
+// Wishes are what a runtime passes on by the capabilities ips and mac, as it stands.
+type Wishes struct {
+	IPs []string `json:"ips"`
+	MAC string   `json:"mac"`
 }
 
 // written is a configuration as it stands.
@@ -70,10 +76,7 @@ type written struct {
 		Timeout      string `json:"timeout"`
 		DefaultRoute *bool  `json:"defaultRoute"`
 	} `json:"ipam"`
-	RuntimeConfig struct {
-		IPs []string `json:"ips"`
-		MAC string   `json:"mac"`
-	} `json:"runtimeConfig"`
+	RuntimeConfig Wishes `json:"runtimeConfig"`
 }
 
 func invalid(format string, args ...any) error {
@@ -125,7 +128,7 @@ func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config
 	c := Config{Settings: Settings{
 		Network: cmp.Or(s.Network, w.Name), Controller: cmp.Or(s.Controller, client.DefaultURL), TokenFile: s.TokenFile, CAFile: s.CAFile,
 		Node: s.Node, DataDir: cmp.Or(s.DataDir, DefaultDataDir),
-	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute}
+	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute, Wishes: w.RuntimeConfig}
 	if err := c.check(timeout); err != nil {
 		return Config{}, err
 	}
@@ -139,7 +142,7 @@ func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config
 		}
 		c.Previous = previous
 	}
-	return c, c.asked(w.RuntimeConfig.IPs, w.RuntimeConfig.MAC)
+	return c, nil
 }
 
 func (c *Config) check(timeout string) error {
@@ -164,23 +167,22 @@ func (c *Config) check(timeout string) error {
 	return nil
 }
 
-// asked reads what the runtime passes on: capabilities ips and mac.
-func (c *Config) asked(ips []string, mac string) error {
-	for _, s := range ips {
+// read says what is wished for.
+func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error) {
+	for _, s := range w.IPs {
 		a, err := parseAddress(s)
 		if err != nil {
-			return invalid("runtimeConfig.ips %q: want an address like 10.1.0.5 or 10.1.0.5/24", s)
+			return nil, nil, invalid("runtimeConfig.ips %q: want an address like 10.1.0.5 or 10.1.0.5/24", s)
 		}
-		c.Addresses = append(c.Addresses, a)
+		addresses = append(addresses, a)
 	}
-	if mac == "" {
-		return nil
+	if w.MAC == "" {
+		return addresses, nil, nil
 	}
-	var err error
-	if c.MAC, err = parseMAC(mac); err != nil {
-		return invalid("runtimeConfig.mac %q: want one host's Ethernet address like 02:00:00:00:00:05", mac)
+	if mac, err = parseMAC(w.MAC); err != nil {
+		return nil, nil, invalid("runtimeConfig.mac %q: want one host's Ethernet address like 02:00:00:00:00:05", w.MAC)
 	}
-	return nil
+	return addresses, mac, nil
 }
 
 // parseAddress takes an address, or one with its prefix's length, which the
@@ -195,7 +197,7 @@ func parseAddress(s string) (netip.Addr, error) {
 
 func parseMAC(s string) (net.HardwareAddr, error) {
 	mac, err := net.ParseMAC(s)
-	if err == nil && (len(mac) != 6 || mac[0]&1 != 0) {
+	if err == nil && (len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6))) {
 		err = &net.AddrError{Err: "no host's Ethernet address", Addr: s}
 	}
 	return mac, err

@@ -19,8 +19,15 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, env string) {
 		for _, parse := range []func([]byte) (Config, error){Parse, ParseIPAM} {
-			if c, err := parse(text); err == nil && (c.Network == "" || c.Node == "" || c.DataDir[0] != '/' || c.Timeout <= 0) {
+			c, err := parse(text)
+			if err != nil {
+				continue
+			}
+			if c.Network == "" || c.Node == "" || c.DataDir[0] != '/' || c.Timeout <= 0 {
 				t.Errorf("%q is taken as %+v", text, c)
+			}
+			if _, mac, err := c.Wishes.read(); err == nil && mac != nil && len(mac) != 6 {
+				t.Errorf("%q wishes for MAC %v", text, mac)
 			}
 		}
 		if p, err := parseArgs(env); err == nil && p.mac != nil && len(p.mac) != 6 {

@@ -73,6 +73,16 @@ func (r *rig) plugin(network string, more ...string) string {
 		network, r.address, r.dataDir, prefixed(more))
 }
 
+// addresses is the ipam of another plugin.
+func (r *rig) addresses(network string) string {
+	return fmt.Sprintf(`"ipam":{"type":"fairlead-ipam","network":%q,"controller":"http://%s","node":"n1","dataDir":%q}`, network, r.address, r.dataDir)
+}
+
+// ipam is a configuration with that.
+func (r *rig) ipam(network string, more ...string) string {
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"lab","type":"ptp",%s%s}`, r.addresses(network), prefixed(more))
+}
+
 // TestConformance runs every operation by cnitool, with traffic of both families.
 func TestConformance(t *testing.T) {
 	r := newRig(t)
@@ -135,14 +145,19 @@ func fixedBridge(t *testing.T, name string) {
 	t.Cleanup(func() { must(t, netlink.LinkDel(b)) })
 }
 
-// TestReferencePlugins get the addresses of a network by fairlead-ipam.
-func TestReferencePlugins(t *testing.T) {
+func needReference(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat(reference); err != nil {
 		t.Skipf("%v: apt install containernetworking-plugins", err)
 	}
+}
+
+// TestReferencePlugins get the addresses of a network by fairlead-ipam.
+func TestReferencePlugins(t *testing.T) {
+	needReference(t)
 	r := newRig(t)
 	fixedBridge(t, "cni0")
-	ipam := fmt.Sprintf(`"ipam":{"type":"fairlead-ipam","network":"science","controller":"http://%s","node":"n1","dataDir":%q}`, r.address, r.dataDir)
+	ipam := r.addresses("science")
 	for kind, plugin := range map[string]string{
 		"macvlan": `{"type":"macvlan","master":"eth1",` + ipam + `}`,
 		"bridge":  `{"type":"bridge","bridge":"cni0",` + ipam + `}`,
@@ -167,18 +182,22 @@ func TestReferencePlugins(t *testing.T) {
 			r.nothingLeft()
 		})
 	}
-	c := newTool(t, "lab", "1.0.0", strings.Replace(`{"type":"bridge","bridge":"cni0",`+ipam+`}`, `"science"`, `"whole"`, 1))
+	c := newTool(t, "lab", "1.0.0", `{"type":"bridge","bridge":"cni0",`+r.addresses("whole")+`}`)
 	if _, err := c.run("add", "lab", testkit.NetNS(t)); err == nil || !strings.Contains(err.Error(), "whole NICs") {
 		t.Errorf("a network of whole NICs: %v", err)
 	}
-	must(t, StatusAddresses(args(`{"name":"lab","cniVersion":"1.1.0",`+ipam+`}`, "", "")))
-	must(t, GCAddresses(args(`{"name":"lab","cniVersion":"1.1.0",`+ipam+`}`, "", "")))
+	must(t, StatusAddresses(args(r.ipam("science"), "", "")))
+	must(t, GCAddresses(args(r.ipam("science"), "", "")))
 	r.nothingLeft()
 }
 
 // command is a run of fairlead-cni, as by a runtime.
 func (r *rig) command(verb, conf, container string, ns *netns.NS) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(programs(r.t), "fairlead-cni"))
+	return r.commandOf("fairlead-cni", verb, conf, container, ns)
+}
+
+func (r *rig) commandOf(program, verb, conf, container string, ns *netns.NS) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(programs(r.t), program))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+ns.Path(), "CNI_IFNAME=net1", "CNI_PATH="+programs(r.t))
 	cmd.Stdin = strings.NewReader(conf)
 	return cmd

@@ -1,27 +1,23 @@
 package cni
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
 // Del takes a pod's device away and gives its lease back. What is not there needs
-// no deletion. A controller that is away is told later: see release.
+// no deletion; where the runtime does not say which namespace it was, the note does.
+// A controller that is away is told later: see release.
 func Del(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err != nil {
 		return err
 	}
-	p, err := openPod(c.netns)
-	switch {
-	case err == nil:
-		defer p.close()
-	case !errors.Is(err, errGone):
-		return gone(c.netns, err)
-	}
-	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
+	n := c.noteOr(note{ID: c.id()})
+	n.NetNS = cmp.Or(c.netns, n.NetNS)
+	if err := c.dispose(n); err != nil {
 		return err
 	}
 	return c.release()

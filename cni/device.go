@@ -136,25 +136,39 @@ func (c *call) takeAway(n note, p *pod) error {
 		}
 		return err
 	}
-	if p == nil {
-		return nil // and with it its devices
+	if p != nil {
+		if err := n.clear(p.links, p); err != nil {
+			return err
+		}
 	}
-	all, err := list(p.links)
+	host, err := handle()
 	if err != nil {
-		return fmt.Errorf("devices of the pod: %w", err)
+		return err
+	}
+	defer host.Close()
+	return n.clear(host, nil)
+}
+
+// clear undoes in a pod, or on the node where p is nil, what devices tell by
+// themselves.
+func (n note) clear(where *netlink.Handle, p *pod) error {
+	all, err := list(where)
+	if err != nil {
+		return fmt.Errorf("devices: %w", err)
 	}
 	for _, l := range all {
-		if !n.ours(l) {
-			continue
-		}
-		if _, name := marked(l); name != "" { // a NIC, of which the note is lost
+		id, name := marked(l)
+		switch {
+		case id == n.ID && name != "": // a NIC, of which the note is lost
 			left := describe(l)
 			left.Name, left.Alias, left.AltNames = name, "", nil
 			_, err = left.giveBack(n.ID, p)
-		} else if err = p.links.LinkDel(l); absent(err) {
-			err = nil
+		case p == nil || !n.ours(l):
+			continue
+		default:
+			err = p.links.LinkDel(l)
 		}
-		if err != nil {
+		if err != nil && !absent(err) {
 			return fmt.Errorf("device %s: %w", l.Attrs().Name, err)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/fairlead/fairlead/vdn"
 )
@@ -37,7 +39,18 @@ func (c *call) collect() error {
 			}
 		}
 	}
-	return errors.Join(append(errs, c.refused(c.collectLeases(ctx, keep)))...)
+	return together(append(errs, c.collectLeases(ctx, keep)...))
+}
+
+// together is all errors as one, which is all that a runtime is told, with the code
+// of the first that has one.
+func together(errs []error) error {
+	all := errors.Join(errs...)
+	var first *types.Error
+	if errors.As(all, &first) {
+		return fail(first.Code, "%s", strings.ReplaceAll(all.Error(), "\n", "; "))
+	}
+	return all
 }
 
 // dispose takes the device of a note away.
@@ -52,37 +65,38 @@ func (c *call) dispose(n note) error {
 }
 
 // collectLeases releases all of this network and node but some, and forgets them.
-func (c *call) collectLeases(ctx context.Context, keep []string) error {
-	if err := c.disposeUnnoted(ctx, keep); err != nil {
-		return err
+func (c *call) collectLeases(ctx context.Context, keep []string) []error {
+	known, err := c.vdn.Attachments(ctx, c.Network, c.Node)
+	if err != nil {
+		return []error{c.refused(err)}
 	}
+	left, errs := c.disposeUnnoted(known, keep)
+	keep = append(keep, left...)
 	released, err := c.vdn.Collect(ctx, c.Node, c.Network, keep)
 	if err != nil {
-		return err
+		return append(errs, c.refused(err))
 	}
 	for _, id := range released {
 		c.say("released %s", id)
 	}
 	for _, n := range c.notes.all(attached) {
 		if n.Conf == c.Name && n.Network == c.Network && !slices.Contains(keep, n.ID) {
-			err = errors.Join(err, c.notes.remove(attached, n.ID))
+			errs = append(errs, c.notes.remove(attached, n.ID))
 		}
 	}
-	return err
+	return errs
 }
 
 // disposeUnnoted takes devices away that the controller knows of, and this node no
-// longer.
-func (c *call) disposeUnnoted(ctx context.Context, keep []string) error {
-	all, err := c.vdn.Attachments(ctx, c.Network, c.Node)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, a := range all {
-		if !slices.Contains(keep, a.ID) && c.notes.read(attached, a.ID) == nil && a.Phase == vdn.Up {
-			errs = append(errs, c.dispose(note{ID: a.ID, NetNS: a.NetNS, MAC: a.MAC}))
+// longer. What it could not take away is left with its lease.
+func (c *call) disposeUnnoted(known []vdn.Attachment, keep []string) (left []string, errs []error) {
+	for _, a := range known {
+		if slices.Contains(keep, a.ID) || c.notes.read(attached, a.ID) != nil || a.Phase != vdn.Up {
+			continue
+		}
+		if err := c.dispose(note{ID: a.ID, NetNS: a.NetNS, MAC: a.MAC}); err != nil {
+			errs, left = append(errs, err), append(left, a.ID)
 		}
 	}
-	return errors.Join(errs...)
+	return left, errs
 }

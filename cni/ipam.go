@@ -12,9 +12,12 @@ import (
 
 // AddAddresses gives another plugin a lease's addresses, routes and DNS.
 func AddAddresses(args *skel.CmdArgs) (*current.Result, error) {
-	c, err := newCall(args, ParseIPAM)
+	c, err := newADD(args, ParseIPAM)
 	if err != nil {
 		return nil, err
+	}
+	if n := c.notes.read(attached, c.id()); n != nil && n.Whole && n.NetNS == c.netns {
+		return nil, c.twice() // before whoever asked gives the lease back as it fails
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
@@ -33,14 +36,25 @@ func (c *call) leased(ctx context.Context) (*current.Result, error) {
 	if err != nil {
 		return nil, c.refused(err)
 	}
-	if network.Mode == vdn.HostDevice {
-		return nil, invalid("network %s gives whole NICs (host-device), which fairlead-ipam cannot: use \"type\": \"fairlead-cni\"", c.Network)
+	if err := addressesAlone(network); err != nil {
+		return nil, err
 	}
 	lease, err := c.request(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return c.result(lease), c.reportUp(ctx)
+	if err := c.reportUp(ctx); err != nil {
+		return nil, err
+	}
+	return c.result(lease), c.whole()
+}
+
+// addressesAlone says why a network cannot give these.
+func addressesAlone(n vdn.Network) error {
+	if n.Mode == vdn.HostDevice {
+		return invalid("network %s gives whole NICs (host-device), which fairlead-ipam cannot: use \"type\": \"fairlead-cni\"", n.Name)
+	}
+	return nil
 }
 
 // reportUp tells the controller of the device, where the plugin has made it before
@@ -82,7 +96,7 @@ func DelAddresses(args *skel.CmdArgs) error {
 	return c.release()
 }
 
-// CheckAddresses says whether the lease is still there, with what ADD gave.
+// CheckAddresses says whether the lease is still there, with what ADD gave; see Check.
 func CheckAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {
@@ -93,7 +107,7 @@ func CheckAddresses(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := c.deadline()
 	defer cancel()
-	return c.sameLease(c.vdn.Attachment(ctx, c.id()))
+	return c.sameLease(ctx)
 }
 
 // GCAddresses releases leases that the runtime no longer has attachments for.
@@ -105,12 +119,16 @@ func GCAddresses(args *skel.CmdArgs) error {
 	return c.collect()
 }
 
-// StatusAddresses says whether the controller has the network.
+// StatusAddresses says whether an ADD could be served: the controller answers, and
+// the network gives addresses.
 func StatusAddresses(args *skel.CmdArgs) error {
 	c, err := newCall(args, ParseIPAM)
 	if err != nil {
 		return err
 	}
-	_, err = c.available()
-	return err
+	network, err := c.available()
+	if err != nil {
+		return err
+	}
+	return addressesAlone(network)
 }

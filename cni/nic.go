@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -42,8 +43,9 @@ func describe(l netlink.Link) *nic {
 
 // move takes a device of the calling thread's namespace, by its number, to another
 // and gives it a name there, in one step for the kernel (net/core/rtnetlink.c,
-// do_setlink): nobody sees it under a wrong name, and a name that is taken does not
-// move it. One that is up is closed by that.
+// do_setlink): nobody sees it under a wrong name. Where that is taken it gives
+// EEXIST, and the device is either where it was or there under its old name. One that
+// is up is closed by that.
 func move(index int, to uintptr, name string) error {
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	message.Index = int32(index)
@@ -110,7 +112,11 @@ func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 			return true, fmt.Errorf("device %s back to the node: %w", n.Name, err)
 		}
 	}
-	l, err := n.find(host, id, false)
+	var homecoming time.Duration
+	if p == nil {
+		homecoming = mostHomecoming
+	}
+	l, err := n.await(host, id, homecoming)
 	if err != nil || l == nil {
 		return false, err
 	}
@@ -119,6 +125,27 @@ func (n *nic) giveBack(id string, p *pod) (found bool, err error) {
 	}
 	return true, nil
 }
+
+// mostHomecoming is how long the kernel may take to bring hardware home after the
+// last that knew of its namespace is gone: it does so aside, on a busy node late.
+const mostHomecoming = 3 * time.Second
+
+// await is find on the node. What has a driver of its own is waited for: the kernel
+// brings it home from a namespace that ends, and nothing else (net/core/dev.c,
+// default_device_exit_net).
+func (n *nic) await(host *netlink.Handle, id string, most time.Duration) (netlink.Link, error) {
+	deadline := time.Now().Add(most)
+	for {
+		l, err := n.find(host, id, false)
+		if err != nil || l != nil || n.Type != hardware || !time.Now().Before(deadline) {
+			return l, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// hardware is the type that netlink gives to what has none by its name.
+const hardware = "device"
 
 func (n *nic) bringHome(id string, p *pod) error {
 	l, err := n.find(p.links, id, true)

@@ -6,11 +6,13 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/netns"
 )
 
 // veth makes a veth pair on the node, of which the first stands for a NIC, up and
@@ -118,6 +120,16 @@ func podOf(t *testing.T) *pod {
 	return p
 }
 
+// linkOf is link in a namespace.
+func linkOf(t *testing.T, ns *netns.NS, name string) (l netlink.Link) {
+	t.Helper()
+	testkit.Do(t, ns, func() (err error) {
+		l, err = netlink.LinkByName(name)
+		return err
+	})
+	return l
+}
+
 func inPod(t *testing.T, p *pod, name string) netlink.Link {
 	t.Helper()
 	l, err := p.links.LinkByName(name)
@@ -152,6 +164,32 @@ func TestNICThatTheKernelBroughtHome(t *testing.T) {
 	index := inPod(t, p, "net1").Attrs().Index
 	must(t, p.run(func() error { return move(index, home.Fd(), "net1") }))
 	found, err := was.giveBack(c.id(), nil)
+	if err != nil || !found {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	sameNIC(t, was)
+}
+
+// TestNICThatTheKernelBringsHomeLate: a namespace ends aside, after its path is gone.
+func TestNICThatTheKernelBringsHomeLate(t *testing.T) {
+	p := podOf(t)
+	was, c := given(t, p)
+	if lo := link(t, "lo"); lo.Type() != hardware {
+		t.Errorf("lo is of type %s", lo.Type())
+	}
+	sent := *was
+	sent.Type = hardware // the kernel would not bring a veth
+	home, err := here()
+	must(t, err)
+	defer home.Close()
+	index := inPod(t, p, "net1").Attrs().Index
+	late := time.AfterFunc(100*time.Millisecond, func() {
+		if err := p.run(func() error { return move(index, home.Fd(), "net1") }); err != nil {
+			t.Error(err)
+		}
+	})
+	defer late.Stop()
+	found, err := sent.giveBack(c.id(), nil)
 	if err != nil || !found {
 		t.Fatalf("found %v, %v", found, err)
 	}

@@ -3,11 +3,13 @@ package cni
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 )
 
 // notes are what this node remembers of its attachments, a file each: written
@@ -25,6 +27,8 @@ type note struct {
 	// Controller is who has the lease.
 	Controller string `json:"controller"`
 	NetNS      string `json:"netns"`
+	// Whole says that its ADD came to its end.
+	Whole bool `json:"whole,omitempty"`
 	// MAC is what its macvlan device gets.
 	MAC string `json:"mac,omitempty"`
 	// NIC is the node's that was given away; nil where none was.
@@ -52,9 +56,13 @@ func (n notes) write(state string, one note) error {
 		err = os.Rename(file+".new", file)
 	}
 	if err != nil {
-		return fmt.Errorf("note of attachment %s: %w: is dataDir on a disk that can be written?", one.ID, err)
+		return unwritable(one.ID, err)
 	}
 	return nil
+}
+
+func unwritable(id string, err error) error {
+	return fail(types.ErrIOFailure, "note of attachment %s: %v: is dataDir on a disk that can be written?", id, err)
 }
 
 // read gives nil where there is no note that says anything.
@@ -74,8 +82,8 @@ func (n notes) read(state, id string) *note {
 }
 
 func (n notes) remove(state, id string) error {
-	if err := os.Remove(n.file(state, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("note of attachment %s: %w", id, err)
+	if err := os.Remove(n.file(state, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return unwritable(id, err)
 	}
 	return nil
 }

@@ -58,11 +58,16 @@ func (p *pod) run(f func() error) error { return p.ns.Do(func(ns.NetNS) error { 
 
 // stillThere says whether the path still leads to the namespace.
 func (p *pod) stillThere() error {
-	var now, held unix.Stat_t
-	if unix.Stat(p.path, &now) != nil || unix.Fstat(int(p.ns.Fd()), &held) != nil || now.Ino != held.Ino || now.Dev != held.Dev {
-		return vanished(p.path)
+	if p.isAt(p.path) {
+		return nil
 	}
-	return nil
+	return vanished(p.path)
+}
+
+// isAt says whether a path leads to the namespace.
+func (p *pod) isAt(path string) bool {
+	var there, held unix.Stat_t
+	return unix.Stat(path, &there) == nil && unix.Fstat(int(p.ns.Fd()), &held) == nil && there.Ino == held.Ino && there.Dev == held.Dev
 }
 
 func vanished(path string) error {
@@ -109,5 +114,7 @@ func handle() (*netlink.Handle, error) {
 	return h, nil
 }
 
-// here is the calling thread's namespace.
-func here() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+// ownNamespace is the calling thread's: the node's.
+const ownNamespace = "/proc/thread-self/ns/net"
+
+func here() (*os.File, error) { return os.Open(ownNamespace) }

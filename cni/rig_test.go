@@ -97,6 +97,18 @@ func (r *rig) plug(name string) {
 		other, bridge := link(r.t, name+"p"), link(r.t, "lan")
 		return errors.Join(netlink.LinkSetMaster(other, bridge), netlink.LinkSetUp(other))
 	})
+	testkit.Eventually(r.t, within, func() error { // the kernel lets nothing pass before
+		return errors.Join(carries(name), r.lan.Do(func() error { return errors.Join(carries(name+"p"), carries("lan")) }))
+	})
+}
+
+// carries says whether a device has begun to pass packets on.
+func carries(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err == nil && l.Attrs().OperState != netlink.OperUp {
+		err = fmt.Errorf("%s is %s", name, l.Attrs().OperState)
+	}
+	return err
 }
 
 // unplug takes a device out of wherever it is.

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Status says whether an ADD could be served: the controller answers, the network
-// is there, and so is its device.
+// Status says whether an ADD could be served: the controller answers, and the node's
+// daemon where there is one, the network is there, and so is its device.
 func Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
 	if err != nil {
@@ -25,10 +25,13 @@ func Status(args *skel.CmdArgs) error {
 	return c.present(network)
 }
 
-// available asks the controller.
+// available asks the controller, and whether the node's daemon is there to ask.
 func (c *call) available() (vdn.Network, error) {
 	ctx, cancel := c.deadline()
 	defer cancel()
+	if err := c.daemonAnswers(); err != nil {
+		return vdn.Network{}, fail(types.ErrPluginNotAvailable, "%v", err)
+	}
 	err := c.vdn.Health(ctx)
 	if err == nil {
 		c.settle(ctx)

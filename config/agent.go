@@ -149,6 +149,14 @@ type invalid struct{ error }
 
 func (invalid) Is(target error) bool { return target == ErrInvalid }
 
+// Invalid makes an error one that the operator can mend; nil stays nil.
+func Invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return invalid{err}
+}
+
 // Resolve checks a configuration and looks up what it leaves open. All that is
 // wrong is told at once.
 func (a Agent) Resolve() (*Resolved, error) {
@@ -260,19 +268,12 @@ func (r *Resolved) resolveAddresses(p *parser) {
 func (r *Resolved) resolveBGP(p *parser) {
 	r.RouterID = r.Source4
 	if text := r.Agent.RouterID; text != "" {
-		id, err := netip.ParseAddr(text)
-		if err != nil || !id.Is4() {
-			p.refuse("router-id", "%q is not an IPv4 address", text)
-		}
-		r.RouterID = id
+		r.RouterID = p.routerID(text)
 	}
 	if len(r.Agent.Peers) > 0 && !r.RouterID.IsValid() {
 		p.refuse("router-id", "the interface has no IPv4 address to take it from: give one, unique among the speakers")
 	}
-	if r.AS == 0 {
-		p.refuse("as", "0 is not an AS number (RFC 7607)")
-	}
-	r.Peers = p.peers(r.Agent.Peers, r.AS)
+	r.Peers = p.peers(r.Agent.Peers, p.as(r.AS))
 	r.Password = p.password(r.PasswordFile)
 }
 

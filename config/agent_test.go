@@ -82,6 +82,8 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		`--router-id: "::1" is not an IPv4 address`:     func(a *Agent) { a.RouterID = "::1" },
 		"--router-id: the interface has no IPv4":        func(a *Agent) { a.RouterID, a.Peers = "", []string{"10.0.0.9"} },
 		"--as: 0 is not an AS number":                   func(a *Agent) { a.AS = 0 },
+		"--as: 23456 is reserved; private ones are":     func(a *Agent) { a.AS = 23456 },
+		`--router-id: "0.0.0.0" is not an IPv4 address`: func(a *Agent) { a.RouterID = "0.0.0.0" },
 		`--peer: "10.0.0.9:0" is not an address`:        func(a *Agent) { a.Peers = []string{"10.0.0.9:0"} },
 		`--peer: "10.0.0.9@x": "x" is not an AS`:        func(a *Agent) { a.Peers = []string{"10.0.0.9@x"} },
 		"--password-file: open /nonexistent":            func(a *Agent) { a.PasswordFile = "/nonexistent" },

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -47,8 +48,8 @@ type ResolvedReflector struct {
 func (c Reflector) Resolve() (*ResolvedReflector, error) {
 	p := parser{}
 	r := &ResolvedReflector{
-		AS: c.AS, BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes,
-		RouterID:  p.addr("router-id", c.RouterID),
+		AS: p.as(c.AS), BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes,
+		RouterID:  p.routerID(c.RouterID),
 		ClusterID: p.addr("cluster-id", c.ClusterID),
 		Clients:   p.prefixes("clients", c.Clients),
 		Routers:   p.prefixes("router", c.Routers),
@@ -113,7 +114,7 @@ type ResolvedRouter struct {
 func (c Router) Resolve() (*ResolvedRouter, error) {
 	p := parser{}
 	r := &ResolvedRouter{
-		Router: c, RouterID: p.addr("router-id", c.RouterID), Peers: p.peers(c.Peers, c.AS),
+		Router: c, Peers: p.peers(c.Peers, c.AS),
 		Balancers: p.prefixes("balancers", c.Balancers), Password: p.password(c.PasswordFile),
 		Accept: p.prefixes("accept", c.Accept), Beside: p.protocols("beside", c.Beside),
 	}
@@ -123,8 +124,15 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 	case peers > 0 && len(c.Beside) > 0:
 		p.refuse("beside", "the other daemon has the BGP sessions: leave out --peer and --balancers, or --beside")
 	}
-	if c.Metric < 0 || c.Metric == 0 && len(c.Beside) > 0 {
-		p.refuse("metric", "%d: want a positive number", c.Metric)
+	if len(c.Beside) == 0 {
+		p.as(c.AS)
+		r.RouterID = p.routerID(c.RouterID)
+	}
+	if c.Metric < 1 || int64(c.Metric) > math.MaxUint32 {
+		p.refuse("metric", "%d: want a positive number of 32 bits", c.Metric)
+	}
+	if c.Table < 0 || int64(c.Table) > math.MaxUint32 {
+		p.refuse("table", "%d is no routing table: they have numbers of 32 bits, and 0 means main", c.Table)
 	}
 	return r, p.err()
 }
@@ -160,6 +168,30 @@ func (p *parser) err() error {
 		return nil
 	}
 	return invalid{errors.Join(p.errs...)}
+}
+
+// as checks our own AS number.
+func (p *parser) as(number uint32) uint32 {
+	switch number {
+	case 0:
+		p.refuse("as", "0 is not an AS number (RFC 7607)")
+	case 23456, math.MaxUint16, math.MaxUint32:
+		p.refuse("as", "%d is reserved; private ones are 64512 to 65534 (RFC 6996)", number)
+	}
+	return number
+}
+
+// routerID parses a router ID, which must be given.
+func (p *parser) routerID(text string) netip.Addr {
+	if text == "" {
+		p.refuse("router-id", "give an IPv4 address of this machine, unique among the speakers")
+		return netip.Addr{}
+	}
+	id, err := netip.ParseAddr(text)
+	if err != nil || !id.Is4() || id.IsUnspecified() {
+		p.refuse("router-id", "%q is not an IPv4 address that a router can have", text)
+	}
+	return id
 }
 
 // addr parses an address; an empty text is the zero Addr.

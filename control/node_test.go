@@ -11,8 +11,8 @@ import (
 )
 
 // storyNotice is for how long routers are asked to avoid a balancer: long enough for
-// a story to see it.
-const storyNotice = 3 * time.Second
+// a story to see it on a busy machine.
+const storyNotice = 6 * time.Second
 
 // nodeSource says of the node what a cluster would, beside what a source says.
 type nodeSource struct {

@@ -279,6 +279,19 @@ func TestErrorsNameTheRoute(t *testing.T) {
 	}
 }
 
+// A table that nobody has used yet is no error.
+func TestTableOfItsOwn(t *testing.T) {
+	table := open(t, nodes(t), func(c *Config) { c.Table = 1000 })
+	defer table.Close(true)
+	if got := shown(t, table); got != "" {
+		t.Errorf("an empty table shows\n%s", got)
+	}
+	mustSet(t, table, "10.1.1.0/24 10.0.0.106", "fd00:1:2::1/128 fd00::105")
+	if got := shown(t, table); strings.Count(got, "nhid") != 2 {
+		t.Errorf("want two routes, got\n%s", got)
+	}
+}
+
 func TestGatewaysTakeTheirShare(t *testing.T) {
 	l := nodes(t)
 	err := l.Host("router").Do(func() error {

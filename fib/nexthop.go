@@ -74,8 +74,12 @@ func (t *Table) execute(req *nl.NetlinkRequest, reply uint16) ([][]byte, error) 
 	return req.Execute(unix.NETLINK_ROUTE, reply)
 }
 
-// dump repeats a listing that changes disturbed.
+// dump repeats a listing that changes disturbed. It asks for no words of an error:
+// behind the end of a listing they stand without the request, which the netlink
+// library takes for granted.
 func (t *Table) dump(build func() *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
+	_ = t.sock.Socket.SetExtAck(false)
+	defer func() { _ = t.sock.Socket.SetExtAck(true) }()
 	for range 10 {
 		msgs, err := t.execute(build(), reply)
 		if !errors.Is(err, nl.ErrDumpInterrupted) {

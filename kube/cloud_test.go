@@ -102,7 +102,7 @@ func (w *world) offer(t *testing.T, node string) (*offers.Poster, *severed) {
 	line := &severed{}
 	client.Wrap(func(to http.RoundTripper) http.RoundTripper { line.RoundTripper = to; return line })
 	p, err := offers.New(offers.Config{
-		Client: client, Namespace: "fairlead", Node: node, Duration: 3 * time.Second, Patience: long, Log: slog.New(slog.DiscardHandler),
+		Client: client, Namespace: "fairlead", Node: node, Duration: 10 * time.Second, Patience: long, Log: slog.New(slog.DiscardHandler),
 	})
 	w.must(t, err)
 	t.Cleanup(func() {
@@ -181,9 +181,12 @@ func TestCloud(t *testing.T) {
 		}
 		return ""
 	})
-	if got := a.Peers()[0]; got.State != cloud.Failing || !strings.Contains(got.LastError, "the line is cut") {
-		t.Errorf("%+v", got)
-	}
+	eventually(t, "the dead one knows", func() string {
+		if got := a.Peers()[0]; got.State != cloud.Failing || !strings.Contains(got.LastError, "the line is cut") {
+			return fmt.Sprintf("%+v", got)
+		}
+		return ""
+	})
 	lineA.set(false)
 	above.wants(t, "10.1.1.0/24: a b")
 

@@ -126,7 +126,7 @@ func diesBetween(t *testing.T, w *world) {
 	w.want(t, "first", "10.1.1.7 True")
 	stop()
 	w.sentry(t)
-	one, stopOne := w.control(t, named("one"), way.lay)
+	one, stopOne := w.control(t, named("one"), way.lay, brief)
 	defer stopOne()
 	w.serve(t, "next", annotated(object.AnnotationAddresses, "10.1.1.7"))
 	w.want(t, "next", " False AddressConflict: it asks for 10.1.1.7, which default/first has")
@@ -147,7 +147,7 @@ func diesBetween(t *testing.T, w *world) {
 
 	// It dies without a word, and another finds what it has not done.
 	way.dead.Store(true)
-	_, stopTwo := w.control(t, named("two"))
+	_, stopTwo := w.control(t, named("two"), brief)
 	defer stopTwo()
 	w.want(t, "first", "10.1.1.8 True")
 	w.want(t, "next", "10.1.1.7 True")

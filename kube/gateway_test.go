@@ -256,8 +256,9 @@ func TestGatewayAPI(t *testing.T) {
 	w.gatewayAddresses(t, b)
 
 	// Another leader finds all as it is, and writes none of it.
-	before := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion
+	w.wantGateway(t, "g", "10.1.1.1 "+goodGateway+" | web 1 "+listening)
 	stop()
+	before := ofGatewayAPI[gateway.Gateway](t, w, "v1", "Gateway", "default", "g").ResourceVersion
 	log, stop = w.control(t, gatewayAPI)
 	log.wants(t, "loaded")
 	w.serve(t, "second")
@@ -382,6 +383,7 @@ func TestOlderGatewayAPI(t *testing.T) {
 	b.wantServed(t, "g", "TCP 10.1.1.0:80 -> 172.16.0.1:8080*1")
 
 	// The ages of servers behind a Gateway are kept as a Service's own.
+	w.looked(t, "web-1")
 	all := w.core.DiscoveryV1().EndpointSlices("default")
 	endpoints, err := json.Marshal(endpointsOf("172.16.0.1", "172.16.0.2"))
 	w.must(t, err)

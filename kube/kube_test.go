@@ -332,7 +332,7 @@ func poolsGo(t *testing.T, w *world) {
 
 // Who has what outlives the API server being away for longer than a Lease.
 func serverAway(t *testing.T, w *world) {
-	log, stop := w.control(t)
+	log, stop := w.control(t, brief)
 	defer stop()
 	w.pool(t, "p", "{addresses: [10.1.1.0/24]}")
 	w.serve(t, "a")

@@ -335,6 +335,10 @@ func (j *journal) wants(t *testing.T, words string) {
 	})
 }
 
+// brief has others not wait long for a controller that is cut off. A busy machine
+// can take the Lease from one that is not, too.
+func brief(c *kube.Config) { c.LeaseDuration = 3 * time.Second }
+
 // control runs a controller, with just the rights it is to have, until it is
 // stopped or the test ends.
 func (w *world) control(t *testing.T, change ...func(*kube.Config)) (log *journal, stop func()) {
@@ -343,7 +347,7 @@ func (w *world) control(t *testing.T, change ...func(*kube.Config)) (log *journa
 	w.must(t, err)
 	log = &journal{}
 	c := kube.Config{
-		Client: client, LeaseDuration: 3 * time.Second, StatusInterval: 200 * time.Millisecond,
+		Client: client, StatusInterval: 200 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	for _, f := range change {

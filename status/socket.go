@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/webserve"
 )
 
 // SocketDir is where agents, reflectors and routers answer unless they are told
@@ -67,24 +69,7 @@ type Endpoint struct {
 // Answer answers GET /v1/status on l with what get says, as JSON, and more,
 // until ctx ends; then it closes l.
 func Answer(ctx context.Context, l net.Listener, get func() Status, more ...Endpoint) error {
-	srv := &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if srv.Shutdown(grace) != nil {
-			srv.Close()
-		}
-	})
-	err := srv.Serve(l)
-	if !stop() {
-		<-stopped
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("socket %s: %w", l.Addr(), err)
+	return webserve.Until(ctx, &http.Server{Handler: Handler(get, more...), ReadHeaderTimeout: 5 * time.Second}, l)
 }
 
 // Handler answers what Serve answers, for those who serve more than status.

@@ -25,7 +25,7 @@ func (n Network) Fits(before *Network, s State) error {
 		return nil // what is too much already is not made worse
 	}
 	networks := slices.DeleteFunc(slices.Clone(s.Networks), func(o Network) bool { return o.Name == n.Name })
-	if o := overbooked(append(networks, n), s.Nodes); len(o) > 0 {
+	if o := Overbooked(append(networks, n), s.Nodes); len(o) > 0 {
 		return conflict(n.Object(), "guarantee", "%s; guarantee less", o[0])
 	}
 	return nil
@@ -66,9 +66,7 @@ func (n Network) Prefixes() []netip.Prefix {
 }
 
 // Overbooked says in words which uplinks carry less than is guaranteed of them.
-func Overbooked(networks []Network, nodes []Node) []string { return overbooked(networks, nodes) }
-
-func overbooked(networks []Network, nodes []Node) (words []string) {
+func Overbooked(networks []Network, nodes []Node) (words []string) {
 	var sum Rate
 	var names []string
 	for _, n := range networks {

@@ -143,7 +143,7 @@ func setOf(all []string) map[string]bool {
 // OfferFor is what a peer is told: the networks shared with it, and their hosts
 // that are up.
 func OfferFor(s State, domain string, attachments []Attachment) Offer {
-	o := Offer{Domain: s.Domain, Revision: s.Revision, Networks: []SharedNetwork{}}
+	o := Offer{Domain: s.Domain, Networks: []SharedNetwork{}}
 	hosts := map[string][]SharedHost{}
 	for _, a := range attachments {
 		if a.Phase != Up {

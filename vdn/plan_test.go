@@ -164,7 +164,7 @@ func TestAnOfferTellsWhatIsShared(t *testing.T) {
 	up := Attachment{Network: "a", Phase: Up, Owner: "x/y", Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.7/24")}}
 	leased := Attachment{Network: "a", Phase: Leased, Addresses: []netip.Prefix{netip.MustParsePrefix("10.1.0.8/24")}}
 	s := State{Domain: "daejeon", Revision: 3, Networks: []Network{a, b}}
-	want := Offer{Domain: "daejeon", Revision: 3, Networks: []SharedNetwork{{
+	want := Offer{Domain: "daejeon", Networks: []SharedNetwork{{
 		Name: "a", Prefixes: a.Prefixes(), Reach: []string{"c"}, Hosts: []SharedHost{{"x/y", []netip.Addr{netip.MustParseAddr("10.1.0.7")}}},
 	}}}
 	if d := cmp.Diff(want, OfferFor(s, "busan", []Attachment{up, leased}), comparePlans); d != "" {

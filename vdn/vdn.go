@@ -281,7 +281,6 @@ type PeerView struct {
 // Offer is what one domain tells another.
 type Offer struct {
 	Domain   string          `json:"domain"`
-	Revision uint64          `json:"revision"`
 	Networks []SharedNetwork `json:"networks"`
 }
 

@@ -201,8 +201,8 @@ func TestRestartedNeighbourIsSeen(t *testing.T) {
 
 func TestClosingOnPurposeIsNoLoss(t *testing.T) {
 	a, b := endpoint(t, "127.31.2.1"), endpoint(t, "127.31.2.2")
-	sa, down := add(t, a, "127.31.2.2", Timing{Interval: 50 * time.Millisecond})
-	sb, _ := add(t, b, "127.31.2.1", Timing{Interval: 50 * time.Millisecond})
+	sa, down := add(t, a, "127.31.2.2", Timing{})
+	sb, _ := add(t, b, "127.31.2.1", Timing{})
 	until(t, sa, Up)
 	until(t, sb, Up)
 	sb.Close()
@@ -210,7 +210,7 @@ func TestClosingOnPurposeIsNoLoss(t *testing.T) {
 	select {
 	case reason := <-down:
 		t.Errorf("called back: %s", reason)
-	case <-time.After(500 * time.Millisecond):
+	case <-time.After(2 * DefaultMultiplier * DefaultInterval): // longer than silence would take to be seen
 	}
 }
 

@@ -8,6 +8,10 @@ import (
 	"github.com/fairlead/fairlead/announce/bfd"
 )
 
+// silenceSeen is how long BFD takes to see silence in TestDoubt: so long that a busy
+// machine can cut a link and withdraw a route before.
+const silenceSeen = bfd.DefaultMultiplier * time.Second
+
 // TestDoubt withdraws from peers that live, from one that has died without a word,
 // and from one whose silence has just been noticed; with BFD and without.
 func TestDoubt(t *testing.T) {
@@ -15,7 +19,11 @@ func TestDoubt(t *testing.T) {
 	both := []string{"10.0.0.108", "10.0.0.109"}
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
 	enact(t, l.Host("second"), reflectorPart("10.0.0.108"))
-	watched := enact(t, l.Host("pod-105"), speakerPart(5, both...))
+	patient := speakerPart(5, both...)
+	for i := range patient.Speaker.Peers {
+		patient.Speaker.Peers[i].Timing.Interval = silenceSeen / bfd.DefaultMultiplier
+	}
+	watched := enact(t, l.Host("pod-105"), patient)
 	bare := speakerPart(6, both...)
 	for i := range bare.Speaker.Peers {
 		bare.Speaker.Peers[i].BFD = false
@@ -42,7 +50,7 @@ func TestDoubt(t *testing.T) {
 	if err := l.Cut("second", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	if d := withdraw(watched); d != 900*time.Millisecond {
+	if d := withdraw(watched); d != silenceSeen {
 		t.Errorf("with a silent peer there is doubt for %v, want what BFD takes", d)
 	}
 	if d := withdraw(unwatched); d != DefaultHoldTime {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -79,7 +80,9 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // When a Keeper calls: for what is new, after a failure later and later, as late
 // as the cloud asks, and now and then.
-func TestKeeperIsDue(t *testing.T) {
+func TestKeeperIsDue(t *testing.T) { synctest.Test(t, keeperIsDue) }
+
+func keeperIsDue(t *testing.T) {
 	s := &script{}
 	k := &Keeper{Provider: s, Log: quiet(), Resync: time.Hour}
 	one, two := []Offer{{"a", routes("10.1.1.0/24")}}, []Offer{{"a", routes("10.1.2.0/24")}}
@@ -127,7 +130,9 @@ func TestKeeperIsDue(t *testing.T) {
 
 // An agent by itself: nothing before the first Set, all of it then, what is
 // withdrawn is gone when Set returns, or Close.
-func TestAnnouncer(t *testing.T) {
+func TestAnnouncer(t *testing.T) { synctest.Test(t, announcer) }
+
+func announcer(t *testing.T) {
 	s := &script{}
 	a := NewAnnouncer("a", Keeper{Provider: s, Log: quiet()})
 	if n, _ := s.calls(); n != 0 || a.Peers()[0].State != "waiting" {
@@ -161,7 +166,9 @@ func TestAnnouncer(t *testing.T) {
 }
 
 // A cloud that does not answer holds an agent up for a time that has an end.
-func TestAnnouncerDoesNotWaitForEver(t *testing.T) {
+func TestAnnouncerDoesNotWaitForEver(t *testing.T) { synctest.Test(t, announcerDoesNotWaitForEver) }
+
+func announcerDoesNotWaitForEver(t *testing.T) {
 	s := &script{}
 	a := NewAnnouncer("a", Keeper{Provider: s, Log: quiet()})
 	if err := a.Set(routes("10.1.1.0/24")); err != nil {

@@ -120,6 +120,11 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	if err != nil {
 		return err
 	}
+	if r.Balancer && r.RouterID.IsValid() {
+		if err := speakerConfig(r).Validate(); err != nil {
+			return config.Invalid(err)
+		}
+	}
 	a := &agent{config: r, started: time.Now()}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.open(); err != nil {
@@ -180,7 +185,7 @@ func (a *agent) open() (err error) {
 		return err
 	}
 	a.prober = probe.New(log)
-	if r.Balancer && (len(r.Peers) > 0 || r.RouterID.IsValid()) { // BGPPeers come later
+	if r.Balancer && r.RouterID.IsValid() { // BGPPeers come later
 		if a.speaker, err = bgp.NewSpeaker(speakerConfig(r)); err != nil {
 			return err
 		}

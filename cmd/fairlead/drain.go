@@ -51,6 +51,9 @@ flows are remembered, taint the Node fairlead.io/drain instead.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wait < 0 {
+				return config.Invalid(fmt.Errorf("--wait: %s is less than 0", wait))
+			}
 			body, err := a.ask(cmd.Context(), http.MethodPost, drainPath, url.Values{"undo": {fmt.Sprint(undo)}}, nil)
 			if err != nil {
 				return err

@@ -57,10 +57,14 @@ func runReflector(ctx context.Context, c config.Reflector) error {
 	clients, routers := session, session
 	clients.Name, clients.Prefixes, clients.MaxPeers, clients.MaxPrefixes = "clients", r.Clients, r.MaxClients, r.MaxPrefixes
 	routers.Name, routers.Prefixes, routers.SendMax = "routers", r.Routers, bgp.DefaultSendMax
-	reflector, err := bgp.NewReflector(bgp.ReflectorConfig{
+	of := bgp.ReflectorConfig{
 		AS: r.AS, RouterID: r.RouterID, ClusterID: r.ClusterID, Listen: r.Listen,
 		Groups: []bgp.NeighborGroup{clients, routers}, Log: slog.Default(),
-	})
+	}
+	if err := of.Validate(); err != nil {
+		return config.Invalid(err)
+	}
+	reflector, err := bgp.NewReflector(of)
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,11 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if len(r.Beside) == 0 {
+		if err := routerConfig(r).Validate(); err != nil {
+			return config.Invalid(err)
+		}
+	}
 	collectLess()
 	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {

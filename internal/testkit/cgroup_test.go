@@ -46,12 +46,23 @@ func TestCgroups(t *testing.T) {
 			defer unix.Unmount(filepath.Dir(at), unix.MNT_DETACH)
 		}
 	}
+	root, err := os.Open(filepath.Dir(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := unix.Flock(int(root.Fd()), unix.LOCK_EX); err != nil { // else another package's test may be the next
+		t.Fatal(err)
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait() //nolint:errcheck // it was killed
 	if _, err := os.Stat(killed); killed == "" || err != nil {
 		t.Fatalf("the killed one left %q: %v", killed, err)
+	}
+	if err := unix.Flock(int(root.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
 	}
 	other := testkit.Cgroup(t)
 	if _, err := os.Stat(killed); !os.IsNotExist(err) {

@@ -143,7 +143,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 // TestKilled: a guest does not outlive the program that runs it.
 func TestKilled(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), helper+"=killed")
+	cmd.Env = append(os.Environ(), helper+"=killed", "TMPDIR="+t.TempDir()) // what it leaves there is for no other test to find
 	cmd.Stdout = &watcher{until: "up", then: func() { cmd.Process.Kill() }}
 	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1 {
 		t.Errorf("ended by itself: %v", err)

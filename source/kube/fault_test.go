@@ -110,11 +110,12 @@ func TestFaults(t *testing.T) {
 	w.deleteService("web-0")
 	w.deleteSlice("web-0-1")
 	w.editService("web-1", port(81))
-	f.mu.Lock()
-	if len(f.calls) > 0 || f.snapshot == nil || len(f.snapshot.Problems) == 0 {
-		t.Errorf("while the server is away, told: %q; snapshot %+v", f.calls, f.snapshot)
-	}
-	f.mu.Unlock()
+	f.await(func() error {
+		if len(f.calls) > 0 || f.snapshot == nil || len(f.snapshot.Problems) == 0 {
+			return fmt.Errorf("while the server is away, told: %q; snapshot %+v", f.calls, f.snapshot)
+		}
+		return nil
+	})
 	way.set(false)
 	f.awaitCalls("delete service default/web-0", "delete slice default/web-0-1", "set service default/web-1")
 	f.awaitProblem(false, "cannot be read")

@@ -159,8 +159,12 @@ func TestWatchFolderVanishes(t *testing.T) {
 
 	must(t, os.RemoveAll(dir))
 	w.await("a=10.1.1.1", 1)
-	must(t, os.Mkdir(dir, 0o700))
-	w.write("a.yaml", svc("a", "10.1.1.1"))
+	put := func(vip string) { // with its file, so that nobody sees it without
+		must(t, os.Mkdir(dir+".next", 0o700))
+		must(t, os.WriteFile(filepath.Join(dir+".next", "a.yaml"), []byte(svc("a", vip)), 0o600))
+		must(t, os.Rename(dir+".next", dir))
+	}
+	put("10.1.1.1")
 	w.await("a=10.1.1.1", 0)
 	w.write("a.yaml", svc("a", "10.1.1.2")) // it is watched again
 	w.await("a=10.1.1.2", 0)
@@ -170,10 +174,8 @@ func TestWatchFolderVanishes(t *testing.T) {
 	must(t, os.Rename(dir+".away", dir))
 	w.await("a=10.1.1.2", 0)
 
-	must(t, os.Mkdir(dir+".next", 0o700))
-	must(t, os.WriteFile(filepath.Join(dir+".next", "a.yaml"), []byte(svc("a", "10.1.1.3")), 0o600))
 	must(t, os.Rename(dir, dir+".old"))
-	must(t, os.Rename(dir+".next", dir))
+	put("10.1.1.3")
 	w.await("a=10.1.1.3", 0)
 	w.mu.Lock()
 	w.all = w.all[1:] // it was empty only at first

@@ -3,7 +3,6 @@ package manifest
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/source/object"
 )
 
@@ -32,23 +32,7 @@ func WriteFile(dir, name string, objs ...runtime.Object) error {
 		text.WriteString("---\n")
 		text.Write(b)
 	}
-	temp, err := os.CreateTemp(dir, "."+name+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(text.Bytes())
-	for _, step := range []func() error{func() error { return temp.Chmod(0o644) }, temp.Close, func() error {
-		return os.Rename(temp.Name(), filepath.Join(dir, name))
-	}} {
-		if err == nil {
-			err = step()
-		}
-	}
-	if err != nil {
-		temp.Close()
-		os.Remove(temp.Name())
-	}
-	return err
+	return wholefile.Write(filepath.Join(dir, name), 0o644, &text)
 }
 
 // typed gives a copy of an object that says what it is.

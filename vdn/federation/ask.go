@@ -28,7 +28,7 @@ const (
 // ask keeps up with one peer until ctx ends. While it does not answer, what it
 // said last stands.
 func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
-	a := asker{peer: view.Peer, ring: &ring{keys: f.o.Keys}}
+	a := asker{peer: view.Peer, ring: f.ring}
 	defer a.close()
 	for retry := f.o.Retry; ; {
 		offer, err := a.next(ctx)
@@ -38,7 +38,7 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 		if offer != nil {
 			view.Networks = offer.Networks
 		}
-		f.tell(&view, err, offer != nil)
+		f.tell(&view, err)
 		pause := pace
 		if err != nil {
 			pause, retry = retry, min(2*retry, 16*f.o.Retry)
@@ -53,16 +53,15 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 	}
 }
 
-// tell hands on what is news of a peer.
-func (f *Federation) tell(v *vdn.PeerView, err error, news bool) {
+// tell hands on how a peer is, also where that is no news: what could not be kept,
+// or was forgotten as the peer was taken away and put back, heals so.
+func (f *Federation) tell(v *vdn.PeerView, err error) {
 	was, connected := v.Error, v.Connected
 	v.Error, v.Connected = "", err == nil
 	if err != nil {
 		v.Error = err.Error()
 	}
 	switch {
-	case v.Error == was && v.Connected == connected && !news:
-		return
 	case v.Error != was && err != nil:
 		f.o.Log.Warn("peer", "domain", v.Domain, "error", err)
 	case v.Connected != connected:
@@ -77,6 +76,7 @@ func (f *Federation) tell(v *vdn.PeerView, err error, news bool) {
 type asker struct {
 	peer   vdn.Peer
 	ring   *ring
+	keys   *pair // of client
 	client *http.Client
 	tag    string
 }
@@ -90,9 +90,7 @@ func (a *asker) close() {
 // next is the peer's offer once it is another than the last; nil where it is the
 // same for askedWait.
 func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
-	if err := a.connect(); err != nil {
-		return nil, err
-	}
+	a.connect()
 	u, err := url.JoinPath(a.peer.URL, "/v1/offer")
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: url %q: %w", a.peer.Domain, a.peer.URL, err)
@@ -111,20 +109,18 @@ func (a *asker) next(ctx context.Context) (*vdn.Offer, error) {
 }
 
 // connect has a client with the keys as they are now.
-func (a *asker) connect() error {
-	p, fresh, err := a.ring.now()
-	if err != nil {
-		return err
+func (a *asker) connect() {
+	keys := a.ring.now()
+	if keys == a.keys {
+		return
 	}
-	if fresh {
-		a.close()
-		a.client = &http.Client{
-			Timeout:       askedWait + 10*time.Second,
-			Transport:     &http.Transport{TLSClientConfig: p.asClient(a.peer.Domain), ForceAttemptHTTP2: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+	a.close()
+	a.keys = keys
+	a.client = &http.Client{
+		Timeout:       askedWait + 10*time.Second,
+		Transport:     &http.Transport{TLSClientConfig: keys.asClient(a.peer.Domain), ForceAttemptHTTP2: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return nil
 }
 
 func (a *asker) read(resp *http.Response) (*vdn.Offer, error) {

@@ -26,7 +26,8 @@ type Domain interface {
 	// Wait returns the revision as soon as it is another than that one, or the
 	// present one when ctx ends.
 	Wait(ctx context.Context, revision uint64) uint64
-	// SetOffers takes what is news of peers; of one that is none any more it is lost.
+	// SetOffers takes what is so of peers, again and again; of one that is none any
+	// more it is lost.
 	SetOffers([]vdn.PeerView) error
 }
 
@@ -42,6 +43,7 @@ type Options struct {
 // Federation keeps up with all peers.
 type Federation struct {
 	domain Domain
+	ring   *ring
 	o      Options
 }
 
@@ -50,10 +52,11 @@ func New(domain Domain, o Options) (*Federation, error) {
 	if o.Retry == 0 {
 		o.Retry = time.Second
 	}
-	if _, err := o.Keys.load(); err != nil {
+	ring, err := newRing(o.Keys)
+	if err != nil {
 		return nil, err
 	}
-	return &Federation{domain, o}, nil
+	return &Federation{domain, ring, o}, nil
 }
 
 // asking is a peer that is being asked.

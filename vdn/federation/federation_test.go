@@ -205,6 +205,24 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// TestHeals: what of an offer is not kept, or forgotten meanwhile, is told again though
+// the peer says nothing new.
+func TestHeals(t *testing.T) {
+	s := newSite(t, "daejeon", certificate(t, authority(t), "daejeon"))
+	f := &Federation{domain: s.Server, o: Options{Log: slog.New(slog.DiscardHandler)}}
+	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
+	for range 2 {
+		s.knows(t, "busan", "https://127.0.0.1:1")
+		f.tell(&view, nil)
+		if all := s.Peers(); len(all) != 1 || !has("genome")(all[0]) {
+			t.Errorf("kept is %+v", all)
+		}
+		if err := s.store.DeletePeer("busan"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestQuiet: an offer that stays the same is not told again, whatever else changes.
 func TestQuiet(t *testing.T) {
 	ca := authority(t)

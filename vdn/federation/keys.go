@@ -22,20 +22,20 @@ type pair struct {
 	ca   *x509.CertPool
 }
 
-func (k Keys) load() (pair, error) {
+func (k Keys) load() (*pair, error) {
 	cert, err := tls.LoadX509KeyPair(k.Cert, k.Key)
 	if err != nil {
-		return pair{}, fmt.Errorf("federation: certificate %s with key %s: %w", k.Cert, k.Key, err)
+		return nil, fmt.Errorf("federation: certificate %s with key %s: %w", k.Cert, k.Key, err)
 	}
 	pem, err := os.ReadFile(k.CA)
 	if err != nil {
-		return pair{}, fmt.Errorf("federation: authorities of peers: %w", err)
+		return nil, fmt.Errorf("federation: authorities of peers: %w", err)
 	}
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(pem) {
-		return pair{}, fmt.Errorf("federation: authorities of peers: %s has no certificate in PEM", k.CA)
+		return nil, fmt.Errorf("federation: authorities of peers: %s has no certificate in PEM", k.CA)
 	}
-	return pair{cert, ca}, nil
+	return &pair{cert, ca}, nil
 }
 
 // stamp changes when one of the files does.
@@ -54,26 +54,29 @@ type ring struct {
 
 	mu    sync.Mutex
 	stamp [3]time.Time
-	pair  pair
+	pair  *pair
 }
 
-// now is what the files say now, and whether that is new.
-func (r *ring) now() (pair, bool, error) {
+// newRing reads keys for the first time.
+func newRing(keys Keys) (*ring, error) {
+	r := &ring{keys: keys, stamp: keys.stamp()}
+	var err error
+	r.pair, err = keys.load()
+	return r, err
+}
+
+// now is what the files say now: another pair than before where that is new.
+func (r *ring) now() *pair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stamp := r.keys.stamp()
 	if stamp == r.stamp {
-		return r.pair, false, nil
+		return r.pair
 	}
-	p, err := r.keys.load()
-	if err != nil {
-		if r.pair.ca == nil {
-			return p, false, err
-		}
-		return r.pair, false, nil // half written, say
+	if p, err := r.keys.load(); err == nil { // else half written, say
+		r.stamp, r.pair = stamp, p
 	}
-	r.stamp, r.pair = stamp, p
-	return p, true, nil
+	return r.pair
 }
 
 // asServer wants certificates of all who ask.
@@ -81,10 +84,7 @@ func (r *ring) asServer() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			p, _, err := r.now()
-			if err != nil {
-				return nil, err
-			}
+			p := r.now()
 			return &tls.Config{
 				MinVersion:   tls.VersionTLS13,
 				Certificates: []tls.Certificate{p.cert},
@@ -96,7 +96,7 @@ func (r *ring) asServer() *tls.Config {
 }
 
 // asClient asks a domain, whose certificate must bear its name.
-func (p pair) asClient(domain string) *tls.Config {
+func (p *pair) asClient(domain string) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{p.cert},

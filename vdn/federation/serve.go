@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -22,20 +24,15 @@ const longestWait = time.Minute
 func (f *Federation) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/offer", f.offer)
-	r := &ring{keys: f.o.Keys}
 	s := &http.Server{
 		Handler:           mux,
-		TLSConfig:         r.asServer(),
 		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * longestWait,
+		WriteTimeout:      2 * longestWait,
 		MaxHeaderBytes:    1 << 14,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
-	if err := s.ServeTLS(l, "", ""); ctx.Err() == nil {
-		return fmt.Errorf("federation: %w", err)
-	}
-	return nil
+	return webserve.Until(ctx, s, tls.NewListener(l, f.ring.asServer()))
 }
 
 // offer answers what is shared with who asks, at once or, where ?wait is given and
@@ -85,9 +82,8 @@ func (f *Federation) caller(r *http.Request) (string, error) {
 	return "", fmt.Errorf("certificate for %s: no peer has that domain here", strings.Join(names, ", "))
 }
 
-// encode writes an offer, with a tag that stands for all but its revision.
+// encode writes an offer, with a tag that stands for it.
 func encode(o vdn.Offer) (body []byte, tag string, err error) {
-	o.Revision = 0
 	if body, err = json.Marshal(o); err != nil {
 		return nil, "", err
 	}

@@ -3,11 +3,11 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
@@ -32,11 +32,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /applied", d.answer)
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
-	defer context.AfterFunc(ctx, func() { srv.Close() })()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return webserve.Until(ctx, srv, l)
 }
 
 func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,12 +138,12 @@ func (s *Server) getPlan(r *http.Request) (answer, error) {
 
 // plan makes a node's plan; its revision is that of the first such plan.
 func (s *Server) plan(name string, into *vdn.Plan) (revision, upon uint64, err error) {
-	node, err := s.store.Node(name)
-	if err != nil {
-		return 0, 0, err
-	}
 	state, local := s.store.State(name)
-	*into = vdn.PlanFor(state, node, local)
+	i := slices.IndexFunc(state.Nodes, func(n vdn.Node) bool { return n.Name == name })
+	if i < 0 {
+		return 0, 0, vdn.Missing("node "+name, "it has not told of itself yet: PUT /v1/nodes/"+name+" first")
+	}
+	*into = vdn.PlanFor(state, state.Nodes[i], local)
 	into.Revision = 0
 	into.Revision = s.recent.revision(planOf(name), state.Revision, *into)
 	return into.Revision, state.Revision, nil

@@ -7,13 +7,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -68,9 +67,6 @@ func New(o Options) *Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// grace is how long answers under way have once the server ends.
-const grace = time.Second
-
 // Serve answers on a listener until ctx ends; those who wait for news are
 // answered that there is none.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
@@ -79,23 +75,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if srv.Shutdown(last) != nil {
-			srv.Close()
-		}
-	})
-	err := srv.Serve(l)
-	if !stop() {
-		<-stopped
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("vdn: %s: %w", l.Addr(), err)
+	return webserve.Until(ctx, srv, l)
 }
 
 // Peers are the domains that networks are exchanged with, with what they offered
@@ -108,13 +88,9 @@ func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
 func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffers(offers) }
 
 // Offer is what a domain is told, and the revision after which it may be another.
-// The offer's own revision changes only where the offer does.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
 	state, attachments := s.store.State("")
-	offer := vdn.OfferFor(state, domain, attachments)
-	offer.Revision = 0 // counts for nothing when two are compared
-	offer.Revision = s.recent.revision("offer "+domain, state.Revision, offer)
-	return offer, state.Revision
+	return vdn.OfferFor(state, domain, attachments), state.Revision
 }
 
 // Wait waits until the revision is another than the one named, or ctx ends; it

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -339,8 +340,8 @@ func TestFederationHasItsDoors(t *testing.T) {
 	if now := <-done; now <= revision {
 		t.Errorf("revision %d after %d", now, revision)
 	}
-	if again, _ := r.server.Offer("busan"); again.Revision != offer.Revision {
-		t.Errorf("an offer that is the same has revision %d, then %d", offer.Revision, again.Revision)
+	if again, _ := r.server.Offer("busan"); !reflect.DeepEqual(again, offer) {
+		t.Errorf("an offer that nothing concerns is %+v, then %+v", offer, again)
 	}
 	check(t, r.server.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []string{"a"}}}}}))

@@ -3,6 +3,7 @@ package store
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -155,7 +156,7 @@ func (s *Store) Up(id string, u vdn.UpReport) (vdn.Attachment, error) {
 	}
 	a := was
 	a.Device, a.MAC, a.NetNS, a.Phase = u.Device, strings.ToLower(u.MAC), u.NetNS, vdn.Up
-	if slices.Equal(a.Addresses, was.Addresses) && a.Device == was.Device && a.MAC == was.MAC && a.NetNS == was.NetNS && was.Phase == vdn.Up {
+	if reflect.DeepEqual(a, was) {
 		return a, s.broken
 	}
 	c := change{apply: func(m *memory) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -139,16 +140,15 @@ func (m *memory) makePools(n vdn.Network) {
 
 // freedIn gives the addresses of a network that were given back, the earliest first.
 func (m *memory) freedIn(n vdn.Network) []netip.Addr {
-	in := maps.Keys(m.freed)
-	all := slices.Collect(in)
-	all = slices.DeleteFunc(all, func(a netip.Addr) bool {
-		return !slices.ContainsFunc(n.Prefixes(), func(p netip.Prefix) bool { return p.Contains(a) })
-	})
-	slices.SortFunc(all, func(a, b netip.Addr) int {
-		if d := int64(m.freed[a]) - int64(m.freed[b]); d != 0 {
-			return int(d)
+	var all []netip.Addr
+	prefixes := n.Prefixes()
+	for a := range m.freed {
+		if slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			all = append(all, a)
 		}
-		return a.Compare(b)
+	}
+	slices.SortFunc(all, func(a, b netip.Addr) int {
+		return cmp.Or(cmp.Compare(m.freed[a], m.freed[b]), a.Compare(b))
 	})
 	return all
 }

@@ -224,17 +224,6 @@ func (s *Store) PutNode(n vdn.Node) error {
 	return s.commit(c)
 }
 
-// Node gives one that has told of itself.
-func (s *Store) Node(name string) (vdn.Node, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	n, there := s.mem.nodes[name]
-	if !there {
-		return n, vdn.Missing("node "+name, "it has not told of itself yet: PUT /v1/nodes/"+name+" first")
-	}
-	return n, nil
-}
-
 // DeleteNode forgets one that has no attachments.
 func (s *Store) DeleteNode(name string) error {
 	s.write.Lock()

@@ -82,7 +82,7 @@ var (
 	numbers     = []byte("slices")      // by name
 	peers       = []byte("peers")       // vdn.PeerView, by domain
 	nodes       = []byte("nodes")       // vdn.Node, by name
-	meta        = []byte("meta")        // revision, format, domain
+	meta        = []byte("meta")        // revision, format
 )
 
 // format is the layout that this code knows.
