@@ -99,10 +99,11 @@ var services = []struct{ name, network, method, vip string }{
 	{"sky-tunnel", "telescope", "tunnel", "10.1.1.7"}, {"ground-direct", "antenna", "direct-nat", "10.1.1.8"},
 }
 
-// multusNetwork has Multus as the network of pods, with the cluster's own as the first.
+// multusNetwork has Multus as the network of pods, with the cluster's own as the first: by
+// its folder, as of a file named Multus forgets half before it deletes.
 const multusNetwork = `{
   "cniVersion": "1.0.0", "name": "multus",
-  "plugins": [{"type": "multus", "clusterNetwork": "{{.Dir}}/cni/pod.conflist", "kubeconfig": "{{.Kubeconfig}}", "capabilities": {"portMappings": true}}]
+  "plugins": [{"type": "multus", "clusterNetwork": "{{.Dir}}/cni", "kubeconfig": "{{.Kubeconfig}}", "capabilities": {"portMappings": true}}]
 }`
 
 // observe has pods run on several networks by Multus.
