@@ -100,3 +100,54 @@ func TestSimWhatIf(t *testing.T) {
 		t.Errorf("%d: %s", code, errs)
 	}
 }
+
+const severalVIPs = `apiVersion: v1
+kind: Service
+metadata: {name: dns, namespace: demo}
+spec:
+  type: LoadBalancer
+  ports: [{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 53, protocol: TCP}]
+status: {loadBalancer: {ingress: [{ip: "2001:db8::1"}, {ip: 198.51.100.7}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: dns-6, namespace: demo, labels: {kubernetes.io/service-name: dns}}
+addressType: IPv6
+endpoints: [{addresses: ["2001:db8:1::1"]}]
+ports: [{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 53, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: dns-4, namespace: demo, labels: {kubernetes.io/service-name: dns}}
+addressType: IPv4
+endpoints: [{addresses: ["10.0.0.1"]}, {addresses: ["10.0.0.2"]}]
+ports: [{name: udp, port: 53, protocol: UDP}, {name: tcp, port: 53, protocol: TCP}]
+`
+
+// TestSimWhatIfSeveralVIPs: a Service's VIPs of both families, and its protocols at one
+// port, have names of their own, and each family its servers.
+func TestSimWhatIfSeveralVIPs(t *testing.T) {
+	dir := filepath.Dir(write(t, "dns.yaml", severalVIPs))
+	ask := func(servers, to string) (string, string, int) {
+		text := strings.NewReplacer("SERVERS", servers, "to: web", "to: "+to, "web]", "four, six]").Replace(smallScenario)
+		return fairlead(t, "sim", "what-if", "--manifests", dir, "--scenario", write(t, "small.yaml", text), "--out", filepath.Join(t.TempDir(), "out"))
+	}
+	const four, six = "demo/dns TCP 198.51.100.7:53", "demo/dns TCP [2001:db8::1]:53"
+	both := `{name: four, of: "` + four + `"}, {name: six, of: "` + six + `"}`
+	out, errs, code := ask(both, `"`+six+`"`)
+	if code != 0 {
+		t.Fatalf("%d: %s", code, errs)
+	}
+	for name, servers := range map[string]string{four: "2", six: "1", strings.Replace(four, "TCP", "UDP", 1): "2", strings.Replace(six, "TCP", "UDP", 1): "1"} {
+		_, row, _ := strings.Cut(out, name+" ")
+		if row, _, _ = strings.Cut(row, "\n"); !strings.HasSuffix(strings.TrimSpace(row), " "+servers) {
+			t.Errorf("%s: %q, want %s servers", name, row, servers)
+		}
+	}
+	if _, errs, code = ask(both, "dns"); code != exitUsage || !strings.Contains(errs, "load[0].to: dns may be ") || !strings.Contains(errs, four) {
+		t.Errorf("%d: %s", code, errs)
+	}
+	if _, errs, code = ask(`{name: four, of: dns}, {name: six, of: "`+six+`"}`, `"`+six+`"`); code != exitUsage || !strings.Contains(errs, "of: dns may be ") {
+		t.Errorf("%d: %s", code, errs)
+	}
+}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -31,9 +32,17 @@ type Refused struct{ Frontend, State, Reason string }
 func ParseFor(services []*service.Service, file string, text []byte, files Files) (*Scenario, []Refused, error) {
 	r := &reader{file: file, files: files, held: []held{}}
 	var refused []Refused
-	for _, f := range planned(services) {
-		id, port := f.Service.ID, fmt.Sprint(":", f.Key.Port)
-		h := held{f, []string{id.Name, id.Name + port, id.String(), id.String() + port}}
+	frontends := planned(services)
+	alike := map[string]int{} // by Service and port
+	for _, f := range frontends {
+		alike[portOf(f)]++
+	}
+	for _, f := range frontends {
+		id := f.Service.ID
+		h := held{f, []string{id.Name, fmt.Sprint(id.Name, ":", f.Key.Port), id.String(), portOf(f)}}
+		if alike[portOf(f)] > 1 { // of several VIPs or protocols
+			h.names = append(h.names, id.String()+" "+f.Key.String())
+		}
 		if f.Want == nil {
 			refused = append(refused, Refused{h.name(), string(f.State), f.Reason})
 			continue
@@ -43,6 +52,9 @@ func ParseFor(services []*service.Service, file string, text []byte, files Files
 	s, err := r.parse(text)
 	return s, refused, err
 }
+
+// portOf names a frontend by its Service and port.
+func portOf(f plan.Frontend) string { return fmt.Sprint(f.Service.ID, ":", f.Key.Port) }
 
 // planned gives what balancers decide on all frontends: those of a Service for
 // which it is dedicated, the others together.
@@ -97,7 +109,7 @@ func (r *reader) known() string {
 	for _, h := range r.held {
 		names = append(names, h.name())
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
 // adopt makes what the manifests hold the scenario's services, and their servers
@@ -105,7 +117,7 @@ func (r *reader) known() string {
 func (r *reader) adopt(s *Scenario) {
 	servers := r.servers(s)
 	for _, h := range r.held {
-		of := servers[h.Service.ID]
+		of := servers[h.name()]
 		if of == nil {
 			continue // nobody says what its servers are: it is not asked, either
 		}
@@ -130,10 +142,10 @@ func survival(h held) service.Survival {
 	return service.NoSurvival
 }
 
-// servers gives the groups that stand for Services' servers, and fills in what
-// the manifests say of them.
-func (r *reader) servers(s *Scenario) map[service.ID]*Group {
-	groups := map[service.ID]*Group{}
+// servers gives the groups that stand for Services' servers, by their frontends' names,
+// and fills in what the manifests say of them.
+func (r *reader) servers(s *Scenario) map[string]*Group {
+	groups := map[string]*Group{}
 	for i := range s.Topology.Groups {
 		g := &s.Topology.Groups[i]
 		field := fmt.Sprintf("topology.servers %s", g.Name)
@@ -141,24 +153,35 @@ func (r *reader) servers(s *Scenario) map[service.ID]*Group {
 			continue
 		}
 		hs := r.meant(g.Of.Name)
-		id, backends := hs[0].Service.ID, hs[0].Want.Backends
+		first, backends := hs[0], hs[0].Want.Backends
 		for _, h := range hs[1:] {
-			same := slices.EqualFunc(backends, h.Want.Backends, func(a, b service.Backend) bool { return a.Addr.Addr() == b.Addr.Addr() })
-			if h.Service.ID != id || !same {
-				r.refuse(g.Of.Line, field+".of", "%s may be %s or %s: say which", g.Of.Name, hs[0].name(), h.name())
+			if !first.sharesServers(h) {
+				r.refuse(g.Of.Line, field+".of", "%s may be %s or %s: say which", g.Of.Name, first.name(), h.name())
 			}
 		}
-		if groups[id] != nil {
-			r.refuse(g.Of.Line, field+".of", "%s are the servers of %s already", groups[id].Name, id)
+		if was := groups[first.name()]; was != nil {
+			r.refuse(g.Of.Line, field+".of", "%s are the servers of %s already", was.Name, first.name())
 			continue
 		}
-		groups[id] = g
-		g.Count, g.Present, g.Missed = len(backends)+g.Spare, len(backends), missed(hs[0].Service.Health)
+		for _, h := range r.held {
+			if first.sharesServers(h) {
+				groups[h.name()] = g
+			}
+		}
+		g.Count, g.Present, g.Missed = len(backends)+g.Spare, len(backends), missed(first.Service.Health)
 		for _, b := range backends {
 			g.Weights = append(g.Weights, b.Weight)
 		}
 	}
 	return groups
+}
+
+// sharesServers says whether another frontend of the same Service has the same servers,
+// which VIPs of IPv4 and of IPv6 have not.
+func (h held) sharesServers(o held) bool {
+	return h.Service.ID == o.Service.ID && slices.EqualFunc(h.Want.Backends, o.Want.Backends, func(a, b service.Backend) bool {
+		return a.Addr.Addr() == b.Addr.Addr()
+	})
 }
 
 // missed is after how many seconds a server is taken for dead: half an interval
