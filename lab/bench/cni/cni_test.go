@@ -88,7 +88,7 @@ func smoke(t *testing.T, binary, out string) (report bench.Report) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(binary, "bench", "cni", "-o", "json", "--out", out,
-		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
+		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.4", "--rates", "20M", "--plain", "20M", "--pods", "1")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
 		t.Errorf("%v: %s", err, stderr.String())
