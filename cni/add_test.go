@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -89,13 +91,51 @@ func TestAskedFor(t *testing.T) {
 		t.Errorf("it has %v, %+v", got, result.Interfaces[0])
 	}
 	must(t, Del(a))
-	a.Args, a.IfName = "IP=10.9.0.51", "eth5"
-	result, err = Add(a)
+	a.IfName = "eth5"
+	for ips, want := range map[string]string{"10.9.0.51": "10.9.0.51", "10.9.0.52/24,fd09::52": "10.9.0.52 fd09::52"} {
+		a.Args = "IP=" + ips
+		result, err = Add(a)
+		must(t, err)
+		for i, ip := range strings.Fields(want) {
+			if got := hosts(result); got[i] != netip.MustParseAddr(ip) {
+				t.Errorf("it has %v, want %s", got, want)
+			}
+		}
+		must(t, Del(a))
+	}
+	r.nothingLeft()
+}
+
+// TestAPodIsReplaced: the new sandbox of a pod comes before the old one has gone, and
+// the controller starts again between. An address reserved for the pod is the new
+// one's once the old one has given it back, and a late DEL of the old takes nothing.
+func TestAPodIsReplaced(t *testing.T) {
+	r := newRig(t)
+	sandbox := func(container, uid string) *skel.CmdArgs {
+		a := args(r.conf("science"), container, testkit.NetNS(t).Path())
+		a.Args = "K8S_POD_NAMESPACE=lab;K8S_POD_NAME=telescope;K8S_POD_UID=" + uid
+		return a
+	}
+	old, fresh := sandbox("old", "1"), sandbox("new", "2")
+	_, err := Add(old)
 	must(t, err)
-	if got := hosts(result); got[0] != netip.MustParseAddr("10.9.0.51") {
+	_, err = Add(fresh)
+	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is taken by attachment old.")
+	r.stop()
+	must(t, Del(old)) // the controller is told later
+	r.start()
+	result, err := Add(fresh)
+	must(t, err)
+	if got := hosts(result); got[0] != netip.MustParseAddr("10.9.0.77") {
 		t.Errorf("it has %v", got)
 	}
-	must(t, Del(a))
+	must(t, Del(old))
+	fresh.StdinData = []byte(with(t, string(fresh.StdinData), result))
+	must(t, Check(fresh))
+	if all := r.store.Attachments("", ""); len(all) != 1 || all[0].Container != "new" || all[0].OwnerUID != "2" {
+		t.Errorf("leased: %+v", all)
+	}
+	must(t, Del(fresh))
 	r.nothingLeft()
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -254,6 +255,41 @@ func (w *world) remove(name string, d *daemon) {
 	testkit.Do(w.t, w.Host(name).Namespace(), func() error {
 		return errors.Join(kernel.Clean("/sys/fs/bpf/"+name), node.RemoveRoutes())
 	})
+}
+
+// TestThePlanIsKeptOnceItCanBe: a disk that fails is tried again, though no plan is new.
+func TestThePlanIsKeptOnceItCanBe(t *testing.T) {
+	w := newWorld(t)
+	kept := filepath.Join(w.folder, "n1.json")
+	if err := os.Mkdir(kept, 0o700); err != nil { // no file can be put there
+		t.Fatal(err)
+	}
+	d := w.start("n1", false)
+	w.attach("a1")
+	w.attach("b1")
+	w.enforced(d)
+	newest, _, err := w.Client.Plan(t.Context(), "n1", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.told("n1", func(n vdn.NodeView) error {
+		if n.Applied != newest.Revision {
+			return fmt.Errorf("applied is %d, want %d", n.Applied, newest.Revision)
+		}
+		return nil
+	})
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, func() error {
+		text, err := os.ReadFile(kept)
+		if err == nil && !strings.Contains(string(text), "a1.net0") {
+			err = fmt.Errorf("kept: %s", text)
+		}
+		return err
+	})
+	d.stop()
+	w.remove("n1", d)
 }
 
 // TestTheControllerIsAway has a daemon start again without it, also where nothing of
