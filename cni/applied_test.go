@@ -154,10 +154,10 @@ func TestNICIsTheNodesAgain(t *testing.T) {
 // TestNodeDaemonAway or stuck: ADD says so, and leaves nothing.
 func TestNodeDaemonAway(t *testing.T) {
 	r := newRig(t)
-	a := args(r.conf("science", `"timeout":"1s"`), "one", testkit.NetNS(t).Path())
+	a := args(r.conf("science", `"timeout":"5s"`), "one", testkit.NetNS(t).Path())
 	stop := r.daemon(false)
 	_, err := Add(a)
-	refusedWith(t, err, types.ErrTryAgainLater, "has not applied the plan with attachment one.net1 within 1s")
+	refusedWith(t, err, types.ErrTryAgainLater, "has not applied the plan with attachment one.net1 within 5s")
 	stop()
 	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
 	_, err = Add(a)

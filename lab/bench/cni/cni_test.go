@@ -26,7 +26,7 @@ func TestCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := benchtest.Run(t, binary, out, "cni",
-		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
+		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.4", "--rates", "20M", "--plain", "20M", "--pods", "1")
 	rows := map[string]bench.Row{}
 	for _, row := range report.Rows {
 		rows[row.Case] = row
