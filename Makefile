@@ -72,7 +72,7 @@ test-install: build image ## install Fairlead on two real nodes as its users do,
 	scripts/deps.sh cluster
 	go run ./lab/kube/install $(ARGS)
 
-test-cni: build ## have pods on virtually dedicated networks on two real nodes, by fairlead-cni: made, restarted, deleted, served (root)
+test-cni: build image ## have pods on virtually dedicated networks on two real nodes, by fairlead-cni alone and by Multus: made, restarted, deleted, served, kept apart (root)
 	scripts/deps.sh cluster
 	go run ./lab/kube/vdn $(ARGS)
 

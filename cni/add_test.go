@@ -91,13 +91,18 @@ func TestAskedFor(t *testing.T) {
 		t.Errorf("it has %v, %+v", got, result.Interfaces[0])
 	}
 	must(t, Del(a))
-	a.Args, a.IfName = "IP=10.9.0.51", "eth5"
-	result, err = Add(a)
-	must(t, err)
-	if got := hosts(result); got[0] != netip.MustParseAddr("10.9.0.51") {
-		t.Errorf("it has %v", got)
+	a.IfName = "eth5"
+	for ips, want := range map[string]string{"10.9.0.51": "10.9.0.51", "10.9.0.52/24,fd09::52": "10.9.0.52 fd09::52"} {
+		a.Args = "IP=" + ips
+		result, err = Add(a)
+		must(t, err)
+		for i, ip := range strings.Fields(want) {
+			if got := hosts(result); got[i] != netip.MustParseAddr(ip) {
+				t.Errorf("it has %v, want %s", got, want)
+			}
+		}
+		must(t, Del(a))
 	}
-	must(t, Del(a))
 	r.nothingLeft()
 }
 

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -24,11 +26,8 @@ func (c *call) applied(ctx context.Context) error {
 	if _, err := os.Stat(node.Socket); err != nil {
 		return nil
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", node.Socket)
-	}}
-	defer transport.CloseIdleConnections()
-	asker := &http.Client{Transport: transport}
+	asker := daemon()
+	defer asker.CloseIdleConnections()
 	for {
 		done, err := ask(ctx, asker, "http://node/applied?wait=1s&attachment="+url.QueryEscape(c.id()))
 		switch {
@@ -40,6 +39,35 @@ func (c *call) applied(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// daemon gives a client of the node's daemon.
+func daemon() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", node.Socket)
+	}}}
+}
+
+// nodeName is what the node's daemon calls this machine, as the controller knows it;
+// the host's name where none answers: a definition for all nodes names none of them.
+func nodeName() string {
+	host, _ := os.Hostname() // who needs it looks whether there is one
+	if _, err := os.Stat(node.Socket); err != nil {
+		return host
+	}
+	asker := daemon()
+	asker.Timeout = time.Second
+	defer asker.CloseIdleConnections()
+	answer, err := asker.Get("http://node/node")
+	if err != nil {
+		return host
+	}
+	defer answer.Body.Close()
+	var is struct{ Name string }
+	if answer.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(answer.Body, 4096)).Decode(&is) != nil {
+		return host
+	}
+	return cmp.Or(is.Name, host)
 }
 
 // daemonAnswers says whether one that has left its socket is there.

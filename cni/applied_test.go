@@ -101,6 +101,34 @@ func TestNodeDaemon(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestNodeCalledByItsDaemon: a configuration for all nodes names none. Its lease is of
+// the node that the daemon knows; without one, of the host's name.
+func TestNodeCalledByItsDaemon(t *testing.T) {
+	r := newRig(t)
+	host, err := os.Hostname()
+	must(t, err)
+	a := args(r.conf("science", `"node":""`), "one", testkit.NetNS(t).Path())
+	leasedAt := func(want string) {
+		t.Helper()
+		_, err := Add(a)
+		must(t, err)
+		if lease, err := r.store.Attachment("one.net1"); err != nil || lease.Node != want {
+			t.Errorf("the lease is %+v, %v; want one at node %s", lease, err, want)
+		}
+		must(t, Del(a))
+	}
+	leasedAt(host)
+	stop := r.daemon(true)
+	leasedAt("n1")
+	stop()
+	must(t, os.WriteFile(node.Socket, nil, 0o600)) // as of a daemon that was killed
+	if got := nodeName(); got != host {
+		t.Errorf("without an answer of the daemon the node is %q, want %q", got, host)
+	}
+	must(t, os.Remove(node.Socket))
+	r.nothingLeft()
+}
+
 // TestNICIsTheNodesAgain: what was enforced in the pod is not at home.
 func TestNICIsTheNodesAgain(t *testing.T) {
 	r := newRig(t)

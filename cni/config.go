@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,7 +34,8 @@ type Settings struct {
 	// TokenFile and CAFile are what it wants to see, and is to be known by.
 	TokenFile string `json:"tokenFile"`
 	CAFile    string `json:"caFile"`
-	// Node is this machine's name; the host's where empty.
+	// Node is this machine's name; where empty what the node's daemon calls it, or the
+	// host's.
 	Node string `json:"node"`
 	// DataDir is where notes of attachments are kept.
 	DataDir string `json:"dataDir"`
@@ -122,10 +122,12 @@ func decode(text []byte) (*written, error) {
 }
 
 func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config, error) {
-	host, _ := os.Hostname() // asked for below
+	if s.Node == "" {
+		s.Node = nodeName()
+	}
 	c := Config{Settings: Settings{
 		Network: cmp.Or(s.Network, w.Name), Controller: cmp.Or(s.Controller, client.DefaultURL), TokenFile: s.TokenFile, CAFile: s.CAFile,
-		Node: cmp.Or(s.Node, host), DataDir: cmp.Or(s.DataDir, DefaultDataDir),
+		Node: s.Node, DataDir: cmp.Or(s.DataDir, DefaultDataDir),
 	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute, Wishes: w.RuntimeConfig}
 	if err := c.check(timeout); err != nil {
 		return Config{}, err
@@ -225,12 +227,12 @@ func parseArgs(s string) (podArgs, error) {
 		p.owner, p.uid = namespace+"/"+name, values["K8S_POD_UID"]
 	}
 	var err error
-	if ip := values["IP"]; ip != "" {
+	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // several as Multus has them
 		a, err := parseAddress(ip)
 		if err != nil {
-			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address like 10.1.0.5", ip)
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address like 10.1.0.5, or one of each family: 10.1.0.5,fd00::5", values["IP"])
 		}
-		p.addresses = []netip.Addr{a}
+		p.addresses = append(p.addresses, a)
 	}
 	if mac := values["MAC"]; mac != "" {
 		if p.mac, err = parseMAC(mac); err != nil {

@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 		`{"cniVersion":"0.3.1","name":"a","ipam":{"type":"fairlead-ipam","network":"b","controller":"unix:///run/a"},"prevResult":{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.1/24"}]}}`,
 		`{"name":"a","cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`,
 	} {
-		f.Add([]byte(text), "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;IP=10.0.0.1;MAC=02:00:00:00:00:01")
+		f.Add([]byte(text), "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;IP=10.0.0.1,fd00::1;MAC=02:00:00:00:00:01")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, env string) {
 		for _, parse := range []func([]byte) (Config, error){Parse, ParseIPAM} {

@@ -31,7 +31,7 @@ func examples(t *testing.T, language string) (all []string) {
 // TestExamplesInThePage are taken by the plugins that they are for.
 func TestExamplesInThePage(t *testing.T) {
 	all := examples(t, "json")
-	if len(all) != 2 {
+	if len(all) != 3 {
 		t.Fatalf("there are %d", len(all))
 	}
 	list, err := libcni.NetworkConfFromBytes([]byte(all[0]))
@@ -41,7 +41,17 @@ func TestExamplesInThePage(t *testing.T) {
 	if c.Network != "science" || c.Controller != "https://vdn.example:7473" || c.TokenFile == "" || c.CAFile == "" {
 		t.Errorf("the main network's is %+v", c)
 	}
-	if c, err = ParseIPAM([]byte(all[1])); err != nil || c.Network != "science" {
+	var asked []struct { // what Multus passes on
+		Name, Interface string
+		Wishes
+	}
+	decoder := json.NewDecoder(strings.NewReader(all[1]))
+	decoder.DisallowUnknownFields()
+	must(t, decoder.Decode(&asked))
+	if addrs, mac, err := asked[0].read(); err != nil || len(addrs) != 2 || mac == nil || asked[0].Interface == "" {
+		t.Errorf("a pod asks for %v %v, %v", addrs, mac, err)
+	}
+	if c, err = ParseIPAM([]byte(all[2])); err != nil || c.Network != "science" {
 		t.Errorf("the one for other plugins is %+v, %v", c, err)
 	}
 }

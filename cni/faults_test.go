@@ -465,6 +465,7 @@ func TestBadInput(t *testing.T) {
 		{with(t, r.conf("science"), c100()), "", types.ErrInvalidNetworkConfig, "first in the chain"},
 		{r.conf("science"), "K8S_POD_NAME", types.ErrInvalidEnvironmentVariables, "CNI_ARGS"},
 		{r.conf("science"), "IP=ten", types.ErrInvalidEnvironmentVariables, "IP=ten"},
+		{r.conf("science"), "IP=10.9.0.51,ten", types.ErrInvalidEnvironmentVariables, "IP=10.9.0.51,ten"},
 		{r.conf("science"), "MAC=1", types.ErrInvalidEnvironmentVariables, "MAC=1"},
 	} {
 		_, err := Add(&skel.CmdArgs{ContainerID: "one", IfName: "net1", Netns: pod.Path(), StdinData: []byte(c.conf), Args: c.args})

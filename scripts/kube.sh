@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build programs of Kubernetes into out/kube/bin from the modules tools/kube and
-# tools/kube/coredns:
+# Build programs of Kubernetes into out/kube/bin from the modules tools/kube,
+# tools/kube/coredns and tools/kube/multus:
 #
 #   scripts/kube.sh NAME...     etcd, kubelet, e2e.test ...: all are in build
 #
@@ -33,6 +33,7 @@ build() {
 		return
 		;;
 	coredns) package=. command=(-C coredns build) ;;
+	multus) package=gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus command=(-C multus build) ;;
 	e2e.test) package=k8s.io/kubernetes/test/e2e command=(test -c -vet=off) ;;
 	kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy | kubelet | kubectl) package=k8s.io/kubernetes/cmd/$1 ;;
 	*)
@@ -45,7 +46,7 @@ build() {
 
 exec 9>"$bin/.lock" # one build at a time
 flock 9
-from=$({ go version && cat go.mod go.sum coredns/* ../../scripts/kube.sh; } | sha256sum)
+from=$({ go version && cat go.mod go.sum coredns/* multus/* ../../scripts/kube.sh; } | sha256sum)
 for name; do
 	[[ -x $bin/$name && $(cat "$bin/.$name.from" 2>/dev/null) == "$from" ]] && continue
 	began=$SECONDS

@@ -34,7 +34,7 @@ type site struct {
 // sees waits until a domain knows a peer as wanted says.
 func (s *site) sees(t *testing.T, peer string, wanted func(vdn.PeerView) bool) (v vdn.PeerView) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		for _, v = range s.Peers() {
 			if v.Domain == peer && wanted(v) {
 				return nil

@@ -333,8 +333,8 @@ func TestAttachments(t *testing.T) {
 	}
 
 	// While nobody can be asked nothing is released.
-	b := w.attach("science", "default/unknown", "c3", 0)
 	w.must(w.cluster.APIServer.Stop())
+	b := w.attach("science", "default/unknown", "c3", 0)
 	time.Sleep(3 * time.Second) // thrice GoneAfter
 	if _, err := w.store.Attachment(b.ID); err != nil {
 		t.Errorf("released while the API server was away: %v", err)

@@ -23,9 +23,14 @@ const mostWait = 30 * time.Second
 //
 // 200: its device is enforced. 304: not within that time. 503, with an error in JSON:
 // it cannot be.
+//
+//	GET /node
+//
+// {"name": "..."}: what the controller knows this node by.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /applied", d.answer)
+	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return webserve.Until(ctx, srv, l)
 }
@@ -37,7 +42,7 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
 		wait, err = time.ParseDuration(text)
 	}
 	if id == "" || err != nil || wait < 0 {
-		refuse(w, http.StatusBadRequest, "applied: ask for attachment=ID and wait=1s")
+		tell(w, http.StatusBadRequest, "error", "applied: ask for attachment=ID and wait=1s")
 		return
 	}
 	ctx, stop := context.WithTimeout(r.Context(), min(wait, mostWait))
@@ -46,16 +51,16 @@ func (d *Daemon) answer(w http.ResponseWriter, r *http.Request) {
 	case there:
 		w.WriteHeader(http.StatusOK)
 	case err != nil:
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+		tell(w, http.StatusServiceUnavailable, "error", err.Error())
 	default:
 		w.WriteHeader(http.StatusNotModified)
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, why string) {
+func tell(w http.ResponseWriter, status int, key, value string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": why}) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(map[string]string{key: value}) // who asked may be gone
 }
 
 // await waits until an attachment is enforced; its error is why it is not, where

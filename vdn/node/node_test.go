@@ -161,15 +161,18 @@ func (w *world) enforced(d *daemon) {
 		return nil
 	})
 	before := w.drops(d, enforce.Isolated)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if c, err := w.Host("a1").Dial(ctx, netip.Addr{}, netip.AddrPortFrom(w.Pods["b1"].Addrs[0], 9)); err == nil {
-		c.Close()
-		w.t.Fatal("a pod reaches one of another network")
-	}
-	if w.drops(d, enforce.Isolated) == before {
-		w.t.Error("no drop is counted")
-	}
+	testkit.Eventually(w.t, patience, func() error { // a machine may be too busy to try in such a time
+		ctx, cancel := context.WithTimeout(w.t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if c, err := w.Host("a1").Dial(ctx, netip.Addr{}, netip.AddrPortFrom(w.Pods["b1"].Addrs[0], 9)); err == nil {
+			c.Close()
+			w.t.Fatal("a pod reaches one of another network")
+		}
+		if w.drops(d, enforce.Isolated) == before {
+			return errors.New("no drop is counted")
+		}
+		return nil
+	})
 }
 
 func (w *world) drops(d *daemon, reason string) (n uint64) {

@@ -165,7 +165,7 @@ func TestEveryEndHasItsReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limit := patience
 			if c.want == timeout {
-				limit = 2 * time.Second // the first answer must come within it
+				limit = 3 * time.Second // even a busy machine has the first answer before
 			}
 			tr, _ := startTraffic(t, 1, limit, answerOnce(c.then))
 			testkit.Eventually(t, patience, func() error {

@@ -67,7 +67,7 @@ func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 		return o, err
 	}
 	tarred := filepath.Join(w.work, "fairlead.tar")
-	if w.image, err = packLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
+	if w.image, err = nodes.PackLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
 		return o, fmt.Errorf("the image: %w: make image makes it", err)
 	}
 	o.Images, o.Around, o.Path = []string{tarred}, around, []string{filepath.Join(w.root, "bin")}

@@ -38,8 +38,8 @@ func (n *Node) configure() error {
 	handlers := append([]Handler{{Name: Flat, Network: flatNetwork}}, c.opts.Handlers...)
 	values := map[string]any{
 		"Name": n.Name, "Handlers": handlers,
-		"Dir": n.dir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup.name,
-		"Addr": n.Addr.String(), "DNS": controlAddr.String(), "CA": authority, "Cert": cert, "Key": key,
+		"Dir": n.dir, "Plugins": pluginDir, "Socket": n.containerd, "Pause": pauseImage, "PodCIDR": n.PodCIDR, "Cgroup": n.cgroup.name,
+		"Kubeconfig": c.Kubeconfig, "Addr": n.Addr.String(), "DNS": controlAddr.String(), "CA": authority, "Cert": cert, "Key": key,
 		"Segment": segment.String(), "FlatFirst": flatAddr(n.number, 0).String(), "FlatLast": flatAddr(n.number, flatPods-1).String(),
 	}
 	files := map[string]string{
@@ -49,7 +49,7 @@ func (n *Node) configure() error {
 	for _, h := range handlers {
 		files["cni-"+h.Name+"/"+h.Name+".conflist"] = h.Network
 	}
-	if err := n.linkPlugins(); err != nil {
+	if err := n.Place.Do(n.linkPlugins); err != nil {
 		return err
 	}
 	for name, text := range files {
@@ -71,17 +71,21 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// linkPlugins has all network plugins in one folder.
+// pluginDir is where the container runtime of a node looks for network plugins; each
+// node has its own /opt.
+const pluginDir = "/opt/cni/bin"
+
+// linkPlugins has all network plugins there.
 func (n *Node) linkPlugins() error {
 	plugins, err := filepath.Glob("/usr/lib/cni/*")
 	if err != nil || len(plugins) == 0 {
 		return fmt.Errorf("no network plugins in /usr/lib/cni (%v); scripts/deps.sh cluster installs them", err)
 	}
-	if err := os.MkdirAll(n.file("bin"), 0o755); err != nil {
+	if err := os.MkdirAll(pluginDir, 0o755); err != nil {
 		return err
 	}
 	for _, path := range append(plugins, n.Cluster.opts.Plugins...) {
-		if err := os.Symlink(path, n.file("bin/"+filepath.Base(path))); err != nil {
+		if err := os.Symlink(path, filepath.Join(pluginDir, filepath.Base(path))); err != nil {
 			return err
 		}
 	}

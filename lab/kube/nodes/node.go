@@ -72,7 +72,7 @@ func (n *Node) enter() error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/run/netns", "/run/containerd", "/opt", "/var/lib", "/var/log"} {
+	for _, dir := range []string{"/run/netns", "/run/containerd", "/run/fairlead/vdn", "/opt", "/var/lib", "/var/log"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -176,6 +176,17 @@ func (n *Node) Start(ctx context.Context, ready func(context.Context) error, arg
 	p := &kube.Program{Place: n.Place, Argv: argv, Log: n.log(filepath.Base(argv[0])), Ready: ready}
 	n.programs = append(n.programs, p)
 	return p.Start(ctx)
+}
+
+// End ends the programs of a name that Start started.
+func (n *Node) End(program string) error {
+	var errs []error
+	for _, p := range n.programs {
+		if p.Name() == program {
+			errs = append(errs, p.Stop())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Cgroup is the folder of the node's cgroup of version 2, as it is seen on the

@@ -76,7 +76,8 @@ type Options struct {
 type Handler struct {
 	Name string
 	// Network is a list of network plugins (conflist), a template that knows a node's
-	// Name and Addr.
+	// Name, Addr and Dir, where cni/pod.conflist is the cluster's own, CA and the
+	// Kubeconfig of who may do everything.
 	Network string
 }
 

@@ -38,20 +38,6 @@ func (w *world) start(host *lab.Host, args ...string) (*lab.Process, error) {
 	return host.Start(cmd)
 }
 
-// startController starts it beside the API server, and waits until it answers.
-func (w *world) startController() error {
-	cert, key, err := w.Certificate("vdn", netip.MustParseAddr(controlAddr))
-	if err != nil {
-		return err
-	}
-	w.controller, err = w.start(w.Control, "vdn", "--kubernetes", "--kubeconfig", w.Kubeconfig, "--data", w.file("data"), "--listen", controlAddr+":7473",
-		"--tls-cert", cert, "--tls-key", key, "--token-file", w.file("token"))
-	if err != nil {
-		return err
-	}
-	return w.await(context.Background(), "the controller answers", func() error { return w.leases(-1) })
-}
-
 // startBalancer has lb balance the cluster's Services.
 func (w *world) startBalancer() error {
 	_, err := w.start(w.Host("lb"), "agent", "--kubernetes", "--kubeconfig", w.Kubeconfig, "--role", "balancer", "--interface", "eth1,eth2",
@@ -59,7 +45,7 @@ func (w *world) startBalancer() error {
 	return err
 }
 
-// ask asks the controller by its REST interface.
+// ask asks the controller in its pod by its REST interface.
 func (w *world) ask(path string) (string, error) {
 	authority, _ := w.Authority()
 	pem, err := os.ReadFile(authority)
@@ -68,7 +54,7 @@ func (w *world) ask(path string) (string, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	return httpGet(context.Background(), w.Control, "https://"+controlAddr+":7473/v1/"+path, &tls.Config{RootCAs: roots})
+	return httpGet(context.Background(), w.Control, "https://"+w.controller.addr+":7473/v1/"+path, &tls.Config{RootCAs: roots, ServerName: vdnAddr})
 }
 
 // httpGet asks from a host, by a connection of its own.
@@ -179,8 +165,8 @@ func (w *world) answers(ctx context.Context, from string, to netip.AddrPort) err
 	})
 }
 
-// everywhere is what could be left on the nodes, as text: their links, the plugin's
-// notes and pods' namespaces.
+// everywhere is what could be left on the nodes, as text: their links, what is at the
+// uplink, notes of plugins, pods' namespaces, and pins.
 func (w *world) everywhere() (map[string]string, error) {
 	all := map[string]string{}
 	for _, n := range w.Nodes {
@@ -189,7 +175,12 @@ func (w *world) everywhere() (map[string]string, error) {
 			return nil, err
 		}
 		all[n.Name+" links"] = links
-		for _, dir := range []string{"/var/lib/cni/fairlead", "/run/netns"} {
+		said, err := n.Place.Run(exec.Command("sh", "-c", "tc qdisc show dev eth2; tc filter show dev eth2 egress; tc filter show dev eth2 ingress"))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s", err, said)
+		}
+		all[n.Name+" eth2"] = said
+		for _, dir := range []string{"/var/lib/cni/fairlead", "/var/lib/cni/multus", "/run/netns", "/sys/fs/bpf/fairlead/vdn"} {
 			err := n.Place.Do(func() error {
 				return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 					if err == nil && !e.IsDir() && e.Name() != "lock" {

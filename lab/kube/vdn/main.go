@@ -1,8 +1,10 @@
-// Vdn sees pods of a cluster of two real nodes on virtually dedicated networks: by
-// fairlead-cni as their network, with macvlan and with NICs of their own (RuntimeClass
-// macvlan and nic), made, made anew, restarted and deleted, and reached by Services;
-// and that nothing is left on the nodes or with the controller. Its exit code is 0
-// where all of that is so.
+// Vdn sees pods of a cluster of two real nodes on virtually dedicated networks, with
+// the controller, the nodes' daemon and the plugins installed by the plain manifests
+// from the image that make image makes: by fairlead-cni as the pods' network, with
+// macvlan and with NICs of their own (RuntimeClass macvlan and nic), and as further
+// networks by Multus (RuntimeClass multus); made, made anew, restarted and deleted,
+// reached by Services, held to their rates and kept apart; and that nothing is left on
+// the nodes or with the controller. Its exit code is 0 where all of that is so.
 //
 //	go run ./lab/kube/vdn
 package main
@@ -19,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/checkout"
 	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -31,9 +34,9 @@ func main() {
 	if flag.NArg() > 0 {
 		wrong = fmt.Errorf("%q is not asked for", flag.Args())
 	}
-	w := &world{began: time.Now(), work: filepath.Join(sandbox.WorkDir, "vdn")}
+	w := &world{began: time.Now(), work: filepath.Join(sandbox.WorkDir, "files")}
 	nodes.Job{
-		Name: "vdn", Programs: []string{"kubectl"}, Logs: *logs, Limit: *limit,
+		Name: "vdn", Programs: []string{"kubectl", "multus"}, Logs: *logs, Limit: *limit,
 		Prepare: w.prepare,
 		Do: func(ctx context.Context, c *nodes.Cluster) error {
 			w.Cluster = c
@@ -49,43 +52,45 @@ func main() {
 // world is a cluster, and what is beside it:
 //
 //	client 192.0.2.10 ── eth1 lb ─┬─ eth0 172.30.0.2 ── lan, where the nodes are
-//	                              └─ eth2 172.31.0.1, 172.31.1.1 ── science ── n1, n2: eth2 (macvlan), nic0, nic1 (host-device)
+//	                              └─ eth2 172.31.0.1 to 172.31.3.1 ── science ── n1, n2: eth2 (macvlan), nic0 to nic2 (host-device)
 //
-// lb is the gateway of both networks, and a balancer.
+// lb is the gateway of all networks, and a balancer.
 type world struct {
 	*nodes.Cluster
 	root, work, logs string
+	image            string // its name and tag
 	began            time.Time
-	controller       *lab.Process
+	controller       struct{ uid, addr string } // of its pod
 }
 
 // Addresses of what is beside the cluster.
 const (
-	controlAddr = "172.30.0.10"
-	lbAddr      = "172.30.0.2"
-	clientAddr  = "192.0.2.10"
+	lbAddr     = "172.30.0.2"
+	clientAddr = "192.0.2.10"
 )
 
-// nics is how many NICs of their own for pods a node has.
-const nics = 2
+// nics is how many NICs of their own for pods a node has: two of network nics, one of
+// antenna.
+const nics = 3
 
 func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 	w.logs = o.Logs
 	if w.root, err = checkout.Root(); err != nil {
 		return o, err
 	}
-	for _, name := range []string{"fairlead-cni", "fairlead-ipam"} {
-		path := filepath.Join(w.root, "bin", name)
-		if _, err := os.Stat(path); err != nil {
-			return o, fmt.Errorf("%w: make build makes it", err)
-		}
-		o.Plugins = append(o.Plugins, path)
+	programs, err := kube.Binaries("multus")
+	if err != nil {
+		return o, err
 	}
+	o.Plugins = []string{filepath.Join(programs, "multus")}
 	if err := os.MkdirAll(w.work, 0o755); err != nil {
 		return o, err
 	}
 	o.Around, o.Handlers, o.Proxy = around, w.handlers(), nodes.Fairlead(w.program())
-	return o, w.write("token", "sesame\n")
+	if err := w.write("token", "sesame\n"); err != nil {
+		return o, err
+	}
+	return w.pack(o)
 }
 
 func (w *world) program() string { return filepath.Join(w.root, "bin/fairlead") }
@@ -97,12 +102,13 @@ func (w *world) write(name, text string) error {
 }
 
 // handlers are the networks of pods, by RuntimeClass.
-func (w *world) handlers() (all []nodes.Handler) {
+func (w *world) handlers() []nodes.Handler {
+	all := []nodes.Handler{{Name: "multus", Network: multusNetwork}}
 	for name, network := range map[string]string{"macvlan": "science", "nic": "nics"} {
 		all = append(all, nodes.Handler{Name: name, Network: fmt.Sprintf(`{
   "cniVersion": "1.0.0", "name": %q,
   "plugins": [{"type": "fairlead-cni", "controller": "https://%s:7473", "node": "{{.Name}}", "tokenFile": %q, "caFile": "{{.CA}}"}]
-}`, network, controlAddr, w.file("token"))})
+}`, network, vdnAddr, w.file("token"))})
 	}
 	return all
 }
@@ -112,7 +118,7 @@ func around(t *lab.Topology) {
 	t.Hosts = append(t.Hosts, lab.HostSpec{Name: "lb", Is: "gateway and balancer", Forward: true}, lab.HostSpec{Name: "client"})
 	t.Links = append(t.Links,
 		lab.Link{A: lab.At("lb", "eth0", lbAddr+"/24"), B: lab.Port("lan")},
-		lab.Link{A: lab.At("lb", "eth2", "172.31.0.1/24", "172.31.1.1/24").ForXDP(), B: lab.Port("science").ForXDP()},
+		lab.Link{A: lab.At("lb", "eth2", "172.31.0.1/24", "172.31.1.1/24", "172.31.2.1/24", "172.31.3.1/24").ForXDP(), B: lab.Port("science").ForXDP()},
 		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default").ForXDP(), B: lab.At("lb", "eth1", "192.0.2.1/24")})
 	for _, node := range []string{"n1", "n2"} {
 		t.Links = append(t.Links, lab.Link{A: lab.At(node, "eth2").ForXDP(), B: lab.Port("science").ForXDP()})
@@ -134,7 +140,8 @@ func (w *world) tellState() error {
 	var all strings.Builder
 	for _, args := range [][]string{
 		{"get", "pods,services,endpointslices,virtualnetworks,networkattachments", "--all-namespaces", "--output", "wide"},
-		{"get", "events", "--all-namespaces"}, {"describe", "pods"},
+		{"get", "events", "--all-namespaces"}, {"describe", "pods"}, {"--namespace", "fairlead", "describe", "pods"},
+		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
 	} {
 		said, err := w.Kubectl(ctx, args...)
 		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)

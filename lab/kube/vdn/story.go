@@ -13,7 +13,9 @@ import (
 	"time"
 )
 
-// networks are two: one on a device of the nodes', one of NICs that pods get whole.
+// networks are four: on a device of the nodes' science and telescope, of NICs that pods
+// get whole nics and antenna. The second of each is beside the cluster's network.
+// 192.0.2.1 is what pods see of the balancer where it hides the client (fullnat).
 const networks = `apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
 metadata: {name: science}
@@ -21,6 +23,8 @@ spec:
   devices: [eth2]
   subnets: [{prefix: 172.31.0.0/24, gateway: 172.31.0.1, ranges: [{first: 172.31.0.100, last: 172.31.0.199}]}]
   mtu: 1400
+  reach: [nics]
+  outside: [192.0.2.1/32]
 ---
 apiVersion: fairlead.io/v1alpha1
 kind: VirtualNetwork
@@ -29,6 +33,31 @@ spec:
   mode: host-device
   devices: [nic0, nic1]
   subnets: [{prefix: 172.31.1.0/24, gateway: 172.31.1.1}]
+  reach: [science]
+  outside: [192.0.2.1/32]
+---
+apiVersion: fairlead.io/v1alpha1
+kind: VirtualNetwork
+metadata: {name: telescope}
+spec:
+  devices: [eth2]
+  subnets:
+    - {prefix: 172.31.2.0/24, gateway: 172.31.2.1, ranges: [{first: 172.31.2.100, last: 172.31.2.199}]}
+    - {prefix: "fd31:2::/64"}
+  routes: [{to: 172.31.0.0/24}, {to: 192.0.2.0/24}]
+  guarantee: 100M
+  hostMax: 40M
+  outside: [192.0.2.0/24]
+---
+apiVersion: fairlead.io/v1alpha1
+kind: VirtualNetwork
+metadata: {name: antenna}
+spec:
+  mode: host-device
+  devices: [nic2]
+  subnets: [{prefix: 172.31.3.0/24, gateway: 172.31.3.1}]
+  routes: [{to: 192.0.2.0/24}]
+  outside: [192.0.2.0/24]
 ---
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -83,7 +112,8 @@ func (w *world) story(ctx context.Context) error {
 	}
 	seen := func(context.Context) error { return w.seen(before) }
 	for _, step := range []func(context.Context) error{
-		w.begin, w.deploy, seen, w.reach, w.serve, w.takeAll, w.killSandbox, w.restartController, w.rollOver, w.reach, w.end,
+		w.begin, w.deploy, seen, w.reach, w.serve, w.takeAll, w.killSandbox, w.restartController, w.rollOver, w.reach,
+		w.observe, w.serveObservers, w.capped, w.apart, w.disturb, seen, w.observeNoMore, w.end, w.uninstall,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -97,7 +127,7 @@ func (w *world) story(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		w.say("nothing is left: no lease, link, note or namespace, and all NICs are back")
+		w.say("nothing is left: no lease, link, queue, note, pin or namespace, and all NICs are back")
 	}
 	return err
 }
@@ -106,7 +136,7 @@ func (w *world) story(ctx context.Context) error {
 func (w *world) seen(before map[string]string) error {
 	now, err := w.everywhere()
 	for _, n := range w.Nodes {
-		for _, what := range []string{"links", "/var/lib/cni/fairlead", "/run/netns"} {
+		for _, what := range []string{"links", "eth2", "/var/lib/cni/fairlead", "/run/netns", "/sys/fs/bpf/fairlead/vdn"} {
 			if key := n.Name + " " + what; err == nil && now[key] == before[key] {
 				err = fmt.Errorf("%s: pods on it do not show: %q", key, now[key])
 			}
@@ -115,31 +145,15 @@ func (w *world) seen(before map[string]string) error {
 	return err
 }
 
-// begin starts the controller and the balancer.
+// begin installs everything, and starts the balancer.
 func (w *world) begin(ctx context.Context) error {
-	crds, err := filepath.Glob(filepath.Join(w.root, "deploy/crds/*.yaml"))
-	if err != nil {
-		return err
-	}
-	for _, path := range crds {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := w.Apply(ctx, string(text)); err != nil {
-			return err
-		}
-	}
-	if err := w.Apply(ctx, networks); err != nil {
-		return err
-	}
-	if err := w.startController(); err != nil {
+	if err := w.install(ctx); err != nil {
 		return err
 	}
 	if _, err := w.Kubectl(ctx, "wait", "virtualnetwork", "--all", "--for=condition=Ready", "--timeout=1m"); err != nil {
 		return err
 	}
-	w.say("the controller has both networks of the API server")
+	w.say("the controller has all networks of the API server, and both nodes hold its plan")
 	return w.startBalancer()
 }
 
@@ -225,16 +239,15 @@ func (w *world) serve(ctx context.Context) error {
 		return err
 	}
 	for _, l := range workloads {
-		patch := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q}]}}}`, l.vip)
-		if _, err := w.Kubectl(ctx, "patch", "service", l.name, "--subresource=status", "--type=merge", "--patch", patch); err != nil {
+		if err := w.give(ctx, l.name, l.vip); err != nil {
 			return err
 		}
-		if err := w.allAnswer(ctx, l.cluster, func() (string, error) {
+		if err := w.allAnswer(ctx, 4, l.cluster, func() (string, error) {
 			return w.Kubectl(ctx, "exec", asker[0], "--", "curl", "--silent", "--show-error", "--fail", "--max-time", "5", "http://"+l.cluster+"/hostname")
 		}); err != nil {
 			return err
 		}
-		if err := w.allAnswer(ctx, l.vip, func() (string, error) { return w.get(ctx, l.vip) }); err != nil {
+		if err := w.allAnswer(ctx, 4, l.vip, func() (string, error) { return w.get(ctx, l.vip) }); err != nil {
 			return err
 		}
 		w.say("all pods of %s answer at ClusterIP %s and at VIP %s", l.name, l.cluster, l.vip)
@@ -242,16 +255,23 @@ func (w *world) serve(ctx context.Context) error {
 	return nil
 }
 
-// allAnswer waits until four pods have answered.
-func (w *world) allAnswer(ctx context.Context, what string, ask func() (string, error)) error {
+// give has a Service get its VIP.
+func (w *world) give(ctx context.Context, service, vip string) error {
+	patch := fmt.Sprintf(`{"status":{"loadBalancer":{"ingress":[{"ip":%q}]}}}`, vip)
+	_, err := w.Kubectl(ctx, "patch", "service", service, "--subresource=status", "--type=merge", "--patch", patch)
+	return err
+}
+
+// allAnswer waits until so many pods have answered.
+func (w *world) allAnswer(ctx context.Context, n int, what string, ask func() (string, error)) error {
 	seen := map[string]bool{}
 	return w.await(ctx, what, func() error {
 		name, err := ask()
 		if err == nil {
 			seen[name] = true
 		}
-		if len(seen) < 4 {
-			return fmt.Errorf("%d of 4 pods have answered; the last: %q, %v", len(seen), name, err)
+		if len(seen) < n {
+			return fmt.Errorf("%d of %d pods have answered; the last: %q, %v", len(seen), n, name, err)
 		}
 		return nil
 	})
@@ -283,31 +303,7 @@ func (w *world) takeAll(ctx context.Context) error {
 // another container's lease.
 func (w *world) killSandbox(ctx context.Context) error {
 	for _, l := range workloads {
-		pods, err := w.pods(ctx, l.name)
-		if err != nil {
-			return err
-		}
-		uid, err := w.Kubectl(ctx, "get", "pod", pods[0], "--output", "jsonpath={.metadata.uid}")
-		if err != nil {
-			return err
-		}
-		was, err := w.leaseOf(pods[0])
-		if err != nil {
-			return err
-		}
-		if err := killPause(uid); err != nil {
-			return err
-		}
-		if err := w.await(ctx, "another sandbox", func() error {
-			now, err := w.leaseOf(pods[0])
-			if err == nil && now == was {
-				err = fmt.Errorf("%s still has the lease %s", pods[0], was)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-		if err := w.ready(ctx, l.name); err != nil {
+		if err := w.anew(ctx, l.name); err != nil {
 			return err
 		}
 	}
@@ -315,8 +311,38 @@ func (w *world) killSandbox(ctx context.Context) error {
 	return w.leased(ctx, 8)
 }
 
-// killPause kills the process that holds a pod's namespaces.
-func killPause(uid string) error {
+// anew kills the sandbox of one of a Deployment's pods, and waits until it has another,
+// and another lease.
+func (w *world) anew(ctx context.Context, name string) error {
+	pods, err := w.pods(ctx, name)
+	if err != nil {
+		return err
+	}
+	uid, err := w.Kubectl(ctx, "get", "pod", pods[0], "--output", "jsonpath={.metadata.uid}")
+	if err != nil {
+		return err
+	}
+	was, err := w.leaseOf(pods[0])
+	if err != nil {
+		return err
+	}
+	if err := killIn(uid, "pause"); err != nil {
+		return err
+	}
+	if err := w.await(ctx, "another sandbox", func() error {
+		now, err := w.leaseOf(pods[0])
+		if err == nil && now == was {
+			err = fmt.Errorf("%s still has the lease %s", pods[0], was)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return w.ready(ctx, name)
+}
+
+// killIn kills a pod's process of a name; pause holds its namespaces.
+func killIn(uid, program string) error {
 	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		return err
@@ -324,11 +350,11 @@ func killPause(uid string) error {
 	for _, path := range all {
 		group, _ := os.ReadFile(path) // processes come and go
 		name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
-		if strings.Contains(string(group), uid) && string(name) == "pause\n" {
+		if strings.Contains(string(group), uid) && string(name) == program+"\n" {
 			return exec.Command("kill", "-KILL", filepath.Base(filepath.Dir(path))).Run()
 		}
 	}
-	return fmt.Errorf("no pause of pod %s is found", uid)
+	return fmt.Errorf("no %s of pod %s is found", program, uid)
 }
 
 // rollOver replaces all pods, while the controller is there again.
@@ -345,16 +371,20 @@ func (w *world) rollOver(ctx context.Context) error {
 	return w.leased(ctx, 8)
 }
 
-// restartController kills it and starts it anew.
+// restartController kills it, and has kubelet start it anew.
 func (w *world) restartController(ctx context.Context) error {
 	before, err := w.leaseText()
 	if err != nil {
 		return err
 	}
-	if err := w.controller.Kill(); err != nil {
+	if err := killIn(w.controller.uid, "fairlead"); err != nil {
 		return err
 	}
-	if err := w.startController(); err != nil {
+	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "wait", "pod", "--selector", "app.kubernetes.io/component=vdn",
+		"--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "--timeout=1m"); err != nil {
+		return err
+	}
+	if err := w.await(ctx, "the controller answers", func() error { return w.leases(-1) }); err != nil {
 		return err
 	}
 	after, err := w.leaseText()

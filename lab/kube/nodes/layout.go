@@ -1,4 +1,4 @@
-package main
+package nodes
 
 import (
 	"archive/tar"
@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// packLayout packs an OCI layout as ctr images import takes it, and gives the name
+// PackLayout packs an OCI layout as ctr images import takes it, and gives the name
 // by which the image is known then.
-func packLayout(folder, to string) (name string, err error) {
+func PackLayout(folder, to string) (name string, err error) {
 	text, err := os.ReadFile(filepath.Join(folder, "index.json"))
 	if err != nil {
 		return "", err
