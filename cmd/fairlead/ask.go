@@ -117,10 +117,9 @@ func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
 	for dec := json.NewDecoder(body); ; {
 		var v T
 		switch err := dec.Decode(&v); {
-		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
-			return nil
-		default:
+			return nil // also where more came together with the last that was wanted
+		case err != nil:
 			return fmt.Errorf("the agent's answer broke off: %w", err)
 		}
 		if err := f(v); err != nil {

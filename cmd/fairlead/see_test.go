@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +128,21 @@ func TestPcapThereAndBack(t *testing.T) {
 	}
 	if _, err := frameOf(path, 0); err == nil {
 		t.Error("the zeroth passes")
+	}
+}
+
+// Who has seen enough is told nothing more, however much has come at once.
+func TestEachEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var seen []int
+	err := each(ctx, strings.NewReader("1 2 3 4"), func(n int) error {
+		if seen = append(seen, n); n == 2 {
+			cancel()
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(seen, []int{1, 2}) {
+		t.Errorf("%v, %v; want 1 and 2", seen, err)
 	}
 }
 

@@ -231,7 +231,12 @@ func (l *looking) drops(t *testing.T) {
 		xdp.Event
 		Packet []string
 	}
-	if err := json.Unmarshal([]byte(l.until(t, func() { l.knock(t, knock) }, append(follow, "-o", "json")...)), &e); err != nil {
+	often := func() {
+		for range 20 { // of which many come at once, and one is told
+			l.knock(t, knock)
+		}
+	}
+	if err := json.Unmarshal([]byte(l.until(t, often, append(follow, "-o", "json")...)), &e); err != nil {
 		t.Fatal(err)
 	}
 	if e.Reason != "not-served" || e.Interface != paper.Dev || time.Since(e.Time).Abs() > 2*world.Within ||
