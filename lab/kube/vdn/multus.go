@@ -39,13 +39,14 @@ spec:
      "defaultRoute": false, "capabilities": {"ips": true, "mac": true}}
 `
 
-// observers are pods with a network beside the cluster's, one on each node.
+// observers are pods with a network beside the cluster's, one on each node. They are
+// replaced all at once, as each node has one NIC for them.
 const observers = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: %[1]s}
 spec:
   replicas: 2
-  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}
+  strategy: {type: Recreate}
   selector: {matchLabels: {app: %[1]s}}
   template:
     metadata:
