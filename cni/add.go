@@ -162,7 +162,7 @@ func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error)
 		return vdn.Lease{}, err
 	}
 	lease, err := c.vdn.Attach(ctx, vdn.AttachmentRequest{
-		Network: c.Network, Node: c.Node, Container: c.container, Interface: c.iface, Owner: c.pod.owner,
+		Network: c.Network, Node: c.Node, Container: c.container, Interface: c.iface, Owner: c.pod.owner, OwnerUID: c.pod.uid,
 		Addresses: c.addresses, Devices: devices,
 	})
 	if err != nil {

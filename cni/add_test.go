@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -101,6 +103,39 @@ func TestAskedFor(t *testing.T) {
 		}
 		must(t, Del(a))
 	}
+	r.nothingLeft()
+}
+
+// TestAPodIsReplaced: the new sandbox of a pod comes before the old one has gone, and
+// the controller starts again between. An address reserved for the pod is the new
+// one's once the old one has given it back, and a late DEL of the old takes nothing.
+func TestAPodIsReplaced(t *testing.T) {
+	r := newRig(t)
+	sandbox := func(container, uid string) *skel.CmdArgs {
+		a := args(r.conf("science"), container, testkit.NetNS(t).Path())
+		a.Args = "K8S_POD_NAMESPACE=lab;K8S_POD_NAME=telescope;K8S_POD_UID=" + uid
+		return a
+	}
+	old, fresh := sandbox("old", "1"), sandbox("new", "2")
+	_, err := Add(old)
+	must(t, err)
+	_, err = Add(fresh)
+	refusedWith(t, err, types.ErrTryAgainLater, "10.9.0.77, which is reserved for lab/telescope, is taken by attachment old.")
+	r.stop()
+	must(t, Del(old)) // the controller is told later
+	r.start()
+	result, err := Add(fresh)
+	must(t, err)
+	if got := hosts(result); got[0] != netip.MustParseAddr("10.9.0.77") {
+		t.Errorf("it has %v", got)
+	}
+	must(t, Del(old))
+	fresh.StdinData = []byte(with(t, string(fresh.StdinData), result))
+	must(t, Check(fresh))
+	if all := r.store.Attachments("", ""); len(all) != 1 || all[0].Container != "new" || all[0].OwnerUID != "2" {
+		t.Errorf("leased: %+v", all)
+	}
+	must(t, Del(fresh))
 	r.nothingLeft()
 }
 

@@ -205,10 +205,10 @@ func parseMAC(s string) (net.HardwareAddr, error) {
 
 // podArgs is what CNI_ARGS says of the pod.
 type podArgs struct {
-	// owner is "namespace/pod", or empty.
-	owner     string
-	addresses []netip.Addr
-	mac       net.HardwareAddr
+	// owner is "namespace/pod", or empty; uid is its UID, or empty.
+	owner, uid string
+	addresses  []netip.Addr
+	mac        net.HardwareAddr
 }
 
 // parseArgs reads CNI_ARGS, "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b". Keys that it
@@ -224,7 +224,7 @@ func parseArgs(s string) (podArgs, error) {
 	}
 	var p podArgs
 	if namespace, name := values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]; name != "" {
-		p.owner = namespace + "/" + name
+		p.owner, p.uid = namespace+"/"+name, values["K8S_POD_UID"]
 	}
 	var err error
 	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // several as Multus has them

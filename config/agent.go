@@ -304,7 +304,7 @@ func ReadPassword(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	password, _, _ := strings.Cut(string(text), "\n")
+	password := announce.Password(string(text))
 	if password == "" {
 		return "", fmt.Errorf("%s: the first line is empty", file)
 	}

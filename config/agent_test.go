@@ -22,7 +22,7 @@ func TestResolve(t *testing.T) {
 	a := onLoopback(t)
 	a.Peers = []string{"172.16.9.2", "172.16.9.3:1179", "[2001:db8::9]:179@65000"}
 	a.PasswordFile = filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(a.PasswordFile, []byte("open sesame\nnot this\n"), 0o600); err != nil {
+	if err := os.WriteFile(a.PasswordFile, []byte("open sesame\r\nnot this\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, err := a.Resolve()

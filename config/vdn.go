@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
@@ -74,11 +75,25 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		if err != nil {
 			p.refuse("tls-cert", "%v", err)
 		}
-		r.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+		r.TLS = &tls.Config{GetCertificate: c.certificate(pair), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	r.listen(p)
 	c.federation(p)
 	return r, p.err()
+}
+
+// certificate gives what the files hold now, for each who connects: certificates end
+// sooner than controllers. While they cannot be read, as they are being replaced, what
+// was read last counts.
+func (c VDN) certificate(first tls.Certificate) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if now, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err == nil {
+			last.Store(&now)
+		}
+		return last.Load(), nil
+	}
 }
 
 // federation sees to how other domains are met: by certificates, or not at all.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -164,6 +166,28 @@ func (h *Host) Start(cmd *exec.Cmd) (*Process, error) {
 		h.mu.Unlock()
 	}()
 	return p, nil
+}
+
+// Converse is Start for what is told on its standard input and answers on its
+// standard output. It goes before other work on this machine, which is no part of
+// what is measured by it; what it says beside goes where this process says it.
+func (h *Host) Converse(cmd *exec.Cmd) (p *Process, in io.WriteCloser, out io.ReadCloser, err error) {
+	cmd.Stderr = os.Stderr
+	if in, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	out, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cmd.Stdout = w
+	p, err = h.Start(cmd)
+	w.Close()
+	if err != nil {
+		out.Close()
+		return nil, nil, nil, err
+	}
+	return p, in, out, p.GoFirst()
 }
 
 // killAll kills the host's processes and waits for their end.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -40,7 +42,7 @@ func Write(w io.Writer, v View, f Format) error {
 	var err error
 	switch f {
 	case Table:
-		out = renderTable(v)
+		out = printable(renderTable(v))
 	case JSON:
 		out, err = renderJSON(v)
 	case YAML:
@@ -53,6 +55,17 @@ func Write(w io.Writer, v View, f Format) error {
 	}
 	_, err = w.Write(out)
 	return err
+}
+
+// printable shows what would move a terminal's cursor, and may come from anywhere, as
+// U+FFFD.
+func printable(text []byte) []byte {
+	return bytes.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, text)
 }
 
 // marshal is json.Marshal but for "<" and ">" left as they are.

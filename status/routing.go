@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -53,9 +54,36 @@ func (r Routing) Gather(now time.Time) Status {
 	}
 	table, failed, err := r.Table()
 	problem("kernel table", err)
-	problem("kernel table", failed)
+	s.Problems = append(s.Problems, each("kernel table", failed)...)
 	s.Table, s.Routes = table, installed(heard, table, failed)
 	return s.complete()
+}
+
+// each gives a problem for each of the errors that err joins.
+func each(object string, err error) (problems []source.Problem) {
+	errs := parts(err)
+	for i, err := range errs {
+		if i == namedRefusals {
+			return append(problems, source.Problem{Object: object, Message: fmt.Sprintf("and %d more", len(errs)-i)})
+		}
+		problems = append(problems, source.Problem{Object: object, Message: strings.ReplaceAll(err.Error(), "\n", "; ")})
+	}
+	return problems
+}
+
+// parts takes an error apart that was joined of others.
+func parts(err error) (all []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, parts(e)...)
+	}
+	return all
 }
 
 // namedRefusals is how many prefixes are named as refused.

@@ -76,6 +76,19 @@ func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 	}
 }
 
+func TestEachRouteThatFailsIsAProblem(t *testing.T) {
+	hops := errors.Join(errors.New("next hop 10.9.9.8: no route"), errors.New("next hop 10.9.9.9: no route"))
+	failed := []error{fmt.Errorf("10.1.1.0/24: %w", hops)}
+	for range namedRefusals + 4 {
+		failed = append(failed, errors.New("10.1.2.0/24: refused"))
+	}
+	problems := routed(RoleRouter, errors.Join(nil, errors.Join(failed...))).Gather(eleven).Problems
+	if len(problems) != namedRefusals+1 || problems[namedRefusals].String() != "kernel table: and 5 more" ||
+		problems[0].String() != "kernel table: 10.1.1.0/24: next hop 10.9.9.8: no route; next hop 10.9.9.9: no route" {
+		t.Errorf("problems %v", problems)
+	}
+}
+
 func TestRouterTellsWhatItRefuses(t *testing.T) {
 	r := routed(RoleRouter, nil)
 	uneven := set("10.1.1.0/24", "10.0.0.105", "10.0.0.106")

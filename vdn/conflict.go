@@ -121,6 +121,9 @@ func Accept(own []Network, before, now []PeerView) []PeerView {
 	return out
 }
 
+// maxSubnets is how many a network has at most: one of each family.
+const maxSubnets = 2
+
 // FederatedName is what a network of another domain is called here.
 func FederatedName(domain, name string) string { return domain + "/" + name }
 
@@ -150,6 +153,10 @@ func (j *judge) refusal(o offered) string {
 	}
 	if len(o.Prefixes) == 0 {
 		c.add("prefixes", "there is none: %s must give it a subnet", o.Domain)
+	}
+	if len(o.Prefixes) > maxSubnets { // before each is compared with all others'
+		c.add("prefixes", "there are %d: %s must make it networks of one IPv4 and one IPv6 subnet at most", len(o.Prefixes), o.Domain)
+		return c.err().Error()
 	}
 	c.each("reach", o.Reach, label.MatchString, "is no network of this domain: "+o.Domain+" must write its bare name")
 	for i, p := range o.Prefixes {

@@ -61,10 +61,12 @@ func TestConflictsOfPeersAreNamed(t *testing.T) {
 	zero := shared("zero", "0.0.0.0/0")
 	six := shared("six", "fd00::/64")
 	host := SharedNetwork{Name: "host", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/16")}}
+	many := shared("many", "10.61.0.0/24")
+	many.Prefixes = append(many.Prefixes, netip.MustParsePrefix("10.62.0.0/24"), netip.MustParsePrefix("10.63.0.0/24"))
 	peers := []PeerView{
 		peerOf("seoul", shared("first", "10.9.0.0/16"), shared("e", "10.30.0.0/16")),
 		peerOf("busan", shared("c", "10.9.1.0/24"), shared("mine", "10.0.0.0/8"), zero, six, host, shared("C", "10.40.0.0/16"),
-			shared("e", "10.50.0.0/16"), shared("e", "10.51.0.0/16"), SharedNetwork{Name: "none"}, shared("f", "10.60.0.0/16", "seoul/e")),
+			shared("e", "10.50.0.0/16"), shared("e", "10.51.0.0/16"), SharedNetwork{Name: "none"}, shared("f", "10.60.0.0/16", "seoul/e"), many),
 	}
 	refused := func(before []PeerView) string {
 		var lines []string
@@ -86,6 +88,7 @@ func TestConflictsOfPeersAreNamed(t *testing.T) {
 		"network busan/e, name: it is told twice: busan must tell it once",
 		"network busan/none, prefixes: there is none: busan must give it a subnet",
 		`network busan/f, reach[0]: "seoul/e" is no network of this domain: busan must write its bare name`,
+		"network busan/many, prefixes: there are 3: busan must make it networks of one IPv4 and one IPv6 subnet at most",
 	}
 	fresh := strings.Join(append(append([]string{}, wrong...), "network seoul/first, prefixes[0]: 10.9.0.0/16 overlaps 10.9.1.0/24 of busan's network c: one of the two domains must choose another"), "\n")
 	if d := cmp.Diff(fresh, refused(nil)); d != "" {

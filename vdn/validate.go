@@ -166,6 +166,9 @@ func (r AttachmentRequest) Validate() error {
 	if !isPrintable(r.Owner) {
 		c.add("owner", "it is too long or not to be read: write NAMESPACE/POD")
 	}
+	if !isPrintable(r.OwnerUID) {
+		c.add("ownerUID", "it is too long or not to be read: write the pod's metadata.uid")
+	}
 	for i, a := range r.Addresses {
 		at := index("addresses", i)
 		if c.address(at, a) && i > 0 && r.Addresses[i-1].Is4() == a.Is4() {

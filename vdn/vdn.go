@@ -116,6 +116,8 @@ type AttachmentRequest struct {
 	Interface string `json:"interface"`
 	// Owner is "namespace/pod", for reservations and for people; may be empty.
 	Owner string `json:"owner,omitempty"`
+	// OwnerUID tells it from others of its name, before and after it; may be empty.
+	OwnerUID string `json:"ownerUID,omitempty"`
 	// Addresses are asked for by name; others are given where empty.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Devices are those of the network's that the node has and that are free, for
@@ -132,6 +134,7 @@ type Attachment struct {
 	Container string `json:"container"`
 	Interface string `json:"interface"`
 	Owner     string `json:"owner,omitempty"`
+	OwnerUID  string `json:"ownerUID,omitempty"`
 	// Addresses with the lengths of their subnets.
 	Addresses []netip.Prefix `json:"addresses"`
 	// Device is the node's: the one below it (Macvlan) or the one given (HostDevice).

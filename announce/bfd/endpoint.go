@@ -122,11 +122,15 @@ func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 		e.refused++
 		return
 	}
-	s := e.byRemote[d.From]
+	from := d.From
+	if from.IsLinkLocalUnicast() {
+		from = from.WithZone(e.local.Zone()) // the link that the sockets are bound to
+	}
+	s := e.byRemote[from]
 	if p.your != 0 {
 		s = e.byLocal[p.your]
 	}
-	if s == nil || s.remote != d.From {
+	if s == nil || s.remote != from {
 		e.refused++
 		return
 	}

@@ -117,7 +117,7 @@ func (e *engine) compare(t *tap) (difference, error) {
 				if !told {
 					continue
 				}
-				if sent[key] != (said{t.nextHopFor(nextHop(p.Attrs)), words(attrs)}) {
+				if sent[key] != (said{t.nextHopFor(nextHop(p.Attrs, prefix.Addr().Is4())), words(attrs)}) {
 					d.missing++
 				}
 				delete(sent, key)

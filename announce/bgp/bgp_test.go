@@ -14,6 +14,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/announce/bfd"
 )
 
 // These tests run all roles in this process, on loopback addresses:
@@ -31,6 +32,10 @@ var (
 
 const testAS = 65021
 
+// patient is BFD between roles that are all in one process, of which a busy machine
+// may hear nothing for a second.
+var patient = bfd.Timing{Interval: time.Second}
+
 func testLog(t *testing.T) *slog.Logger {
 	t.Helper()
 	if os.Getenv("FAIRLEAD_TEST_LOG") == "" {
@@ -43,8 +48,8 @@ func startReflector(t *testing.T, port uint16, more ...func(*ReflectorConfig)) *
 	t.Helper()
 	c := ReflectorConfig{AS: testAS, RouterID: reflectorAddr, Listen: []netip.Addr{reflectorAddr}, Port: port, Log: testLog(t),
 		Groups: []NeighborGroup{
-			{Name: "balancers", Prefixes: []netip.Prefix{speakers}, BFD: true},
-			{Name: "router", Prefixes: []netip.Prefix{netip.PrefixFrom(routerAddr, 32)}, SendMax: 64, BFD: true},
+			{Name: "balancers", Prefixes: []netip.Prefix{speakers}, BFD: true, Timing: patient},
+			{Name: "router", Prefixes: []netip.Prefix{netip.PrefixFrom(routerAddr, 32)}, SendMax: 64, BFD: true, Timing: patient},
 		}}
 	for _, f := range more {
 		f(&c)
@@ -60,7 +65,7 @@ func startReflector(t *testing.T, port uint16, more ...func(*ReflectorConfig)) *
 func startSpeaker(t *testing.T, local string, port uint16, more ...func(*SpeakerConfig)) *Speaker {
 	t.Helper()
 	c := SpeakerConfig{AS: testAS, LocalAddress: netip.MustParseAddr(local), Log: testLog(t),
-		Peers: []PeerConfig{{Address: reflectorAddr, Port: port, BFD: true}}}
+		Peers: []PeerConfig{{Address: reflectorAddr, Port: port, BFD: true, Timing: patient}}}
 	for _, f := range more {
 		f(&c)
 	}
@@ -76,7 +81,7 @@ func startRouter(t *testing.T, port uint16) (*Router, chan []announce.RouteSet) 
 	t.Helper()
 	ch := make(chan []announce.RouteSet, 100)
 	r, err := NewRouter(RouterConfig{AS: testAS, LocalAddress: routerAddr, Log: testLog(t),
-		Peers: []PeerConfig{{Address: reflectorAddr, Port: port, BFD: true}}}, func(rs []announce.RouteSet) { ch <- rs })
+		Peers: []PeerConfig{{Address: reflectorAddr, Port: port, BFD: true, Timing: patient}}}, func(rs []announce.RouteSet) { ch <- rs })
 	if err != nil {
 		t.Fatal(err)
 	}

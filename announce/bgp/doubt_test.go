@@ -19,11 +19,11 @@ func TestDoubt(t *testing.T) {
 	both := []string{"10.0.0.108", "10.0.0.109"}
 	enact(t, l.Host("reflector"), reflectorPart("10.0.0.109"))
 	enact(t, l.Host("second"), reflectorPart("10.0.0.108"))
-	patient := speakerPart(5, both...)
-	for i := range patient.Speaker.Peers {
-		patient.Speaker.Peers[i].Timing.Interval = silenceSeen / bfd.DefaultMultiplier
+	slow := speakerPart(5, both...)
+	for i := range slow.Speaker.Peers {
+		slow.Speaker.Peers[i].Timing.Interval = silenceSeen / bfd.DefaultMultiplier
 	}
-	watched := enact(t, l.Host("pod-105"), patient)
+	watched := enact(t, l.Host("pod-105"), slow)
 	bare := speakerPart(6, both...)
 	for i := range bare.Speaker.Peers {
 		bare.Speaker.Peers[i].BFD = false

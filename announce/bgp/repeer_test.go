@@ -94,7 +94,7 @@ func TestSetPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := PeerConfig{Address: reflectorAddr, Port: port, BFD: true}
+	a := PeerConfig{Address: reflectorAddr, Port: port, BFD: true, Timing: patient}
 	b := PeerConfig{Address: netip.MustParseAddr("127.21.0.108"), Port: port}
 	set(a)
 	heard(first, "10.1.1.0/24 10.0.0.107")
@@ -137,7 +137,7 @@ func TestSetPeersWhileConnecting(t *testing.T) {
 	const port = 20192
 	startReflector(t, port)
 	speaker := startSpeaker(t, "127.21.1.8", port, func(c *SpeakerConfig) { c.Peers = nil })
-	a := PeerConfig{Address: reflectorAddr, Port: port, BFD: true}
+	a := PeerConfig{Address: reflectorAddr, Port: port, BFD: true, Timing: patient}
 	nobody := PeerConfig{Address: netip.MustParseAddr("127.21.0.107"), Port: port}
 	for i := range 40 {
 		if err := speaker.SetPeers([]PeerConfig{a, nobody}); err != nil {

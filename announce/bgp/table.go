@@ -51,7 +51,7 @@ type offer struct {
 func routeSet(prefix netip.Prefix, paths []*apiutil.Path) announce.RouteSet {
 	var offers []offer
 	for _, p := range paths {
-		if nh := nextHop(p.Attrs); p.Best && nh.IsValid() {
+		if nh := nextHop(p.Attrs, prefix.Addr().Is4()); p.Best && nh.IsValid() {
 			offers = append(offers, offer{nh, offered(p.Attrs)})
 		}
 	}
@@ -84,16 +84,27 @@ func fromOffers(prefix netip.Prefix, offers []offer) announce.RouteSet {
 	return set
 }
 
-func nextHop(attrs []pkt.PathAttributeInterface) netip.Addr {
+// nextHop gives the next hop of a path to an IPv4 prefix or to another. Of an UPDATE
+// with both kinds of them NEXT_HOP is for the former, MP_REACH_NLRI for those of its
+// own family (RFC 4760 section 3). Some who have a link-local address alone write it
+// behind one of zeros (RFC 2545 section 3).
+func nextHop(attrs []pkt.PathAttributeInterface, v4 bool) (nh netip.Addr) {
 	for _, a := range attrs {
 		switch a := a.(type) {
 		case *pkt.PathAttributeNextHop:
-			return a.Value
+			if v4 && !nh.IsValid() {
+				nh = a.Value
+			}
 		case *pkt.PathAttributeMpReachNLRI:
-			return a.Nexthop
+			if (a.AFI == pkt.AFI_IP) != v4 {
+				continue
+			}
+			if nh = a.Nexthop; nh.IsUnspecified() && a.LinkLocalNexthop.IsValid() {
+				nh = a.LinkLocalNexthop
+			}
 		}
 	}
-	return netip.Addr{}
+	return nh
 }
 
 // offered reads the link bandwidth of a path (RFC 10005), which may leave the AS or

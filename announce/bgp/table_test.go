@@ -42,6 +42,32 @@ func TestOffersBecomeShares(t *testing.T) {
 	}
 }
 
+// An UPDATE may have prefixes of both families, and so two next hops.
+func TestNextHopOfEachFamily(t *testing.T) {
+	four, err := pkt.NewPathAttributeNextHop(netip.MustParseAddr("10.0.0.105"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	six := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP6, Nexthop: netip.MustParseAddr("fd00::105")}
+	extended := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP, Nexthop: netip.MustParseAddr("fd00::106")}
+	alone := &pkt.PathAttributeMpReachNLRI{AFI: pkt.AFI_IP6, Nexthop: netip.IPv6Unspecified(), LinkLocalNexthop: netip.MustParseAddr("fe80::105")}
+	for _, c := range []struct {
+		attrs []pkt.PathAttributeInterface
+		v4    bool
+		want  string
+	}{
+		{[]pkt.PathAttributeInterface{four, six}, true, "10.0.0.105"},
+		{[]pkt.PathAttributeInterface{four, six}, false, "fd00::105"},
+		{[]pkt.PathAttributeInterface{extended}, true, "fd00::106"},
+		{[]pkt.PathAttributeInterface{alone}, false, "fe80::105"},
+		{[]pkt.PathAttributeInterface{four}, false, "invalid IP"},
+	} {
+		if got := nextHop(c.attrs, c.v4); got.String() != c.want {
+			t.Errorf("next hop (IPv4: %t) is %s, want %s", c.v4, got, c.want)
+		}
+	}
+}
+
 // The community as it is on the wire, transitive (0x00) and not (0x40).
 func TestBandwidthOfBothKinds(t *testing.T) {
 	for _, wire := range [][]byte{

@@ -240,16 +240,16 @@ func (t *tap) noteSent(body []byte) {
 	u := m.Body.(*pkt.BGPUpdate)
 	t.mu.Lock()
 	t.withdrew(u.WithdrawnRoutes)
-	told := said{nextHop(u.PathAttributes), words(u.PathAttributes)}
+	attrs := words(u.PathAttributes)
 	for _, a := range u.PathAttributes {
 		switch a := a.(type) {
 		case *pkt.PathAttributeMpReachNLRI:
-			t.announced(a.Value, told)
+			t.announced(a.Value, said{nextHop(u.PathAttributes, a.AFI == pkt.AFI_IP), attrs})
 		case *pkt.PathAttributeMpUnreachNLRI:
 			t.withdrew(a.Value)
 		}
 	}
-	t.announced(u.NLRI, told)
+	t.announced(u.NLRI, said{nextHop(u.PathAttributes, true), attrs})
 	t.mu.Unlock()
 	t.change(t)
 }

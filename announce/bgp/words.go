@@ -111,7 +111,7 @@ func notificationCode(body []byte) (code, sub uint8) {
 }
 
 func notificationName(code, sub uint8) string {
-	return fmt.Sprintf("%s (code %d, subcode %d)", pkt.NewNotificationErrorCode(code, sub).String(), code, sub)
+	return pkt.NewNotificationErrorCode(code, sub).String()
 }
 
 func nlriPrefix(n pkt.NLRI) netip.Prefix {

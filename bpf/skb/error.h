@@ -7,20 +7,10 @@
 
 #include "common.h"
 #include "csum.h"
+#include "icmp.h"
 #include "option.h"
 #include "read.h"
 #include "rewrite.h"
-
-#define ICMP_HEAD 8
-
-/* linux/icmp.h and icmpv6.h have these, but ask for more of libc than a program
- * has.
- */
-#define ICMP_DEST_UNREACH 3
-#define ICMP_TIME_EXCEEDED 11
-#define ICMP_PARAMETERPROB 12
-#define ICMPV6_DEST_UNREACH 1
-#define ICMPV6_PARAMPROB 4
 
 /* The packet that an ICMP error is about: of its transport there may be no more
  * than the ports.
@@ -31,14 +21,6 @@ struct embedded {
 	__u32 room; /* bytes from l4 on */
 	bool v6;
 } __attribute__((aligned(8)));
-
-static __always_inline bool is_error(__u8 type, bool v6)
-{
-	if (v6)
-		return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
-	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED ||
-	       type == ICMP_PARAMETERPROB;
-}
 
 static __always_inline bool read_embedded_v4(struct __sk_buff *skb, struct embedded *e)
 {

@@ -82,11 +82,13 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_refused SEC(".maps");
 
-static __always_inline struct vdn_owner *owner_of(const struct addr *a)
+/* Zero where it is nobody's. */
+static __always_inline struct vdn_owner owner_of(const struct addr *a)
 {
 	struct vdn_prefix k = {.bits = 128, .addr = *a};
+	struct vdn_owner *found = bpf_map_lookup_elem(&vdn_prefixes, &k);
 
-	return bpf_map_lookup_elem(&vdn_prefixes, &k);
+	return found ? *found : (struct vdn_owner){};
 }
 
 /* Whether a slice may talk to an address, which is of the slice to, or of none
@@ -102,6 +104,12 @@ static __always_inline enum vdn_reason judge(__u16 slice, __u16 to, const struct
 	if (to)
 		return bpf_map_lookup_elem(&vdn_reach, &pair) ? VDN_FINE : VDN_REASON_ISOLATED;
 	return bpf_map_lookup_elem(&vdn_outside, &out) ? VDN_FINE : VDN_REASON_OUTSIDE;
+}
+
+/* The same of an address of whomever. */
+static __always_inline enum vdn_reason may_talk_to(__u16 slice, const struct addr *a)
+{
+	return judge(slice, owner_of(a).slice, a);
 }
 
 #endif

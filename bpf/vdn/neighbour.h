@@ -42,6 +42,7 @@ enum {
 	ND_SOLICIT = 135,
 	ND_ADVERT = 136,
 	ND_REDIRECT = 137,
+	MLD_REPORT = 143,
 };
 
 /* An IPv6 packet that is of neighbour discovery, as far as that is of use. */
@@ -78,13 +79,21 @@ static __always_inline bool hides_nd(const struct ipv6hdr *ip)
 		ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS);
 }
 
-/* A report of MLD, which has hop limit 1 and goes to ff02::16. */
-static __always_inline bool is_mld(const struct ipv6hdr *ip)
+/* A report of MLD, which has hop limit 1, goes to ff02::16, and has one header
+ * before it that bids routers look (RFC 3810, 5 and 5.2).
+ */
+static __always_inline bool is_mld(struct __sk_buff *skb, const struct ipv6hdr *ip)
 {
 	const __be32 *to = ip->daddr.in6_u.u6_addr32;
+	struct {
+		__u8 next, units, alert[6], type;
+	} report;
 
 	return ip->nexthdr == IPPROTO_HOPOPTS && ip->hop_limit == 1 &&
-	       to[0] == bpf_htonl(0xff020000) && !to[1] && !to[2] && to[3] == bpf_htonl(0x16);
+	       to[0] == bpf_htonl(0xff020000) && !to[1] && !to[2] && to[3] == bpf_htonl(0x16) &&
+	       !bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + sizeof(*ip), &report,
+				   sizeof(report)) &&
+	       report.next == IPPROTO_ICMPV6 && !report.units && report.type == MLD_REPORT;
 }
 
 static __always_inline bool is_link_local(const struct addr *a)

@@ -6,6 +6,7 @@
 #define FAIRLEAD_VDN_POD_H
 
 #include "bucket.h"
+#include "error.h"
 #include "maps.h"
 #include "neighbour.h"
 
@@ -46,17 +47,20 @@ struct {
 	__uint(max_entries, POD_WAYS);
 } pod_counts SEC(".maps");
 
-static __always_inline bool is_own(const struct addr *a)
+/* Once for the verifier of Linux 6.1, which would follow every word of every
+ * address wherever it is asked.
+ */
+__noinline bool is_own(const struct addr *a)
 {
-	bool own = false;
-
-	if (addr_is_zero(a))
+	if (!a || addr_is_zero(a))
 		return false;
-	for (int i = 0; i < POD_ADDRESSES; i++)
-		own |= a->word[0] == pod.address[i].word[0] &&
-		       a->word[1] == pod.address[i].word[1] &&
-		       a->word[2] == pod.address[i].word[2] && a->word[3] == pod.address[i].word[3];
-	return own;
+	for (int i = 0; i < POD_ADDRESSES; i++) {
+		struct addr own = pod.address[i];
+
+		if (addr_equal(a, &own))
+			return true;
+	}
+	return false;
 }
 
 static __always_inline bool is_own_mac(const __u8 *mac)
@@ -67,9 +71,7 @@ static __always_inline bool is_own_mac(const __u8 *mac)
 
 static __always_inline enum vdn_reason pod_may_talk_to(const struct addr *a)
 {
-	struct vdn_owner *owner = owner_of(a);
-
-	return judge(pod.slice, owner ? owner->slice : 0, a);
+	return may_talk_to(pod.slice, a);
 }
 
 static __always_inline enum vdn_reason arp_may(struct __sk_buff *skb, bool sends)
@@ -89,28 +91,30 @@ static __always_inline enum vdn_reason arp_may(struct __sk_buff *skb, bool sends
 	return pod_may_talk_to(&target);
 }
 
-/* Whether neighbour discovery that the pod sends tells the truth of it. */
+/* Whether neighbour discovery that the pod sends tells the truth of it. One option
+ * is all that hosts send (RFC 4861, 4.1, 4.3 and 4.4; RFC 7527): in more, what is
+ * not true could hide, or what another slice is told.
+ */
 static __always_inline enum vdn_reason nd_may_send(struct __sk_buff *skb, const struct nd *nd,
 						   const struct addr *src)
 {
+	__u32 before = nd->type == ND_ROUTER_SOLICIT ? ND_BEFORE_TARGET : sizeof(*nd);
 	struct nd_option option;
 	struct addr target;
 
+	if (nd->type != ND_ROUTER_SOLICIT && nd->type != ND_SOLICIT && nd->type != ND_ADVERT)
+		return VDN_REASON_SPOOFED; /* it is no router */
+	if (bpf_ntohs(nd->ip.payload_len) > before - sizeof(nd->ip) + sizeof(option))
+		return VDN_REASON_SPOOFED;
+	if (!bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + before, &option, sizeof(option)) &&
+	    !is_own_mac(option.mac) && (option.type == 1 || option.type == 2))
+		return VDN_REASON_SPOOFED;
 	if (nd->type == ND_ROUTER_SOLICIT)
 		return VDN_FINE;
-	if (nd->type != ND_SOLICIT && nd->type != ND_ADVERT)
-		return VDN_REASON_SPOOFED; /* it is no router */
 	if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + ND_BEFORE_TARGET, &target,
 			       sizeof(target)))
 		return VDN_REASON_SPOOFED;
-	if (!bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + sizeof(*nd), &option,
-				sizeof(option)) &&
-	    !is_own_mac(option.mac) && (option.type == 1 || option.type == 2))
-		return VDN_REASON_SPOOFED;
-	if (nd->type == ND_ADVERT)
-		return is_own(&target) || is_eui64(&target, pod.mac) ? VDN_FINE
-								     : VDN_REASON_SPOOFED;
-	if (addr_is_zero(src)) /* is an address free? */
+	if (nd->type == ND_ADVERT || addr_is_zero(src)) /* is an address free? */
 		return is_own(&target) || is_eui64(&target, pod.mac) ? VDN_FINE
 								     : VDN_REASON_SPOOFED;
 	return is_link_local(&target) ? VDN_FINE : pod_may_talk_to(&target);
@@ -120,7 +124,7 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 {
 	struct addr src, dst;
 	struct nd nd = {};
-	bool neighbours;
+	bool neighbours, mld;
 
 	if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &nd, sizeof(nd.ip)))
 		return VDN_REASON_SPOOFED;
@@ -130,7 +134,13 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 		return VDN_REASON_SPOOFED;
 	addr_from_v6(&src, &nd.ip.saddr);
 	addr_from_v6(&dst, &nd.ip.daddr);
-	neighbours = is_nd(&nd) || is_mld(&nd.ip);
+	/* They would pass for those of IPv4, which have the same form here. */
+	if (addr_is_v4(&src))
+		return VDN_REASON_SPOOFED;
+	if (addr_is_v4(&dst))
+		return sends ? VDN_REASON_OUTSIDE : VDN_REASON_SPOOFED;
+	mld = is_mld(skb, &nd.ip);
+	neighbours = mld || is_nd(&nd);
 	if (!sends)
 		return neighbours && (is_link_local(&src) || addr_is_zero(&src))
 			       ? VDN_FINE
@@ -139,7 +149,7 @@ static __always_inline enum vdn_reason ipv6_may(struct __sk_buff *skb, bool send
 		return VDN_REASON_SPOOFED;
 	if (!is_own(&src) && !(neighbours && (addr_is_zero(&src) || is_eui64(&src, pod.mac))))
 		return is_eui64(&src, pod.mac) ? VDN_REASON_ISOLATED : VDN_REASON_SPOOFED;
-	if (is_mld(&nd.ip))
+	if (mld)
 		return VDN_FINE;
 	if (neighbours) {
 		enum vdn_reason why = nd_may_send(skb, &nd, &src);
@@ -191,11 +201,16 @@ static __always_inline enum vdn_reason pod_may_send(struct __sk_buff *skb)
 
 static __always_inline enum vdn_reason pod_may_receive(struct __sk_buff *skb)
 {
+	enum vdn_reason why;
+	struct quote q = {};
 	struct ethhdr eth;
 
 	if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
 		return VDN_REASON_ISOLATED;
-	return protocol_may(skb, eth.h_proto, false);
+	why = protocol_may(skb, eth.h_proto, false);
+	if (why == VDN_REASON_OUTSIDE && read_quote(skb, &q) && is_own(&q.src))
+		return pod_may_talk_to(&q.dst);
+	return why;
 }
 
 /* As on the wire, where a bundle of segments has a header for each. */

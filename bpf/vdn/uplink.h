@@ -5,6 +5,7 @@
 #ifndef FAIRLEAD_VDN_UPLINK_H
 #define FAIRLEAD_VDN_UPLINK_H
 
+#include "error.h"
 #include "maps.h"
 #include "neighbour.h"
 
@@ -40,7 +41,7 @@ static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e)
 				   sizeof(nd.type));
 		addr_from_v6(&e->src, &nd.ip.saddr);
 		addr_from_v6(&e->dst, &nd.ip.daddr);
-		e->ours = !is_nd(&nd) && !is_mld(&nd.ip);
+		e->ours = !is_nd(&nd) && !is_mld(skb, &nd.ip);
 	}
 }
 
@@ -58,28 +59,34 @@ static __always_inline int refuse(struct __sk_buff *skb, __u16 slice, enum vdn_r
 
 static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 {
-	struct vdn_owner *src, *dst, *owner;
+	struct vdn_owner src, dst, owner;
 	enum vdn_reason why;
 	struct ends e = {};
+	struct quote q = {};
 
+	/* What a socket of a pod has said: it would send by another slice's class. */
+	if (leaves && skb->priority >> 16 == VDN_HTB_MAJOR)
+		skb->priority = 0;
 	read_ends(skb, &e);
 	if (!e.ours)
 		return TC_ACT_UNSPEC;
 	src = owner_of(&e.src);
 	dst = owner_of(&e.dst);
-	owner = src ?: dst;
-	if (!owner)
+	owner = src.slice ? src : dst;
+	if (!owner.slice)
 		return TC_ACT_UNSPEC;
-	why = judge(owner->slice, src && dst ? dst->slice : 0, src ? &e.dst : &e.src);
+	why = src.slice ? judge(src.slice, dst.slice, &e.dst) : judge(dst.slice, 0, &e.src);
+	if (why == VDN_REASON_OUTSIDE && !src.slice && read_quote(skb, &q))
+		why = may_talk_to(dst.slice, &q.dst);
 	if (why != VDN_FINE)
-		return refuse(skb, owner->slice, why);
+		return refuse(skb, owner.slice, why);
 	if (leaves) {
 		/* What comes from a slice of another domain, which has no rate here, shares
 		 * that of the slice that it goes to.
 		 */
-		if (!owner->rated && dst)
+		if (!owner.rated && dst.slice)
 			owner = dst;
-		skb->priority = VDN_HTB_MAJOR << 16 | (owner->slice + 1);
+		skb->priority = VDN_HTB_MAJOR << 16 | (owner.slice + 1);
 	}
 	return TC_ACT_UNSPEC;
 }

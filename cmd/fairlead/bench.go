@@ -148,10 +148,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 }
 
 func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) (err error) {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return err
-	}
-	if o.Binary, err = os.Executable(); err != nil {
+	if o.Binary, err = enterBench(); err != nil {
 		return err
 	}
 	o.Progress = cmd.ErrOrStderr()
@@ -199,10 +196,19 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
+// enterBench goes into a sandbox of its own, and gives this program, which runs
+// again there.
+func enterBench() (binary string, err error) {
+	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+		return "", err
+	}
+	return os.Executable()
+}
+
 // runBenchPrograms measures in a sandbox of its own; what was measured before
 // something failed is told, too.
 func runBenchPrograms(cmd *cobra.Command, out *benchOutput, measure func() (*bench.Report, error)) error {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
+	if _, err := enterBench(); err != nil {
 		return err
 	}
 	report, err := measure()

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/lab/bench/cni"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 func newBenchCNICommand() *cobra.Command {
@@ -60,10 +59,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 }
 
 func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) (err error) {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return err
-	}
-	if o.Binary, err = os.Executable(); err != nil {
+	if o.Binary, err = enterBench(); err != nil {
 		return err
 	}
 	if beside := filepath.Join(filepath.Dir(o.Binary), "fairlead-cni"); o.Plugin == "" {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
 	"github.com/fairlead/fairlead/lab/cluster"
-	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
 func newBenchECMPCommand() *cobra.Command {
@@ -67,10 +65,7 @@ namespaces that end with it.`,
 }
 
 func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) (err error) {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return err
-	}
-	if o.Binary, err = os.Executable(); err != nil {
+	if o.Binary, err = enterBench(); err != nil {
 		return err
 	}
 	o.Progress = cmd.ErrOrStderr()

@@ -33,7 +33,7 @@ what each event costs. Ctrl-C keeps what was done.`,
 			if err := o.validate(); err != nil {
 				return err
 			}
-			if times <= 0 || times > 1000 {
+			if !(times > 0 && times <= 1000) { // NaN is not, either
 				return fmt.Errorf("--times: %v is not between 0 and 1000", times)
 			}
 			return some.ask(cmd, &o, dir, file, times)
@@ -67,7 +67,9 @@ func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, tim
 	if err != nil {
 		return err
 	}
-	c.Times(times)
+	if err := c.Times(times); err != nil {
+		return fmt.Errorf("--times: %w", err)
+	}
 	if !cmd.Flags().Changed("seeds") {
 		o.Seeds = c.Seeds
 	}

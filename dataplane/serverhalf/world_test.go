@@ -241,7 +241,7 @@ func (w *world) wantBodies(c *http.Client, at netip.AddrPort) {
 // who gives the name of who answers a datagram.
 func (w *world) who(conn net.Conn) string {
 	w.t.Helper()
-	name, _, _ := testnet.AskDatagram(w.t, conn, []byte("who?"), w.state)
+	name, _, _ := testnet.AskDatagram(w.t, conn, []byte("who is there?"), w.state)
 	return name
 }
 

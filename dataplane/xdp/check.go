@@ -86,12 +86,12 @@ func (d *DataPlane) checkBackends(f dataplane.Frontend) string {
 
 // checkSource refuses methods that need an own address where there is none.
 func (d *DataPlane) checkSource(f dataplane.Frontend, v4 bool) string {
-	source, field := d.config.SourceV4, "SourceV4"
+	source, family := d.config.SourceV4, "IPv4"
 	if !v4 {
-		source, field = d.config.SourceV6, "SourceV6"
+		source, family = d.config.SourceV6, "IPv6"
 	}
 	if needs := f.Method == service.Tunnel || f.Method == service.FullNAT; needs && !source.IsValid() {
-		return fmt.Sprintf("%s to %s without an own address (%s)", f.Method, f.Backends[0].Addr, field)
+		return fmt.Sprintf("%s to %s while the first --interface has no %s address to send from", f.Method, f.Backends[0].Addr, family)
 	}
 	return ""
 }

@@ -75,7 +75,7 @@ func TestRefusalsByName(t *testing.T) {
 		"only some have a port": with(service.Tunnel, func(f *dataplane.Frontend) {
 			f.Backends = append(f.Backends, service.Backend{Addr: netip.MustParseAddrPort("172.16.5.9:0"), Weight: 1})
 		}),
-		"without an own address (SourceV6)": with(service.Tunnel, func(f *dataplane.Frontend) {
+		"while the first --interface has no IPv6 address": with(service.Tunnel, func(f *dataplane.Frontend) {
 			f.Backends[0].Addr = netip.MustParseAddrPort(servers[true])
 		}),
 	} {

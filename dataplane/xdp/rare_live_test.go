@@ -176,7 +176,7 @@ func ping(t *testing.T, ns *netns.NS, vip netip.Addr, size int) {
 			n = copy(buf, buf[20:n])
 		}
 		if err == nil && (n != len(message) || buf[0] != reply || string(buf[8:n]) != string(message[8:])) {
-			t.Fatalf("%s: an answer of %d bytes, type %d", vip, n, buf[0])
+			err = fmt.Errorf("%s: an answer of %d bytes, type %d", vip, n, buf[0]) // maybe to one before, late
 		}
 		return err
 	})

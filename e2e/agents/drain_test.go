@@ -43,8 +43,12 @@ func TestDrain(t *testing.T) {
 			}
 			all := []world.Traffic{w.Load(t, "tunnel", tunnel.HTTP(), 20, 50), w.Load(t, "direct-nat", direct.HTTP(), 20, 50)}
 			leaving := w.Balancers(web)[0]
+			before, err := w.Status(t, leaving.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
 			world.During(t, all, "a balancer drained", func() { w.drain(t, leaving) })
-			w.seeDrained(t, leaving)
+			w.seeDrained(t, leaving, before.Peers[0])
 			world.During(t, all, "a balancer drained that serves again", func() {
 				w.run(t, "drain", "--undo", "--wait", world.Within.String(), "--socket", cluster.Socket(leaving.Name))
 				w.awaitHops(t, w.NextHops(web))
@@ -106,12 +110,12 @@ func (w *drained) drain(t *testing.T, pod paper.Pod) {
 
 // seeDrained sees how a drained balancer tells of itself: its sessions are there,
 // and its frontends are held.
-func (w *drained) seeDrained(t *testing.T, pod paper.Pod) {
+func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before announce.Peer) {
 	t.Helper()
 	socket := cluster.Socket(pod.Name)
 	w.Eventually(t, pod.Name, func(s status.Status) error {
-		if s.Drain == nil || s.Drain.Stage != plan.Drained || s.Peers[0].State != announce.Established || s.Peers[0].Flaps > 0 {
-			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session as it was", s.Drain, s.Peers)
+		if s.Drain == nil || s.Drain.Stage != plan.Drained || s.Peers[0].State != announce.Established || !s.Peers[0].Since.Equal(before.Since) {
+			return fmt.Errorf("drain %+v, peers %+v; want it drained, and the session as it was: %+v", s.Drain, s.Peers, before)
 		}
 		for _, svc := range s.Services {
 			if f := svc.Frontends[0]; f.State != plan.Active {

@@ -19,7 +19,7 @@ import (
 func TestStopsAfterASilentReflector(t *testing.T) {
 	for _, router := range []string{cluster.RouterFairlead, cluster.RouterFRR} {
 		t.Run(router, func(t *testing.T) {
-			w := world.NewBehind(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3, TwoReflectors: true}, 3)
+			w := world.NewWatched(t, router, paper.Options{Services: make([]paper.ServiceOptions, 1), Nodes: 3, TwoReflectors: true}, 3)
 			tunnel := world.Spec{Name: "tunnel", Host: 1}
 			w.HandIn(t, tunnel)
 			for range 3 {

@@ -20,7 +20,7 @@ const healthPort = 9000
 func checked(name string, host int, more ...string) world.Spec {
 	return world.Spec{Name: name, Of: web, Host: host, OwnRoute: true, Annotations: append([]string{
 		"health-check: http", fmt.Sprintf("health-check-port: %q", fmt.Sprint(healthPort)),
-		"health-check-interval: 200ms", "health-check-timeout: 200ms",
+		"health-check-interval: 1s", "health-check-timeout: 1s",
 	}, more...)}
 }
 

@@ -42,6 +42,10 @@ type upstream struct {
 
 const balancedFlows = 100
 
+// noBFD: a process that a busy machine gives no processor for a second would be
+// dead to its peers.
+const noBFD = "--bfd=false"
+
 func newUpstream(t *testing.T) *upstream {
 	t.Helper()
 	top := lab.Topology{
@@ -114,12 +118,12 @@ func (u *upstream) run(host string, with func(*exec.Cmd), args ...string) *lab.P
 
 func (u *upstream) reflector(host, address, cluster string) *lab.Process {
 	u.t.Helper()
-	return u.start(host, "reflector", "--router-id", address, "--cluster-id", cluster, "--clients", "10.0.1.0/24", "--router", "10.0.0.110")
+	return u.start(host, "reflector", noBFD, "--router-id", address, "--cluster-id", cluster, "--clients", "10.0.1.0/24", "--router", "10.0.0.110")
 }
 
 func (u *upstream) router(args ...string) *lab.Process {
 	u.t.Helper()
-	return u.start("router", append([]string{"router"}, args...)...)
+	return u.start("router", append([]string{"router", noBFD}, args...)...)
 }
 
 // speak has all nodes announce the service, and answer there.
@@ -191,26 +195,33 @@ func (u *upstream) until(want string) {
 	})
 }
 
-// peersUp waits until so many sessions of a host's process are up.
-func (u *upstream) peersUp(host string, want int) {
+// peersUp waits until so many sessions of a host's process are up, and it has told,
+// or heard of, so many routes.
+func (u *upstream) peersUp(host string, want, routes int) {
 	u.t.Helper()
 	testkit.Eventually(u.t, world.Within, func() error {
 		out, err := exec.Command(world.Binary, "status", "--socket", filepath.Join(u.dir, host+".sock"), "-o", "json").Output()
 		if err != nil {
 			return err
 		}
-		var s struct{ Peers []struct{ State string } }
+		var s struct {
+			Peers []struct {
+				State          string
+				Received, Sent int
+			}
+		}
 		if err := json.Unmarshal(out, &s); err != nil {
 			return err
 		}
-		up := 0
+		up, told := 0, 0
 		for _, p := range s.Peers {
 			if p.State == "established" {
 				up++
 			}
+			told += p.Received + p.Sent
 		}
-		if up < want {
-			return fmt.Errorf("%d of %d sessions are up", up, want)
+		if up < want || told < routes {
+			return fmt.Errorf("%d of %d sessions are up, %d of %d routes are told: %s", up, want, told, routes, out)
 		}
 		return nil
 	})
@@ -239,7 +250,7 @@ func TestRouterStartsAnew(t *testing.T) {
 	again := func(how func() error) {
 		u.end(router, how)
 		router = u.router(args...)
-		u.peersUp("router", 2)
+		u.peersUp("router", 2, 2*4)
 		time.Sleep(time.Second) // what it takes wrongly for gone goes now
 	}
 	u.unharmed("SIGKILL of the router", false, func() { again(router.Kill) })
@@ -267,13 +278,13 @@ func TestReflectorsDie(t *testing.T) {
 				}
 				u.speak("10.128.0.0/24")
 				u.ask(allFour)
-				u.peersUp("reflector", 5)
-				u.peersUp("second", 5)
+				u.peersUp("reflector", 5, 4+4)
+				u.peersUp("second", 5, 4+4)
 				u.unharmed("first reflector killed", false, func() {
 					u.end(reflectors[0], reflectors[0].Kill)
 					time.Sleep(time.Second)
 					u.reflector("reflector", "10.0.0.109", "10.0.0.109")
-					u.peersUp("reflector", 5)
+					u.peersUp("reflector", 5, 4+4)
 				})
 				u.until(allFour)
 				u.unharmed("second reflector killed", false, func() {

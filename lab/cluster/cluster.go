@@ -36,7 +36,12 @@ type Options struct {
 	Logs string
 	// Paper is the network; pods are made later.
 	Paper paper.Options
+	// NoBFD leaves BGP sessions to their hold time, which no machine is too busy for.
+	NoBFD bool
 }
+
+// bfd is for whatever has BGP sessions.
+func (o Options) bfd() string { return fmt.Sprintf("--bfd=%t", !o.NoBFD) }
 
 // Cluster is the network of the papers with everything that runs in it. Its
 // methods may be called from any goroutine.
@@ -123,7 +128,7 @@ func (c *Cluster) StartReflector(name string) error {
 		clients = append(clients, node.Addr.String())
 	}
 	return c.Start(name, name, "reflector", "--router-id", reflectorAddrs[name].String(), "--cluster-id", paper.ReflectorAddr.String(),
-		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String(), "--socket", status.Socket(name))
+		"--clients", strings.Join(clients, ","), "--router", paper.RouterAddr.String(), "--socket", status.Socket(name), c.opts.bfd())
 }
 
 // StartNode starts a node's agent, which is the servers' half, with further
@@ -194,7 +199,7 @@ func (c *Cluster) StartBalancer(pod paper.Pod, args ...string) error {
 	}
 	return c.Start(pod.Name, pod.Name, append([]string{"agent", "--node", pod.Name,
 		"--services", Manifests(c.Services[pod.Service].Name), "--interface", paper.Dev, "--next-hop", hops,
-		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name)}, args...)...)
+		"--peer", c.reflectors(), "--bpffs", BPFFS(pod.Name), "--socket", Socket(pod.Name), c.opts.bfd()}, args...)...)
 }
 
 // Route makes a pod, starts a balancer in it, and waits until the router's

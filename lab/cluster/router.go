@@ -19,14 +19,14 @@ var Routers = []string{RouterFairlead, RouterFRR, RouterBIRD}
 // that peers with the reflectors as ours does.
 func (c *Cluster) StartRouter() error {
 	if c.opts.Router == RouterFairlead {
-		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", c.reflectors())
+		return c.Start(paper.Router, paper.Router, "router", "--router-id", paper.RouterAddr.String(), "--peer", c.reflectors(), c.opts.bfd())
 	}
 	var peers []foreign.Peer
 	for _, name := range c.Reflectors() {
 		peers = append(peers, foreign.Peer{Address: reflectorAddrs[name], AS: paper.AS})
 	}
 	d, err := foreign.Start(c.Lab.Host(paper.Router).Namespace(), foreign.Kind(c.opts.Router), foreign.Config{
-		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: true, Peers: peers,
+		AS: paper.AS, RouterID: paper.RouterAddr, LocalAddress: paper.RouterAddr, BFD: !c.opts.NoBFD, Peers: peers,
 	})
 	if err != nil {
 		return err

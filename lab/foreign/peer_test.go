@@ -134,6 +134,7 @@ router bgp 65110
  neighbor BALANCER interface eth0
  neighbor BALANCER capability extended-nexthop
  neighbor BALANCER passive
+ neighbor BALANCER bfd profile fairlead
  address-family ipv4 unicast
   neighbor BALANCER activate
  exit-address-family
@@ -147,10 +148,12 @@ router id 10.0.0.110;
 protocol device { scan time 1; }
 protocol kernel kernel_ipv4 { ipv4 { import none; export where source = RTS_BGP; }; }
 protocol kernel kernel_ipv6 { ipv6 { import none; export where source = RTS_BGP; }; }
+protocol bfd { interface "*" { interval 300 ms; multiplier 3; }; }
 protocol bgp balancer {
 	local as 65110;
 	neighbor BALANCER%eth0 as 65021;
 	passive on;
+	bfd on;
 	error wait time 1, 2;
 	ipv4 { import all; export none; extended next hop on; };
 	ipv6 { import all; export none; };
@@ -160,16 +163,27 @@ protocol bgp balancer {
 		t.Run(string(kind), func(t *testing.T) {
 			l := segment(t)
 			router, balancer := linkLocal(t, l, "router"), linkLocal(t, l, "balancer")
-			startText(t, l, kind, strings.ReplaceAll(text, "BALANCER", balancer.String()))
+			startConfig(t, l, kind, Config{Text: strings.ReplaceAll(text, "BALANCER", balancer.String()), BFD: true})
 			b := startBalancer(t, l.Host("balancer"), bgp.SpeakerConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.105"),
-				Peers: []bgp.PeerConfig{{Name: "tor", Address: router.WithZone("eth0"), AS: 65110}}})
+				Peers: []bgp.PeerConfig{{Name: "tor", Address: router.WithZone("eth0"), AS: 65110, BFD: true}}})
 			b.set(marked(everything)...)
 			b.untilUp()
+			untilBFD(t, b)
 			await(t, "the router's kernel", fmt.Sprintf("10.1.1.1/32 via %s; fd00:1:1::1/128 via %s", balancer, balancer), func() (string, error) {
 				return viaIPv6(l.Host("router").Netlink())
 			})
 		})
 	}
+}
+
+func untilBFD(t *testing.T, b *balancer) {
+	t.Helper()
+	testkit.Eventually(t, 30*time.Second, func() error {
+		if p := b.peers()[0]; p.BFD != "up" {
+			return fmt.Errorf("BFD is %s", p.BFD)
+		}
+		return nil
+	})
 }
 
 // viaIPv6 shows a namespace's routes to service addresses, with next hops of
@@ -220,12 +234,7 @@ func TestGuide(t *testing.T) {
 			b.untilUp()
 			want := "10.1.1.1/32 via 10.0.0.105; fd00:1:1::1/128 via fd00::105"
 			await(t, "the router's kernel", want, func() (string, error) { return viaIPv6(l.Host("router").Netlink()) })
-			testkit.Eventually(t, 30*time.Second, func() error {
-				if p := b.peers()[0]; p.BFD != "up" {
-					return fmt.Errorf("BFD is %s", p.BFD)
-				}
-				return nil
-			})
+			untilBFD(t, b)
 		})
 	}
 }

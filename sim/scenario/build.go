@@ -73,6 +73,7 @@ func (n *site[T]) group(g *Group, k *knowledge) error {
 			n.nodes[name] = n.Server(server)
 			n.servers = append(n.servers, name)
 		case Balancer:
+			n.balancers = append(n.balancers, name)
 			if err := n.balancer(g, name, k); err != nil {
 				return err
 			}
@@ -90,9 +91,14 @@ func (n *site[T]) group(g *Group, k *knowledge) error {
 // balancer adds one. One that has several services is a router to its parts, each
 // of which has one of them.
 func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
-	n.balancers = append(n.balancers, name)
+	if n.fronts[name] != nil {
+		return nil // another one has it as a server
+	}
 	n.fronts[name] = map[int]sim.Node{}
 	serves := k.services[name]
+	if err := n.below(serves, k); err != nil {
+		return err
+	}
 	takes := g.Takes
 	if len(serves) != 1 {
 		n.nodes[name] = n.Router(name, 0)
@@ -122,6 +128,24 @@ func (n *site[T]) balancer(g *Group, name string, k *knowledge) error {
 	}
 	if takes > 0 || len(serves) == 1 && n.s.Services[serves[0]].Looks > 0 {
 		n.Processor(n.nodes[name], sim.Processor{Cores: g.Cores, Takes: sim.Always(takes), Queue: g.Queue})
+	}
+	return nil
+}
+
+// below adds the balancers that some services have in place of servers.
+func (n *site[T]) below(services []int, k *knowledge) error {
+	for _, i := range services {
+		for _, ref := range n.s.Services[i].Servers {
+			for _, name := range n.s.find(ref) {
+				g := n.s.who[name].group
+				if g.Role != Balancer {
+					break // nor are the others that the name means
+				}
+				if err := n.balancer(g, name, k); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -22,11 +22,11 @@ const mostLinks = 200_000
 // check refuses what is well written and yet cannot be.
 func check(r *reader, s *Scenario) {
 	if s.Interval > s.Duration || s.Duration/s.Interval > mostIntervals {
-		r.refuse(1, "interval", "%s does not go into the duration, %s, between 1 and %d times", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
+		r.refuse(s.line, "interval", "%s does not go into the duration, %s, between 1 and %d times", show(s.Interval, seconds), show(s.Duration, seconds), mostIntervals)
 	}
 	c := &checker{reader: r, s: s, who: map[string]*member{}, groups: map[string]*Group{}}
 	defer func() { s.who, s.lans = c.who, c.lans }()
-	for _, step := range []func(){c.members, c.joined, c.services, c.load, c.ways, c.events} {
+	for _, step := range []func(){c.members, c.joined, c.services, c.behind, c.load, c.ways, c.events} {
 		if step(); len(c.problems) > 0 {
 			return
 		}
@@ -230,6 +230,59 @@ func (c *checker) services() {
 	}
 }
 
+// behind refuses balancers in place of servers that do not lead to servers: what comes
+// to one is for its service, and must not come back.
+func (c *checker) behind() {
+	of := map[string][]*Service{} // by balancer
+	for i := range c.s.Services {
+		for _, b := range c.all(c.s.Services[i].Balancers) {
+			of[b] = append(of[b], &c.s.Services[i])
+		}
+	}
+	leads := map[*Service]map[*Service]bool{}
+	for i := range c.s.Services {
+		s := &c.s.Services[i]
+		leads[s] = map[*Service]bool{}
+		for _, ref := range s.Servers {
+			for _, name := range c.find(ref, "") {
+				switch {
+				case c.who[name].group.Role != Balancer:
+				case len(of[name]) != 1:
+					c.refuse(ref.Line, fmt.Sprintf("services[%d].servers", i), "%s is a balancer of %d services: in place of a server it needs one that is its own", name, len(of[name]))
+					return
+				default:
+					leads[s][of[name][0]] = true
+				}
+			}
+		}
+	}
+	for i := range c.s.Services {
+		if s := &c.s.Services[i]; returns(leads, s) {
+			c.refuse(s.Line, fmt.Sprintf("services[%d].servers", i), "what is for %s would come back to its own balancers", s.Name)
+		}
+	}
+}
+
+// returns says whether some way on from a service leads back to it.
+func returns(leads map[*Service]map[*Service]bool, s *Service) bool {
+	seen := map[*Service]bool{}
+	queue := []*Service{s}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for next := range leads[at] {
+			if next == s {
+				return true
+			}
+			if !seen[next] {
+				seen[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return false
+}
+
 // survival settles how flows survive: as well as can be, where nothing is said.
 func (c *checker) survival(s *Service, field string) {
 	best := (&service.Service{Method: s.Method, Scheduler: s.Scheduler}).DefaultSurvival()
@@ -257,9 +310,6 @@ func (c *checker) distinct(refs []Ref, field string, want ...Role) {
 
 func (c *checker) load() {
 	asked := map[string]int{}
-	if len(c.s.Load) == 0 {
-		c.refuse(1, "load", "nobody asks for anything")
-	}
 	for i := range c.s.Load {
 		l := &c.s.Load[i]
 		field := fmt.Sprintf("load[%d]", i)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"path"
 	"strings"
 
@@ -26,15 +27,19 @@ const (
 // scenario reads the whole of a file.
 func (r *reader) scenario(n *yaml.Node) *Scenario {
 	s := &Scenario{Name: nameOf(r.file), Interval: defaultInterval, Seeds: 1, Clock: Scale, Packet: defaultPacket, Measures: Measures}
+	var duration, interval int // their lines
 	fields := map[string]field{
 		"about":     r.text(&s.About),
-		"duration!": r.quantity(&s.Duration, seconds, 1e-3, mostSeconds),
-		"interval":  r.quantity(&s.Interval, seconds, 1e-3, mostSeconds),
+		"duration!": noted(&duration, r.quantity(&s.Duration, seconds, 1e-3, mostSeconds)),
+		"interval":  noted(&interval, r.quantity(&s.Interval, seconds, 1e-3, mostSeconds)),
 		"seeds":     r.whole(&s.Seeds, 1, mostSeeds),
 		"clock":     word(r, &s.Clock, Clocks),
 		"packet":    r.whole(&s.Packet, 20, 65535),
 		"topology!": func(n *yaml.Node, at string) { r.topology(n, at, &s.Topology) },
 		"load!": func(n *yaml.Node, at string) {
+			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+				r.refuse(n.Line, at, "nobody asks for anything")
+			}
 			r.list(n, at, func(n *yaml.Node, at string) { s.Load = append(s.Load, r.load(n, at)) })
 		},
 		"events": func(n *yaml.Node, at string) {
@@ -61,7 +66,16 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 		}
 	}
 	r.object(n, "", fields)
+	s.line = cmp.Or(interval, duration)
 	return s
+}
+
+// noted reads a value, and notes its line.
+func noted(line *int, read field) field {
+	return func(n *yaml.Node, at string) {
+		*line = n.Line
+		read(n, at)
+	}
 }
 
 // nameOf gives a file's name without its folder and ending.
@@ -186,7 +200,7 @@ func (r *reader) load(n *yaml.Node, at string) Load {
 		"answer":   r.quantity(&l.Answer, bytes, 1, mostBytes),
 		"tail":     word(r, &l.Tail, tails),
 		"arrivals": word(r, &l.Arrivals, []Arrivals{Steady, Poisson, Trace}),
-		"rate":     r.quantity(&l.Rate, plain, 1e-6, mostRate),
+		"rate":     r.quantity(&l.Rate, plain, leastRate, mostRate),
 		"times": func(n *yaml.Node, at string) {
 			r.list(n, at, func(n *yaml.Node, at string) {
 				var t float64

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/sim"
 )
 
@@ -205,6 +206,104 @@ func TestInterrupted(t *testing.T) {
 	}
 	if r := o.result(); len(r.Tables) == 0 || len(r.Pictures) == 0 {
 		t.Errorf("%+v shows nothing", r)
+	}
+}
+
+// It hears that it is interrupted long before an interval is over.
+func TestInterruptedInTheInterval(t *testing.T) {
+	s, err := Parse("x.yaml", []byte(strings.NewReplacer("METHOD", "tunnel", "duration: 4s", "duration: 20h\ninterval: 10h").Replace(routed)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	o, err := s.run(ctx, 1, func(float64) { stop() })
+	if err == nil || o == nil || o.until > mostStep || o.total.answered == 0 {
+		t.Fatalf("%+v, %v: want some answers of the first second", o, err)
+	}
+}
+
+// A balancer may stand in place of a server, wherever it is in the file.
+func TestBalancerInPlaceOfServer(t *testing.T) {
+	const text = `duration: 2s
+topology:
+  clients: [{name: user}]
+  balancers: [BALANCERS]
+  servers: [{name: web, count: 2}]
+  lans: [{name: pods, members: [user, top, sub, web], rate: 1Gbit}]
+services:
+  - {name: outer, balancers: top, servers: [web-1, sub]}
+  - {name: inner, balancers: sub, servers: [web-2]}
+load:
+  - {from: user, to: outer, rate: 200}
+`
+	for _, balancers := range []string{"{name: top}, {name: sub, count: 2}", "{name: sub, count: 2}, {name: top}"} {
+		o := simulate(t, text, "BALANCERS", balancers)
+		below := o.shares["sub-1"].got + o.shares["sub-2"].got
+		if o.total.answered < 300 || o.total.losses() != 0 || o.total.broken != 0 {
+			t.Errorf("%s: %+v", balancers, o.total)
+		}
+		if web := o.shares["web-2"].got; below == 0 || web != below || o.shares["top"].got != below+o.shares["web-1"].got {
+			t.Errorf("%s: %v came to the balancers below, %v to their server", balancers, below, web)
+		}
+	}
+}
+
+// TestNothingVanishes: whatever the method and the scheduler, and whatever happens,
+// each packet is consumed, lost or on its way, at any moment and by both clocks.
+func TestNothingVanishes(t *testing.T) {
+	const events = `events:
+  - {at: 0s, cuts: [pods, web-1], noticed: 0s}
+  - {at: 0.5s, dies: web-2, noticed: 0.1s}
+  - {at: 0.5s, mends: [pods, web-1]}
+  - {at: 1s, joins: lb-3}
+  - {at: 1s, dies: lb-1}
+  - {at: 1s, joins: web-2}
+  - {at: 2s, drains: api}
+  - {at: 2s, joins: lb-1}
+  - {at: 3999ms, dies: lb, noticed: 5h}
+`
+	for _, method := range service.Methods {
+		for _, scheduler := range service.Schedulers {
+			text := strings.ReplaceAll(strings.Replace(routed, "{name: calls,", "{name: calls, method: METHOD,", 1), "method: METHOD", fmt.Sprintf("method: %s, scheduler: %s", method, scheduler)) + events
+			s, err := Parse("x.yaml", []byte(strings.Replace(text, "{from: b, to: calls, rate: 100, requests: 3, pause: 300ms,", "{from: b, to: calls, rate: 100, protocol: udp,", 1)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			balanced[sim.Nanoseconds](t, s)
+			balanced[sim.Seconds](t, s)
+		}
+	}
+}
+
+func balanced[T sim.Time](t *testing.T, s *Scenario) {
+	t.Helper()
+	n, err := build[T](s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []float64{0.1, 0.25, 0.26, 0.5, 0.77, 1} {
+		if err := n.Run(s.Duration * part); err != nil {
+			t.Fatal(err)
+		}
+		if b := n.Balance(); b.Made == 0 || b.Made+b.Copied != b.Consumed+b.Lost+b.InFlight {
+			t.Errorf("%s, %s: at %v: %+v", s.Services[0].Method, s.Services[0].Scheduler, part, b)
+		}
+	}
+}
+
+// More load than a scenario may have is refused.
+func TestTimes(t *testing.T) {
+	for _, c := range []struct {
+		factor float64
+		bad    bool
+	}{{factor: 1000}, {1e9, true}, {1e-9, true}, {math.NaN(), true}} {
+		s, err := Parse("x.yaml", []byte(strings.Replace(routed, "METHOD", "tunnel", 1)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Times(c.factor); (err != nil) != c.bad {
+			t.Errorf("%v times: %v", c.factor, err)
+		}
 	}
 }
 

@@ -51,7 +51,8 @@ const (
 	mostNodes    = 20_000
 	mostSeeds    = 1000
 	mostSeconds  = 86400
-	mostRate     = 1e9  // of load, a second
+	leastRate    = 1e-6 // of load, a second
+	mostRate     = 1e9
 	mostBits     = 1e13 // of lines, a second
 	mostBytes    = 1e12 // of an answer
 	mostProblems = 20

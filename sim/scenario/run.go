@@ -38,6 +38,10 @@ type portion struct {
 // end.
 const lingers = 1
 
+// mostStep is for how long, in seconds of its own time, a run does not hear that it is
+// interrupted.
+const mostStep = 1
+
 // run simulates one seed; an interrupted one gives what there is, and the
 // context's error. progress is told how much is done, from 0 to 1.
 func (s *Scenario) run(ctx context.Context, seed uint32, progress func(float64)) (*outcome, error) {
@@ -56,7 +60,7 @@ func run[T sim.Time](ctx context.Context, s *Scenario, seed uint32, progress fun
 	before, step := newTally(s), 0
 	for _, end := range n.watch.bounds {
 		for o.until < end && ctx.Err() == nil {
-			if o.until = float64(step+1) * s.Interval / 10; o.until < end {
+			if o.until = float64(step+1) * min(s.Interval/10, mostStep); o.until < end {
 				step++
 			} else {
 				o.until = end

@@ -41,6 +41,7 @@ type Scenario struct {
 	Duration    float64
 	// Interval is the span for which results are counted apart.
 	Interval float64
+	line     int // of the interval, else of the duration
 	Seeds    int
 	Clock    Clock
 	// Packet is the size of requests and replies, in bytes.

@@ -10,15 +10,16 @@ func (c *checker) ways() {
 	r := c.regions()
 	for i, l := range c.s.Load {
 		s := c.service(l.To.Name)
+		balancers := r.apart(c.all(s.Balancers))
 		for _, client := range c.find(l.From, "") {
-			if b := r.missed(c, client, c.all(s.Balancers)); b != "" {
+			if b := r.missed(c, client, balancers); b != "" {
 				c.refuse(l.Line, fmt.Sprintf("load[%d]", i), "no way leads from %s to the balancer %s of %s%s", client, b, s.Name, joinThem)
 				break
 			}
 		}
 	}
 	for i, s := range c.s.Services {
-		balancers := c.all(s.Balancers)
+		balancers := r.apart(c.all(s.Balancers))
 		for _, server := range c.all(s.Servers) {
 			if b := r.missed(c, server, balancers); b != "" {
 				c.refuse(s.Line, fmt.Sprintf("services[%d]", i), "no way leads from the balancer %s to the server %s%s", b, server, joinThem)
@@ -73,6 +74,19 @@ func (r regions) root(name string) string {
 		}
 		name = up
 	}
+}
+
+// apart gives the first of each region that balancers are in: who reaches that one
+// reaches the others there.
+func (r regions) apart(balancers []string) (firsts []string) {
+	seen := map[string]bool{}
+	for _, b := range balancers {
+		if root := r.root(b); !seen[root] {
+			seen[root] = true
+			firsts = append(firsts, b)
+		}
+	}
+	return firsts
 }
 
 // missed gives one of some balancers that somebody does not reach, or "".

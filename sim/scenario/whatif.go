@@ -52,11 +52,16 @@ func (s *Scenario) WhatIf(refused []Refused) beyond.Experiment {
 	return e
 }
 
-// Times multiplies all rates of the load.
-func (s *Scenario) Times(factor float64) {
+// Times multiplies all rates of the load. Its error is a rate that no scenario may
+// have.
+func (s *Scenario) Times(factor float64) error {
 	for i := range s.Load {
-		s.Load[i].Rate *= factor
+		l := &s.Load[i]
+		if l.Rate *= factor; l.Arrivals != Trace && !(l.Rate >= leastRate && l.Rate <= mostRate) {
+			return fmt.Errorf("load[%d].rate, line %d: %g is not between %g and %g", i, l.Line, l.Rate, leastRate, mostRate)
+		}
 	}
+	return nil
 }
 
 // size is a number of balancers of a group.

@@ -41,7 +41,7 @@ func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Pr
 			problems = append(problems, m.Problems...)
 		case o.Key.Kind == object.KindSlice && known[owner(o)] == nil:
 			problems = append(problems, o.Problem(o.Line, "",
-				"belongs to %s, which is not in this folder; harmless, but it serves nothing", owner(o)))
+				"belongs to %s, which is not in this folder, or is refused; harmless, but it serves nothing", owner(o)))
 		}
 	}
 	j.made = made

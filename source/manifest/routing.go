@@ -4,12 +4,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -108,7 +108,7 @@ func (s *secretText) password() (string, []object.Fault) {
 		}
 		text = string(b)
 	}
-	password, _, _ := strings.Cut(text, "\n")
+	password := announce.Password(text)
 	if password == "" {
 		return "", []object.Fault{{Field: field, Message: "is missing or empty; the password of a BGPPeer is what is read of a Secret here"}}
 	}

@@ -24,7 +24,8 @@ type Config struct {
 	// URL is like http://127.0.0.1:7473, https://vdn.example:7473 or
 	// unix:///run/fairlead/vdn/api.sock.
 	URL string
-	// TokenFile holds the controller's token; none is sent where empty.
+	// TokenFile holds the controller's token, and is read for each request; none is
+	// sent where empty.
 	TokenFile string
 	// CAFile holds the certificates that the controller's must be signed by (PEM);
 	// the system's where empty.
@@ -42,11 +43,11 @@ const DefaultURL = "http://127.0.0.1:7473"
 
 // Client asks one controller. It may be used concurrently.
 type Client struct {
-	base    string
-	where   string
-	token   string
-	timeout time.Duration
-	http    *http.Client
+	base      string
+	where     string
+	tokenFile string
+	timeout   time.Duration
+	http      *http.Client
 }
 
 // Error is a controller's no, or that it is away (Status 0).
@@ -81,12 +82,12 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{base: base, where: c.URL, timeout: c.Timeout}
+	client := &Client{base: base, where: c.URL, tokenFile: c.TokenFile, timeout: c.Timeout}
 	if client.timeout == 0 {
 		client.timeout = DefaultTimeout
 	}
 	if c.TokenFile != "" {
-		if client.token, err = ReadToken(c.TokenFile); err != nil {
+		if _, err := ReadToken(c.TokenFile); err != nil {
 			return nil, err
 		}
 	}
@@ -110,6 +111,8 @@ func parse(where string) (base, socket string, err error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.User != nil: // errors and logs show where it is
+		return "", "", fmt.Errorf("controller, url: %s has a user, whom no controller asks for: use a token file", u.Redacted())
 	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
 		return "http://controller", u.Path, nil
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
@@ -166,8 +169,12 @@ func (c *Client) ask(ctx context.Context, method, path string, wait time.Duratio
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.tokenFile != "" {
+		token, err := ReadToken(c.tokenFile) // it may be another by now
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

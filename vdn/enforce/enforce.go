@@ -5,9 +5,11 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/vdn"
@@ -38,8 +40,9 @@ type Means struct {
 	Name string
 	// Guarantee: a slice gets its rate however busy others are. Cap: nobody gets
 	// more than allowed. Access: who talks to whom. Spoof: nobody sends from an
-	// address that is not its own.
-	Guarantee, Cap, Access, Spoof bool
+	// address that is not its own. Errors: those of ICMP from outside come to who may
+	// send what they are about.
+	Guarantee, Cap, Access, Spoof, Errors bool
 	// Notes are its limits, in words.
 	Notes []string
 }
@@ -127,4 +130,18 @@ func ByName(slices []vdn.Slice) map[string]vdn.Slice {
 		all[s.Name] = s
 	}
 	return all
+}
+
+// AddDrops counts packets that were dropped for a reason, where there are any.
+func AddDrops(c vdn.Counter, reason string, n uint64) {
+	if n > 0 {
+		c.Drops[reason] += n
+	}
+}
+
+// Sort puts counters in their order: by network, attachment and device.
+func Sort(all []vdn.Counter) {
+	slices.SortFunc(all, func(a, b vdn.Counter) int {
+		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment), cmp.Compare(a.Device, b.Device))
+	})
 }

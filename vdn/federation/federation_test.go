@@ -34,7 +34,7 @@ type site struct {
 // sees waits until a domain knows a peer as wanted says.
 func (s *site) sees(t *testing.T, peer string, wanted func(vdn.PeerView) bool) (v vdn.PeerView) {
 	t.Helper()
-	testkit.Eventually(t, 20*time.Second, func() error {
+	testkit.Eventually(t, time.Minute, func() error {
 		for _, v = range s.Peers() {
 			if v.Domain == peer && wanted(v) {
 				return nil
@@ -159,7 +159,7 @@ func TestExchange(t *testing.T) {
 	daejeon.sees(t, "busan", func(v vdn.PeerView) bool { return v.Connected && has("genome")(v) })
 	busan.sees(t, "daejeon", connected)
 
-	lease, _, err := busan.store.Attach(vdn.AttachmentRequest{Network: "genome", Node: "n1", Container: "c", Interface: "eth0", Owner: "lab/reader"}, 1)
+	lease, _, err := busan.store.Attach(t.Context(), vdn.AttachmentRequest{Network: "genome", Node: "n1", Container: "c", Interface: "eth0", Owner: "lab/reader"}, 1)
 	if err == nil {
 		_, err = busan.store.Up(lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/c"})
 	}
@@ -208,7 +208,16 @@ func TestOverlap(t *testing.T) {
 // TestHeals: what of an offer is not kept, or forgotten meanwhile, is told again though
 // the peer says nothing new.
 func TestHeals(t *testing.T) {
-	s := newSite(t, "daejeon", certificate(t, authority(t), "daejeon"))
+	kept, err := store.Open(t.TempDir(), "daejeon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{Server: server.New(server.Options{Store: kept}), store: kept} // which asks nobody by itself
 	f := &Federation{domain: s.Server, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for range 2 {

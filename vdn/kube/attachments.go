@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
@@ -23,17 +24,18 @@ const (
 	labelNetwork = "fairlead.io/network"
 )
 
-// podOf gives the pod of an attachment, if it says whose it is.
+// podOf gives the pod of an attachment, if it says whose it is and a pod can be
+// called so.
 func podOf(a vdn.Attachment) (namespace, name string, ok bool) {
-	namespace, name, ok = strings.Cut(a.Owner, "/")
-	return namespace, name, ok && namespace != "" && name != ""
+	namespace, name, _ = strings.Cut(a.Owner, "/")
+	return namespace, name, validation.ValidateNamespaceName(namespace, false) == nil && validation.NameIsDNSSubdomain(name, false) == nil
 }
 
 // nameOf is unique to an attachment and tells its pod.
 func nameOf(a vdn.Attachment, pod string) string {
 	sum := sha256.Sum256([]byte(a.ID))
 	const most = 253 - 11 // the longest name of an object, without what is added
-	return pod[:min(len(pod), most)] + "-" + hex.EncodeToString(sum[:5])
+	return strings.TrimRight(pod[:min(len(pod), most)], ".-") + "-" + hex.EncodeToString(sum[:5])
 }
 
 // attachmentOf is what the cluster is to show of an attachment; nil where it is not
@@ -53,7 +55,7 @@ func (s *Sync) attachmentOf(a vdn.Attachment) *v1alpha1.NetworkAttachment {
 	for _, p := range a.Addresses {
 		o.Status.Addresses = append(o.Status.Addresses, p.String())
 	}
-	if pod := s.pod(namespace, name); pod != nil && !younger(pod, a) {
+	if pod := s.pod(namespace, name); pod != nil && isPodOf(pod, a) {
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}}
 	}
 	return o

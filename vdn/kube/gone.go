@@ -19,7 +19,8 @@ import (
 )
 
 // skew is how far the clocks of the API server and of who leases may be apart: a
-// lease that much older than its pod is that of another pod by the same name.
+// lease that much older than its pod is that of another pod by the same name. It
+// counts for leases that do not tell their pod's UID.
 const skew = time.Minute
 
 // listPods lists and watches nothing of pods but their metadata.
@@ -33,9 +34,14 @@ func listPods(client metadata.Interface) *cache.ListWatch {
 	}
 }
 
-// younger says that a pod was made after an attachment was leased.
-func younger(pod metav1.Object, a vdn.Attachment) bool {
-	return pod.GetCreationTimestamp().Unix() > a.Since+int64(skew/time.Second)
+// isPodOf says that a pod is the one that an attachment was leased for, and no other
+// of its name. What a kubelet runs of its own files it knows by another UID than the
+// API server, whose object bears that as an annotation.
+func isPodOf(pod metav1.Object, a vdn.Attachment) bool {
+	if a.OwnerUID == "" {
+		return pod.GetCreationTimestamp().Unix() <= a.Since+int64(skew/time.Second)
+	}
+	return string(pod.GetUID()) == a.OwnerUID || pod.GetAnnotations()[corev1.MirrorPodAnnotationKey] == a.OwnerUID
 }
 
 // releaseGone releases attachments whose pods have been gone for long: their node
@@ -48,7 +54,7 @@ func (s *Sync) releaseGone(ctx context.Context) (wrong error) {
 		if !ok {
 			continue // nobody knows whose it is
 		}
-		if pod := s.pod(namespace, name); pod != nil && !younger(pod, a) {
+		if pod := s.pod(namespace, name); pod != nil && isPodOf(pod, a) {
 			continue
 		}
 		since, known := s.gone[a.ID]
@@ -72,7 +78,7 @@ func (s *Sync) releaseGone(ctx context.Context) (wrong error) {
 // gone: what was read last may be old.
 func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name string) error {
 	pod, err := s.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil && !younger(pod, a) {
+	if err == nil && isPodOf(pod, a) {
 		return nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -128,9 +129,13 @@ func (s *Sync) follow(lw *cache.ListWatch, of runtime.Object) cache.SharedIndexI
 // slim keeps of a pod's metadata what is looked at.
 func slim(o any) (any, error) {
 	if p, ok := o.(*metav1.PartialObjectMetadata); ok {
-		return &metav1.PartialObjectMetadata{TypeMeta: p.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		slim := &metav1.PartialObjectMetadata{TypeMeta: p.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, CreationTimestamp: p.CreationTimestamp, ResourceVersion: p.ResourceVersion,
-		}}, nil
+		}}
+		if of, is := p.Annotations[corev1.MirrorPodAnnotationKey]; is {
+			slim.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: of}
+		}
+		return slim, nil
 	}
 	return o, nil
 }

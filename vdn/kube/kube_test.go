@@ -140,20 +140,35 @@ func (w *world) wants(stored string, said ...string) {
 // attach leases a place for a pod, as a node asks for one; old says how long ago.
 func (w *world) attach(network, owner, container string, old time.Duration) vdn.Attachment {
 	w.t.Helper()
-	lease, _, err := w.store.Attach(vdn.AttachmentRequest{
+	lease, _, err := w.store.Attach(w.t.Context(), vdn.AttachmentRequest{
 		Network: network, Node: "node1", Container: container, Interface: "net1", Owner: owner,
 	}, time.Now().Add(-old).Unix())
 	w.must(err)
 	return lease.Attachment
 }
 
+// attachTo leases a place for a pod whose UID is told.
+func (w *world) attachTo(pod, uid string) vdn.Attachment {
+	w.t.Helper()
+	lease, _, err := w.store.Attach(w.t.Context(), vdn.AttachmentRequest{
+		Network: "science", Node: "node1", Container: pod + uid, Interface: "net1", Owner: "default/" + pod, OwnerUID: uid,
+	}, time.Now().Unix())
+	w.must(err)
+	return lease.Attachment
+}
+
 func (w *world) pod(name string) *corev1.Pod {
 	w.t.Helper()
-	p, err := w.core.CoreV1().Pods("default").Create(w.t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
-	}, metav1.CreateOptions{})
+	return w.create(corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// create makes a pod with a container.
+func (w *world) create(p corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "c"}}
+	made, err := w.core.CoreV1().Pods("default").Create(w.t.Context(), &p, metav1.CreateOptions{})
 	w.must(err)
-	return p
+	return made
 }
 
 // shows waits until the cluster shows just these attachments.
@@ -297,9 +312,29 @@ func TestAttachments(t *testing.T) {
 		return nil
 	})
 
+	// One that is replaced within a moment leaves its lease to nobody. What a kubelet
+	// runs of its own files is told by its annotation.
+	w.create(corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "static", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"}}, Spec: corev1.PodSpec{NodeName: "node1"}})
+	static := w.attachTo("static", "hash")
+	old := w.attachTo("db-0", string(w.pod("db-0").UID))
+	w.must(w.core.CoreV1().Pods("default").Delete(t.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	fresh := w.attachTo("db-0", string(w.pod("db-0").UID))
+	testkit.Eventually(t, patience, func() error {
+		if _, err := w.store.Attachment(old.ID); err == nil {
+			return errors.New("still leased")
+		}
+		return nil
+	})
+	for _, a := range []vdn.Attachment{static, fresh} {
+		if _, err := w.store.Attachment(a.ID); err != nil {
+			t.Error(err)
+		}
+		w.must(w.store.Detach(a.ID))
+	}
+
 	// While nobody can be asked nothing is released.
-	b := w.attach("science", "default/unknown", "c3", 0)
 	w.must(w.cluster.APIServer.Stop())
+	b := w.attach("science", "default/unknown", "c3", 0)
 	time.Sleep(3 * time.Second) // thrice GoneAfter
 	if _, err := w.store.Attachment(b.ID); err != nil {
 		t.Errorf("released while the API server was away: %v", err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fairlead/fairlead/internal/wholefile"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -23,17 +25,13 @@ func (d *Daemon) save(p vdn.Plan) error {
 	if err := os.MkdirAll(filepath.Dir(d.cfg.Kept), 0o700); err != nil {
 		return err
 	}
-	next := d.cfg.Kept + ".next"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, d.cfg.Kept)
+	return wholefile.Write(d.cfg.Kept, 0o600, bytes.NewReader(text))
 }
 
 // restore gives what was kept; nil where nothing was.
 func (d *Daemon) restore() (*vdn.Plan, error) {
 	text, err := os.ReadFile(d.cfg.Kept)
-	if d.cfg.Kept == "" || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) { // also of no name
 		return nil, nil
 	}
 	if err != nil {

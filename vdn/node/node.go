@@ -55,6 +55,7 @@ type Daemon struct {
 	err     error         // what of it could not
 	changed chan struct{} // closed when applied changes
 
+	kept uint64        // the revision on disk, for keep alone
 	kick chan struct{} // there is something to apply
 }
 
@@ -190,12 +191,16 @@ func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
 	if err != nil && !told {
 		d.log.Warn("vdn node: not all of the plan holds", "revision", p.Revision, "error", err)
 	}
-	if !first {
+	if first {
+		d.log.Info("vdn node: applied", "revision", p.Revision, "networks", len(p.Slices), "attachments", len(p.Local))
+	}
+	if d.kept == p.Revision {
 		return
 	}
-	d.log.Info("vdn node: applied", "revision", p.Revision, "networks", len(p.Slices), "attachments", len(p.Local))
-	if err := d.save(p); err != nil {
-		d.log.Warn("vdn node: the plan is not kept", "error", err)
+	if err := d.save(p); err == nil {
+		d.kept = p.Revision
+	} else if first { // it is tried again with every look
+		d.log.Warn("vdn node: the plan is not kept; a start without the controller would take the one before", "error", err)
 	}
 }
 

@@ -18,6 +18,10 @@ import (
 // daemon (/etc/iproute2/rt_protos).
 const Protocol netlink.RouteProtocol = 107
 
+// metric is after those of the kernel's own routes, 0 and 256 (IP6_RT_PRIO_ADDRCONF),
+// and after an operator's of IPv4: no other domain takes their way.
+const metric = 1024
+
 // routes are those to federated networks, in the network namespace where they were
 // opened.
 type routes struct{ nl *netlink.Handle }
@@ -54,7 +58,7 @@ func (r *routes) apply(wanted []vdn.Route) error {
 		}
 	}
 	for _, have := range held {
-		if keep[prefixOf(have.Dst)] {
+		if keep[prefixOf(have.Dst)] && have.Priority == metric {
 			continue
 		}
 		if err := r.nl.RouteDel(&have); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -67,12 +71,12 @@ func (r *routes) apply(wanted []vdn.Route) error {
 func routeOf(w vdn.Route) *netlink.Route {
 	p := w.To.Masked()
 	dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-	return &netlink.Route{Dst: dst, Gw: w.Via.AsSlice(), Protocol: Protocol}
+	return &netlink.Route{Dst: dst, Gw: w.Via.AsSlice(), Protocol: Protocol, Priority: metric}
 }
 
 func same(have netlink.Route, w vdn.Route) bool {
 	via, _ := netip.AddrFromSlice(have.Gw)
-	return prefixOf(have.Dst) == w.To.Masked() && via.Unmap() == w.Via
+	return prefixOf(have.Dst) == w.To.Masked() && via.Unmap() == w.Via && have.Priority == metric
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {

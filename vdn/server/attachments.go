@@ -12,7 +12,7 @@ func (s *Server) postAttachment(r *http.Request) (answer, error) {
 	if err := body(r, &request); err != nil {
 		return answer{}, err
 	}
-	lease, created, err := s.store.Attach(request, began.Unix())
+	lease, created, err := s.store.Attach(r.Context(), request, began.Unix())
 	if err != nil {
 		return answer{}, err
 	}

@@ -295,9 +295,17 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "token")
 	check(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	if _, err := client.New(client.Config{URL: "http://me:hush@127.0.0.1:1"}); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "use a token file") {
+		t.Errorf("got %v", err)
+	}
 	c, err := client.New(client.Config{URL: r.url, TokenFile: file})
 	check(t, err)
 	check(t, c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
+	check(t, os.WriteFile(file, []byte("former\n"), 0o600))
+	if err := c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")); !client.IsStatus(err, http.StatusUnauthorized) {
+		t.Errorf("with a token that changed: %v", err)
+	}
+	check(t, os.WriteFile(file, []byte("secret\n"), 0o600), c.PutNetwork(r.ctx, network("a", "10.1.0.0/24")))
 	if err := r.PutNetwork(r.ctx, network("a", "10.1.0.0/24")); !client.IsStatus(err, http.StatusUnauthorized) {
 		t.Errorf("got %v", err)
 	}

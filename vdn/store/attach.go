@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -12,12 +14,17 @@ import (
 
 // Attach gives a request its place; what is there already by the same container
 // and interface is given again (created is false). now is in seconds since 1970.
-func (s *Store) Attach(r vdn.AttachmentRequest, now int64) (lease vdn.Lease, created bool, err error) {
+// Whose ctx ends before it is his turn gets nothing: he may have asked to release it
+// meanwhile.
+func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) (lease vdn.Lease, created bool, err error) {
 	if err := r.Validate(); err != nil {
 		return vdn.Lease{}, false, err
 	}
 	s.write.Lock()
 	defer s.write.Unlock()
+	if err := ctx.Err(); err != nil {
+		return vdn.Lease{}, false, fmt.Errorf("attachment %s: who asked has gone: %w", r.ID(), err)
+	}
 	n, there := s.mem.networks[r.Network]
 	if !there {
 		return vdn.Lease{}, false, noNetwork(r.Network)
@@ -27,7 +34,7 @@ func (s *Store) Attach(r vdn.AttachmentRequest, now int64) (lease vdn.Lease, cre
 	}
 	a := vdn.Attachment{
 		ID: r.ID(), Network: r.Network, Node: r.Node, Container: r.Container, Interface: r.Interface,
-		Owner: r.Owner, Phase: vdn.Leased, Since: now,
+		Owner: r.Owner, OwnerUID: r.OwnerUID, Phase: vdn.Leased, Since: now,
 	}
 	s.mu.Lock() // choosing moves the pools' hands
 	if a.Device, err = vdn.ChooseDevice(n, r, s.mem); err == nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func request(network, container string) vdn.AttachmentRequest {
 
 func attach(t *testing.T, s *Store, r vdn.AttachmentRequest) vdn.Attachment {
 	t.Helper()
-	l, _, err := s.Attach(r, 1)
+	l, _, err := s.Attach(t.Context(), r, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,21 +65,21 @@ func TestTheSameRequestIsAnsweredTheSame(t *testing.T) {
 	s := open(t, t.TempDir())
 	must(t, s, network("a", "10.1.0.0/24"), network("b", "10.2.0.0/24"))
 	first := attach(t, s, request("a", "c1"))
-	again, created, err := s.Attach(request("a", "c1"), 99)
+	again, created, err := s.Attach(t.Context(), request("a", "c1"), 99)
 	if d := cmp.Diff(fmt.Sprint(first), fmt.Sprint(again.Attachment)); d != "" || created || err != nil {
 		t.Errorf("%v, %v, -want +got:\n%s", created, err, d)
 	}
-	_, _, err = s.Attach(request("b", "c1"), 1)
+	_, _, err = s.Attach(t.Context(), request("b", "c1"), 1)
 	refused(t, err, vdn.Conflict, "attachment c1.net1, network: it is in a, not in b: delete it first")
 	other := request("a", "c1")
 	other.Node = "n2"
-	_, _, err = s.Attach(other, 1)
+	_, _, err = s.Attach(t.Context(), other, 1)
 	refused(t, err, vdn.Conflict, "node: it is on n1, not on n2")
 	other = request("a", "c1")
 	other.Addresses = []netip.Addr{netip.MustParseAddr("10.1.0.200")}
-	_, _, err = s.Attach(other, 1)
+	_, _, err = s.Attach(t.Context(), other, 1)
 	refused(t, err, vdn.Conflict, "addresses: it has others than 10.1.0.200")
-	_, _, err = s.Attach(request("none", "c2"), 1)
+	_, _, err = s.Attach(t.Context(), request("none", "c2"), 1)
 	refused(t, err, vdn.NotFound, "network none: not there")
 }
 
@@ -94,7 +95,7 @@ func TestAddressesAskedForReservedAndTaken(t *testing.T) {
 		if address != "" {
 			r.Addresses = []netip.Addr{netip.MustParseAddr(address)}
 		}
-		l, _, err := s.Attach(r, 1)
+		l, _, err := s.Attach(t.Context(), r, 1)
 		if err != nil {
 			return "", err
 		}
@@ -130,6 +131,76 @@ func TestAddressesAskedForReservedAndTaken(t *testing.T) {
 	refused(t, err, vdn.Conflict, "is empty but for what is reserved")
 }
 
+// TestAPodThatIsReplaced: its successor asks before it has gone itself. It gets an
+// address of its own, and what is reserved for both names only when that is given back;
+// that the predecessor goes late takes nothing from it. All of it also over restarts.
+func TestAPodThatIsReplaced(t *testing.T) {
+	folder := t.TempDir()
+	s := open(t, folder)
+	again := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, folder)
+	}
+	reserved := network("reserved", "10.2.0.0/24")
+	reserved.Subnets[0].Reserved = []vdn.Reservation{{Address: netip.MustParseAddr("10.2.0.9"), Owner: "lab/db-0"}}
+	must(t, s, network("plain", "10.1.0.0/24"), reserved)
+	of := func(network, container, uid string) vdn.AttachmentRequest {
+		r := request(network, container)
+		r.Owner, r.OwnerUID = "lab/db-0", uid
+		return r
+	}
+	old, kept := attach(t, s, of("plain", "old", "1")), attach(t, s, of("reserved", "oldest", "1"))
+	again()
+	fresh := attach(t, s, of("plain", "new", "2"))
+	if fresh.Addresses[0] == old.Addresses[0] || old.OwnerUID != "1" || fresh.OwnerUID != "2" {
+		t.Errorf("two pods of one name have %+v and %+v", old, fresh)
+	}
+	_, _, err := s.Attach(t.Context(), of("reserved", "newest", "2"), 1)
+	refused(t, err, vdn.Conflict, "10.2.0.9, which is reserved for lab/db-0, is taken by attachment oldest.net1")
+	again()
+	if err := errors.Join(s.Detach(old.ID), s.Detach(kept.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := s.Attachment(fresh.ID); err != nil || a.Addresses[0] != fresh.Addresses[0] || a.OwnerUID != "2" {
+		t.Errorf("the successor has %+v, %v", a, err)
+	}
+	if a := attach(t, s, of("reserved", "newest", "2")); a.Addresses[0] != kept.Addresses[0] {
+		t.Errorf("the successor has %s", a.Addresses[0])
+	}
+	again()
+	if err := errors.Join(s.Detach(old.ID), s.Detach(kept.ID)); err != nil { // asked again, late
+		t.Fatal(err)
+	}
+	if left := len(s.Attachments("", "")); left != 2 {
+		t.Errorf("%d are left, want 2", left)
+	}
+}
+
+// TestWhoHasGoneGetsNothing: he asked to release it while he waited for his turn, and
+// nobody else would.
+func TestWhoHasGoneGetsNothing(t *testing.T) {
+	s := open(t, t.TempDir())
+	must(t, s, network("a", "10.1.0.0/24"))
+	ctx, cancel := context.WithCancel(t.Context())
+	s.write.Lock() // the disk is slow
+	done := make(chan error)
+	go func() {
+		_, _, err := s.Attach(ctx, request("a", "c1"), 1)
+		done <- err
+	}()
+	cancel()
+	s.write.Unlock()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if left := s.Attachments("", ""); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
 func TestDevicesAreGivenToOneEach(t *testing.T) {
 	s := open(t, t.TempDir())
 	n, other := network("a", "10.1.0.0/24"), network("b", "10.2.0.0/24")
@@ -148,9 +219,9 @@ func TestDevicesAreGivenToOneEach(t *testing.T) {
 			t.Errorf("%s gets %s, want %s", a.ID, a.Device, c.want)
 		}
 	}
-	_, _, err := s.Attach(with("a", "c3", "eth1", "eth2"), 1)
+	_, _, err := s.Attach(t.Context(), with("a", "c3", "eth1", "eth2"), 1)
 	refused(t, err, vdn.Conflict, "attachment c3.net1, devices: node n1 has no device free of network a, which is on eth1, eth2: eth1 is taken by attachment c1.net1, eth2 is taken by attachment c2.net1;")
-	_, _, err = s.Attach(with("a", "c3"), 1)
+	_, _, err = s.Attach(t.Context(), with("a", "c3"), 1)
 	refused(t, err, vdn.Conflict, "it has none of them")
 	elsewhere := with("a", "c4", "eth1")
 	elsewhere.Node = "n2"
@@ -294,7 +365,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := s.Attach(request("a", "c1"), 1)
+	_, _, err := s.Attach(t.Context(), request("a", "c1"), 1)
 	if _, no := vdn.KindOf(err); err == nil || no || s.Err() == nil {
 		t.Errorf("got %v", err)
 	}
@@ -377,7 +448,7 @@ func work(t *testing.T, s *Store, w *twin, worker int, r *rand.Rand) {
 			}
 			continue
 		}
-		lease, _, err := s.Attach(request("a", container), 1)
+		lease, _, err := s.Attach(t.Context(), request("a", container), 1)
 		if kind, no := vdn.KindOf(err); no && kind == vdn.Conflict && strings.Contains(err.Error(), "is empty") {
 			continue
 		} else if err != nil {

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,29 +171,46 @@ func Around(t testing.TB, c *http.Client, at netip.AddrPort, size int, f func(),
 // answer comes, and gives that.
 func Datagram(t testing.TB, conn net.Conn, question []byte, state func() string) (answer []byte) {
 	t.Helper()
+	return datagram(t, conn, question, func([]byte) bool { return true }, state)
+}
+
+// datagram is Datagram where some answers are not taken.
+func datagram(t testing.TB, conn net.Conn, question []byte, takes func([]byte) bool, state func() string) (answer []byte) {
+	t.Helper()
 	buf := make([]byte, 1<<16)
 	testkit.Eventually(t, Patience, func() error {
 		if _, err := conn.Write(question); err != nil {
 			return err
 		}
 		conn.SetReadDeadline(time.Now().Add(time.Second))
-		n, err := conn.Read(buf)
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, state())
+		for {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, state())
+			}
+			if answer = buf[:n]; takes(answer) {
+				return nil
+			}
 		}
-		answer = buf[:n]
-		return nil
 	})
 	return answer
 }
 
+// asked are so many questions of AskDatagram.
+var asked atomic.Uint64
+
 // AskDatagram is Datagram to who serves as Serve does: it gives what Ask gives,
-// and whether the question came back whole.
+// and whether the question, of 8 bytes at least, came back whole. Each begins with a
+// number of its own: what answers an earlier one, late, is not taken.
 func AskDatagram(t testing.TB, conn net.Conn, question []byte, state func() string) (name string, seen netip.Addr, whole bool) {
 	t.Helper()
-	parts := bytes.SplitN(Datagram(t, conn, question, state), []byte(" "), 3)
-	if len(parts) < 3 {
-		t.Fatalf("an answer of %d words, want 3", len(parts))
-	}
+	question = slices.Clone(question)
+	const number = 8
+	binary.BigEndian.PutUint64(question, asked.Add(1))
+	var parts [][]byte
+	datagram(t, conn, question, func(answer []byte) bool {
+		parts = bytes.SplitN(answer, []byte(" "), 3)
+		return len(parts) == 3 && bytes.HasPrefix(parts[2], question[:number])
+	}, state)
 	return string(parts[0]), netip.MustParseAddrPort(string(parts[1])).Addr(), bytes.Equal(parts[2], question)
 }

@@ -122,9 +122,9 @@ func TestSweep(t *testing.T) {
 		}
 		w.age(func(key *packetTuple, _ *packetPacketFlow) int {
 			if isOver(key) {
-				return 5
+				return 20 // so many ticks do not pass meanwhile
 			}
-			return -5
+			return -20
 		})
 		before, swept := w.entries(), w.counted("half-swept")
 		w.sweep()
@@ -257,6 +257,11 @@ func TestSweepBesideTraffic(t *testing.T) {
 // TestSweepsByItself waits for the table to be swept.
 func TestSweepsByItself(t *testing.T) {
 	w := newWorld(t)
+	if err := w.half.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.sweepEvery = 0
+	w.openHalf()
 	if w.half.cfg.sweepEvery != sweepEvery {
 		t.Errorf("sweeps every %v", w.half.cfg.sweepEvery)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -134,6 +135,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.cfg = Config{Maps: plane.Folder(dir), PinDir: dir + "-packet", MaxFlows: 1 << 14, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	w.cfg.sweepEvery = time.Hour // tests that have flows be over sweep themselves
 	w.openHalf()
 }
 

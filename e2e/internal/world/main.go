@@ -29,7 +29,7 @@ const BinaryVariable = "FAIRLEAD_E2E_BINARY"
 //	func TestMain(m *testing.M) { world.Main(m) }
 func Main(m *testing.M) {
 	if sandbox.Inside("test") && os.Getenv(BinaryVariable) == "" {
-		if err := build(); err != nil {
+		if err := link(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,7 +37,7 @@ func Main(m *testing.M) {
 	testkit.Main(m)
 }
 
-func build() error {
+func link() error {
 	if err := unix.Mount("tmpfs", Ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount on %s: %w", Ground, err)
 	}

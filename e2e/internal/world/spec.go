@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/lab/paper"
@@ -69,7 +70,7 @@ func (s Spec) Manifest(w *World) string {
 	if !s.OwnRoute {
 		fmt.Fprintf(&b, "    fairlead.io/prefixes: %q\n", prefixes)
 	}
-	for _, a := range s.Annotations {
+	for _, a := range append(s.patience(), s.Annotations...) {
 		fmt.Fprintf(&b, "    fairlead.io/%s\n", a)
 	}
 	fmt.Fprintf(&b, "spec:\n  type: LoadBalancer\n  ports:\n")
@@ -79,6 +80,16 @@ func (s Spec) Manifest(w *World) string {
 		s.slice(&b, w, "IPv6", func(p paper.Pod) netip.Addr { return p.Addr6 })
 	}
 	return b.String()
+}
+
+// patience has checks wait for longer than a busy machine lets a server, or who asks
+// it, wait for a processor: what a server that is well but slow costs is no story's
+// business but that of those that say how they check.
+func (s Spec) patience() []string {
+	if slices.ContainsFunc(s.Annotations, func(a string) bool { return strings.HasPrefix(a, "health-check") }) {
+		return nil
+	}
+	return []string{"health-check-interval: 10s", "health-check-timeout: 10s"}
 }
 
 func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper.Pod) netip.Addr) {

@@ -40,16 +40,29 @@ func New(t *testing.T, o paper.Options, servers int) *World {
 	return NewBehind(t, cluster.RouterFairlead, o, servers)
 }
 
-// NewBehind builds it behind one of cluster.Routers.
+// NewBehind builds it behind one of cluster.Routers. Nothing there watches its peers
+// by BFD, to which a process that gets no processor for a second is dead.
 func NewBehind(t *testing.T, router string, o paper.Options, servers int) *World {
 	t.Helper()
+	return build(t, cluster.Options{Router: router, Paper: o, NoBFD: true}, servers)
+}
+
+// NewWatched is NewBehind with BFD.
+func NewWatched(t *testing.T, router string, o paper.Options, servers int) *World {
+	t.Helper()
+	return build(t, cluster.Options{Router: router, Paper: o}, servers)
+}
+
+func build(t *testing.T, o cluster.Options, servers int) *World {
+	t.Helper()
 	testkit.WatchSources(t)
-	o.ClientAddrs = 120
+	o.Paper.ClientAddrs = 120
 	logs := filepath.Join(os.Getenv("TMPDIR"), strings.ReplaceAll(t.Name(), "/", "-"))
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c, err := cluster.New(t.Context(), cluster.Options{Binary: Binary, Router: router, Logs: logs, Paper: o})
+	o.Binary, o.Logs = Binary, logs
+	c, err := cluster.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

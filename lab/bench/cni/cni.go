@@ -187,15 +187,3 @@ func turn[T any](all []T, round int) []T {
 	first := round % len(all)
 	return append(slices.Clone(all[first:]), all[:first]...)
 }
-
-// pause waits, or gives ctx's error where that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}

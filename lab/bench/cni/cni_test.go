@@ -2,25 +2,18 @@ package cni_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/cni"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
-
-// ground is a folder that the experiment's sandbox, which has another /run, sees
-// too.
-const ground = "/mnt"
 
 // smallRate is what the sites' link is limited to here, in Mbit/s.
 const smallRate = 20
@@ -28,22 +21,12 @@ const smallRate = 20
 // TestCases runs all once, small and short: every kind of network carries packets,
 // and no faster than the link does. How fast is not judged.
 func TestCases(t *testing.T) {
-	if err := unix.Mount("tmpfs", ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+	binary, out := benchtest.Build(t), filepath.Join(benchtest.Ground, "out")
+	if err := testkit.BuildPackage(filepath.Join(benchtest.Ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := unix.Unmount(ground, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
-	binary, out := filepath.Join(ground, "fairlead"), filepath.Join(ground, "out")
-	if err := testkit.Build(binary); err != nil {
-		t.Fatal(err)
-	}
-	if err := testkit.BuildPackage(filepath.Join(ground, "fairlead-cni"), "github.com/fairlead/fairlead/cmd/fairlead-cni"); err != nil {
-		t.Fatal(err)
-	}
-	report := smoke(t, binary, out)
+	report := benchtest.Run(t, binary, out, "cni",
+		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
 	rows := map[string]bench.Row{}
 	for _, row := range report.Rows {
 		rows[row.Case] = row
@@ -84,38 +67,13 @@ func TestCases(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
-func smoke(t *testing.T, binary, out string) (report bench.Report) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, "bench", "cni", "-o", "json", "--out", out,
-		"--case", "throughput,latency,balancer,attachments,federation", "--rounds", "1", "--seconds", "0.1", "--rates", "20M", "--plain", "20M", "--pods", "1")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
-		t.Errorf("%v: %s", err, stderr.String())
-	}
-	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("stdout is no report: %v: %q: %s", err, stdout.String(), stderr.String())
-	}
-	return report
-}
-
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	good := cni.DefaultOptions()
-	if err := good.Validate(); err != nil {
-		t.Error(err)
-	}
-	for flag, spoil := range map[string]func(*cni.Options){
-		"--case":    func(o *cni.Options) { o.Cases = []string{"speed"} },
-		"--rates":   func(o *cni.Options) { o.Rates = []string{"1G", "10G", "none", "9600"} },
-		"--plain":   func(o *cni.Options) { o.Plain = []string{"2G"} },
-		"--rounds":  func(o *cni.Options) { o.Rounds = 0 },
-		"--seconds": func(o *cni.Options) { o.Seconds = 0.01 },
-		"--pods":    func(o *cni.Options) { o.Pods = []int{0} },
-	} {
-		o := cni.DefaultOptions()
-		spoil(&o)
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag+":") {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
+	benchtest.Nonsense(t, cni.DefaultOptions, map[string]func(*cni.Options){
+		"--case:":    func(o *cni.Options) { o.Cases = []string{"speed"} },
+		"--rates:":   func(o *cni.Options) { o.Rates = []string{"1G", "10G", "none", "9600"} },
+		"--plain:":   func(o *cni.Options) { o.Plain = []string{"2G"} },
+		"--rounds:":  func(o *cni.Options) { o.Rounds = 0 },
+		"--seconds:": func(o *cni.Options) { o.Seconds = 0.01 },
+		"--pods:":    func(o *cni.Options) { o.Pods = []int{0} },
+	})
 }

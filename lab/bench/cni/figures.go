@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"maps"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -81,7 +82,7 @@ func drawCPU(all map[setting]measured) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.Y.Label.Text, p.Y.Min = "Processor time from pod to pod", "ms for each Gbit, whole machine", 0
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(4)
-	settings := slices.SortedFunc(maps.Keys(all), func(a, b setting) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
+	settings := slices.SortedFunc(maps.Keys(all), func(a, b setting) int { return strings.Compare(a.String(), b.String()) })
 	var names []string
 	for _, s := range settings {
 		names = append(names, s.String())

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
 
 	"golang.org/x/sys/unix"
@@ -24,25 +23,17 @@ const ready = "ready"
 // startForwarder runs Forward in a node, with which it ends, and gives its process.
 func startForwarder(ctx context.Context, binary string, node *lab.Host, local, peer netip.Addr) (pid int, err error) {
 	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, tunPort).String() }
-	cmd := exec.Command(binary, "bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer))
-	cmd.Stderr = os.Stderr
-	out, w, err := os.Pipe()
+	p, _, out, err := node.Converse(exec.Command(binary, "bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
 	if err != nil {
 		return 0, err
 	}
 	defer out.Close()
-	cmd.Stdout = w
-	p, err := node.Start(cmd)
-	w.Close()
-	if err != nil {
-		return 0, err
-	}
 	stop := context.AfterFunc(ctx, func() { out.Close() })
 	defer stop()
 	if s := bufio.NewScanner(out); !s.Scan() || s.Text() != ready {
 		return 0, fmt.Errorf("the forwarder has ended: %v", s.Err())
 	}
-	return p.PID(), p.GoFirst()
+	return p.PID(), nil
 }
 
 // Forward makes a tun device and carries its packets, in UDP, to a peer that does

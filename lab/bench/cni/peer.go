@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -273,27 +272,11 @@ type peer struct {
 }
 
 func startPeer(binary string, h *lab.Host) (*peer, error) {
-	cmd := exec.Command(binary, "bench", "cni-peer")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	process, in, out, err := h.Converse(exec.Command(binary, "bench", "cni-peer"))
 	if err != nil {
 		return nil, err
 	}
-	out, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdout = w
-	p := &peer{in: json.NewEncoder(in), out: json.NewDecoder(out)}
-	p.process, err = h.Start(cmd)
-	w.Close()
-	if err != nil {
-		return nil, err
-	}
-	// Other work on this machine is not part of what is measured.
-	if err := p.process.GoFirst(); err != nil {
-		return nil, err
-	}
+	p := &peer{process, json.NewEncoder(in), json.NewDecoder(out)}
 	_, err = p.answered()
 	return p, err
 }

@@ -145,7 +145,7 @@ func (o Options) background(ctx context.Context, r *Result) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Duration(o.Seconds*float64(time.Second))); err != nil {
+	if err := bench.Pause(ctx, time.Duration(o.Seconds*float64(time.Second))); err != nil {
 		return err
 	}
 	after, err := usageOf()
@@ -216,7 +216,7 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 		_, stopped := w.from.do(order{Stop: true})
 		err = errors.Join(err, stopped)
 	}()
-	if err := pause(ctx, warmUp); err != nil {
+	if err := bench.Pause(ctx, warmUp); err != nil {
 		return got, err
 	}
 	pids := []int{w.from.process.PID(), w.to.process.PID()}
@@ -235,7 +235,7 @@ func (n *network) measure(ctx context.Context, w way) (got run, err error) {
 	samples := max(1, int(long/sampleEvery))
 	for i := range samples {
 		due := long * time.Duration(i+1) / time.Duration(samples)
-		if err := pause(ctx, due-time.Duration(last.At-first.At)); err != nil {
+		if err := bench.Pause(ctx, due-time.Duration(last.At-first.At)); err != nil {
 			return got, err
 		}
 		now, err := w.from.do(order{Sent: true})

@@ -33,7 +33,7 @@ func bfd(ctx context.Context, o Options, r *Result) (err error) {
 	if err := s.sessionsUp(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, outage); err != nil {
+	if err := bench.Pause(ctx, outage); err != nil {
 		return err
 	}
 	rest := burn(runtime.NumCPU())
@@ -70,7 +70,7 @@ type alarms struct {
 // last lets it run for so long, and tells of it now and then.
 func (q *quiet) last(ctx context.Context, long time.Duration, tell func()) error {
 	for told := q.began; time.Since(q.began) < long; {
-		if err := errors.Join(pause(ctx, time.Second), q.FailedProcess()); err != nil {
+		if err := errors.Join(bench.Pause(ctx, time.Second), q.FailedProcess()); err != nil {
 			return err
 		}
 		now, err := q.count(ctx)

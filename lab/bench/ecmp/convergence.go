@@ -136,7 +136,7 @@ func (c *changing) start(ctx context.Context, at time.Time, n int) error {
 		}
 		pods = append(pods, pod)
 	}
-	if err := pause(ctx, time.Until(at)); err != nil {
+	if err := bench.Pause(ctx, time.Until(at)); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -153,7 +153,7 @@ func (c *changing) start(ctx context.Context, at time.Time, n int) error {
 }
 
 func (c *changing) stop(ctx context.Context, at time.Time, pods []paper.Pod) error {
-	if err := pause(ctx, time.Until(at)); err != nil {
+	if err := bench.Pause(ctx, time.Until(at)); err != nil {
 		return err
 	}
 	for _, pod := range pods {

@@ -168,15 +168,3 @@ func (o Options) long(usual time.Duration) time.Duration {
 	}
 	return usual
 }
-
-// pause waits, or gives ctx's error where that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}

@@ -2,7 +2,6 @@ package ecmp_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -15,30 +14,16 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/ecmp"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// ground is a folder that the experiment's sandbox, which has another /run, sees
-// too.
-const ground = "/mnt"
-
 // TestCases runs each case small and short. What takes how long is not judged, what
 // is lost or moved is.
 func TestCases(t *testing.T) {
-	if err := unix.Mount("tmpfs", ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Unmount(ground, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
-	binary := filepath.Join(ground, "fairlead")
-	if err := testkit.Build(binary); err != nil {
-		t.Fatal(err)
-	}
+	binary := benchtest.Build(t)
 	t.Run("each", func(t *testing.T) {
 		eachCase(t, binary)
 		t.Run("bfd interrupted", func(t *testing.T) { interrupted(t, binary, "bfd", "--most", "2") })
@@ -69,8 +54,8 @@ func eachCase(t *testing.T, binary string) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := filepath.Join(ground, name)
-			report := run(t, binary, out, append(c.args, "--case", name, "--router", "fairlead", "--rounds", "1")...)
+			out := filepath.Join(benchtest.Ground, name)
+			report := benchtest.Run(t, binary, out, append([]string{"ecmp"}, append(c.args, "--case", name, "--router", "fairlead", "--rounds", "1")...)...)
 			if len(report.Rows) != c.rows {
 				t.Errorf("%d rows, want %d: %+v", len(report.Rows), c.rows, report.Rows)
 			}
@@ -105,7 +90,7 @@ func eachCase(t *testing.T, binary string) {
 // interrupted ends a long run early: what it had is there, from before and then.
 func interrupted(t *testing.T, binary string, name string, args ...string) {
 	t.Parallel()
-	out := filepath.Join(ground, name+"-interrupted")
+	out := filepath.Join(benchtest.Ground, name+"-interrupted")
 	var stderr bytes.Buffer
 	cmd := exec.Command(binary, append([]string{"bench", "ecmp", "--case", name, "--out", out, "--duration", "20h"}, args...)...)
 	cmd.Stderr = &stderr
@@ -130,41 +115,17 @@ func interrupted(t *testing.T, binary string, name string, args ...string) {
 	figures("interrupted")
 }
 
-func run(t *testing.T, binary, out string, args ...string) (report bench.Report) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, append([]string{"bench", "ecmp", "-o", "json", "--out", out}, args...)...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
-		t.Errorf("%v: %s", err, stderr.String())
-	}
-	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("stdout is no report: %v: %q: %s", err, stdout.String(), stderr.String())
-	}
-	return report
-}
-
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	good := ecmp.DefaultOptions()
-	if err := good.Validate(); err != nil {
-		t.Error(err)
-	}
-	for flag, spoil := range map[string]func(*ecmp.Options){
-		"--case":      func(o *ecmp.Options) { o.Cases = []string{"tables"} },
-		"--router":    func(o *ecmp.Options) { o.Routers = nil },
-		"--duration":  func(o *ecmp.Options) { o.Duration = time.Millisecond },
-		"--every":     func(o *ecmp.Options) { o.Every = 0 },
-		"--most":      func(o *ecmp.Options) { o.Most = 1 },
-		"--flows":     func(o *ecmp.Options) { o.Flows = 1 },
-		"--rate":      func(o *ecmp.Options) { o.Rate = 0 },
-		"--prefixes":  func(o *ecmp.Options) { o.Prefixes = 1 << 20 },
-		"--balancers": func(o *ecmp.Options) { o.Balancers = 1 },
-		"--rounds":    func(o *ecmp.Options) { o.Rounds = 0 },
-	} {
-		o := ecmp.DefaultOptions()
-		spoil(&o)
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag+":") {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
+	benchtest.Nonsense(t, ecmp.DefaultOptions, map[string]func(*ecmp.Options){
+		"--case:":      func(o *ecmp.Options) { o.Cases = []string{"tables"} },
+		"--router:":    func(o *ecmp.Options) { o.Routers = nil },
+		"--duration:":  func(o *ecmp.Options) { o.Duration = time.Millisecond },
+		"--every:":     func(o *ecmp.Options) { o.Every = 0 },
+		"--most:":      func(o *ecmp.Options) { o.Most = 1 },
+		"--flows:":     func(o *ecmp.Options) { o.Flows = 1 },
+		"--rate:":      func(o *ecmp.Options) { o.Rate = 0 },
+		"--prefixes:":  func(o *ecmp.Options) { o.Prefixes = 1 << 20 },
+		"--balancers:": func(o *ecmp.Options) { o.Balancers = 1 },
+		"--rounds:":    func(o *ecmp.Options) { o.Rounds = 0 },
+	})
 }

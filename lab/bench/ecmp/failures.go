@@ -77,7 +77,7 @@ func (o Options) fail(ctx context.Context, router string) (kill, cut, mend []flo
 
 func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, func() error) error, cut, mend *[]float64) error {
 	// BFD is up a moment after its session.
-	if err := pause(ctx, outage); err != nil {
+	if err := bench.Pause(ctx, outage); err != nil {
 		return err
 	}
 	pod := s.Balancers(mainService)[0]
@@ -85,7 +85,7 @@ func (s *system) cutAndMend(ctx context.Context, timed func(*[]float64, string, 
 	if err := timed(cut, "link of "+pod.Name+" cut", func() error { return s.Lab.Cut(pod.Name, paper.Dev) }); err != nil {
 		return err
 	}
-	if err := pause(ctx, outage); err != nil {
+	if err := bench.Pause(ctx, outage); err != nil {
 		return err
 	}
 	s.Remember(pod.Name)

@@ -109,24 +109,9 @@ type speakers struct {
 // speak starts one in a host, and returns when all its balancers have their
 // sessions. It ends with the host.
 func (n *network) speak(host string, first, balancers int) (*speakers, error) {
-	cmd := exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(),
-		"--first", fmt.Sprint(first), "--balancers", fmt.Sprint(balancers))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	_, in, out, err := n.lab.Host(host).Converse(exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(),
+		"--first", fmt.Sprint(first), "--balancers", fmt.Sprint(balancers)))
 	if err != nil {
-		return nil, err
-	}
-	out, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdout = w
-	p, err := n.lab.Host(host).Start(cmd)
-	w.Close()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.GoFirst(); err != nil {
 		return nil, err
 	}
 	s := &speakers{in: in, out: bufio.NewScanner(out)}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -170,7 +171,7 @@ func (s *system) anew(ctx context.Context, process string, how unix.Signal, star
 		return ctx.Err()
 	}
 	if how == unix.SIGKILL { // whoever does not notice is to suffer from it
-		if err := pause(ctx, time.Second); err != nil {
+		if err := bench.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -186,5 +187,5 @@ func (s *system) allUp(ctx context.Context) error {
 	if _, err := s.converge(ctx, "start", time.Now()); err != nil {
 		return err
 	}
-	return pause(ctx, time.Second)
+	return bench.Pause(ctx, time.Second)
 }

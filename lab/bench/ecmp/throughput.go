@@ -89,7 +89,7 @@ func (o Options) upload(ctx context.Context, rate uint64, r *Result) (rates [][]
 			if err := s.resize(ctx, n+1); err != nil {
 				return rates, err
 			}
-			if err := pause(ctx, o.uploadSettle()); err != nil {
+			if err := bench.Pause(ctx, o.uploadSettle()); err != nil {
 				return rates, err
 			}
 			got, err := u.rate(ctx, o.Every)
@@ -113,7 +113,7 @@ func (u *upload) rate(ctx context.Context, window time.Duration) (float64, error
 		return 0, err
 	}
 	began := time.Now()
-	if err := pause(ctx, window); err != nil {
+	if err := bench.Pause(ctx, window); err != nil {
 		return 0, err
 	}
 	now, err := u.arrived()

@@ -1,58 +1,24 @@
 package kubeproxy_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/kubeproxy"
 	"github.com/fairlead/fairlead/lab/kube"
 )
 
 func TestMain(m *testing.M) { kube.Main(m, "kube-proxy") }
 
-// ground is a folder that the experiment's sandbox, which has another /run, sees
-// too.
-func ground(t *testing.T) string {
-	const dir = "/mnt"
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // TestSmall runs the whole experiment small and short. What takes how long is
 // not judged, what is lost or written is.
 func TestSmall(t *testing.T) {
-	dir := ground(t)
-	binary := filepath.Join(dir, "fairlead")
-	if err := testkit.Build(binary); err != nil {
-		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, "bench", "kube", "--services", "100", "--peer-services", "50", "--big-services", "20", "--starts", "1", "--changes", "5",
-		"--connects", "100", "--duration", "2s", "--rolling-services", "20", "--rolling-pods", "3", "--out", dir, "-o", "json")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && !strings.Contains(stderr.String(), "goals were missed") {
-		t.Errorf("%v: %s", err, stderr.String())
-	}
+	report := benchtest.Run(t, benchtest.Build(t), benchtest.Ground, "kube",
+		"--services", "100", "--peer-services", "50", "--big-services", "20", "--starts", "1", "--changes", "5",
+		"--connects", "100", "--duration", "2s", "--rolling-services", "20", "--rolling-pods", "3")
 	testkit.NoLeftovers(t)
-	var report bench.Report
-	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-		t.Fatalf("stdout is no report: %v: %q", err, stdout.String())
-	}
 	rows := map[string]bench.Row{}
 	for _, r := range report.Rows {
 		if _, twice := rows[r.Case]; twice {
@@ -91,11 +57,7 @@ func TestSmall(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	good := kubeproxy.DefaultOptions()
-	if err := good.Validate(); err != nil {
-		t.Error(err)
-	}
-	for flag, spoil := range map[string]func(*kubeproxy.Options){
+	benchtest.Nonsense(t, kubeproxy.DefaultOptions, map[string]func(*kubeproxy.Options){
 		"--only":             func(o *kubeproxy.Options) { o.Only = []string{"starts"} },
 		"--services":         func(o *kubeproxy.Options) { o.Services = 1 },
 		"--endpoints":        func(o *kubeproxy.Options) { o.Endpoints = 101 },
@@ -104,11 +66,5 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"--starts":           func(o *kubeproxy.Options) { o.Starts = 0 },
 		"--duration":         func(o *kubeproxy.Options) { o.Duration = 0 },
 		"--rolling-services": func(o *kubeproxy.Options) { o.RollingServices = o.Services + 1 },
-	} {
-		o := kubeproxy.DefaultOptions()
-		spoil(&o)
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
+	})
 }

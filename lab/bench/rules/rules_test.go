@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/bench/benchtest"
 	"github.com/fairlead/fairlead/lab/bench/rules"
 	"github.com/fairlead/fairlead/lab/guest"
 )
@@ -67,17 +67,11 @@ func small(t *testing.T, ways []string, batches []int) {
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	for flag, spoil := range map[string]func(*rules.Options){
+	benchtest.Nonsense(t, rules.DefaultOptions, map[string]func(*rules.Options){
 		"--services": func(o *rules.Options) { o.Services = []int{5, 1} },
 		"--only":     func(o *rules.Options) { o.Ways = []string{"none"} },
 		"--batches":  func(o *rules.Options) { o.Batches = []int{-1} },
 		"--window":   func(o *rules.Options) { o.Window = time.Second },
 		"--limit":    func(o *rules.Options) { o.Limit = time.Millisecond },
-	} {
-		o := rules.DefaultOptions()
-		spoil(&o)
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
+	})
 }

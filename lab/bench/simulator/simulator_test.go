@@ -9,7 +9,7 @@ import (
 
 // TestMeasure also checks, where ns-2 is installed, that it counts the same.
 func TestMeasure(t *testing.T) {
-	r, err := Measure(context.Background(), Options{Rounds: 1, Seconds: 1, Progress: io.Discard})
+	r, err := Measure(context.Background(), Options{Rounds: 1, Seconds: 5, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("%d rows, want two for each number of servers and one for setting up", len(r.Rows))
 	}
 	for _, row := range r.Rows[:4] {
-		if row.Measured == 0 || (row.Goal != nil) != (err == nil) { // how much it is says nothing after so little
+		if row.Measured <= 0 || (row.Goal != nil) != (err == nil) {
 			t.Errorf("%+v with ns-2: %v", row, err)
 		}
 	}

@@ -29,10 +29,6 @@ type Options struct {
 	Uplink, Guarantee vdn.Rate
 	// Phase is how long each phase takes; 10 s where 0.
 	Phase time.Duration
-	// Connections are those of TCP that attack beside the flood of UDP; 32 where 0.
-	Connections int
-	// Pins is a folder on a BPF file system; /sys/fs/bpf/fairlead-bench where empty.
-	Pins string
 	// Progress is told what is going on; may be nil.
 	Progress func(string)
 }
@@ -84,8 +80,14 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// port is where everybody takes everything.
-const port = 9
+const (
+	// port is where everybody takes everything.
+	port = 9
+	// attacking are the connections of TCP that attack beside the flood of UDP.
+	attacking = 32
+	// pins is a folder on a BPF file system.
+	pins = "/sys/fs/bpf/fairlead-bench"
+)
 
 // SliceUnderAttack builds a domain, enforces by the kernel, and measures. Call it
 // in a sandbox.
@@ -93,8 +95,6 @@ func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	o.Uplink = cmp.Or(o.Uplink, 500_000_000)
 	o.Guarantee = cmp.Or(o.Guarantee, 400_000_000)
 	o.Phase = cmp.Or(o.Phase, 10*time.Second)
-	o.Connections = cmp.Or(o.Connections, 32)
-	o.Pins = cmp.Or(o.Pins, "/sys/fs/bpf/fairlead-bench")
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -115,14 +115,13 @@ func SliceUnderAttack(ctx context.Context, o Options) (res Result, err error) {
 	defer m.close()
 	res = Result{Uplink: o.Uplink, Guarantee: o.Guarantee}
 	wanted := func(ctx context.Context) error { pour.TCP(ctx, d.Host("a1"), m.at("a2"), 1); return nil }
-	attack := func(ctx context.Context) error { return m.attack(ctx, o.Connections) }
 	for _, phase := range []struct {
 		name  Phase
 		flows []func(context.Context) error
 	}{
 		{Alone, []func(context.Context) error{wanted}},
-		{Attacked, []func(context.Context) error{wanted, attack}},
-		{AttackerAlone, []func(context.Context) error{attack}},
+		{Attacked, []func(context.Context) error{wanted, m.attack}},
+		{AttackerAlone, []func(context.Context) error{m.attack}},
 	} {
 		o.Progress(string(phase.name))
 		if err := m.run(ctx, &res, phase.name, o.Phase, phase.flows); err != nil {
@@ -140,7 +139,7 @@ func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() erro
 		for _, k := range all {
 			errs = append(errs, k.Remove())
 		}
-		if err := os.Remove(o.Pins); !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(pins); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)
@@ -148,7 +147,7 @@ func guard(ctx context.Context, d *domain.Domain, o Options) (remove func() erro
 	for _, node := range []string{"n1", "n2"} {
 		err := d.Host(node).Do(func() error {
 			k, err := kernel.Open(kernel.Config{
-				PinDir: filepath.Join(o.Pins, node), Uplinks: []vdn.Uplink{{Device: domain.Uplink, Rate: o.Uplink}},
+				PinDir: filepath.Join(pins, node), Uplinks: []vdn.Uplink{{Device: domain.Uplink, Rate: o.Uplink}},
 			})
 			if err == nil {
 				all = append(all, k)
@@ -192,9 +191,9 @@ func (m *meter) at(pod string) netip.AddrPort {
 }
 
 // attack is all that a pod has: a flood of UDP, and connections.
-func (m *meter) attack(ctx context.Context, connections int) error {
+func (m *meter) attack(ctx context.Context) error {
 	var all sync.WaitGroup
-	all.Go(func() { pour.TCP(ctx, m.d.Host("b1"), m.at("b2"), connections) })
+	all.Go(func() { pour.TCP(ctx, m.d.Host("b1"), m.at("b2"), attacking) })
 	err := pour.UDP(ctx, m.d.Host("b1"), m.at("b2"), 0)
 	all.Wait()
 	return err

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 )
@@ -107,7 +108,7 @@ func (s *system) storm(ctx context.Context) (string, error) {
 	for i := range s.opts.Rounds {
 		going.Go(func() { _, errs[i] = s.everything(ctx) })
 		if i < s.opts.Rounds-1 {
-			if err := pause(ctx, stormLength/time.Duration(s.opts.Rounds)); err != nil {
+			if err := bench.Pause(ctx, stormLength/time.Duration(s.opts.Rounds)); err != nil {
 				return "", err
 			}
 		}

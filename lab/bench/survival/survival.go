@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -209,7 +210,7 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 	}
 	s.say("%d connections open after %.1f s", s.opts.Connections, time.Since(began).Seconds())
 	r := &Result{variant: s.variant, connections: s.opts.Connections, traffic: t, killed: map[uint64]string{}}
-	if err := pause(ctx, s.opts.Settle+2*s.opts.Every); err != nil {
+	if err := bench.Pause(ctx, s.opts.Settle+2*s.opts.Every); err != nil {
 		return nil, err
 	}
 	for _, name := range s.variant.events {
@@ -219,7 +220,7 @@ func (s *system) measure(ctx context.Context) (*Result, error) {
 	}
 	// What hangs shows by its timeout.
 	s.say("waiting for what hangs ...")
-	if err := pause(ctx, s.opts.Timeout+2*s.opts.Every); err != nil {
+	if err := bench.Pause(ctx, s.opts.Timeout+2*s.opts.Every); err != nil {
 		return r, err
 	}
 	r.finish()
@@ -239,7 +240,7 @@ func (s *system) event(ctx context.Context, r *Result, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, s.opts.Settle); err != nil {
+	if err := bench.Pause(ctx, s.opts.Settle); err != nil {
 		return err
 	}
 	s.say("%-15s %-40s took %5.2f s; %d connections broken so far", name, subject, took.Seconds(), len(r.traffic.broken())-before)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/lab/bench"
 )
 
 // Why a connection broke.
@@ -75,7 +77,7 @@ func (t *traffic) start(ctx context.Context, n int, progress func(open int64)) e
 			return fmt.Errorf("only %d of %d connections could be opened within %s (%d attempts failed)",
 				t.ready.Load(), n, openLimit, t.unopened.Load())
 		}
-		if err := pause(ctx, openPace); err != nil {
+		if err := bench.Pause(ctx, openPace); err != nil {
 			return err
 		}
 		if waited%10 == 9 {
@@ -103,7 +105,7 @@ func (t *traffic) connection(ctx context.Context, number uint64, slots chan stru
 			if ctx.Err() == nil {
 				t.unopened.Add(1)
 			}
-			pause(ctx, t.every)
+			bench.Pause(ctx, t.every)
 			continue
 		}
 		first := true
@@ -216,18 +218,6 @@ func (t *traffic) broken() []Break {
 }
 
 func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }
-
-// pause waits for so long, or until ctx ends, and gives its error then.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
 
 // reason names an error's cause.
 func reason(err error) string {

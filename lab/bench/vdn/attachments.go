@@ -21,7 +21,7 @@ import (
 
 // Options say what Attachments does.
 type Options struct {
-	// Binary is fairlead; this program itself where empty.
+	// Binary is fairlead.
 	Binary string
 	// Attachments are made in all, by so many Clients at once.
 	Attachments, Clients int
@@ -112,13 +112,6 @@ const startLimit = time.Minute
 
 // begin starts it, and makes the network.
 func (c *controller) begin(ctx context.Context) (*client.Client, error) {
-	if c.options.Binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		c.options.Binary = self
-	}
 	ask, err := client.New(client.Config{URL: c.url(), Timeout: startLimit})
 	if err != nil {
 		return nil, err

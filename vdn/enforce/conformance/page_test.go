@@ -51,17 +51,18 @@ func table(all ...enforce.Means) string {
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(all)))
 	for _, row := range []struct {
-		what string
-		can  func(enforce.Means) bool
+		what, not string
+		can       func(enforce.Means) bool
 	}{
-		{"guarantee", func(m enforce.Means) bool { return m.Guarantee }},
-		{"max of a network, max of a host", func(m enforce.Means) bool { return m.Cap }},
-		{"who may talk to whom, and outside", func(m enforce.Means) bool { return m.Access }},
-		{"nobody sends from another's address", func(m enforce.Means) bool { return m.Spoof }},
+		{"guarantee", "no: refused by name", func(m enforce.Means) bool { return m.Guarantee }},
+		{"max of a network, max of a host", "no", func(m enforce.Means) bool { return m.Cap }},
+		{"who may talk to whom, and outside", "no", func(m enforce.Means) bool { return m.Access }},
+		{"nobody sends from another's address", "no", func(m enforce.Means) bool { return m.Spoof }},
+		{"errors of ICMP from outside, about what was allowed", "no", func(m enforce.Means) bool { return m.Errors }},
 	} {
 		fmt.Fprintf(b, "\n| %s |", row.what)
 		for _, m := range all {
-			fmt.Fprintf(b, " %s |", map[bool]string{true: "yes", false: "no: refused by name"}[row.can(m)])
+			fmt.Fprintf(b, " %s |", map[bool]string{true: "yes", false: row.not}[row.can(m)])
 		}
 	}
 	b.WriteString("\n\n")

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/announce/l2/wire"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/vdn"
@@ -28,8 +26,13 @@ var stories = []struct {
 	{"networks are isolated", isolated},
 	{"networks that name each other talk", reach},
 	{"what is outside is denied, but what is allowed", outside},
+	{"a router outside tells of its link's MTU", pathMTU},
+	{"a router's errors are about what was allowed", errorsOfRouters},
 	{"nobody sends from another's address", spoofed},
 	{"nobody answers for another's address", spoofedNeighbours},
+	{"nobody gets tricks past the guard", hostile},
+	{"what is for all is for one's own", toEverybody},
+	{"nobody takes another's class", otherClass},
 	{"a host has its max", hostMax},
 	{"a network has its max", sliceMax},
 	{"a guarantee holds under attack, and what it leaves is lent out", guarantee},
@@ -117,44 +120,15 @@ func spoofedNeighbours(w *world) {
 	w.apply(nothing, nothing)
 	w.talks("a2", w.addr("a1", 0))
 	before := w.drops(enforce.Spoofed)
-	mac, err := net.ParseMAC(w.Pods["a1"].Att.MAC)
-	if err != nil {
-		w.t.Fatal(err)
+	for _, frame := range wire.Announce(netip.MustParseAddr("10.1.0.1"), w.podMAC("a1")) {
+		w.sendFrame(w.Host("a1"), w.Pods["a1"].Att.Interface, 0, frame)
 	}
-	testkit.Do(w.t, w.Host("a1").Namespace(), func() error {
-		return sendFrame(w.Pods["a1"].Att.Interface, gratuitous(mac, netip.MustParseAddr("10.1.0.1")))
-	})
 	testkit.Eventually(w.t, patience, func() error {
 		if w.drops(enforce.Spoofed) == before {
 			return errors.New("an ARP that names another's address is not counted as spoofed")
 		}
 		return nil
 	})
-}
-
-// gratuitous says that an address is at a MAC address (RFC 5944, 4.6).
-func gratuitous(mac net.HardwareAddr, addr netip.Addr) []byte {
-	broadcast := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	return slices.Concat(broadcast, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 1},
-		mac, addr.AsSlice(), make([]byte, 6), addr.AsSlice())
-}
-
-// sendFrame sends a frame at a device of the calling thread's namespace.
-func sendFrame(device string, frame []byte) error {
-	dev, err := net.InterfaceByName(device)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
-	if errors.Is(err, unix.ENOBUFS) {
-		err = nil // that is how a packet socket hears of a drop
-	}
-	return err
 }
 
 // counted has a megabyte sent.

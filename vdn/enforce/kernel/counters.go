@@ -1,11 +1,9 @@
 package kernel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -49,9 +47,7 @@ func (k *Kernel) counters() ([]vdn.Counter, error) {
 		errs = append(errs, err)
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b vdn.Counter) int {
-		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment), cmp.Compare(a.Device, b.Device))
-	})
+	enforce.Sort(all)
 	return all, errors.Join(errs...)
 }
 
@@ -60,19 +56,13 @@ func sliceCounter(u uplink, s vdn.Slice, c *netlink.HtbClass, refused map[vdnVdn
 	counter := vdn.Counter{Network: s.Name, Device: u.Device, Drops: map[string]uint64{}}
 	if stats := c.Attrs().Statistics; stats != nil {
 		counter.SentBytes = stats.Basic.Bytes
-		add(counter.Drops, enforce.OverRate, uint64(stats.Queue.Drops))
+		enforce.AddDrops(counter, enforce.OverRate, uint64(stats.Queue.Drops))
 	}
 	for reason, name := range reasons {
 		key := vdnVdnRefusedKey{Ifindex: uint32(u.link.Attrs().Index), Slice: s.ID, Reason: reason}
-		add(counter.Drops, name, refused[key])
+		enforce.AddDrops(counter, name, refused[key])
 	}
 	return counter
-}
-
-func add(drops map[string]uint64, reason string, n uint64) {
-	if n > 0 {
-		drops[reason] += n
-	}
 }
 
 // refused is what the uplinks did not let through.
@@ -103,7 +93,7 @@ func (p *pod) counter() (vdn.Counter, error) {
 		for _, n := range perCPU {
 			*sum += n.Bytes
 			for reason, name := range reasons {
-				add(c.Drops, name, n.Drops[reason])
+				enforce.AddDrops(c, name, n.Drops[reason])
 			}
 		}
 	}

@@ -115,11 +115,13 @@ func (k *Kernel) load() error {
 func (*Kernel) Means() enforce.Means { return means }
 
 var means = enforce.Means{
-	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true,
+	Name: "kernel", Guarantee: true, Cap: true, Access: true, Spoof: true, Errors: true,
 	Notes: []string{
 		"guarantee and max hold where packets leave by an uplink, counted as Ethernet frames without preamble and checksum; pods of one node meet before it",
 		"a host's max is held by dropping, with 100 ms of it at once after silence",
 		"what is neither IP nor ARP, frames of VLANs among it, pods neither send nor receive",
+		"programs at tc see what passes the queues: a container that may open packet sockets (CAP_NET_RAW) can have them send past those (PACKET_QDISC_BYPASS), from any address; take that right from whom you do not trust, as CAP_NET_ADMIN, by which a pod takes programs off",
+		"what is not for a pod is dropped behind packet sockets, which see it: broadcast of other networks among it",
 		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
 	},
 }

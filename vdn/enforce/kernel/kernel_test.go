@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		Open: func(n conformance.Node) (enforce.Enforcer, error) {
 			return Open(Config{PinDir: pins(n.Host), Uplinks: n.Uplinks, Gateway: n.Gateway})
 		},
-		Gateways: true, Break: breakIt, Held: held,
+		Gateways: true, Lengths: true, Break: breakIt, Held: held,
 	})
 }
 

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -50,8 +51,7 @@ func mappedBits(p netip.Prefix) uint32 {
 
 // bigEndian gives a number as it lies in memory in network order.
 func bigEndian(n uint32) uint32 {
-	b := [4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
-	return netorder.Words(netip.AddrFrom16([16]byte{b[0], b[1], b[2], b[3]}))[0]
+	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
 }
 
 // hold makes a map hold exactly these rows: what is to come first, that nothing is

@@ -1,9 +1,7 @@
 package openvswitch
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,9 +32,9 @@ func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
 		c.SentBytes = flows[cookie{kind: kindSent, number: slot}].bytes - sends.bytes
 		c.ReceivedBytes = flows[cookie{kind: kindReceived, number: slot}].bytes - receives.bytes
 		for reason, name := range reasons {
-			add(c.Drops, name, flows[cookie{kind: kindDrop, reason: reason, number: slot}].packets)
+			enforce.AddDrops(c, name, flows[cookie{kind: kindDrop, reason: reason, number: slot}].packets)
 		}
-		add(c.Drops, enforce.OverRate, sends.packets+receives.packets)
+		enforce.AddDrops(c, enforce.OverRate, sends.packets+receives.packets)
 		all = append(all, c)
 	}
 	for _, slice := range s.plan.Slices {
@@ -44,14 +42,12 @@ func (s *Switch) Counters(ctx context.Context) ([]vdn.Counter, error) {
 		c := vdn.Counter{Network: slice.Name, Device: s.cfg.Bridge, Drops: map[string]uint64{}}
 		c.SentBytes = flows[cookie{kind: kindSlice, ofSlice: true, number: id}].bytes - over[id].bytes
 		for reason, name := range reasons {
-			add(c.Drops, name, flows[cookie{kind: kindDrop, reason: reason, ofSlice: true, number: id}].packets)
+			enforce.AddDrops(c, name, flows[cookie{kind: kindDrop, reason: reason, ofSlice: true, number: id}].packets)
 		}
-		add(c.Drops, enforce.OverRate, over[id].packets)
+		enforce.AddDrops(c, enforce.OverRate, over[id].packets)
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b vdn.Counter) int {
-		return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Attachment, b.Attachment))
-	})
+	enforce.Sort(all)
 	return all, nil
 }
 
@@ -63,12 +59,6 @@ func (s *Switch) here(ctx context.Context) []vdn.Attachment {
 	}
 	there, _ := present(s.plan.Local, ports)
 	return there
-}
-
-func add(drops map[string]uint64, reason string, n uint64) {
-	if n > 0 {
-		drops[reason] += n
-	}
 }
 
 // flows gives what our flows have counted, by their cookies.

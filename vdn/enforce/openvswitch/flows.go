@@ -2,9 +2,11 @@ package openvswitch
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -82,21 +84,24 @@ const (
 )
 
 // translate is pure: the same plan gives the same flows, and an attachment keeps its
-// numbers when others come and go.
-func translate(all []vdn.Slice, local []vdn.Attachment, uplinks []string) *translation {
+// numbers when others come and go. others are the ports that are no pod's, the uplinks
+// among them.
+func translate(all []vdn.Slice, local []vdn.Attachment, uplinks, others []string) *translation {
 	t := &translation{meters: map[uint32]vdn.Rate{}, slots: slotsOf(local)}
 	if len(all) == 0 {
 		t.flows = []string{"priority=0,actions=NORMAL"}
 		return t
 	}
-	slices.Sort(uplinks)
+	slices.Sort(others)
 	for _, table := range []int{tableGuard, tableFrom, tableTo, tableReceive, tableUplink} {
 		t.add(table, 0, cookie{}, "", goTo(table+1))
 	}
 	t.add(tableJudge, 0, cookie{}, "", goTo(tableReceive))
 	t.add(tableForward, 0, cookie{}, "", "NORMAL")
 	known := enforce.ByName(all)
-	for slot, a := range t.slots {
+	strangers := map[string]uint32{}
+	for _, slot := range slices.Sorted(maps.Keys(t.slots)) {
+		a := t.slots[slot]
 		s, ok := known[a.Network]
 		if !ok {
 			t.err = &enforce.AttachmentError{ID: a.ID, Err: fmt.Errorf("network %s is not in the plan", a.Network)}
@@ -105,24 +110,79 @@ func translate(all []vdn.Slice, local []vdn.Attachment, uplinks []string) *trans
 		if err := t.attachment(slot, a, s); err != nil {
 			t.err = &enforce.AttachmentError{ID: a.ID, Err: err}
 		}
+		if _, there := strangers[a.Device]; !there {
+			strangers[a.Device] = slot
+		}
+	}
+	// Of no pod that the plan knows: the first of a port's answers for it.
+	for device, slot := range strangers {
+		t.add(tableGuard, 100, cookie{kind: kindDrop, reason: spoofed, number: slot}, "in_port="+device, "drop")
 	}
 	for _, s := range all {
 		t.slice(s)
 	}
-	for pair := range enforce.Reach(all) {
+	pairs := enforce.Reach(all)
+	for pair := range pairs {
 		t.add(tableJudge, 100, cookie{}, metadata(pair[0], pair[1], false), goTo(tableReceive))
 	}
-	// Neighbour discovery and the reports for it go to groups that are in no slice;
-	// table 0 has seen that they tell the truth.
-	for kind := 133; kind <= 137; kind++ {
-		t.add(tableJudge, 200, cookie{}, fmt.Sprintf("icmp6,icmp_type=%d", kind), goTo(tableReceive))
-	}
-	t.add(tableJudge, 200, cookie{}, "ipv6,ipv6_dst=ff02::16", goTo(tableReceive))
+	t.neighbours()
+	t.groups(all, known, pairs, others)
 	for _, u := range uplinks {
 		t.add(tableUplink, 200, cookie{}, "in_port="+u, goTo(tableForward))
 	}
 	slices.Sort(t.flows)
 	return t
+}
+
+// ofLink are the destinations that no router takes further.
+var ofLink = []string{"ff02::/16", "fe80::/10"}
+
+// neighbours lets pass what goes to groups that are in no slice, or is from addresses
+// that are in none: neighbour discovery, which counts with hop limit 255 alone (RFC
+// 4861, 6.1 and 7.1), and the reports for it. Table 0 has seen that pods' tells the
+// truth. Whether one may ask for an address is judged by whose that is.
+func (t *translation) neighbours() {
+	const nd = "icmp6,nw_ttl=255,icmp_type="
+	for _, dst := range ofLink {
+		for _, kind := range []string{"133", "134", "136", "137", "135,nd_target=fe80::/10"} {
+			t.add(tableJudge, 200, cookie{}, nd+kind+",ipv6_dst="+dst, goTo(tableReceive))
+		}
+	}
+	notPods := metadata(0, 0, true) + ","
+	for kind := 133; kind <= 137; kind++ {
+		t.add(tableJudge, 200, cookie{}, fmt.Sprintf("%s%s%d,ipv6_src=fe80::/10", notPods, nd, kind), goTo(tableReceive))
+	}
+	t.add(tableJudge, 200, cookie{}, notPods+nd+"135,ipv6_src=::", goTo(tableReceive))
+	t.add(tableJudge, 200, cookie{}, "icmp6,icmp_type=143,nw_ttl=1,ipv6_dst=ff02::16", goTo(tableReceive))
+}
+
+// groups has what is for many, but for neighbours' business, come to those pods alone
+// whose slices may talk to the sender's: a learning switch would flood it.
+func (t *translation) groups(all []vdn.Slice, known map[string]vdn.Slice, pairs map[[2]uint16]bool, others []string) {
+	const many = "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00"
+	for _, kind := range []int{133, 134, 135, 136, 137, 143} {
+		t.add(tableForward, 110, cookie{}, fmt.Sprintf("%s,icmp6,icmp_type=%d", many, kind), "NORMAL")
+	}
+	for _, proto := range []string{"ip", "ipv6"} {
+		t.add(tableForward, 90, cookie{}, many+","+proto, output(others))
+		for _, s := range all {
+			ports := slices.Clone(others)
+			for _, a := range t.slots {
+				if to := known[a.Network].ID; to == s.ID || pairs[[2]uint16{s.ID, to}] {
+					ports = append(ports, a.Device)
+				}
+			}
+			slices.Sort(ports)
+			t.add(tableForward, 100, cookie{}, metadata(s.ID, 0, true)+","+many+","+proto, output(slices.Compact(ports)))
+		}
+	}
+}
+
+func output(ports []string) string {
+	if len(ports) == 0 {
+		return "drop"
+	}
+	return "output:" + strings.Join(ports, ",output:")
 }
 
 func goTo(table int) string { return fmt.Sprintf("goto_table:%d", table) }
@@ -154,51 +214,64 @@ func (t *translation) attachment(slot uint32, a vdn.Attachment, s vdn.Slice) err
 	if err != nil {
 		return err
 	}
-	port := fmt.Sprintf("in_port=%s,dl_src=%s", a.Device, mac)
-	sent := cookie{kind: kindSent, number: slot}
-	next := t.metered(meterSends+slot, s.HostMax, goTo(tableFrom))
-	link := linkLocal(mac)
-	t.add(tableGuard, 200, sent, fmt.Sprintf("%s,arp,arp_sha=%s,arp_spa=0.0.0.0", port, mac), next)
-	for _, nd := range []string{"icmp6,icmp_type=133", "icmp6,icmp_type=135"} {
-		t.add(tableGuard, 200, sent, fmt.Sprintf("%s,%s,ipv6_src=%s", port, nd, link), next)
+	device := "in_port=" + a.Device
+	port := fmt.Sprintf("%s,dl_src=%s,", device, mac)
+	// Whose it is, where its address does not tell.
+	next := t.metered(meterSends+slot, s.HostMax, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableFrom)))
+	allow := func(priority int, match string) {
+		t.add(tableGuard, priority, cookie{kind: kindSent, number: slot}, port+match, next)
 	}
-	t.add(tableGuard, 200, sent, fmt.Sprintf("%s,icmp6,icmp_type=136,ipv6_src=%s,nd_target=%s", port, link, link), next)
-	t.add(tableGuard, 200, sent, fmt.Sprintf("%s,icmp6,icmp_type=135,ipv6_src=::,nd_target=%s", port, link), next)
-	for _, from := range []string{link.String(), "::"} {
-		t.add(tableGuard, 200, sent, fmt.Sprintf("%s,ipv6,ipv6_src=%s,ipv6_dst=ff02::16", port, from), next)
+	deny := func(priority, reason int, match string) {
+		t.add(tableGuard, priority, cookie{kind: kindDrop, reason: reason, number: slot}, match, "drop")
 	}
+	own := []netip.Addr{linkLocal(mac)}
+	allow(200, fmt.Sprintf("arp,arp_sha=%s,arp_spa=0.0.0.0", mac))
 	for _, p := range a.Addresses {
-		addr := p.Addr()
-		if addr.Is4() {
-			t.add(tableGuard, 200, sent, fmt.Sprintf("%s,arp,arp_sha=%s,arp_spa=%s", port, mac, addr), next)
-			t.add(tableGuard, 200, sent, fmt.Sprintf("%s,ip,nw_src=%s", port, addr), next)
-			continue
-		}
-		t.add(tableGuard, 200, sent, fmt.Sprintf("%s,ipv6,ipv6_src=%s", port, addr), next)
-		t.add(tableGuard, 230, sent, fmt.Sprintf("%s,icmp6,icmp_type=135,ipv6_src=::,nd_target=%s", port, addr), next)
-		for _, from := range []netip.Addr{addr, link} {
-			t.add(tableGuard, 230, sent, fmt.Sprintf("%s,icmp6,icmp_type=136,ipv6_src=%s,nd_target=%s", port, from, addr), next)
+		if addr := p.Addr(); addr.Is4() {
+			allow(200, fmt.Sprintf("arp,arp_sha=%s,arp_spa=%s", mac, addr))
+			allow(200, fmt.Sprintf("ip,nw_src=%s", addr))
+		} else {
+			allow(200, fmt.Sprintf("ipv6,ipv6_src=%s", addr))
+			own = append(own, addr)
 		}
 	}
-	drop := cookie{kind: kindDrop, reason: spoofed, number: slot}
-	// Adverts of others' addresses, router adverts, redirects; all else from others' addresses.
-	for _, nd := range []int{134, 136, 137} {
-		t.add(tableGuard, 220, drop, fmt.Sprintf("in_port=%s,icmp6,icmp_type=%d", a.Device, nd), "drop")
+	t.guardNeighbours(mac, own, allow)
+	deny(300, isolated, device+","+tagged)
+	// In fragments could hide what neighbours must not be told (RFC 6980).
+	deny(290, spoofed, device+",ipv6,nw_ttl=255,ip_frag=yes")
+	for kind := 133; kind <= 137; kind++ {
+		deny(250, spoofed, fmt.Sprintf("%s,icmp6,icmp_type=%d", device, kind))
 	}
+	deny(120, isolated, fmt.Sprintf("%sipv6,ipv6_src=%s", port, own[0]))
 	for _, proto := range []string{"arp", "ip", "ipv6"} {
-		t.add(tableGuard, 110, drop, fmt.Sprintf("in_port=%s,dl_src=%s,%s", a.Device, mac, proto), "drop")
+		deny(110, spoofed, port+proto)
 	}
-	t.add(tableGuard, 110, cookie{kind: kindDrop, reason: isolated, number: slot}, port, "drop")
-	// Of no pod that the plan knows; several on one port have this in common.
-	t.flows = slices.DeleteFunc(t.flows, func(f string) bool { return f == stranger(a.Device) })
-	t.flows = append(t.flows, stranger(a.Device))
+	deny(105, isolated, strings.TrimSuffix(port, ","))
+	t.add(tableReceive, 200, cookie{kind: kindDrop, reason: isolated, number: slot}, fmt.Sprintf("dl_dst=%s,%s", mac, tagged), "drop")
 	t.add(tableReceive, 100, cookie{kind: kindReceived, number: slot}, "dl_dst="+mac.String(),
 		t.metered(meterReceives+slot, s.HostMax, goTo(tableForward)))
 	return nil
 }
 
-func stranger(device string) string {
-	return fmt.Sprintf("cookie=0x0,table=%d,priority=100,in_port=%s,actions=drop", tableGuard, device)
+// tagged is a frame of a VLAN: matches of what is in it see through the tag.
+const tagged = "vlan_vid=0x1000/0x1000"
+
+// guardNeighbours lets a pod say what is true of itself, own[0] being its link-local
+// address: of all else of neighbour discovery it gets nothing out.
+func (t *translation) guardNeighbours(mac net.HardwareAddr, own []netip.Addr, allow func(priority int, match string)) {
+	const nowhere = "00:00:00:00:00:00" // the option is not there
+	for _, from := range own {
+		allow(260, fmt.Sprintf("icmp6,icmp_type=133,ipv6_src=%s", from))
+		allow(260, fmt.Sprintf("icmp6,icmp_type=135,ipv6_src=::,nd_target=%s", from))
+		allow(200, fmt.Sprintf("icmp6,icmp_type=143,nw_ttl=1,ipv6_src=%s,ipv6_dst=ff02::16", from))
+		for _, at := range []string{mac.String(), nowhere} {
+			allow(260, fmt.Sprintf("icmp6,icmp_type=135,ipv6_src=%s,nd_sll=%s", from, at))
+			for _, target := range own {
+				allow(260, fmt.Sprintf("icmp6,icmp_type=136,ipv6_src=%s,nd_target=%s,nd_tll=%s", from, target, at))
+			}
+		}
+	}
+	allow(200, "icmp6,icmp_type=143,nw_ttl=1,ipv6_src=::,ipv6_dst=ff02::16")
 }
 
 // linkLocal is the address that a device makes of its MAC address (RFC 4291).
@@ -209,20 +282,24 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 // slice says whose addresses are, and whom they may talk to.
 func (t *translation) slice(s vdn.Slice) {
 	for _, p := range s.Prefixes {
-		from, to, arp := match(p)
+		from, to := match(p)
 		length := 1000 + p.Bits() // the longest wins
-		t.add(tableFrom, length, cookie{}, from, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableTo)))
-		t.add(tableTo, length, cookie{}, to, fmt.Sprintf("write_metadata:0x%x/0xffff0000,%s", uint32(s.ID)<<16, goTo(tableJudge)))
-		if arp {
-			t.add(tableFrom, length, cookie{}, fmt.Sprintf("arp,arp_spa=%s", p.Masked()), fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableTo)))
-			t.add(tableTo, length, cookie{}, fmt.Sprintf("arp,arp_tpa=%s", p.Masked()), fmt.Sprintf("write_metadata:0x%x/0xffff0000,%s", uint32(s.ID)<<16, goTo(tableJudge)))
+		for _, m := range from {
+			t.add(tableFrom, length, cookie{}, m, fmt.Sprintf("write_metadata:0x%x/0xffff,%s", s.ID, goTo(tableTo)))
+		}
+		for _, m := range to {
+			t.add(tableTo, length, cookie{}, m, fmt.Sprintf("write_metadata:0x%x/0xffff0000,%s", uint32(s.ID)<<16, goTo(tableJudge)))
 		}
 	}
 	t.add(tableJudge, 100, cookie{}, metadata(s.ID, s.ID, false), goTo(tableReceive))
 	for _, p := range s.Outside {
-		from, to, _ := match(p)
-		t.add(tableJudge, 90, cookie{}, metadata(s.ID, 0, false)+","+to, goTo(tableReceive))
-		t.add(tableJudge, 90, cookie{}, metadata(0, s.ID, false)+","+from, goTo(tableReceive))
+		from, to := match(p)
+		for _, m := range to {
+			t.add(tableJudge, 90, cookie{}, metadata(s.ID, 0, false)+","+m, goTo(tableReceive))
+		}
+		for _, m := range from {
+			t.add(tableJudge, 90, cookie{}, metadata(0, s.ID, false)+","+m, goTo(tableReceive))
+		}
 	}
 	drop := func(reason int) cookie {
 		return cookie{kind: kindDrop, reason: reason, ofSlice: true, number: uint32(s.ID)}
@@ -244,10 +321,12 @@ func metadata(from, to uint16, any bool) string {
 	return fmt.Sprintf("metadata=0x%x/0xffffffff", uint32(to)<<16|uint32(from))
 }
 
-// match matches a prefix as source and as destination.
-func match(p netip.Prefix) (from, to string, v4 bool) {
+// match matches a prefix as source and as destination, and where neighbours are asked
+// for it.
+func match(p netip.Prefix) (from, to []string) {
+	text := p.Masked().String()
 	if p.Addr().Is4() {
-		return "ip,nw_src=" + p.Masked().String(), "ip,nw_dst=" + p.Masked().String(), true
+		return []string{"ip,nw_src=" + text, "arp,arp_spa=" + text}, []string{"ip,nw_dst=" + text, "arp,arp_tpa=" + text}
 	}
-	return "ipv6,ipv6_src=" + p.Masked().String(), "ipv6,ipv6_dst=" + p.Masked().String(), false
+	return []string{"ipv6,ipv6_src=" + text}, []string{"ipv6,ipv6_dst=" + text, "icmp6,icmp_type=135,ipv6_dst=ff02::/16,nd_target=" + text}
 }

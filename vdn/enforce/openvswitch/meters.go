@@ -33,8 +33,8 @@ func slotsOf(local []vdn.Attachment) map[uint32]vdn.Attachment {
 	return slots
 }
 
-// burst is what may pass at once after silence: 100 ms of the rate, as with the
-// other means.
+// burstShare of a second's rate may pass at once after silence: 100 ms of it, as with
+// the other means.
 const burstShare = 10
 
 // spec is a meter in ovs-ofctl's words.

@@ -1,6 +1,6 @@
 // Package openvswitch enforces virtually dedicated networks on a bridge of Open
-// vSwitch, by flows and meters of OpenFlow 1.3 that any such switch could hold: pods
-// and uplinks are its ports. The bridge must be ours alone; it forwards as a
+// vSwitch, by flows and meters of OpenFlow 1.3, and its own matches of hop limits and
+// fragments: pods and uplinks are its ports. The bridge must be ours alone; it forwards as a
 // learning switch what the flows let through. What is not OpenFlow's (guarantees)
 // is refused by name.
 package openvswitch
@@ -10,9 +10,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -59,6 +61,9 @@ var means = enforce.Means{
 		"pods on a macvlan of one node talk past the bridge: give each a port of its own",
 		"a network's max is one for all uplinks together; the bridge must be ours alone",
 		"not on gateways: a bridge forwards frames, and pods' own bridges check both ways",
+		"no errors of ICMP from routers outside, those that tell a path's MTU among them: no flow sees what they quote; allow the routers in `outside`, or give the network an `mtu` that fits the path",
+		"of neighbour discovery neither the length is checked, nor with what routers are solicited: pods that want to can pass notes by it",
+		"pods hear no broadcast and multicast from outside; what is for a MAC address that the bridge has not learned floods to all ports, pods' among them",
 	},
 }
 
@@ -80,7 +85,11 @@ func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 		}
 		uplinks = append(uplinks, u.Device)
 	}
-	t := translate(p.Slices, local, uplinks)
+	others := maps.Clone(ports)
+	for _, a := range p.Local {
+		delete(others, a.Device)
+	}
+	t := translate(p.Slices, local, uplinks, slices.Collect(maps.Keys(others)))
 	missing = append(missing, s.Means().Unable(p), t.err)
 	// Flows name meters: those that come are there before, those that go after.
 	if err := s.writeMeters(ctx, t.meters); err != nil {
