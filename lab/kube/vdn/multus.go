@@ -222,7 +222,7 @@ func (w *world) observed(ctx context.Context) error {
 		slices.Sort(told)
 		leased, err := w.leasesAs()
 		if err == nil && (!slices.Equal(told, leased) || len(told) != 5) {
-			err = fmt.Errorf("Multus tells %q, the controller %q", told, leased)
+			err = fmt.Errorf("pods are told to have %q, the controller has leased %q", told, leased)
 		}
 		return err
 	})
@@ -254,7 +254,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 		}
 		from, err := httpGet(ctx, w.Host("client"), "http://"+s.vip+":80/clientip", nil)
 		if nat := strings.HasPrefix(from, clientAddr+":"); err == nil && nat != (s.method == "nat") {
-			err = fmt.Errorf("Service %s (%s): a pod saw the client as %s", s.name, s.method, from)
+			err = fmt.Errorf("a pod of Service %s (%s) saw the client as %s", s.name, s.method, from)
 		}
 		if err != nil {
 			return err
