@@ -39,13 +39,14 @@ spec:
      "defaultRoute": false, "capabilities": {"ips": true, "mac": true}}
 `
 
-// observers are pods with a network beside the cluster's, one on each node.
+// observers are pods with a network beside the cluster's, one on each node. They are
+// replaced all at once, as each node has one NIC for them.
 const observers = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: %[1]s}
 spec:
   replicas: 2
-  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}
+  strategy: {type: Recreate}
   selector: {matchLabels: {app: %[1]s}}
   template:
     metadata:
@@ -221,7 +222,7 @@ func (w *world) observed(ctx context.Context) error {
 		slices.Sort(told)
 		leased, err := w.leasesAs()
 		if err == nil && (!slices.Equal(told, leased) || len(told) != 5) {
-			err = fmt.Errorf("Multus tells %q, the controller %q", told, leased)
+			err = fmt.Errorf("pods are told to have %q, the controller has leased %q", told, leased)
 		}
 		return err
 	})
@@ -253,7 +254,7 @@ func (w *world) serveObservers(ctx context.Context) error {
 		}
 		from, err := httpGet(ctx, w.Host("client"), "http://"+s.vip+":80/clientip", nil)
 		if nat := strings.HasPrefix(from, clientAddr+":"); err == nil && nat != (s.method == "nat") {
-			err = fmt.Errorf("Service %s (%s): a pod saw the client as %s", s.name, s.method, from)
+			err = fmt.Errorf("a pod of Service %s (%s) saw the client as %s", s.name, s.method, from)
 		}
 		if err != nil {
 			return err
