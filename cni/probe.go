@@ -24,6 +24,10 @@ import (
 // knows nothing of.
 const silence = 60 * time.Millisecond
 
+// mostLate bounds the frames that are read after the silence: they came in time to a
+// node that is too busy to read them in time.
+const mostLate = 256
+
 // segment is a pod's device with its sockets, in its namespace.
 type segment struct {
 	name    string
@@ -107,10 +111,14 @@ func (s *segment) answered(a netip.Addr, deadline time.Time) (by wire.MAC, used 
 		return by, false
 	}
 	frame := make([]byte, 2048)
-	for {
+	for late := 0; late < mostLate; {
 		n, err := socket.Read(frame)
 		if errors.Is(err, unix.ENETDOWN) { // told once
 			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			late++
+			n, err = readNow(socket, frame)
 		}
 		if err != nil {
 			return by, false
@@ -120,6 +128,17 @@ func (s *segment) answered(a netip.Addr, deadline time.Time) (by wire.MAC, used 
 			return m.From, true
 		}
 	}
+	return by, false
+}
+
+// readNow reads what lies in a socket, whatever its deadline.
+func readNow(socket *os.File, frame []byte) (n int, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	errControl := raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), frame) })
+	return n, errors.Join(err, errControl)
 }
 
 // announceAll tells the segment where a pod's addresses are.
