@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -32,30 +29,9 @@ func (w *world) vip(ctx context.Context, service string) (vip netip.Addr, err er
 	return vip, err
 }
 
-// get asks the Service as the client, by a connection of its own.
+// get asks the Service as the client.
 func (w *world) get(ctx context.Context, vip netip.Addr, page string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return w.Host("client").Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(address))
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+netip.AddrPortFrom(vip, 80).String()+page, nil)
-	if err != nil {
-		return "", err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = errors.New(answer.Status)
-	}
-	return string(text), err
+	return nodes.Get(ctx, w.Host("client"), "http://"+netip.AddrPortFrom(vip, 80).String()+page, "", nil)
 }
 
 func (w *world) onRouter(argv ...string) (string, error) {
@@ -109,30 +85,12 @@ func (w *world) await(ctx context.Context, what string, f func() error) error {
 
 // tellState writes what helps to find out why something failed.
 func (w *world) tellState() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var all strings.Builder
-	for _, args := range [][]string{
-		{"get", "pods,services,endpointslices", "--all-namespaces", "--output", "wide"},
-		{"get", "events", "--all-namespaces"},
-		{"--namespace", "fairlead", "describe", "pods"},
-		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
-		{"fairlead", "status"}, {"fairlead", "services"}, {"fairlead", "drops"},
-	} {
-		said, err := w.Kubectl(ctx, args...)
-		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
-		if err != nil {
-			fmt.Fprintln(&all, err)
-		}
-	}
+	all := w.State("pods,services,endpointslices", []string{"fairlead", "status"}, []string{"fairlead", "services"}, []string{"fairlead", "drops"})
 	for _, argv := range [][]string{
 		{filepath.Join(w.root, "bin/fairlead"), "routes", "--socket", w.routerSocket()}, {"ip", "route"}, {"ip", "nexthop"},
 	} {
 		said, err := w.onRouter(argv...)
-		fmt.Fprintf(&all, "# router: %s\n%s\n", strings.Join(argv, " "), said)
-		if err != nil {
-			fmt.Fprintln(&all, err)
-		}
+		all += fmt.Sprintf("# router: %s\n%s\n%v\n", strings.Join(argv, " "), said, err)
 	}
-	return w.write(w.logs, "state.txt", all.String())
+	return w.write(w.logs, "state.txt", all)
 }

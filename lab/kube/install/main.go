@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,7 +36,7 @@ func main() {
 		Prepare: w.prepare,
 		Do: func(ctx context.Context, c *nodes.Cluster) error {
 			w.Cluster = c
-			w.say("two nodes are ready, without any service proxy")
+			w.Say("two nodes are ready, without any service proxy")
 			if err := w.story(ctx); err != nil {
 				return errors.Join(err, w.tellState())
 			}
@@ -54,22 +53,22 @@ type world struct {
 	by    string
 	image string // its name and tag
 	logs  string
-	began time.Time
 }
 
 // prepare packs the image, which the nodes begin with.
 func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
-	w.began, w.logs = time.Now(), o.Logs
+	w.logs = o.Logs
 	if w.root, err = checkout.Root(); err != nil {
 		return o, err
 	}
 	if err := os.MkdirAll(w.work, 0o755); err != nil {
 		return o, err
 	}
-	tarred := filepath.Join(w.work, "fairlead.tar")
-	if w.image, err = nodes.PackLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
-		return o, fmt.Errorf("the image: %w: make image makes it", err)
+	tarred, name, err := nodes.PackImage(w.root, w.work)
+	if err != nil {
+		return o, err
 	}
+	w.image = name
 	o.Images, o.Around, o.Path = []string{tarred}, around, []string{filepath.Join(w.root, "bin")}
 	return o, nil
 }
@@ -92,9 +91,4 @@ func around(t *lab.Topology) {
 		// The balancer of one Service's own speaks BGP from its pod.
 		lab.Link{A: lab.At("router", "eth0", routerAddr+"/24").Via("172.30.0.11", "10.244.1.0/24").Via("172.30.0.12", "10.244.2.0/24"), B: lab.Port("lan")},
 		lab.Link{A: lab.At("client", "eth0", clientAddr+"/24").Via("192.0.2.1", "default"), B: lab.At("router", "eth1", "192.0.2.1/24")})
-}
-
-// say tells what has come about, and when.
-func (w *world) say(format string, args ...any) {
-	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
 }

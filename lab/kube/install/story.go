@@ -83,7 +83,7 @@ func (w *world) story(ctx context.Context) error {
 	if left, err = w.added(before); left != "" || err != nil {
 		return errors.Join(err, fmt.Errorf("left on the nodes:\n%s", left))
 	}
-	w.say("nothing is left on the nodes: no program, filter, route, address, rule or pin")
+	w.Say("nothing is left on the nodes: no program, filter, route, address, rule or pin")
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (w *world) install(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("installed by the %s: ready are %s", w.by, strings.Join(how.parts, ", "))
+	w.Say("installed by the %s: ready are %s", w.by, strings.Join(how.parts, ", "))
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (w *world) expose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.say("the Deployment web runs; its Service has the address %s", vip)
+	w.Say("the Deployment web runs; its Service has the address %s", vip)
 	if err := w.routed(ctx, vip, w.Nodes[0].Addr.String(), w.Nodes[1].Addr.String()); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (w *world) expose(ctx context.Context) error {
 	if err == nil && !strings.HasPrefix(from, clientAddr+":") {
 		err = fmt.Errorf("a pod saw the client as %s: it is %s", from, clientAddr)
 	}
-	w.say("the client beyond the router got answers of all 4 pods, announced by both nodes; they saw it as %s", from)
+	w.Say("the client beyond the router got answers of all 4 pods, announced by both nodes; they saw it as %s", from)
 	return err
 }
 
@@ -174,7 +174,7 @@ func (w *world) look(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("kubectl fairlead status and services answer for both nodes")
+	w.Say("kubectl fairlead status and services answer for both nodes")
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (w *world) update(ctx context.Context) error {
 	}
 	clients.Stop()
 	counts := clients.Total()
-	w.say("all agents were replaced, with %d balancers at least: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
+	w.Say("all agents were replaced, with %d balancers at least: %d requests, %d failed %v", least, counts.Requests, counts.Failed, counts.Reasons)
 	if least == 0 || counts.Requests == 0 || counts.Failed > 0 {
 		return fmt.Errorf("while all agents were replaced the router had %d ways at least, and %d of %d requests failed", least, counts.Failed, counts.Requests)
 	}
@@ -241,11 +241,11 @@ func (w *world) drain(ctx context.Context) error {
 		return err
 	}
 	defer clients.Stop()
-	node := w.Nodes[1].Name
+	node, began := w.Nodes[1].Name, time.Now()
 	if _, err := w.Kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
 		return err
 	}
-	drained := time.Since(w.began)
+	drained := time.Since(began)
 	// The balancer on it goes, too, and comes again.
 	if _, err := w.Kubectl(ctx, "--namespace", "fairlead", "delete", "pods", "--field-selector", "spec.nodeName="+node,
 		"--selector", "app.kubernetes.io/component=agent", "--timeout=2m"); err != nil {
@@ -256,7 +256,7 @@ func (w *world) drain(ctx context.Context) error {
 	}
 	clients.Stop()
 	counts := clients.Total()
-	w.say("%s was drained by %.1f s and its balancer started anew: %d requests, %d failed %v",
+	w.Say("%s was drained within %.1f s and its balancer started anew: %d requests, %d failed %v",
 		node, drained.Seconds(), counts.Requests, counts.Failed, counts.Reasons)
 	if counts.Requests == 0 || counts.Failed > 0 {
 		return fmt.Errorf("%d of %d requests failed while node %s was drained", counts.Failed, counts.Requests, node)
@@ -283,7 +283,7 @@ func (w *world) knowEachOther(ctx context.Context) error {
 	}
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "other balancers draining") && strings.Contains(line, went.Addr.String()) {
-			w.say("the balancer on %s knew that the one on %s was ending", stayed.Name, went.Name)
+			w.Say("the balancer on %s knew that the one on %s was ending", stayed.Name, went.Name)
 			return nil
 		}
 	}
@@ -301,7 +301,7 @@ func (w *world) remove(ctx context.Context) error {
 	if err := ways[w.by].remove(w, ctx); err != nil {
 		return err
 	}
-	w.say("all is deleted")
+	w.Say("all is deleted")
 	return nil
 }
 

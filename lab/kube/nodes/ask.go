@@ -3,13 +3,20 @@ package nodes
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
 
@@ -45,6 +52,62 @@ func (c *Cluster) Tool(ctx context.Context, program string, args ...string) (str
 		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, &b)
 	}
 	return b.String(), nil
+}
+
+// Get asks a web server from a host, by a connection of its own. An empty token is not
+// sent; config is for https.
+func Get(ctx context.Context, from *lab.Host, url, token string, config *tls.Config) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: config,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return from.Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(address))
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return string(text), err
+}
+
+// Say tells people what has come about, and when.
+func (c *Cluster) Say(format string, args ...any) {
+	fmt.Printf("%6.1f s  %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// State is what kubectl says of a cluster where something has failed: of all objects of
+// the kinds, of Fairlead's pods, and what else is asked.
+func (c *Cluster) State(kinds string, more ...[]string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var all strings.Builder
+	for _, args := range slices.Concat([][]string{
+		{"get", kinds, "--all-namespaces", "--output", "wide"},
+		{"get", "events", "--all-namespaces"},
+		{"--namespace", "fairlead", "describe", "pods"},
+		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
+	}, more) {
+		said, err := c.Kubectl(ctx, args...)
+		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	return all.String()
 }
 
 // Await asks f again and again until it answers nil, for as long as limit or the

@@ -9,6 +9,16 @@ import (
 	"path/filepath"
 )
 
+// PackImage packs the image that make image has made in a checkout, into a folder. It
+// gives the file, and the image's name and tag.
+func PackImage(root, into string) (tarred, name string, err error) {
+	tarred = filepath.Join(into, "fairlead.tar")
+	if name, err = PackLayout(filepath.Join(root, "out/image"), tarred); err != nil {
+		return "", "", fmt.Errorf("the image: %w: make image makes it", err)
+	}
+	return tarred, name, nil
+}
+
 // PackLayout packs an OCI layout as ctr images import takes it, and gives the name
 // by which the image is known then.
 func PackLayout(folder, to string) (name string, err error) {

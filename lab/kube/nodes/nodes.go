@@ -95,6 +95,7 @@ type Cluster struct {
 	Binaries string
 
 	opts     Options
+	began    time.Time
 	work     string // data; gone with the sandbox
 	lab      *lab.Lab
 	programs []*kube.Program
@@ -115,7 +116,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 2
 	}
-	c := &Cluster{opts: o, work: filepath.Join(sandbox.WorkDir, "kube")}
+	c := &Cluster{opts: o, began: time.Now(), work: filepath.Join(sandbox.WorkDir, "kube")}
 	for _, step := range []func(context.Context) error{c.prepare, c.startControl, c.startNodes, c.awaitNodes, c.startProxies} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("cluster: %w", err), c.Close())

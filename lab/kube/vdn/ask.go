@@ -7,24 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/kube/nodes"
 	"github.com/fairlead/fairlead/vdn"
 )
-
-var awaitFor = nodes.Await
 
 // start runs our program on a host.
 func (w *world) start(host *lab.Host, args ...string) (*lab.Process, error) {
@@ -54,39 +48,12 @@ func (w *world) ask(path string) (string, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	return httpGet(context.Background(), w.Control, "https://"+w.controller.addr+":7473/v1/"+path, &tls.Config{RootCAs: roots, ServerName: vdnAddr})
-}
-
-// httpGet asks from a host, by a connection of its own.
-func httpGet(ctx context.Context, from *lab.Host, url string, config *tls.Config) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: config,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return from.Dial(ctx, netip.Addr{}, netip.MustParseAddrPort(address))
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	request.Header.Set("Authorization", "Bearer sesame")
-	answer, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", answer.Status, text)
-	}
-	return string(text), err
+	return nodes.Get(context.Background(), w.Control, "https://"+w.controller.addr+":7473/v1/"+path, token, &tls.Config{RootCAs: roots, ServerName: vdnAddr})
 }
 
 // get asks a VIP from outside.
 func (w *world) get(ctx context.Context, vip string) (string, error) {
-	return httpGet(ctx, w.Host("client"), "http://"+vip+":80/hostname", nil)
+	return nodes.Get(ctx, w.Host("client"), "http://"+vip+":80/hostname", "", nil)
 }
 
 // stored says what is wrong where the controller does not answer so.

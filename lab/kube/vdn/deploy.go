@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
 // vdnAddr is the address of the controller's Service, which plugins and daemons ask
@@ -175,16 +173,6 @@ func (w *world) uninstall(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("all is uninstalled, and the nodes' kernels are cleaned up")
+	w.Say("all is uninstalled, and the nodes' kernels are cleaned up")
 	return nil
-}
-
-// pack packs the image, which the nodes begin with.
-func (w *world) pack(o nodes.Options) (_ nodes.Options, err error) {
-	tarred := w.file("fairlead.tar")
-	if w.image, err = nodes.PackLayout(filepath.Join(w.root, "out/image"), tarred); err != nil {
-		return o, fmt.Errorf("the image: %w: make image makes it", err)
-	}
-	o.Images = append(o.Images, tarred)
-	return o, nil
 }

@@ -89,7 +89,7 @@ func (w *world) capped(ctx context.Context) error {
 		if slow > hostMax*1.25 || free < 2*slow || drops == 0 {
 			return fmt.Errorf("%.0f Mbit/s, %d packets over the rate; by the cluster's network %.0f Mbit/s", slow/1e6, drops, free/1e6)
 		}
-		w.say("a pod of 40 Mbit/s gets %.0f, and by the cluster's network %.0f; %d packets were over the rate", slow/1e6, free/1e6, drops)
+		w.Say("a pod of 40 Mbit/s gets %.0f, and by the cluster's network %.0f; %d packets were over the rate", slow/1e6, free/1e6, drops)
 		return nil
 	})
 }
@@ -141,6 +141,6 @@ func (w *world) apart(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("pods of two networks talk while both name each other, and what they send else is dropped and counted")
+	w.Say("pods of two networks talk while both name each other, and what they send else is dropped and counted")
 	return nil
 }

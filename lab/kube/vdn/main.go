@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/checkout"
@@ -34,13 +33,13 @@ func main() {
 	if flag.NArg() > 0 {
 		wrong = fmt.Errorf("%q is not asked for", flag.Args())
 	}
-	w := &world{began: time.Now(), work: filepath.Join(sandbox.WorkDir, "files")}
+	w := &world{work: filepath.Join(sandbox.WorkDir, "files")}
 	nodes.Job{
 		Name: "vdn", Programs: []string{"kubectl", "multus"}, Logs: *logs, Limit: *limit,
 		Prepare: w.prepare,
 		Do: func(ctx context.Context, c *nodes.Cluster) error {
 			w.Cluster = c
-			w.say("two nodes are ready")
+			w.Say("two nodes are ready")
 			if err := w.story(ctx); err != nil {
 				return errors.Join(err, w.tellState())
 			}
@@ -58,8 +57,7 @@ func main() {
 type world struct {
 	*nodes.Cluster
 	root, work, logs string
-	image            string // its name and tag
-	began            time.Time
+	image            string                     // its name and tag
 	controller       struct{ uid, addr string } // of its pod
 }
 
@@ -68,6 +66,9 @@ const (
 	lbAddr     = "172.30.0.2"
 	clientAddr = "192.0.2.10"
 )
+
+// token is what who asks the controller must know.
+const token = "sesame"
 
 // nics is how many NICs of their own for pods a node has: two of network nics, one of
 // antenna.
@@ -87,10 +88,15 @@ func (w *world) prepare(o nodes.Options) (_ nodes.Options, err error) {
 		return o, err
 	}
 	o.Around, o.Handlers, o.Proxy = around, w.handlers(), nodes.Fairlead(w.program())
-	if err := w.write("token", "sesame\n"); err != nil {
+	if err := w.write("token", token+"\n"); err != nil {
 		return o, err
 	}
-	return w.pack(o)
+	tarred, name, err := nodes.PackImage(w.root, w.work)
+	if err != nil {
+		return o, err
+	}
+	w.image, o.Images = name, []string{tarred}
+	return o, nil
 }
 
 func (w *world) program() string { return filepath.Join(w.root, "bin/fairlead") }
@@ -128,30 +134,12 @@ func around(t *lab.Topology) {
 	}
 }
 
-// say tells what has come about, and when.
-func (w *world) say(format string, args ...any) {
-	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
 // tellState writes what helps to find out why something failed.
 func (w *world) tellState() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var all strings.Builder
-	for _, args := range [][]string{
-		{"get", "pods,services,endpointslices,virtualnetworks,networkattachments", "--all-namespaces", "--output", "wide"},
-		{"get", "events", "--all-namespaces"}, {"describe", "pods"}, {"--namespace", "fairlead", "describe", "pods"},
-		{"--namespace", "fairlead", "logs", "--selector", "app.kubernetes.io/name=fairlead", "--all-containers", "--prefix", "--tail=200"},
-	} {
-		said, err := w.Kubectl(ctx, args...)
-		fmt.Fprintf(&all, "# kubectl %s\n%s\n", strings.Join(args, " "), said)
-		if err != nil {
-			fmt.Fprintln(&all, err)
-		}
-	}
+	all := w.State("pods,services,endpointslices,virtualnetworks,networkattachments", []string{"describe", "pods"})
 	for _, n := range w.Nodes {
 		said, err := w.links(n)
-		fmt.Fprintf(&all, "# %s: links %q %v\n", n.Name, said, err)
+		all += fmt.Sprintf("# %s: links %q %v\n", n.Name, said, err)
 	}
-	return os.WriteFile(filepath.Join(w.logs, "state.txt"), []byte(all.String()), 0o644)
+	return os.WriteFile(filepath.Join(w.logs, "state.txt"), []byte(all), 0o644)
 }

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
 // attachmentKind is the definition of Multus' resource, as far as it is used here.
@@ -145,7 +147,7 @@ func (w *world) observe(ctx context.Context) error {
 	if err := errors.Join(err, w.leaseAt("default/director telescope sky0 172.31.2.177 fd31:2::177")); err != nil {
 		return err
 	}
-	w.say("Multus has given pods a macvlan device or a NIC beside the cluster's network, and one pod the addresses it asked for")
+	w.Say("Multus has given pods a macvlan device or a NIC beside the cluster's network, and one pod the addresses it asked for")
 	return nil
 }
 
@@ -246,20 +248,20 @@ func (w *world) serveObservers(ctx context.Context) error {
 			if err := w.refused(ctx, fmt.Sprintf("%s needs the server half at the servers' devices, which on network %q", s.method, "default/"+s.network)); err != nil {
 				return err
 			}
-			w.say("%s is refused by name on network %s", s.method, s.network)
+			w.Say("%s is refused by name on network %s", s.method, s.network)
 			continue
 		}
 		if err := w.allAnswer(ctx, 2, s.vip, func() (string, error) { return w.get(ctx, s.vip) }); err != nil {
 			return err
 		}
-		from, err := httpGet(ctx, w.Host("client"), "http://"+s.vip+":80/clientip", nil)
+		from, err := nodes.Get(ctx, w.Host("client"), "http://"+s.vip+":80/clientip", "", nil)
 		if nat := strings.HasPrefix(from, clientAddr+":"); err == nil && nat != (s.method == "nat") {
 			err = fmt.Errorf("a pod of Service %s (%s) saw the client as %s", s.name, s.method, from)
 		}
 		if err != nil {
 			return err
 		}
-		w.say("both pods answer for Service %s on network %s; they see the client as %s", s.name, s.network, from)
+		w.Say("both pods answer for Service %s on network %s; they see the client as %s", s.name, s.network, from)
 	}
 	return nil
 }
@@ -302,7 +304,7 @@ func (w *world) disturb(ctx context.Context) error {
 	if err := w.observed(ctx); err != nil {
 		return err
 	}
-	w.say("pods of Multus' are made anew, and have their networks again, and no lease more")
+	w.Say("pods of Multus' are made anew, and have their networks again, and no lease more")
 	for _, s := range []int{0, 2} {
 		if err := w.allAnswer(ctx, 2, services[s].vip, func() (string, error) { return w.get(ctx, services[s].vip) }); err != nil {
 			return err

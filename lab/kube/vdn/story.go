@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/lab/kube/nodes"
 )
 
 // networks are four: on a device of the nodes' science and telescope, of NICs that pods
@@ -127,7 +129,7 @@ func (w *world) story(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		w.say("nothing is left: no lease, link, queue, note, pin or namespace, and all NICs are back")
+		w.Say("nothing is left: no lease, link, queue, note, pin or namespace, and all NICs are back")
 	}
 	return err
 }
@@ -153,7 +155,7 @@ func (w *world) begin(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "wait", "virtualnetwork", "--all", "--for=condition=Ready", "--timeout=1m"); err != nil {
 		return err
 	}
-	w.say("the controller has all networks of the API server, and both nodes hold its plan")
+	w.Say("the controller has all networks of the API server, and both nodes hold its plan")
 	return w.startBalancer()
 }
 
@@ -170,7 +172,7 @@ func (w *world) deploy(ctx context.Context) error {
 		if err := w.ready(ctx, l.name); err != nil {
 			return err
 		}
-		w.say("four pods of RuntimeClass %s are ready", l.name)
+		w.Say("four pods of RuntimeClass %s are ready", l.name)
 	}
 	return w.leased(ctx, 8)
 }
@@ -227,7 +229,7 @@ func (w *world) reach(ctx context.Context) error {
 			}
 		}
 	}
-	w.say("pods reach each other within a network, on one node and between nodes, and by the gateway")
+	w.Say("pods reach each other within a network, on one node and between nodes, and by the gateway")
 	return nil
 }
 
@@ -250,7 +252,7 @@ func (w *world) serve(ctx context.Context) error {
 		if err := w.allAnswer(ctx, 4, l.vip, func() (string, error) { return w.get(ctx, l.vip) }); err != nil {
 			return err
 		}
-		w.say("all pods of %s answer at ClusterIP %s and at VIP %s", l.name, l.cluster, l.vip)
+		w.Say("all pods of %s answer at ClusterIP %s and at VIP %s", l.name, l.cluster, l.vip)
 	}
 	return nil
 }
@@ -295,7 +297,7 @@ func (w *world) takeAll(ctx context.Context) error {
 	if _, err := w.Kubectl(ctx, "scale", "deployment/nic", "--replicas=4"); err != nil {
 		return err
 	}
-	w.say("a fifth pod finds no free NIC, and says so by name")
+	w.Say("a fifth pod finds no free NIC, and says so by name")
 	return w.leased(ctx, 8)
 }
 
@@ -307,7 +309,7 @@ func (w *world) killSandbox(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("pods whose sandbox is killed get another, and the former's lease is given back")
+	w.Say("pods whose sandbox is killed get another, and the former's lease is given back")
 	return w.leased(ctx, 8)
 }
 
@@ -367,7 +369,7 @@ func (w *world) rollOver(ctx context.Context) error {
 			return err
 		}
 	}
-	w.say("all pods are replaced")
+	w.Say("all pods are replaced")
 	return w.leased(ctx, 8)
 }
 
@@ -391,7 +393,7 @@ func (w *world) restartController(ctx context.Context) error {
 	if err == nil && after != before {
 		err = fmt.Errorf("leases before %s, after %s", before, after)
 	}
-	w.say("the controller is killed and started anew, and has all leases")
+	w.Say("the controller is killed and started anew, and has all leases")
 	return err
 }
 
@@ -412,5 +414,5 @@ func (w *world) end(ctx context.Context) error {
 }
 
 func (w *world) await(ctx context.Context, what string, f func() error) error {
-	return awaitFor(ctx, what, 2*time.Minute, f)
+	return nodes.Await(ctx, what, 2*time.Minute, f)
 }
