@@ -91,7 +91,7 @@ func words(err error, timeout time.Duration) string {
 	switch {
 	case ours(err) && errors.As(err, &errno):
 		return "could not be probed: " + errno.Error()
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+	case timedOut(err):
 		return fmt.Sprintf("no answer within %s", timeout)
 	case errors.As(err, &errno):
 		return errno.Error()
@@ -99,7 +99,7 @@ func words(err error, timeout time.Duration) string {
 	return err.Error()
 }
 
-func isTimeout(err error) bool {
+func timedOut(err error) bool {
 	var t net.Error
-	return errors.As(err, &t) && t.Timeout()
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }

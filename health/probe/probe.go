@@ -55,6 +55,7 @@ type entry struct {
 
 	running bool
 	overdue bool // due again while still running
+	again   bool // its first probe was not answered in time, and is made once more
 	tracker health.Tracker
 	since   time.Time
 	err     string
@@ -228,9 +229,7 @@ func (p *Prober) finish(e *entry, err error) {
 	}
 	if e.overdue {
 		e.overdue = false
-		e.due = time.Now()
-		heap.Fix(&p.queue, e.place)
-		signal(p.wake)
+		p.hurry(e)
 	}
 	e.err = ""
 	if err != nil {
@@ -238,6 +237,11 @@ func (p *Prober) finish(e *entry, err error) {
 	}
 	if ours(err) {
 		return // says nothing about the server
+	}
+	if e.tracker.State == health.Unknown && !e.again && timedOut(err) {
+		e.again = true
+		p.hurry(e)
+		return // one lost packet, or a machine that is busy to begin: too little to decide alone
 	}
 	before := e.tracker.State
 	e.tracker = e.tracker.Next(err == nil, e.target.Check)
@@ -247,6 +251,13 @@ func (p *Prober) finish(e *entry, err error) {
 			"was", before, "is", e.tracker.State, "error", e.err)
 		signal(p.changed)
 	}
+}
+
+// hurry makes an entry due now.
+func (p *Prober) hurry(e *entry) {
+	e.due = time.Now()
+	heap.Fix(&p.queue, e.place)
+	signal(p.wake)
 }
 
 func signal(c chan struct{}) {

@@ -217,6 +217,28 @@ func TestTimeout(t *testing.T) {
 	await(t, p, connects, health.Up, "")
 }
 
+// A first probe that is not answered in time is made once more before it decides.
+func TestFirstSilenceIsNotTheLastWord(t *testing.T) {
+	var asked atomic.Int32
+	first := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			close(first)
+			<-r.Context().Done()
+		}
+	}))
+	defer srv.Close()
+	p := run(t)
+	slow := health.Target{Addr: addrOf(srv.Listener), Check: patient(service.CheckHTTP)}
+	slow.Check.Interval, slow.Check.Timeout, slow.Check.Rise = time.Hour, 3*time.Second, 100
+	p.Set([]health.Target{slow})
+	<-first
+	await(t, p, slow, health.Up, "")
+	if n := asked.Load(); n != 2 {
+		t.Errorf("asked %d times, want twice", n)
+	}
+}
+
 // Rise and fall as seen from outside: a server that counts what it was asked.
 func TestRiseAndFall(t *testing.T) {
 	var asked, bad atomic.Int32
