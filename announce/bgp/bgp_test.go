@@ -85,7 +85,20 @@ func startRouter(t *testing.T, port uint16) (*Router, chan []announce.RouteSet) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			r.Close()
+			close(closed)
+		}()
+		for { // it may be about to tell what nobody has read
+			select {
+			case <-ch:
+			case <-closed:
+				return
+			}
+		}
+	})
 	return r, ch
 }
 
