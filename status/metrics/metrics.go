@@ -4,7 +4,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/status"
 )
 
@@ -85,10 +85,8 @@ func Listen(address string) (net.Listener, error) {
 func Serve(ctx context.Context, l net.Listener, get func() status.Status) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", Handler(get))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	defer context.AfterFunc(ctx, func() { srv.Close() })()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("metrics on %s: %w", l.Addr(), err)
+	if err := webserve.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, l); err != nil {
+		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
 }
