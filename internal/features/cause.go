@@ -1,0 +1,182 @@
+package features
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Explain turns the error of a load into one line: what was refused, the
+// kernel's own words, and the cause where it is known. what names the attempt:
+// "load the load balancer's programs".
+func Explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &explained{text: what + ": " + kernelWords(err) + "; " + advice(err), err: err}
+}
+
+// explained reads as one line; the whole verifier log stays within reach.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+
+func (e *explained) Unwrap() error { return e.err }
+
+// kernelWords is an error with its errno's name, and of a verifier's log the
+// last line that says something.
+func kernelWords(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	var verifier *ebpf.VerifierError
+	if errors.As(err, &verifier) && len(verifier.Log) > 0 {
+		return text // the library already quotes the verifier
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) && !strings.Contains(text, unix.ErrnoName(errno)) {
+		return fmt.Sprintf("%s (%s)", text, unix.ErrnoName(errno))
+	}
+	return text
+}
+
+// advice is the cause of a refusal where it is known, else what to check.
+func advice(err error) string {
+	if cause := cause(err); cause != "" {
+		return "cause: " + cause
+	}
+	if checks := checks(err); len(checks) > 0 {
+		return "the kernel gives no cause; check " + strings.Join(checks, ", ")
+	}
+	return "the kernel gives no cause; `fairlead doctor` lists what it accepts"
+}
+
+// cause is what is known for certain, else empty.
+func cause(err error) string {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier) && len(verifier.Log) > 0:
+		return "the verifier rejected the program: this kernel lacks something, or limits programs further than Linux 6.1 does"
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		return noPermission()
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return "this kernel does not have it: it is older than the feature, or built without it"
+	}
+	return ""
+}
+
+// noPermission names what keeps this process from using BPF, where it is certain.
+func noPermission() string {
+	process := readProcess()
+	if missing := process.missing(); len(missing) > 0 {
+		return "the process lacks " + strings.Join(missing, " and ")
+	}
+	if process.seccomp && rejectsEverything() {
+		return "a seccomp filter or an LSM rejects every call of bpf(2), and this process runs under a seccomp filter"
+	}
+	return ""
+}
+
+// rejectsEverything makes a call of bpf(2) that no kernel carries out. The kernel
+// itself answers EINVAL; EPERM comes from a filter in front of it.
+func rejectsEverything() bool {
+	_, _, errno := unix.Syscall(unix.SYS_BPF, 1<<30, 0, 0)
+	return errno == unix.EPERM || errno == unix.ENOSYS
+}
+
+// checks are the facts about this machine that may be behind a refusal.
+func checks(err error) []string {
+	var list []string
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		if mode := lockdown(); mode != "" && mode != "none" {
+			list = append(list, "kernel lockdown (now "+mode+")")
+		}
+		list = append(list, "the LSM policy ("+modules()+")")
+		if readProcess().seccomp {
+			list = append(list, "the seccomp filter of this process")
+		}
+		list = append(list, "how the kernel was built")
+	}
+	if errors.Is(err, unix.ENOMEM) {
+		list = append(list, "the memory limit of the cgroup (memory.max)")
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		if _, missing := os.Stat("/sys/kernel/btf/vmlinux"); missing != nil {
+			list = append(list, "the kernel's BTF (/sys/kernel/btf/vmlinux is missing: CONFIG_DEBUG_INFO_BTF)")
+		}
+	}
+	return list
+}
+
+// process is what matters of /proc/thread-self/status.
+type process struct {
+	effective uint64
+	seccomp   bool
+	known     bool
+}
+
+// capabilities that loading needs, by number (linux/capability.h).
+var capabilities = []struct {
+	bit  uint
+	name string
+}{{39, "CAP_BPF"}, {12, "CAP_NET_ADMIN"}, {38, "CAP_PERFMON"}}
+
+const sysAdmin = 21 // stands for CAP_BPF and CAP_PERFMON, too
+
+func readProcess() (p process) {
+	text, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return p
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "CapEff":
+			_, err := fmt.Sscanf(value, "%x", &p.effective)
+			p.known = err == nil
+		case "Seccomp":
+			p.seccomp = value == "2"
+		}
+	}
+	return p
+}
+
+// missing lists the capabilities that the process needs and lacks.
+func (p process) missing() (names []string) {
+	if !p.known {
+		return nil
+	}
+	for _, c := range capabilities {
+		covered := c.bit != 12 && p.effective&(1<<sysAdmin) != 0
+		if p.effective&(1<<c.bit) == 0 && !covered {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// lockdown is "none", "integrity", "confidentiality", or empty where unknown.
+func lockdown() string {
+	text, err := os.ReadFile("/sys/kernel/security/lockdown")
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(text), "[")
+	mode, _, _ := strings.Cut(rest, "]")
+	return mode
+}
+
+// modules lists the active LSMs.
+func modules() string {
+	text, err := os.ReadFile("/sys/kernel/security/lsm")
+	if err != nil || len(text) == 0 {
+		return "securityfs is not mounted here, so the active ones are unknown"
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,150 @@
+package features
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// Missing are the optional features that a component goes without.
+type Missing []Degraded
+
+// Has reports whether a feature is missing.
+func (m Missing) Has(feature string) bool {
+	return slices.ContainsFunc(m, func(d Degraded) bool { return d.Feature == feature })
+}
+
+// Err is nil unless a feature is missing; then it says so in words for a user who
+// asks for what it provides.
+func (m Missing) Err(feature string) error {
+	for _, d := range m {
+		if d.Feature == feature {
+			return fmt.Errorf("%w: %s: %s", ErrMissing, d.Feature, d.Message)
+		}
+	}
+	return nil
+}
+
+// Strip removes the missing features from a collection.
+func (m Missing) Strip(spec *ebpf.CollectionSpec) {
+	for _, d := range m {
+		if f, ok := Lookup(d.Feature); ok {
+			f.strip(spec)
+		}
+	}
+}
+
+// ErrMissing is returned, wrapped, by what needs an optional feature that the
+// kernel refuses.
+var ErrMissing = errors.New("this kernel refuses an optional feature")
+
+func (f Feature) strip(spec *ebpf.CollectionSpec) {
+	for _, n := range f.Needs {
+		if n.strip != nil {
+			n.strip(spec)
+		}
+	}
+}
+
+// Removable reports whether programs can be loaded without the feature. Others
+// are optional because something else is used in their place.
+func (f Feature) Removable() bool {
+	return slices.ContainsFunc(f.Needs, func(n Need) bool { return n.strip != nil })
+}
+
+// Load has try load a collection. Where the kernel refuses it, Load finds out
+// which optional features of the component are to blame, removes them, and tries
+// again. Where an essential feature is refused, the error names it.
+func Load(c Component, spec *ebpf.CollectionSpec, try func(*ebpf.CollectionSpec) error) (Missing, error) {
+	first := try(spec.Copy())
+	if first == nil || errors.Is(first, ebpf.ErrMapIncompatible) {
+		return nil, first
+	}
+	missing, rest := probeOptional(c)
+	err := first
+	for {
+		if len(missing) > 0 {
+			adapted := spec.Copy()
+			missing.Strip(adapted)
+			if err = try(adapted); err == nil {
+				return missing, nil
+			}
+		}
+		if len(rest) == 0 {
+			return nil, explainEssential(c, err)
+		}
+		// No probe tells: leave out one more, as long as that may help.
+		missing = append(missing, NewDegraded(rest[0], c, first))
+		rest = rest[1:]
+	}
+}
+
+// probeOptional asks for all that can be left out of a component's programs. It
+// returns what is refused, and the names of what is not.
+func probeOptional(c Component) (missing Missing, rest []string) {
+	for _, f := range Table {
+		if f.Essential || !f.For(c) || !f.Removable() {
+			continue
+		}
+		if err := f.Probe(c); err != nil {
+			missing = append(missing, NewDegraded(f.Name, c, err))
+		} else {
+			rest = append(rest, f.Name)
+		}
+	}
+	return missing, rest
+}
+
+// explainEssential names the essential features that the kernel refuses, where
+// it is one of the table that is behind an error.
+func explainEssential(c Component, err error) error {
+	var names []string
+	for _, f := range Table {
+		if f.Essential && f.For(c) && !errors.Is(f.Probe(c), ErrCannotTry) {
+			if refused := f.Probe(c); refused != nil {
+				names = append(names, f.Name+" ("+f.Requires()+")")
+			}
+		}
+	}
+	what := "load the programs of the " + string(c)
+	if len(names) > 0 {
+		what += ": the kernel refuses the essential feature " + strings.Join(names, ", ")
+	}
+	return Explain(what, err)
+}
+
+// Assign gives a struct's fields what a collection has of their "ebpf" tags, as
+// ebpf.Collection.Assign does, but leaves those nil that were stripped. What is
+// not assigned stays the collection's.
+func Assign(c *ebpf.Collection, into any) error {
+	return assign(c, reflect.ValueOf(into).Elem())
+}
+
+func assign(c *ebpf.Collection, v reflect.Value) error {
+	for i := range v.NumField() {
+		field, name := v.Field(i), v.Type().Field(i).Tag.Get("ebpf")
+		if name == "" {
+			if field.Kind() == reflect.Struct {
+				if err := assign(c, field); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		switch at := field.Addr().Interface().(type) {
+		case **ebpf.Program:
+			*at = c.DetachProgram(name)
+		case **ebpf.Map:
+			*at = c.DetachMap(name)
+		case **ebpf.Variable:
+			*at = c.Variables[name]
+		default:
+			return fmt.Errorf("field %s: cannot hold a part of a collection", v.Type().Field(i).Name)
+		}
+	}
+	return nil
+}
