@@ -117,6 +117,9 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 	}
 	h := &hooks{pins: pins, cgroup: cgroup}
 	for _, hook := range hooksOf(programs) {
+		if hook.program == nil {
+			continue // the kernel refuses this optional one
+		}
 		l, err := h.replace(hook, id)
 		if err == nil && l == nil {
 			l, err = h.attach(hook)

@@ -43,8 +43,24 @@ func alive(t testing.TB, s socket) {
 	}
 }
 
+// bothFinders runs a test with the socket iterator and, as on kernels that refuse
+// it, with sock_diag.
+func bothFinders(t *testing.T, f func(*testing.T, Config)) {
+	for name, without := range map[string]bool{"iterator": false, "sock_diag": true} {
+		t.Run(name, func(t *testing.T) {
+			c := config(t)
+			c.withoutIterator = without
+			f(t, c)
+		})
+	}
+}
+
 func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
-	d := open(t, config(t))
+	bothFinders(t, endsUDPSockets)
+}
+
+func endsUDPSockets(t *testing.T, c Config) {
+	d := open(t, c)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
@@ -79,8 +95,10 @@ func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
 }
 
 // A target that takes no new flows serves those that it has until it is gone.
-func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) {
-	d := open(t, config(t))
+func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) { bothFinders(t, keepsUDPSockets) }
+
+func keepsUDPSockets(t *testing.T, c Config) {
+	d := open(t, c)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
@@ -135,8 +153,9 @@ func (s *sweeper) sweepNow() error {
 }
 
 // What went while no agent was there is found by the next.
-func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) {
-	c := config(t)
+func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) { bothFinders(t, endsWhatAPredecessorLeft) }
+
+func endsWhatAPredecessorLeft(t *testing.T, c Config) {
 	d := open(t, c)
 	f := frontend(key("10.96.0.1:53", service.UDP), serveUDP(t, "127.1.0.1:0", "goes"))
 	apply(t, d, f)

@@ -38,6 +38,10 @@ func (m Missing) Strip(spec *ebpf.CollectionSpec) {
 	}
 }
 
+// constant is the name of the programs' constant that says a feature is missing;
+// not all have one.
+func (f Feature) constant() string { return "without_" + strings.ReplaceAll(f.Name, "-", "_") }
+
 // ErrMissing is returned, wrapped, by what needs an optional feature that the
 // kernel refuses.
 var ErrMissing = errors.New("this kernel refuses an optional feature")
@@ -47,6 +51,9 @@ func (f Feature) strip(spec *ebpf.CollectionSpec) {
 		if n.strip != nil {
 			n.strip(spec)
 		}
+	}
+	if v := spec.Variables[f.constant()]; v != nil {
+		_ = v.Set(true) // a bool, as TestLoadWithout sees
 	}
 }
 

@@ -32,8 +32,8 @@ var allTC = []Component{DSRAgent, PacketProxy, VDN}
 var optional = []Feature{
 	{
 		Name: SocketIterator, Components: []Component{SocketProxy}, Since: "5.9",
-		Without: "connected UDP sockets of removed endpoints are searched for by sock_diag in each named network namespace, " +
-			"which takes longer; those in namespaces without a name are not cleaned up",
+		Without: "connected UDP sockets of removed endpoints are found by sock_diag, among the latest 32,768 targets that UDP sockets " +
+			"of this node chose; older ones, and those in network namespaces without a name, are not cleaned up",
 		Needs: []Need{programType(ebpf.Tracing)},
 	},
 	{
