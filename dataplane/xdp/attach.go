@@ -151,7 +151,7 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	return describeAttached(name, reason, hides)
+	return d.describeAttached(name, reason, hides)
 }
 
 // takeOver replaces the program in a link that a predecessor pinned. A link
@@ -260,7 +260,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 }
 
 // describeAttached asks the kernel how the program is attached now.
-func describeAttached(name, reason, hides string) (string, error) {
+func (d *DataPlane) describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
@@ -268,6 +268,9 @@ func describeAttached(name, reason, hides string) (string, error) {
 	words := []string{name, "native"}
 	if isGeneric(nic) {
 		words = []string{name, "generic", reason}
+		if d.config.Mode == Auto {
+			d.withoutNative(name, reason)
+		}
 	}
 	words = slices.DeleteFunc(append(words, hides), func(w string) bool { return w == "" })
 	return strings.Join(words, ": "), nil

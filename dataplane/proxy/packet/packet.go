@@ -177,6 +177,9 @@ func (h *Half) Describe() dataplane.Description {
 	return d
 }
 
+// Degraded lists the optional features that this kernel refuses.
+func (h *Half) Degraded() []features.Degraded { return h.missing }
+
 // Close lets go of the half; what it holds goes on working.
 func (h *Half) Close() error { return h.worker.End(nil) }
 

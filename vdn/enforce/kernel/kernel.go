@@ -129,6 +129,9 @@ var means = enforce.Means{
 	},
 }
 
+// Degraded lists the optional features that this kernel refuses.
+func (k *Kernel) Degraded() []features.Degraded { return k.missing }
+
 // Apply is enforce.Enforcer's.
 func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
 	return k.do(func() error {
