@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,8 +36,26 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
+// judge applies rules to system calls.
+type judge struct {
+	rules    []Rule
+	rejected []atomic.Int64 // calls, by rule
+	log      io.Writer
+}
+
+func newJudge(rules []Rule, log io.Writer) *judge {
+	return &judge{rules, make([]atomic.Int64, len(rules)), log}
+}
+
+// summarize makes visible that a rule was about nothing.
+func (j *judge) summarize() {
+	for i, r := range j.rules {
+		fmt.Fprintf(j.log, "refuse: %v: rejected %d calls\n", r, j.rejected[i].Load())
+	}
+}
+
 // serve answers notifications until no process has the filter any more.
-func serve(listener int, rules []Rule, verbose io.Writer) {
+func (j *judge) serve(listener int) {
 	// Switch between caller and supervisor on one CPU: several times faster.
 	// Linux before 6.6 cannot, and need not.
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
@@ -49,10 +68,10 @@ func serve(listener int, rules []Rule, verbose io.Writer) {
 				return
 			}
 		case err != nil:
-			fmt.Fprintf(verbose, "refuse: receive a notification: %v\n", err)
+			fmt.Fprintf(j.log, "refuse: receive a notification: %v\n", err)
 			return
 		default:
-			answer(listener, n, rules, verbose)
+			j.answer(listener, n)
 		}
 	}
 }
@@ -63,10 +82,10 @@ func hungUp(listener int) bool {
 	return err == nil && n == 1 && poll[0].Revents&unix.POLLHUP != 0
 }
 
-func answer(listener int, n notification, rules []Rule, verbose io.Writer) {
+func (j *judge) answer(listener int, n notification) {
 	r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	c := &call{tid: int(n.tid), nr: int(n.nr), args: n.args}
-	for _, rule := range rules {
+	for i, rule := range j.rules {
 		if !rule.matches(c) {
 			continue
 		}
@@ -75,7 +94,8 @@ func answer(listener int, n notification, rules []Rule, verbose io.Writer) {
 			return
 		}
 		r.flags, r.error = 0, -int32(rule.Errno)
-		fmt.Fprintf(verbose, "refuse: %v: system call %d of thread %d\n", rule, n.nr, n.tid)
+		j.rejected[i].Add(1)
+		fmt.Fprintf(j.log, "refuse: %v: system call %d of thread %d\n", rule, n.nr, n.tid)
 		break
 	}
 	// It fails only where the caller has ended.

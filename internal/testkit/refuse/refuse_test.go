@@ -29,6 +29,7 @@ import (
 // parts are what this binary does under refuse, started as "exe part".
 var parts = map[string]func() error{
 	"try":    try,
+	"make":   func() error { _ = newMap(ebpf.Hash, 4, 4, 1); return nil },
 	"many":   many,
 	"signal": waitForSignal,
 	"file":   func() error { _, err := os.NewFile(3, "inherited").WriteString("hello"); return err },
@@ -209,7 +210,9 @@ func TestExitCode(t *testing.T) {
 		{"map:ringbuf=EPERM", []string{"/nonexistent"}, 127, "no such file"},
 		{"map:ringbuf=EPERM", []string{script}, 126, "permission denied"},
 		{"map:ringbuff=EPERM", []string{"true"}, 125, `unknown map "ringbuff"`},
-		{"-v cmd:map_create=EPERM", []string{self, "many"}, 0, "refuse: cmd:map_create=EPERM: system call"},
+		{"-v cmd:map_create=EPERM", []string{"true"}, 0, "refuse: cmd:map_create=EPERM: rejected 0 calls"},
+		{"-v cmd:map_create=EPERM", []string{self, "make"}, 0, "refuse: cmd:map_create=EPERM: system call"},
+		{"-v cmd:map_create=EPERM", []string{self, "make"}, 0, "refuse: cmd:map_create=EPERM: rejected 1 calls"},
 	} {
 		cmd := refuse.Command(c.rules, c.command[0], c.command[1:]...)
 		var stderr bytes.Buffer
@@ -219,7 +222,7 @@ func TestExitCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(stderr.String(), c.stderr) {
-			t.Errorf("%s %v: exit code %d, want %d; %.200s", c.rules, c.command, code, c.code, &stderr)
+			t.Errorf("%s %v: exit code %d, want %d; %.400s", c.rules, c.command, code, c.code, &stderr)
 		}
 	}
 }

@@ -40,8 +40,11 @@ func supervise(rules []Rule, path string, command []string, verbose io.Writer) (
 		_ = cmd.Wait()
 		return 0, err
 	}
-	go serve(listener, rules, verbose)
-	return wait(cmd)
+	j := newJudge(rules, verbose)
+	go j.serve(listener)
+	code, err := wait(cmd)
+	j.summarize()
+	return code, err
 }
 
 // start starts this program as the child, and returns a socket to it.
