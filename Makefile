@@ -33,6 +33,9 @@ help: ## tell what there is
 build: ## build bin/fairlead; needs Go alone
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
+refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
+	CGO_ENABLED=0 go build -o bin/ ./internal/testkit/refuse/cmd/refuse
+
 demo: build ## show the whole system in namespaces of this machine, with real traffic (root)
 	bin/fairlead demo $(ARGS)
 
