@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // change is a prefix whose route is to be as desired; no members: it goes.

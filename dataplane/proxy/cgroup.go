@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // ownMount is where the hierarchy of cgroups is mounted if it is nowhere.
@@ -125,7 +126,7 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 			l, err = h.attach(hook)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach %s to cgroup %s: %w", hook.name, cgroup, err), h.close())
+			return nil, errors.Join(features.Refused(features.SocketProxy, fmt.Sprintf("attach %s to cgroup %s", hook.name, cgroup), err), h.close())
 		}
 		h.links = append(h.links, attached{l, hook.name})
 	}

@@ -127,11 +127,11 @@ func newWaiter() (*waiter, error) {
 	spec := &ebpf.MapSpec{Name: "waiter", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	inner, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, err
+		return nil, features.Refused(features.SocketProxy, "make a map", err)
 	}
 	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "waiter", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec})
 	if err != nil {
-		return nil, errors.Join(err, inner.Close())
+		return nil, errors.Join(features.Refused(features.SocketProxy, "make a map of maps", err), inner.Close())
 	}
 	return &waiter{outer, inner}, nil
 }

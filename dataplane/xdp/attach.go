@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // ErrOccupied is what Open answers, wrapped, where an interface has another
@@ -239,7 +240,7 @@ func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 		l, err = d.attachAs(nic, true)
 	}
 	if err != nil {
-		return "", fmt.Errorf("xdp: interface %s: attach: %w", name, err)
+		return "", features.Refused(features.Balancer, fmt.Sprintf("xdp: interface %s: attach", name), err)
 	}
 	if err := l.Pin(d.pins.Path(linkPin(name))); err != nil {
 		return "", errors.Join(fmt.Errorf("xdp: interface %s: pin link: %w", name, err), l.Close())
