@@ -144,7 +144,7 @@ func (t *Table) ensureHop(k *kernel, h hop) (uint32, error) {
 		return 0, err
 	}
 	if err := t.addHop(id, h); err != nil {
-		return 0, fmt.Errorf("next hop %s dev %d: %w", h.gateway, h.oif, err)
+		return 0, features.Refused(features.Router, fmt.Sprintf("next hop %s dev %d", h.gateway, h.oif), err)
 	}
 	k.hops[h], k.hopOf[id] = id, h
 	return id, nil

@@ -17,8 +17,11 @@ import (
 // TestWithoutOptional has the sockets served on kernels that refuse what is
 // optional.
 func TestWithoutOptional(t *testing.T) {
-	refusals.Optional(t, features.SocketProxy,
-		"^(TestTCPSocket.*|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|TestRestartUnderConnections|TestEndsUDPSocketsThatAPredecessorLeft)$")
+	refusals.Optional(t, features.SocketProxy, refusals.Tests{
+		Few: "^(TestTCPSocket.*|TestNoTargets|TestEndsUDPSocketsThatAPredecessorLeft)$",
+		All: "^(TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|TestNodeOnly|TestAffinity" +
+			"|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*)$",
+	})
 }
 
 // TestWithoutEssential has an agent fail to start on kernels that refuse what is

@@ -11,9 +11,12 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netns"
 
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -36,13 +39,33 @@ const (
 // errnos that kernels, LSMs and seccomp filters refuse with, in turns.
 var errnos = []string{"EPERM", "EINVAL", "EACCES", "ENOSYS"}
 
+// Tests are those that Optional runs, as regular expressions for -test.run.
+type Tests struct {
+	// Few are quick and run by default, All under FAIRLEAD_REFUSALS=all.
+	Few, All string
+	// Instead has others for single features, where those above test the feature
+	// itself.
+	Instead map[string]string
+}
+
+func (tests Tests) of(feature string) string {
+	switch instead, ok := tests.Instead[feature]; {
+	case ok:
+		return instead
+	case os.Getenv(extent) == "all":
+		return tests.All
+	}
+	return tests.Few
+}
+
 // Optional runs tests of this test binary, in a sandbox of their own, under the
 // refusal of each optional feature of a component. They must pass.
-func Optional(t *testing.T, c features.Component, run string) {
+func Optional(t *testing.T, c features.Component, tests Tests) {
 	if os.Getenv(refused) != "" {
 		t.Skip("runs under a refusal itself")
 	}
 	each(t, c, false, func(t *testing.T, f features.Feature, rules string) {
+		run := tests.of(f.Name)
 		cmd := refuse.Command(rules, "/proc/self/exe", "-test.run="+run, "-test.count=1", "-test.v")
 		cmd.Env = append(outside(), refused+"="+f.Name)
 		out, err := cmd.CombinedOutput()
@@ -67,10 +90,13 @@ func Attempt(f func(at string) error) bool {
 
 // Essential has the test's Attempt made in a copy of this process, in the same
 // sandbox, under the refusal of each essential feature of a component. It must fail
-// with one line that names the feature. still checks that what was there before
-// serves as before.
-func Essential(t *testing.T, c features.Component, at string, still func(t *testing.T)) {
+// with one line that names the feature, but for features that it does not come to.
+// still checks that what was there before serves as before.
+func Essential(t *testing.T, c features.Component, at string, still func(t *testing.T), except ...string) {
 	each(t, c, true, func(t *testing.T, f features.Feature, rules string) {
+		if slices.Contains(except, f.Name) {
+			t.Skip("the attempt does not need it")
+		}
 		top, _, _ := strings.Cut(t.Name(), "/")
 		cmd := refuse.Command(rules, "/proc/self/exe", "-test.run=^"+top+"$", "-test.count=1")
 		cmd.Env = append(os.Environ(), refused+"="+f.Name, place+"="+at)
@@ -91,6 +117,24 @@ func Essential(t *testing.T, c features.Component, at string, still func(t *test
 		}
 		still(t)
 	})
+}
+
+// InNamespace runs f in the network namespace at a path.
+func InNamespace(path string, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		ns, err := netns.GetFromPath(path)
+		if err == nil {
+			defer ns.Close()
+			err = netns.Set(ns)
+		}
+		if err == nil {
+			err = f()
+		}
+		result <- err
+	}()
+	return <-result
 }
 
 // Without reports whether this process runs under the refusal of a feature.
