@@ -169,6 +169,9 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
+	if err := features.Require(features.Balancer, features.MapBatches); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
 	d.probeTestRun()
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err

@@ -106,6 +106,17 @@ func probeOptional(c Component) (missing Missing, rest []string) {
 	return missing, rest
 }
 
+// Require asks for an essential feature that loading does not come to, so that a
+// component fails at its start and not when it is first asked to do something.
+func Require(c Component, feature string) error {
+	f, _ := Lookup(feature)
+	err := f.Probe(c)
+	if errors.Is(err, ErrCannotTry) {
+		return nil
+	}
+	return Refused(c, "open the "+string(c), err)
+}
+
 // Refused explains an error of a component's attempt at something essential. Where
 // the kernel refuses essential features it names them, with the kernel's answer to
 // the first: the attempt's own error may be the library's reading of it.

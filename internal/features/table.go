@@ -25,6 +25,8 @@ const (
 	CongestionMarks = "congestion-marks"
 	ResilientGroups = "resilient-next-hop-groups"
 	NativeXDP       = "native-xdp"
+	// MapBatches is essential, and only needed once there is something to write.
+	MapBatches = "map-batches"
 )
 
 var allTC = []Component{DSRAgent, PacketProxy, VDN}
@@ -191,7 +193,7 @@ var helpers = []Feature{
 }
 
 var network = []Feature{
-	essential("map-batches", "5.6", command("map_update_batch", "BPF_MAP_UPDATE_BATCH and BPF_MAP_LOOKUP_BATCH", probeBatch), Balancer),
+	essential(MapBatches, "5.6", command("map_update_batch", "BPF_MAP_UPDATE_BATCH and BPF_MAP_LOOKUP_BATCH", probeBatch), Balancer),
 	essential("bpf-links", "5.9", command("link_create", "BPF_LINK_CREATE", probeLinks), Balancer, SocketProxy),
 	essential("next-hop-objects", "5.3", netlinkNeed("nexthop", "next-hop objects (ip nexthop)", probeNextHop), Router),
 	essential("htb", "2.4", netlinkNeed("qdisc-htb", "the HTB packet scheduler (CONFIG_NET_SCH_HTB)", probeHTB), VDN),
