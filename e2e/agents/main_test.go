@@ -4,9 +4,13 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
+	"github.com/fairlead/fairlead/internal/testkit/refuse"
 )
 
 // web is the paper's service that the stories use.
 const web = 0
 
-func TestMain(m *testing.M) { world.Main(m) }
+func TestMain(m *testing.M) {
+	refuse.Init()
+	world.Main(m)
+}
