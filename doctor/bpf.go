@@ -42,14 +42,19 @@ func (e exam) lacks(component string) (names []string) {
 	return names
 }
 
-// hasEssentials reports whether every component gets what it needs, for sure.
+// hasEssentials reports whether no component lacks what it needs, as far as is
+// known.
 func (e exam) hasEssentials() bool {
-	for _, c := range e.Components() {
-		if e.Features[c].Err != "" || len(e.Features[c].Value) == 0 || len(e.lacks(c)) > 0 || len(e.missing()) > 0 {
-			return false
-		}
+	return !slices.ContainsFunc(e.Components(), func(c string) bool { return len(e.lacks(c)) > 0 && e.other(c) == "" })
+}
+
+// other is the data plane that may be used in the place of a component; empty for
+// none.
+func (e exam) other(component string) string {
+	if !e.usesXDP() || !e.usesIPVS() {
+		return ""
 	}
-	return true
+	return map[string]string{"balancer": ipvsBalancer, ipvsBalancer: "balancer"}[component]
 }
 
 func checkFeatures(e exam) {
@@ -61,6 +66,8 @@ func checkFeatures(e exam) {
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": "+known.Err, "")
 		case len(e.missing()) > 0:
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+strings.Join(e.missing(), ", "), "")
+		case len(known.Value) == 0:
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed", "")
 		default:
 			e.component(c, known.Value, seen)
 		}
@@ -95,7 +102,9 @@ func (e exam) feature(c string, f Feature) {
 		e.add(name, OK, "available", "")
 	case f.Untried:
 		e.add(name, Unknown, f.Message, "")
-	case f.Essential && e.replaceable(c):
+	case f.Essential && e.other(c) != "" && len(e.Features[e.other(c)].Value) == 0:
+		e.add(name, Unknown, f.Message+". Whether the other data plane works was not probed", "")
+	case f.Essential && e.other(c) != "" && len(e.lacks(e.other(c))) == 0:
 		e.add(name, Info, f.Message+". The other data plane works", "")
 	case f.Essential && c == ipvsBalancer:
 		e.add(name, Broken, message, "modprobe ip_vs, or --dataplane xdp")
@@ -106,13 +115,6 @@ func (e exam) feature(c string, f Feature) {
 	default:
 		e.add(name, Degraded, message, fix)
 	}
-}
-
-// replaceable: with --dataplane auto one of the two data planes suffices.
-func (e exam) replaceable(component string) bool {
-	other := map[string]string{"balancer": ipvsBalancer, ipvsBalancer: "balancer"}[component]
-	return other != "" && e.usesXDP() && e.usesIPVS() && e.Features[other].Err == "" &&
-		len(e.Features[other].Value) > 0 && len(e.lacks(other)) == 0
 }
 
 func checkBPFFS(e exam) {

@@ -13,8 +13,9 @@ import (
 // Status is the outcome of one check.
 type Status string
 
-// The statuses. Broken stops a role or loses packets, Degraded costs something
-// that an operator notices, Unknown could not be checked.
+// The statuses. Broken keeps a role from starting or from forwarding at all, so it
+// also keeps a pod's agent from starting; Degraded loses something that an operator
+// notices, also where load is the cause; Unknown could not be checked.
 const (
 	OK       Status = "ok"
 	Info     Status = "info"

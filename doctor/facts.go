@@ -117,6 +117,9 @@ type XDPFeatures struct{ Basic, Redirect, RedirectTarget, Fragments bool }
 // Queues are a NIC's.
 type Queues struct{ RX, MaxRX int }
 
+// Nameless is the name of a program that this process may not ask for.
+const Nameless = "?"
+
 // Program is a BPF program at an interface.
 type Program struct {
 	ID   uint32

@@ -34,6 +34,8 @@ func checkXDPPrograms(e exam) {
 			e.add(check, OK, l.Name+" has no other XDP program", "")
 		case p.Ours:
 			e.add(check, OK, fmt.Sprintf("%s has Fairlead's XDP program (id %d)", l.Name, p.ID), "")
+		case p.Name == Nameless:
+			e.add(check, Unknown, fmt.Sprintf("%s has an XDP program, id %d; only root sees whose it is", l.Name, p.ID), "")
 		default:
 			e.add(check, Broken, fmt.Sprintf("%s has the XDP program %q%s, id %d, which is not Fairlead's: an agent does not attach there",
 				l.Name, p.Name, vendor(p.Name), p.ID), fmt.Sprintf("end what attached it, or ip link set dev %s xdp off", l.Name))
@@ -55,6 +57,12 @@ func checkTCPrograms(e exam) {
 		for _, p := range programs {
 			if !p.Ours {
 				foreign++
+			}
+			switch {
+			case p.Ours:
+			case p.Name == Nameless:
+				e.add("tc/"+l.Name, Unknown, fmt.Sprintf("%s has a program, id %d, at %s; only root sees whose it is", l.Name, p.ID, p.Hook), "")
+			default:
 				e.add("tc/"+l.Name, Degraded, fmt.Sprintf("%s has the program %q%s, id %d, at %s: what it redirects or drops does not reach Fairlead's",
 					l.Name, p.Name, vendor(p.Name), p.ID, p.Hook), remedy(p, l.Name))
 			}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,26 +38,19 @@ func checkReversePath(e exam) {
 	for _, l := range e.network().Links {
 		name := sysctlOf("ipv4", l.Name, "rp_filter")
 		check := "rp-filter/" + l.Name
-		symmetric := len(devices) == 1 && devices[0] == l.Name
+		elsewhere := len(devices) > 0 && !slices.Contains(devices, l.Name)
 		fix := fmt.Sprintf("sysctl -w %s=2 net.ipv4.conf.all.rp_filter=2", name)
 		switch {
 		case l.RPFilter != 1:
 			e.add(check, OK, fmt.Sprintf("rp_filter of %s is %d: not strict", l.Name, l.RPFilter), "")
-		case symmetric:
+		case elsewhere:
+			e.add(check, Broken, fmt.Sprintf("rp_filter of %s is strict (1), and the node reaches clients by %s: their packets are dropped after the tunnel is removed",
+				l.Name, strings.Join(devices, " and ")), fix)
+		default:
 			e.add(check, Degraded, fmt.Sprintf("rp_filter of %s is strict (1): packets of clients that the node reaches by another interface are dropped after the tunnel is removed",
 				l.Name), fix)
-		default:
-			e.add(check, Broken, fmt.Sprintf("rp_filter of %s is strict (1), and the node reaches clients by %s: their packets are dropped after the tunnel is removed",
-				l.Name, orNothing(devices)), fix)
 		}
 	}
-}
-
-func orNothing(devices []string) string {
-	if len(devices) == 0 {
-		return "no default route"
-	}
-	return strings.Join(devices, " and ")
 }
 
 // sysctlOf names a setting of an interface as sysctl(8) does: dots within the
@@ -217,7 +211,7 @@ func checkNeighbours(e exam) {
 		message := fmt.Sprintf("%s is %d, for %d neighbours now and %d backends", name, most, family.now, e.backends())
 		switch {
 		case family.now*100 >= most*full:
-			e.add(short(name), Broken, message+": new neighbours are refused, and packets to them dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
+			e.add(short(name), Degraded, message+": new neighbours are refused, and packets to them dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		case need*100 >= most*crowded:
 			e.add(short(name), Degraded, message+": the table may fill, and then packets to new neighbours are dropped", fmt.Sprintf("sysctl -w %s=%d", name, roomFor(need)))
 		default:
@@ -252,8 +246,6 @@ func checkConntrack(e exam) {
 	message := fmt.Sprintf("connection tracking has %d of %d entries", count, limit)
 	fix := fmt.Sprintf("sysctl -w %s=%d", most, 2*limit)
 	switch {
-	case count*100 >= limit*full:
-		e.add("conntrack", Broken, message+": new connections are dropped once it is full", fix)
 	case count*100 >= limit*crowded:
 		e.add("conntrack", Degraded, message+": new connections are dropped once it is full", fix)
 	default:

@@ -35,9 +35,9 @@ func checkKernel(e exam) {
 	case major > firstMajor || major == firstMajor && minor >= firstMinor:
 		e.add("kernel", OK, fmt.Sprintf("Linux %s: %s or newer", s.Release, wanted), "")
 	case e.hasEssentials():
-		e.add("kernel", Degraded, fmt.Sprintf("Linux %s is older than %s, the oldest that is tested; it has what the roles need", s.Release, wanted), fix)
+		e.add("kernel", Degraded, fmt.Sprintf("Linux %s is older than %s, the oldest that is tested; the roles are not known to lack anything", s.Release, wanted), fix)
 	default:
-		e.add("kernel", Broken, fmt.Sprintf("Linux %s is older than %s and lacks what the roles need, or they could not be examined", s.Release, wanted), fix)
+		e.add("kernel", Broken, fmt.Sprintf("Linux %s is older than %s and lacks what the roles need", s.Release, wanted), fix)
 	}
 }
 

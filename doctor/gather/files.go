@@ -75,7 +75,12 @@ func cgroupMount() (string, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		before, after, _ := strings.Cut(line, " - ")
-		if fields := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 {
+		fields := strings.Fields(before)
+		if !strings.HasPrefix(after, "cgroup2 ") || len(fields) < 5 {
+			continue
+		}
+		var st unix.Statfs_t // another mount may hide it
+		if err := unix.Statfs(fields[4], &st); err == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
 			return fields[4], nil
 		}
 	}

@@ -23,7 +23,7 @@ func pinnedPrograms(bpffs string) map[uint32]bool {
 		if err != nil || entry.IsDir() || !strings.Contains(entry.Name(), "link_") {
 			return nil // what cannot be read is no pin of ours
 		}
-		l, err := link.LoadPinnedLink(path, &ebpf.LoadPinOptions{ReadOnly: true})
+		l, err := link.LoadPinnedLink(path, nil) // the kernel opens no link read-only
 		if err != nil {
 			return nil
 		}
@@ -36,16 +36,17 @@ func pinnedPrograms(bpffs string) map[uint32]bool {
 	return ours
 }
 
-// programName gives the name of a program, "?" where that may not be asked.
+// programName gives the name of a program, or doctor.Nameless where that may not
+// be asked.
 func programName(id uint32) string {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	if err != nil {
-		return "?"
+		return doctor.Nameless
 	}
 	defer p.Close()
 	info, err := p.Info()
 	if err != nil {
-		return "?"
+		return doctor.Nameless
 	}
 	return info.Name
 }
