@@ -134,7 +134,8 @@ type Program struct {
 type Route struct {
 	// Prefix is "default" for a default route.
 	Prefix, Device string
-	MTU            int // 0 where it has none of its own
+	Via            string // the gateway; empty for none
+	MTU            int    // 0 where it has none of its own
 	IPv6           bool
 }
 

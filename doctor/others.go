@@ -193,9 +193,9 @@ func (o Options) ports() []port {
 	all := []port{
 		{"bgp", false, 179, []Role{Router, Reflector}, Broken, "no BGP session can be accepted",
 			"end it, or with a routing daemon of your own use `fairlead router --beside bgp`"},
-		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Broken, "BFD cannot start, and failures are noticed only after BGP's hold time",
+		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
 			"end it, or --bfd=false"},
-		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Broken, "BFD cannot start, and failures are noticed only after BGP's hold time",
+		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
 			"end it, or --bfd=false"},
 	}
 	if o.GUEPort != 0 {

@@ -69,14 +69,22 @@ func checkRouteMTU(e exam) {
 	}
 	for _, r := range e.network().Routes {
 		if of := mtu[r.Device]; r.MTU > 0 && r.MTU < of {
-			family := ""
-			if r.IPv6 {
-				family = "-6 "
-			}
 			e.add("route-mtu/"+r.Prefix, Degraded, fmt.Sprintf("the route %s by %s has MTU %d, less than the interface's %d: what is longer after encapsulation is dropped as too-big",
-				r.Prefix, r.Device, r.MTU, of), fmt.Sprintf("ip %sroute change %s ... mtu %d, or without mtu", family, r.Prefix, of))
+				r.Prefix, r.Device, r.MTU, of), r.command(of))
 		}
 	}
+}
+
+// command gives a route another MTU.
+func (r Route) command(mtu int) string {
+	words := []string{"ip route change", r.Prefix}
+	if r.IPv6 {
+		words[0] = "ip -6 route change"
+	}
+	if r.Via != "" {
+		words = append(words, "via", r.Via)
+	}
+	return strings.Join(append(words, "dev", r.Device, "mtu", strconv.Itoa(mtu)), " ")
 }
 
 // wanted is a setting that a role has programmed itself when it starts.

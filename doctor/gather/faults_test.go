@@ -192,7 +192,7 @@ var routingFaults = []fault{
 			return netlink.RouteAdd(&netlink.Route{LinkIndex: w.link("eth0").Attrs().Index, Gw: []byte{10, 0, 0, 253}, MTU: 1280,
 				Dst: &net.IPNet{IP: []byte{172, 16, 0, 0}, Mask: net.CIDRMask(12, 32)}})
 		})
-	}, []expected{{"route-mtu/172.16.0.0/12", doctor.Degraded, "has MTU 1280", "ip route change 172.16.0.0/12"}}},
+	}, []expected{{"route-mtu/172.16.0.0/12", doctor.Degraded, "has MTU 1280", "ip route change 172.16.0.0/12 via 10.0.0.253 dev eth0 mtu 1700"}}},
 	{"a router does not forward IPv4", router, func(w *world) { w.sysctl("net.ipv4.ip_forward", "0") },
 		[]expected{{"sysctl/ipv4.ip_forward", doctor.Degraded, "not forwarded", "sysctl -w net.ipv4.ip_forward=1"}}},
 	{"a router does not forward IPv6", router, func(w *world) { w.sysctl("net.ipv6.conf.all.forwarding", "0") },
@@ -247,7 +247,7 @@ var portFaults = []fault{
 	{"another process has BGP's port", router, func(w *world) { w.listen("tcp", ":179") },
 		[]expected{{"port/bgp", doctor.Broken, "in use by exe (process ", "fairlead router --beside bgp"}}},
 	{"another process has BFD's port", balancer, func(w *world) { w.listen("udp", "10.0.0.1:3784") },
-		[]expected{{"port/bfd", doctor.Broken, "in use by exe (process ", "--bfd=false"}}},
+		[]expected{{"port/bfd", doctor.Degraded, "in use by exe (process ", "--bfd=false"}}},
 	{"another process has the port of metrics", balancer, func(w *world) {
 		w.o.Metrics = ":9474"
 		w.listen("tcp", ":9474")

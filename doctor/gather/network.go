@@ -70,13 +70,17 @@ func routesOf(r netlink.Route, v6 bool, names map[int]string) (all []doctor.Rout
 			prefix = r.Dst.String()
 		}
 	}
-	devices := []int{r.LinkIndex}
-	for _, hop := range r.MultiPath {
-		devices = append(devices, hop.LinkIndex)
+	hops := r.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
 	}
-	for _, d := range devices {
-		if name := names[d]; name != "" && r.Type == unix.RTN_UNICAST {
-			all = append(all, doctor.Route{Prefix: prefix, Device: name, MTU: r.MTU, IPv6: v6})
+	for _, hop := range hops {
+		route := doctor.Route{Prefix: prefix, Device: names[hop.LinkIndex], MTU: r.MTU, IPv6: v6}
+		if hop.Gw != nil {
+			route.Via = hop.Gw.String()
+		}
+		if route.Device != "" && r.Type == unix.RTN_UNICAST {
+			all = append(all, route)
 		}
 	}
 	return all
