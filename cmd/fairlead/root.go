@@ -41,6 +41,7 @@ Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.
 	root.AddCommand(newAgentCommand())
 	root.AddCommand(newControllerCommand())
 	root.AddCommand(newCleanupCommand())
+	root.AddCommand(newDoctorCommand())
 	root.AddCommand(newReflectorCommand())
 	root.AddCommand(newRouterCommand())
 	root.AddCommand(newVDNCommand())

@@ -31,16 +31,13 @@ func (d *DataPlane) openPins() (fresh bool, err error) {
 	if err := bpffs.Mount(d.config.PinDir); err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	folders, err := os.ReadDir(d.config.PinDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	_, other, err := OlderLayouts(d.config.PinDir)
+	if err != nil {
 		return false, fmt.Errorf("xdp: PinDir: %w", err)
 	}
-	for _, f := range folders {
-		if strings.HasPrefix(f.Name(), pinPrefix) && !slices.Contains([]string{ownFolder, resizedFolder, layoutTwo}, f.Name()) {
-			return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
-				"remove that folder (which stops its forwarding) and start again",
-				ErrLayout, filepath.Join(d.config.PinDir, f.Name()), ownFolder)
-		}
+	if len(other) > 0 {
+		return false, fmt.Errorf("xdp: %w: %s, while this version writes %s: end the other version's agent, "+
+			"remove that folder (which stops its forwarding) and start again", ErrLayout, other[0], ownFolder)
 	}
 	d.pins, err = bpffs.Open(filepath.Join(d.config.PinDir, ownFolder))
 	if errors.Is(err, bpffs.ErrInUse) {
@@ -57,6 +54,24 @@ func (d *DataPlane) openPins() (fresh bool, err error) {
 		return false, errors.Join(fmt.Errorf("xdp: PinDir: %w", err), d.pins.Close())
 	}
 	return len(names) == 0, nil
+}
+
+// OlderLayouts lists folders that other versions left in a PinDir: those that Open
+// takes over, and those that it refuses (ErrLayout).
+func OlderLayouts(pinDir string) (known, other []string, err error) {
+	folders, err := os.ReadDir(pinDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	for _, f := range folders {
+		switch path := filepath.Join(pinDir, f.Name()); {
+		case f.Name() == layoutTwo:
+			known = append(known, path)
+		case strings.HasPrefix(f.Name(), pinPrefix) && f.Name() != ownFolder && f.Name() != resizedFolder:
+			other = append(other, path)
+		}
+	}
+	return known, other, err
 }
 
 // spec gives the program and its maps as configured.

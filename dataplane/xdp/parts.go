@@ -50,7 +50,7 @@ func withParts(nic netlink.Link, why error) error {
 
 // nativeOf says whether an interface's driver has native XDP.
 func nativeOf(nic netlink.Link) string {
-	switch features, err := xdpFeatures(nic); {
+	switch features, err := DeviceFeatures(nic); {
 	case err != nil:
 		return nic.Type()
 	case features&featureBasic == 0:

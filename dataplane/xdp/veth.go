@@ -19,7 +19,7 @@ func losesNative(nic netlink.Link) string {
 	if nic.Type() != "veth" {
 		return ""
 	}
-	if features, err := xdpFeatures(nic); err != nil || features&featureRedirectTarget != 0 {
+	if features, err := DeviceFeatures(nic); err != nil || features&featureRedirectTarget != 0 {
 		return ""
 	}
 	return "native would need GRO on, or an XDP program, at the far end of this veth"
@@ -39,8 +39,9 @@ type genlHeader [4]byte
 func (h genlHeader) Len() int          { return len(h) }
 func (h genlHeader) Serialize() []byte { return h[:] }
 
-// xdpFeatures asks what an interface can do (Documentation/netlink/specs/netdev.yaml).
-func xdpFeatures(nic netlink.Link) (uint64, error) {
+// DeviceFeatures asks what an interface can do with native XDP: NETDEV_XDP_ACT_* of
+// linux/netdev.h (Documentation/netlink/specs/netdev.yaml).
+func DeviceFeatures(nic netlink.Link) (uint64, error) {
 	const cmdDevGet, attrIfindex, attrXDPFeatures = 1, 1, 3
 	family, err := netlink.GenlFamilyGet("netdev")
 	if err != nil {

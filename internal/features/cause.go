@@ -190,6 +190,28 @@ func (p process) missing() (names []string) {
 	return names
 }
 
+// Privileges are what decides whether this process may use BPF.
+type Privileges struct {
+	// Missing are capabilities that loading needs and the process lacks.
+	Missing []string
+	// SysAdmin is CAP_SYS_ADMIN: to mount and to enter network namespaces.
+	SysAdmin bool
+	// Seccomp: the process runs under a filter of its system calls.
+	Seccomp bool
+	// Lockdown is the kernel's mode, LSM lists the active security modules; both
+	// are empty where unknown.
+	Lockdown, LSM string
+}
+
+// ReadPrivileges reads those of the calling thread.
+func ReadPrivileges() Privileges {
+	p := readProcess()
+	return Privileges{
+		Missing: p.missing(), SysAdmin: p.effective&(1<<sysAdmin) != 0, Seccomp: p.seccomp,
+		Lockdown: lockdown(), LSM: activeModules(),
+	}
+}
+
 // lockdown is "none", "integrity", "confidentiality", or empty where unknown.
 func lockdown() string {
 	text, err := os.ReadFile("/sys/kernel/security/lockdown")
@@ -201,11 +223,16 @@ func lockdown() string {
 	return mode
 }
 
-// modules lists the active LSMs.
+// modules lists the active LSMs, or says that they are unknown.
 func modules() string {
-	text, err := os.ReadFile("/sys/kernel/security/lsm")
-	if err != nil || len(text) == 0 {
-		return "securityfs is not mounted here, so the active ones are unknown"
+	if list := activeModules(); list != "" {
+		return list
 	}
+	return "securityfs is not mounted here, so the active ones are unknown"
+}
+
+// activeModules lists the active LSMs, or is empty where they are unknown.
+func activeModules() string {
+	text, _ := os.ReadFile("/sys/kernel/security/lsm")
 	return strings.TrimSpace(string(text))
 }

@@ -144,9 +144,12 @@ type Result struct {
 	Components []Component `json:"components"`
 	Essential  bool        `json:"essential"`
 	OK         bool        `json:"ok"`
-	Reason     string      `json:"reason,omitempty"`
-	Message    string      `json:"message,omitempty"`
-	Lost       string      `json:"lost,omitempty"`
+	// Untried: there was no network namespace to try it in (ErrCannotTry), so not
+	// OK says nothing.
+	Untried bool   `json:"untried,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Lost    string `json:"lost,omitempty"`
 }
 
 // ProbeAll asks the kernel for every feature of these components, or of all
@@ -162,6 +165,7 @@ func ProbeAll(components ...Component) []Result {
 			r.Components = append(r.Components, c)
 			if err := f.Probe(c); err != nil && r.OK {
 				r.OK, r.Reason, r.Message, r.Lost = false, Reason(err), err.Error(), f.Without
+				r.Untried = errors.Is(err, ErrCannotTry)
 			}
 		}
 		if len(r.Components) > 0 {

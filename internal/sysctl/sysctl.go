@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // RootEnv is the environment variable that names the folder of the settings where
@@ -33,6 +35,12 @@ type Setting struct {
 func Read(path string) string {
 	text, _ := os.ReadFile(filepath.Join(root, path))
 	return strings.TrimSpace(string(text))
+}
+
+// Writable reports whether this process may change a setting, by its path. It may
+// not where the file system is mounted read-only, as in most containers.
+func Writable(path string) bool {
+	return unix.Access(filepath.Join(root, path), unix.W_OK) == nil
 }
 
 // SetAll sets what is not yet right in the calling thread's namespace.

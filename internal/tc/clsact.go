@@ -73,12 +73,17 @@ func (c *clsact) filters(ifindex int, parent uint32) ([]*netlink.BpfFilter, erro
 	all, err := c.all(ifindex, parent)
 	var ours []*netlink.BpfFilter
 	for _, f := range all {
-		bpf, ok := f.(*netlink.BpfFilter)
-		if ok && bpf.Priority == filterPriority && strings.HasPrefix(bpf.Name, filterPrefix) {
-			ours = append(ours, bpf)
+		if IsOurs(f) {
+			ours = append(ours, f.(*netlink.BpfFilter))
 		}
 	}
 	return ours, err
+}
+
+// IsOurs reports whether a clsact filter is one of Fairlead's.
+func IsOurs(f netlink.Filter) bool {
+	bpf, ok := f.(*netlink.BpfFilter)
+	return ok && bpf.Priority == filterPriority && strings.HasPrefix(bpf.Name, filterPrefix)
 }
 
 // all lists everyone's filters; a device with no clsact has none.

@@ -16,7 +16,7 @@ const module = "github.com/fairlead/fairlead"
 
 // pure are the packages that decide and calculate: they depend on their input
 // alone, so that the tests and the simulator can run them as they are.
-var pure = []string{"service", "proxy", "vdn", "vdn/file", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
+var pure = []string{"service", "proxy", "vdn", "vdn/file", "doctor", "maglev", "schedule", "plan", "health", "dataplane/ring", "addresspool",
 	"announce/l2/elect", "announce/l2/wire", "sim", "sim/claim", "sim/lvs", "sim/beyond", "sim/scenario",
 	"sim/agenda", "sim/resilient", "sim/beyond/draw", "sim/beyond/ecmp", "sim/beyond/follow", "sim/beyond/hierarchy", "sim/beyond/rollout", "sim/beyond/routing", "sim/beyond/services", "sim/beyond/tail"}
 
@@ -61,9 +61,9 @@ var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"internal/tc", "dataplane/internal/counter", "internal/bpfload", "internal/features", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse"}},
+			"internal/tc", "dataplane/internal/counter", "internal/bpfload", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
-		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "internal/testkit"}},
+		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "doctor/gather", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
 		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},

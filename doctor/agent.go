@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+func checkAgents(e exam) {
+	agents, known := e.Agents.Get()
+	switch {
+	case !known:
+		e.add("socket", Unknown, "status socket: "+e.Agents.Err, "")
+	case len(agents) == 0:
+		e.add("socket", Info, "no agent, reflector or router runs here", "")
+	}
+	for _, a := range agents {
+		switch {
+		case a.Stale:
+			e.add("socket", Degraded, a.Socket+" was left by a process that has ended: nothing answers there",
+				"start the agent, which replaces the file, or rm "+a.Socket)
+		case a.Error != "":
+			e.add("socket", Unknown, a.Socket+": "+a.Error, "")
+		default:
+			e.agent(a)
+		}
+	}
+}
+
+// mostWords is how many of an agent's problems are repeated.
+const mostWords = 3
+
+// agent repeats what a running agent reports of itself.
+func (e exam) agent(a Agent) {
+	e.add("socket", OK, fmt.Sprintf("%s answers on %s (%s)", a.Role, a.Socket, a.Version), "")
+	if len(a.Waits) > 0 {
+		e.add("ready", Degraded, "not ready: "+strings.Join(a.Waits, "; "), "fairlead status --ready --socket "+a.Socket)
+	} else {
+		e.add("ready", OK, "it is ready", "")
+	}
+	if len(a.Problems) > 0 {
+		e.add("problems", Degraded, fmt.Sprintf("%d problems: %s", len(a.Problems), some(a.Problems)), "fairlead status -o json --socket "+a.Socket+" | jq .problems")
+	}
+	if len(a.Warnings) > 0 {
+		e.add("data-plane", Degraded, some(a.Warnings), "fairlead status --socket "+a.Socket)
+	}
+}
+
+func some(words []string) string {
+	if len(words) > mostWords {
+		return strings.Join(words[:mostWords], "; ") + "; ..."
+	}
+	return strings.Join(words, "; ")
+}
+
+func checkManifests(e exam) {
+	m, known := e.Manifests.Get()
+	switch {
+	case !known:
+		e.add("manifests", Unknown, "folder of manifests: "+e.Manifests.Err, "")
+	case m.Path == "":
+	case m.Error != "" && !e.System.Value.Root:
+		e.add("manifests", Unknown, m.Error+": run as the agent's user", "")
+	case m.Error != "":
+		e.add("manifests", Broken, m.Error+": an agent reads no Services from it", "mkdir -p "+m.Path+"; chmod -R u+rX "+m.Path)
+	case m.Files == 0:
+		e.add("manifests", Degraded, m.Path+" has no file that ends in .yaml, .yml or .json: no Service is served", "put manifests there: docs/getting-started.md")
+	default:
+		e.add("manifests", OK, fmt.Sprintf("%s has %d files", m.Path, m.Files), "")
+	}
+}

@@ -1,0 +1,172 @@
+package doctor
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Components are the parts that a role consists of, by their names in
+// internal/features.
+var components = map[Role][]string{
+	Balancer: {"balancer", ipvsBalancer},
+	Server:   {"dsr-agent"},
+	Proxy:    {"socket-proxy", "packet-proxy"},
+	Router:   {"router"},
+	VDN:      {"vdn"},
+}
+
+const ipvsBalancer = "ipvs-balancer"
+
+// Components gives the parts whose kernel features are to be probed.
+func (o Options) Components() (all []string) {
+	for _, role := range o.Roles {
+		for _, c := range components[role] {
+			wanted := role != Balancer || c == ipvsBalancer && o.usesIPVS() || c != ipvsBalancer && o.usesXDP()
+			if wanted && !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// lacks lists the essential features that a component does not get.
+func (e exam) lacks(component string) (names []string) {
+	for _, f := range e.Features[component].Value {
+		if f.Essential && !f.OK && !f.Untried {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// hasEssentials reports whether no component lacks what it needs, as far as is
+// known.
+func (e exam) hasEssentials() bool {
+	return !slices.ContainsFunc(e.Components(), func(c string) bool { return len(e.lacks(c)) > 0 && e.other(c) == "" })
+}
+
+// other is the data plane that may be used in the place of a component; empty for
+// none.
+func (e exam) other(component string) string {
+	if !e.usesXDP() || !e.usesIPVS() {
+		return ""
+	}
+	return map[string]string{"balancer": ipvsBalancer, ipvsBalancer: "balancer"}[component]
+}
+
+func checkFeatures(e exam) {
+	seen := map[string]bool{}
+	for _, c := range e.Components() {
+		known := e.Features[c]
+		switch {
+		case known.Err != "":
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": "+known.Err, "")
+		case len(e.missing()) > 0:
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+strings.Join(e.missing(), ", "), "")
+		case len(known.Value) == 0:
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed", "")
+		default:
+			e.component(c, known.Value, seen)
+		}
+	}
+}
+
+// component adds a line for all essential features together, and one for each
+// other. Those that an earlier component has are not repeated.
+func (e exam) component(c string, features []Feature, seen map[string]bool) {
+	essential := 0
+	for _, f := range features {
+		if f.Essential {
+			essential++
+		}
+		if f.Essential && f.OK || seen[f.Name] {
+			continue
+		}
+		seen[f.Name] = true
+		e.feature(c, f)
+	}
+	if len(e.lacks(c)) == 0 {
+		e.add("features/"+c, OK, fmt.Sprintf("the kernel has all %d essential features of the %s", essential, c), "")
+	}
+}
+
+func (e exam) feature(c string, f Feature) {
+	name := "feature/" + f.Name
+	fix := fmt.Sprintf("Linux %s or newer has it, unless it is built without; also check seccomp and LSM policies", f.Since)
+	message := fmt.Sprintf("%s. Without it, %s", strings.TrimSuffix(f.Message, "."), f.WhatLost)
+	switch {
+	case f.OK:
+		e.add(name, OK, "available", "")
+	case f.Untried:
+		e.add(name, Unknown, f.Message, "")
+	case f.Essential && e.other(c) != "" && len(e.Features[e.other(c)].Value) == 0:
+		e.add(name, Unknown, f.Message+". Whether the other data plane works was not probed", "")
+	case f.Essential && e.other(c) != "" && len(e.lacks(e.other(c))) == 0:
+		e.add(name, Info, f.Message+". The other data plane works", "")
+	case f.Essential && c == ipvsBalancer:
+		e.add(name, Broken, message, "modprobe ip_vs, or --dataplane xdp")
+	case f.Essential:
+		e.add(name, Broken, message, fix)
+	case f.Silent:
+		e.add(name, Info, message, "")
+	default:
+		e.add(name, Degraded, message, fix)
+	}
+}
+
+func checkBPFFS(e exam) {
+	b, known := e.Pins.Get()
+	fix := "mount -t bpf bpf /sys/fs/bpf, or --bpffs with a folder on one"
+	switch {
+	case !e.Has(Balancer, Server, Proxy, VDN):
+	case !known:
+		e.add("bpffs", Unknown, "BPF file system: "+e.Pins.Err, "")
+	case !b.Mounted && e.System.Value.Root && !e.System.Value.MayMount:
+		e.add("bpffs", Broken, b.Path+" is not on a BPF file system, and this process may not mount one: nothing can be pinned", fix)
+	case !b.Mounted:
+		e.add("bpffs", Degraded, b.Path+" is not on a BPF file system: an agent mounts one there, but in a container it ends with the container, and forwarding with it", fix)
+	case !b.Writable && e.System.Value.Root:
+		e.add("bpffs", Broken, b.Path+" is a BPF file system that is read-only here: nothing can be pinned", "mount -o remount,rw "+b.Path+"; in a container, mount the volume without readOnly")
+	case !b.Writable:
+		e.add("bpffs", Unknown, b.Path+" is a BPF file system; whether root can pin there was not checked", "")
+	default:
+		e.add("bpffs", OK, b.Path+" is a writable BPF file system", "")
+	}
+}
+
+func checkPins(e exam) {
+	b, known := e.Pins.Get()
+	if !known || !e.Has(Balancer) {
+		return
+	}
+	for _, folder := range b.OtherLayouts {
+		e.add("pins/"+path.Base(folder), Broken, folder+" holds maps of a version whose layout this one cannot take over: its agent does not start",
+			"rm -r "+folder+", after that version's agent has ended; it ends the forwarding of what is pinned there")
+	}
+	for _, folder := range b.CarriedOver {
+		e.add("pins/"+path.Base(folder), Info, folder+" holds maps of an older layout, which the agent takes over when it starts", "")
+	}
+}
+
+func checkCgroup(e exam) {
+	if !e.Has(Proxy) {
+		return
+	}
+	c, known := e.CgroupRoot.Get()
+	const fix = "mount -t cgroup2 none /sys/fs/cgroup/unified, or --cgroup with the root of cgroup v2"
+	switch {
+	case !known:
+		e.add("cgroup", Unknown, "cgroup v2: "+e.CgroupRoot.Err, "")
+	case c.Path == "":
+		e.add("cgroup", Degraded, "cgroup v2 is not mounted: an agent mounts it at /run/fairlead/cgroup2", fix)
+	case !c.V2:
+		e.add("cgroup", Broken, c.Path+" is not a cgroup v2 hierarchy: programs for sockets cannot be attached", fix)
+	case !c.Root:
+		e.add("cgroup", Degraded, c.Path+" is not the root of cgroup v2: only sockets of processes below it reach Services", fix)
+	default:
+		e.add("cgroup", OK, c.Path+" is the root of cgroup v2", "")
+	}
+}

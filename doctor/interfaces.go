@@ -1,0 +1,176 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Selected gives the names of the interfaces to examine: those that are named, or
+// those with a default route.
+func Selected(o Options, routes []Route) []string {
+	if len(o.Interfaces) > 0 {
+		return o.Interfaces
+	}
+	return defaultDevices(routes)
+}
+
+func defaultDevices(routes []Route) (names []string) {
+	for _, r := range routes {
+		if r.Prefix == "default" && r.Device != "" && !slices.Contains(names, r.Device) {
+			names = append(names, r.Device)
+		}
+	}
+	return names
+}
+
+// network gives what is known of the network; where nothing is, the first check
+// of an area says so.
+func (e exam) network() Network { return e.Network.Value }
+
+func checkSelection(e exam) {
+	if e.Network.Err != "" {
+		e.add("interfaces", Unknown, "interfaces and routes: "+e.Network.Err, "")
+		return
+	}
+	if !e.Has(Balancer, Server, Proxy, VDN) {
+		return
+	}
+	names := Selected(e.Options, e.network().Routes)
+	if len(names) == 0 {
+		e.add("interfaces", Unknown, "no interface has a default route, so none was examined: name those on which packets arrive with --interface", "")
+		return
+	}
+	for _, name := range names {
+		if !slices.Contains(e.network().Names, name) {
+			e.add("interface/"+name, Broken, "there is no interface "+name+"; an agent with --interface "+name+" does not start",
+				"fairlead doctor --interface "+strings.Join(e.physical(), ",")+", and the same for the agent")
+		}
+	}
+}
+
+// physical gives the names that may be meant: all but lo.
+func (e exam) physical() []string {
+	names := slices.DeleteFunc(slices.Clone(e.network().Names), func(n string) bool { return n == "lo" })
+	if len(names) == 0 {
+		return []string{"NAME"}
+	}
+	return names
+}
+
+func checkLinks(e exam) {
+	for _, l := range e.network().Links {
+		check := "interface/" + l.Name
+		switch {
+		case !l.Up:
+			e.add(check, Broken, l.Name+" is down: it receives nothing", "ip link set dev "+l.Name+" up")
+		case !l.Carrier:
+			e.add(check, Broken, l.Name+" has no carrier: it receives nothing", "connect its cable, or the other end: ip -details link show dev "+l.Name)
+		case l.Addresses == 0 && e.Has(Balancer):
+			e.add(check, Degraded, l.Name+" has no address: tunnel and fullnat have no source to send from, and BGP no router ID",
+				"ip address add ADDRESS/PREFIX dev "+l.Name)
+		default:
+			e.add(check, OK, fmt.Sprintf("%s is up (%s, MTU %d)", l.Name, driver(l), l.MTU), "")
+		}
+	}
+}
+
+func driver(l Link) string {
+	if l.Driver == "" {
+		return "driver unknown"
+	}
+	return l.Driver
+}
+
+// pageMTU is about what a driver takes in one page with XDP: 4096 bytes less
+// headroom, the skb_shared_info and the Ethernet header. Drivers differ by some
+// hundred bytes.
+const pageMTU = 3498
+
+func checkNativeXDP(e exam) {
+	if !e.usesXDP() {
+		return
+	}
+	for _, l := range e.network().Links {
+		x, known := l.XDP.Get()
+		check := "native-xdp/" + l.Name
+		generic := "packets take the generic XDP path, which costs several times as much CPU"
+		switch {
+		case !known:
+			e.add(check, Unknown, fmt.Sprintf("whether %s (%s) has native XDP: %s", l.Name, driver(l), l.XDP.Err), "")
+		case !x.Basic:
+			e.add(check, Degraded, fmt.Sprintf("the driver of %s (%s) has no native XDP: %s", l.Name, driver(l), generic),
+				"use an interface whose driver has it, such as i40e, ice, mlx5_core, bnxt_en, ena, gve or virtio_net")
+		case l.Driver == "veth" && !x.RedirectTarget:
+			e.add(check, Degraded, fmt.Sprintf("the far end of %s (veth) does not poll, so native XDP would lose what it sends back: %s", l.Name, generic),
+				"ethtool -K VETH gro on, at the far end of "+l.Name)
+		case !x.Fragments && l.MTU > pageMTU:
+			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is larger than the %d bytes or so that its driver (%s) takes natively, "+
+				"as it does not receive in fragments: %s", l.MTU, l.Name, pageMTU, driver(l), generic), fmt.Sprintf("ip link set dev %s mtu %d", l.Name, pageMTU))
+		default:
+			e.add(check, OK, fmt.Sprintf("%s (%s) has native XDP%s", l.Name, driver(l), fragments(x)), "")
+		}
+	}
+}
+
+func fragments(x XDPFeatures) string {
+	if x.Fragments {
+		return ", also for frames in several buffers"
+	}
+	return fmt.Sprintf(", for an MTU of up to about %d", pageMTU)
+}
+
+func checkQueues(e exam) {
+	if !e.Has(Balancer, Server, Router) {
+		return
+	}
+	for _, l := range e.network().Links {
+		q, known := l.Queues.Get()
+		cpus := e.System.Value.CPUs
+		if !known || q.MaxRX == 0 || cpus == 0 || l.Driver == "veth" {
+			continue
+		}
+		check := "queues/" + l.Name
+		few := fmt.Sprintf("%s has %d receive queues for %d CPUs: only that many CPUs process packets", l.Name, q.RX, cpus)
+		switch {
+		case q.RX >= cpus:
+			e.add(check, OK, fmt.Sprintf("%s has %d receive queues for %d CPUs", l.Name, q.RX, cpus), "")
+		case q.MaxRX > q.RX:
+			e.add(check, Degraded, few, fmt.Sprintf("ethtool -L %s combined %d", l.Name, min(cpus, q.MaxRX)))
+		default:
+			e.add(check, Info, few+", and the device has no more", "")
+		}
+	}
+}
+
+// What tunnels add to a packet, in bytes: IPIP in IPv4 at least, GUE in IPv6
+// with everything at most.
+const (
+	leastTunnel = 20
+	mostTunnel  = 148
+	ethernetMTU = 1500
+)
+
+func checkMTU(e exam) {
+	if !e.Has(Balancer) {
+		return
+	}
+	for _, l := range e.network().Links {
+		check := "mtu/" + l.Name
+		room := l.MTU - ethernetMTU
+		fix := fmt.Sprintf("ip link set dev %s mtu %d, where the network between load balancers and backends carries that", l.Name, ethernetMTU+mostTunnel)
+		switch {
+		case l.MTU == 0:
+		case room >= mostTunnel:
+			e.add(check, OK, fmt.Sprintf("MTU %d of %s has room for every tunnel around packets of %d bytes", l.MTU, l.Name, ethernetMTU), "")
+		case room >= leastTunnel:
+			e.add(check, Info, fmt.Sprintf("MTU %d of %s leaves %d bytes for tunnels, which add %d to %d", l.MTU, l.Name, room, leastTunnel, mostTunnel), fix)
+		case room >= 0:
+			e.add(check, Info, fmt.Sprintf("MTU %d of %s leaves no room for tunnels (%d to %d bytes): TCP adapts its segments, longer UDP packets are dropped as too-big",
+				l.MTU, l.Name, leastTunnel, mostTunnel), fix)
+		default:
+			e.add(check, Degraded, fmt.Sprintf("MTU %d of %s is below %d, before tunnels add %d to %d bytes: full-sized UDP packets are dropped as too-big",
+				l.MTU, l.Name, ethernetMTU, leastTunnel, mostTunnel), fix)
+		}
+	}
+}

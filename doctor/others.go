@@ -1,0 +1,285 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// vendors know other software's BPF programs by how their names begin.
+var vendors = []struct{ prefix, name string }{
+	{"cil_", "Cilium"}, {"cali_", "Calico"}, {"calico_", "Calico"}, {"xdp_dispatcher", "libxdp"}, {"xdp_disp", "libxdp"},
+	{"balancer_ingres", "Katran"}, {"antrea", "Antrea"}, {"loxilb", "LoxiLB"}, {"classifier_", "bpfman"}, {"tcx_dispatcher", "bpfman"},
+}
+
+// vendor names whose program it is, in brackets, where that is known.
+func vendor(program string) string {
+	for _, v := range vendors {
+		if strings.HasPrefix(program, v.prefix) {
+			return " (" + v.name + ")"
+		}
+	}
+	return ""
+}
+
+func checkXDPPrograms(e exam) {
+	if !e.usesXDP() {
+		return
+	}
+	for _, l := range e.network().Links {
+		check := "xdp/" + l.Name
+		switch p := l.Attached; {
+		case p == nil:
+			e.add(check, OK, l.Name+" has no other XDP program", "")
+		case p.Ours:
+			e.add(check, OK, fmt.Sprintf("%s has Fairlead's XDP program (id %d)", l.Name, p.ID), "")
+		case p.Name == Nameless:
+			e.add(check, Unknown, fmt.Sprintf("%s has an XDP program, id %d; only root sees whose it is", l.Name, p.ID), "")
+		default:
+			e.add(check, Broken, fmt.Sprintf("%s has the XDP program %q%s, id %d, which is not Fairlead's: an agent does not attach there",
+				l.Name, p.Name, vendor(p.Name), p.ID), fmt.Sprintf("end what attached it, or ip link set dev %s xdp off", l.Name))
+		}
+	}
+}
+
+func checkTCPrograms(e exam) {
+	if !e.Has(Server, Proxy, VDN) {
+		return
+	}
+	for _, l := range e.network().Links {
+		programs, known := l.TC.Get()
+		if !known {
+			e.add("tc/"+l.Name, Unknown, "programs at tcx and clsact of "+l.Name+": "+l.TC.Err, "")
+			continue
+		}
+		foreign := 0
+		for _, p := range programs {
+			if !p.Ours {
+				foreign++
+			}
+			switch {
+			case p.Ours:
+			case p.Name == Nameless:
+				e.add("tc/"+l.Name, Unknown, fmt.Sprintf("%s has a program, id %d, at %s; only root sees whose it is", l.Name, p.ID, p.Hook), "")
+			default:
+				e.add("tc/"+l.Name, Degraded, fmt.Sprintf("%s has the program %q%s, id %d, at %s: what it redirects or drops does not reach Fairlead's",
+					l.Name, p.Name, vendor(p.Name), p.ID, p.Hook), remedy(p, l.Name))
+			}
+		}
+		if foreign == 0 {
+			e.add("tc/"+l.Name, OK, "no other programs at tcx and clsact of "+l.Name, "")
+		}
+	}
+}
+
+func remedy(p Program, device string) string {
+	hook, side, _ := strings.Cut(p.Hook, " ")
+	if hook == "clsact" {
+		return fmt.Sprintf("end what attached it, or tc filter del dev %s %s", device, side)
+	}
+	return fmt.Sprintf("end what attached it: bpftool net show dev %s, bpftool prog show id %d", device, p.ID)
+}
+
+func checkIPVSServices(e exam) {
+	n, known := e.IPVSServices.Get()
+	ours := slices.ContainsFunc(e.Agents.Value, func(a Agent) bool { return a.Running() && a.IPVS })
+	switch {
+	case !e.Has(Balancer):
+	case !known:
+		e.add("ipvs-services", Unknown, "virtual services of IPVS: "+e.IPVSServices.Err, "")
+	case n == 0:
+		e.add("ipvs-services", OK, "IPVS has no virtual services", "")
+	case ours:
+		e.add("ipvs-services", OK, fmt.Sprintf("IPVS has %d virtual services, and Fairlead's agent uses it", n), "")
+	case e.DataPlane == "ipvs":
+		e.add("ipvs-services", Degraded, fmt.Sprintf("IPVS has %d virtual services that no running agent of Fairlead manages: those of the same address conflict", n),
+			"end keepalived, or kube-proxy in IPVS mode, then ipvsadm --clear; `fairlead import` takes their configuration")
+	default:
+		e.add("ipvs-services", Info, fmt.Sprintf("IPVS has %d virtual services that no running agent of Fairlead manages", n), "")
+	}
+}
+
+// KubeServices is the chain by which kube-proxy's rules begin.
+const KubeServices = "KUBE-SERVICES"
+
+func checkKubeProxyChains(e exam) {
+	chains, known := e.Chains.Get()
+	const fix = "kubectl -n kube-system delete daemonset kube-proxy, then kube-proxy --cleanup on each node"
+	switch {
+	case !e.Has(Balancer, Server, Proxy):
+	case !known:
+		e.add("kube-proxy-rules", Unknown, "chains of nftables and iptables: "+e.Chains.Err, "")
+	case len(chains) == 0:
+		e.add("kube-proxy-rules", OK, "kube-proxy has no rules here", "")
+	case e.Has(Proxy):
+		e.add("kube-proxy-rules", Degraded, "kube-proxy's rules are in place ("+strings.Join(chains, ", ")+"): what the service proxy leaves alone they translate, "+
+			"and after kube-proxy has ended they point to stale endpoints", fix)
+	default:
+		e.add("kube-proxy-rules", Info, "kube-proxy's rules are in place ("+strings.Join(chains, ", ")+"): they serve Services to this node's clients", "")
+	}
+}
+
+// rival is other software by its process.
+type rival struct {
+	comm    string
+	roles   []Role
+	status  Status
+	message string
+	fix     string
+}
+
+var rivals = []rival{
+	{"kube-proxy", []Role{Proxy}, Degraded, "serves the same Services as the role proxy", "kubectl -n kube-system delete daemonset kube-proxy"},
+	{"kube-proxy", []Role{Balancer, Server}, Info, "serves Services to this node's clients", ""},
+	{"keepalived", []Role{Balancer}, Degraded, "may manage VIPs and IPVS services of the same addresses",
+		"fairlead import keepalived /etc/keepalived/keepalived.conf --into FOLDER, then systemctl disable --now keepalived"},
+	{"speaker", []Role{Balancer}, Degraded, "may be MetalLB's speaker, which announces addresses of the same Services",
+		"kubectl -n metallb-system delete daemonset speaker, or give its Services another loadBalancerClass"},
+	{"cilium-agent", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks, and may serve the same Services",
+		"set kubeProxyReplacement=false and loadBalancer.acceleration=disabled in Cilium"},
+	{"calico-node", []Role{Balancer, Server, Proxy}, Info, "attaches programs to the same hooks where its eBPF data plane is on", ""},
+	{"bgpd", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
+	{"bgpd", []Role{Router}, Info, "speaks BGP: `fairlead router --beside bgp` makes its routes resilient", ""},
+	{"bird", []Role{Balancer, Reflector}, Info, "speaks BGP as well: it needs another router ID, and other peers", ""},
+	{"bird", []Role{Router}, Info, "speaks BGP: `fairlead router --beside bird` makes its routes resilient", ""},
+	{"katran", []Role{Balancer}, Degraded, "attaches its own XDP program", "systemctl disable --now katran"},
+	{"loxilb", []Role{Balancer, Server, Proxy}, Degraded, "attaches programs to the same hooks", "end loxilb"},
+}
+
+// Comms lists the processes to look for.
+func Comms() (all []string) {
+	for _, r := range rivals {
+		if !slices.Contains(all, r.comm) {
+			all = append(all, r.comm)
+		}
+	}
+	return all
+}
+
+func checkProcesses(e exam) {
+	processes, known := e.Processes.Get()
+	if !known {
+		e.add("processes", Unknown, "other processes: "+e.Processes.Err, "")
+		return
+	}
+	found := 0
+	for _, r := range rivals {
+		for _, p := range processes {
+			if p.Comm == r.comm && e.Has(r.roles...) {
+				found++
+				e.add("process/"+r.comm, r.status, fmt.Sprintf("%s runs (process %d): it %s", r.comm, p.PID, r.message), r.fix)
+				break
+			}
+		}
+	}
+	if found == 0 {
+		e.add("processes", OK, "no other load balancer or routing daemon runs in this PID namespace", "")
+	}
+}
+
+// port is one that a role binds, or whose packets it takes.
+type port struct {
+	name   string
+	udp    bool
+	number uint16
+	roles  []Role
+	status Status
+	taken  string
+	fix    string
+}
+
+func (o Options) ports() []port {
+	all := []port{
+		{"bgp", false, 179, []Role{Router, Reflector}, Broken, "no BGP session can be accepted",
+			"end it, or with a routing daemon of your own use `fairlead router --beside bgp`"},
+		{"bfd", true, 3784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
+			"end it, or --bfd=false"},
+		{"bfd-multihop", true, 4784, []Role{Balancer, Router, Reflector}, Degraded, "BGP sessions run without BFD, so failures are noticed only after the hold time",
+			"end it, or --bfd=false"},
+	}
+	if o.GUEPort != 0 {
+		all = append(all, port{"gue", true, o.GUEPort, []Role{Server}, Degraded, "packets of GUE tunnels to backends here share its port",
+			"end it, or --gue-port with another on all load balancers and nodes"})
+	}
+	if n := portOf(o.Health); n != 0 {
+		all = append(all, port{"health", false, n, []Role{Proxy}, Degraded, "the service proxy answers no health checks there",
+			"end it (kube-proxy binds 10256), or --health-address with another port"})
+	}
+	if n := portOf(o.Metrics); n != 0 {
+		all = append(all, port{"metrics", false, n, Roles, Broken, "an agent with this --metrics-address does not start",
+			"end it, or --metrics-address with another port"})
+	}
+	return all
+}
+
+// portOf is the port of "address:port" or ":port", 0 where there is none.
+func portOf(text string) uint16 {
+	if strings.HasPrefix(text, ":") {
+		text = "0.0.0.0" + text
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return 0
+	}
+	return at.Port()
+}
+
+// Ports lists the numbers that matter to the roles.
+func (o Options) Ports() (numbers []uint16) {
+	for _, p := range o.ports() {
+		if o.Has(p.roles...) {
+			numbers = append(numbers, p.number)
+		}
+	}
+	return numbers
+}
+
+func checkPorts(e exam) {
+	sockets, known := e.Sockets.Get()
+	for _, p := range e.ports() {
+		if !e.Has(p.roles...) {
+			continue
+		}
+		check, what := "port/"+p.name, fmt.Sprintf("TCP port %d", p.number)
+		if p.udp {
+			what = fmt.Sprintf("UDP port %d", p.number)
+		}
+		if !known {
+			e.add(check, Unknown, what+": "+e.Sockets.Err, "")
+			continue
+		}
+		i := slices.IndexFunc(sockets, func(s Socket) bool { return s.UDP == p.udp && s.Port == p.number && !e.isOurs(s) })
+		switch {
+		case i >= 0 && sockets[i].PID == 0 && len(e.running()) > 0:
+			e.add(check, Info, what+" is in use, by a process that may not be examined; it may be what runs here", "")
+		case i >= 0:
+			e.add(check, p.status, what+" is in use by "+owner(sockets[i])+": "+p.taken, p.fix)
+		case slices.ContainsFunc(sockets, func(s Socket) bool { return s.UDP == p.udp && s.Port == p.number }):
+			e.add(check, OK, what+" is in use by Fairlead", "")
+		default:
+			e.add(check, OK, what+" is free", "")
+		}
+	}
+}
+
+func owner(s Socket) string {
+	if s.PID == 0 {
+		return "a process that may not be examined (ss -lnptu)"
+	}
+	return fmt.Sprintf("%s (process %d)", s.Comm, s.PID)
+}
+
+func (e exam) running() (agents []Agent) {
+	for _, a := range e.Agents.Value {
+		if a.Running() {
+			agents = append(agents, a)
+		}
+	}
+	return agents
+}
+
+// isOurs: a running agent holds the socket.
+func (e exam) isOurs(s Socket) bool {
+	return slices.ContainsFunc(e.running(), func(a Agent) bool { return s.PID != 0 && a.PID == s.PID })
+}

@@ -1,0 +1,184 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The first kernel that is tested, and a year that no correct clock is before.
+const (
+	firstMajor, firstMinor = 6, 1
+	firstYear              = 2024
+)
+
+// system gives the facts about the kernel; ok is false where there are none, and
+// then checkKernel has said so.
+func (e exam) system() (System, bool) { return e.System.Get() }
+
+func checkKernel(e exam) {
+	s, known := e.system()
+	if !known {
+		e.add("kernel", Unknown, "kernel and process: "+e.System.Err, "")
+		return
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(s.Release, "%d.%d", &major, &minor); err != nil {
+		e.add("kernel", Unknown, fmt.Sprintf("Linux %q: not a version number", s.Release), "")
+		return
+	}
+	wanted := fmt.Sprintf("Linux %d.%d", firstMajor, firstMinor)
+	fix := "boot " + wanted + " or newer: apt-get install --only-upgrade linux-image-amd64, or your distribution's equivalent"
+	switch {
+	case major > firstMajor || major == firstMajor && minor >= firstMinor:
+		e.add("kernel", OK, fmt.Sprintf("Linux %s: %s or newer", s.Release, wanted), "")
+	case e.hasEssentials():
+		e.add("kernel", Degraded, fmt.Sprintf("Linux %s is older than %s, the oldest that is tested; the roles are not known to lack anything", s.Release, wanted), fix)
+	default:
+		e.add("kernel", Broken, fmt.Sprintf("Linux %s is older than %s and lacks what the roles need", s.Release, wanted), fix)
+	}
+}
+
+func checkBTF(e exam) {
+	s, known := e.system()
+	switch {
+	case !known || !e.Has(Balancer, Server, Proxy, VDN):
+	case s.BTF:
+		e.add("btf", OK, "/sys/kernel/btf/vmlinux is there", "")
+	default:
+		e.add("btf", Degraded, "/sys/kernel/btf/vmlinux is missing: kernel functions and socket iterators are not available to programs",
+			"use a kernel with CONFIG_DEBUG_INFO_BTF=y; in a container, mount the host's /sys")
+	}
+}
+
+// checkPrivileges tells a process that lacks rights from an agent that would.
+func checkPrivileges(e exam) {
+	s, known := e.system()
+	if !known {
+		return
+	}
+	missing := e.missing()
+	words := strings.Join(missing, ", ")
+	switch {
+	case len(missing) == 0:
+		e.add("capabilities", OK, "this process has what the roles need", "")
+	case s.Root:
+		e.add("capabilities", Broken, "root here lacks "+words+": an agent with the same rights does not start",
+			"add "+strings.ReplaceAll(words, "CAP_", "")+" to securityContext.capabilities of the container, or to CapabilityBoundingSet of the unit")
+	default:
+		e.add("capabilities", Unknown, "this process lacks "+words+", which agents need: run as root to check what only root sees (sudo fairlead doctor)", "")
+	}
+}
+
+// missing lists the capabilities that the roles need and the process lacks.
+func (e exam) missing() []string {
+	if !e.Has(Balancer, Server, Proxy, VDN) {
+		if !e.Has(Router) {
+			return nil
+		}
+		return slices.DeleteFunc(slices.Clone(e.System.Value.Missing), func(c string) bool { return c != "CAP_NET_ADMIN" })
+	}
+	return e.System.Value.Missing
+}
+
+func checkSecurity(e exam) {
+	s, known := e.system()
+	if !known || !e.Has(Balancer, Server, Proxy, VDN) {
+		return
+	}
+	switch s.Lockdown {
+	case "", "none":
+	default:
+		e.add("lockdown", Info, "kernel lockdown is in mode "+s.Lockdown+": it may refuse BPF; the features below say so where it does", "")
+	}
+	if s.Seccomp {
+		e.add("seccomp", Info, "this process runs under a seccomp filter: it may refuse BPF; the features below say so where it does", "")
+	}
+	lsm := ""
+	if s.LSM != "" {
+		lsm = "; LSMs: " + s.LSM
+	}
+	switch s.UnprivilegedBPF {
+	case "":
+	case "0":
+		e.add("unprivileged-bpf", Info, "kernel.unprivileged_bpf_disabled is 0: every user may load BPF programs; Fairlead does not need that"+lsm, "")
+	default:
+		e.add("unprivileged-bpf", OK, "kernel.unprivileged_bpf_disabled is "+s.UnprivilegedBPF+": only privileged processes load BPF programs"+lsm, "")
+	}
+}
+
+const jitName = "net.core.bpf_jit_enable"
+
+func checkJIT(e exam) {
+	jit, known := e.Sysctls.Value[jitName]
+	if !known || !e.Has(Balancer, Server, Proxy, VDN) {
+		return
+	}
+	if jit.Value == "0" {
+		e.add("bpf-jit", Degraded, jitName+" is 0: programs are interpreted, which is several times slower", "sysctl -w "+jitName+"=1")
+		return
+	}
+	e.add("bpf-jit", OK, jitName+" is "+jit.Value, "")
+}
+
+// What an agent needs at least: maps for the default sizes, and a descriptor for
+// each map, program, link, session and probe.
+const (
+	leastMemory    = 256 << 20
+	leastOpenFiles = 4096
+	noLimit        = math.MaxUint64
+)
+
+func checkLimits(e exam) {
+	s, known := e.system()
+	if !known {
+		return
+	}
+	switch {
+	case s.MemoryMax == 0 || !e.Has(Balancer, Server, Proxy, VDN):
+	case s.MemoryMax < leastMemory:
+		e.add("memory-limit", Degraded, fmt.Sprintf("the cgroup's memory.max is %d MiB, and BPF maps count: loading may fail with ENOMEM", s.MemoryMax>>20),
+			fmt.Sprintf("raise resources.limits.memory, or MemoryMax= of the unit, to at least %dM", leastMemory>>20))
+	default:
+		e.add("memory-limit", OK, fmt.Sprintf("the cgroup's memory.max is %d MiB", s.MemoryMax>>20), "")
+	}
+	if s.OpenFiles < leastOpenFiles {
+		e.add("open-files", Degraded, fmt.Sprintf("at most %d open files: maps, links, sessions and health checks need one each", s.OpenFiles),
+			fmt.Sprintf("ulimit -Hn %d, or LimitNOFILE=%d in the unit", leastOpenFiles, leastOpenFiles))
+	} else {
+		e.add("open-files", OK, "at most "+limit(s.OpenFiles)+" open files", "")
+	}
+	if s.LockedMemory != noLimit && e.Has(Balancer, Server, Proxy, VDN) {
+		e.add("locked-memory", Info, fmt.Sprintf("at most %d KiB of locked memory: kernels since 5.11 charge BPF maps to the cgroup instead", s.LockedMemory>>10), "")
+	}
+}
+
+func limit(n uint64) string {
+	if n == noLimit {
+		return "any number of"
+	}
+	return fmt.Sprint(n)
+}
+
+func checkClock(e exam) {
+	c, known := e.Clock.Get()
+	if !known {
+		e.add("clock", Unknown, "clock: "+e.Clock.Err, "")
+		return
+	}
+	const fix = "systemctl enable --now chronyd (or systemd-timesyncd)"
+	synced, knownSync := c.Synchronised.Get()
+	now := c.Now.UTC().Format(time.DateTime)
+	switch {
+	case c.Now.Year() < firstYear:
+		e.add("clock", Broken, "it is "+now+": certificates are not valid yet, and ages are wrong", fix)
+	case !knownSync:
+		e.add("clock", Unknown, "it is "+now+"; whether the clock is synchronised: "+c.Synchronised.Err, "")
+	case !synced:
+		e.add("clock", Degraded, "it is "+now+", and the clock is not synchronised: nodes disagree on how long a backend has been in service, and logs on the order of events", fix)
+	default:
+		e.add("clock", OK, "it is "+now+", and the clock is synchronised", "")
+	}
+}
