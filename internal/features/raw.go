@@ -69,9 +69,14 @@ func rawMap(spec *ebpf.MapSpec) error {
 	return bpf(unix.BPF_MAP_CREATE, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
 }
 
-// bpf makes a call of bpf(2) that returns a file descriptor, and closes it.
+// bpf makes a call of bpf(2) that returns a file descriptor, and closes it. The
+// verifier answers EAGAIN where a signal is pending, as Go's runtime sends them.
 func bpf(command uintptr, attr unsafe.Pointer, size uintptr) error {
+	const attempts = 50
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(attr), size)
+	for n := 1; errno == unix.EAGAIN && n < attempts; n++ {
+		fd, _, errno = unix.Syscall(unix.SYS_BPF, command, uintptr(attr), size)
+	}
 	if errno != 0 {
 		return errno
 	}
