@@ -9,8 +9,9 @@
 # is an initramfs with busybox, a few programs of this machine, the kernel's
 # modules and the test binaries. lab/kernels lists the packages and tests.
 #
-# The results are written to out/kernels/RESULT.json, each guest's output to
-# out/kernels/RELEASE.log. -update also writes docs/kernels.json and docs/kernels.md.
+# The results go to out/kernels/RESULT.json, where those of a series replace earlier
+# ones, and each guest's output to out/kernels/RELEASE.log. -update also writes
+# docs/kernels.json and docs/kernels.md. Runs with ONLY or RUN are not recorded.
 #
 # ACCEL   kvm or tcg; default: kvm if a guest boots with it, tcg (emulation, some
 #         thirty times slower) otherwise
@@ -89,7 +90,7 @@ fetch() {
 	echo "test-kernels: fetching $package" >&2
 	mkdir -p "$work/deb"
 	chmod 755 "$work" && chmod 777 "$work/deb" # apt downloads as its own user
-	names=$(${apt/apt-get/apt-cache} show "$package" | grep -m1 '^Depends:' | grep -oE 'linux-(binary|modules)-[^ ,]+' || true)
+	names=$(${apt/apt-get/apt-cache} show "$package" | grep -m1 '^Depends:' | grep -oE 'linux-(base|binary|modules)-[^ ,]+' || true)
 	(cd "$work/deb" && $apt -qq download "$package" $names)
 	rm -rf "$to" "$to.part"
 	mkdir -p "$to.part"
@@ -114,6 +115,7 @@ mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
 mount -t cgroup2 cg /sys/fs/cgroup; mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs trace /sys/kernel/tracing
 ip link set lo up
+echo 1 >/proc/sys/net/core/fb_tunnels_only_for_init_net # a new namespace has lo alone
 echo "guest: kernel $(uname -r)"
 for m in $(cat /tests/modules); do modprobe "$m" || echo "guest: module $m did not load"; done
 while read -r binary dir run skip; do
@@ -145,7 +147,7 @@ install_program() {
 
 # build_base ROOT: all of the initramfs but the kernel's modules and the list of tests.
 build_base() {
-	mkdir -p "$1"/{bin,sbin,usr/sbin,usr/bin,proc,sys,dev,etc,tmp,run,root,tests,xtables,lib/modules}
+	mkdir -p "$1"/{bin,sbin,usr/sbin,usr/bin,proc,sys,dev,etc,tmp,run,root,src,tests,xtables,lib/modules}
 	cp "$(command -v busybox)" "$1/bin/busybox"
 	# shellcheck disable=SC2086 # a list of words
 	install_program "$1" $PROGRAMS
@@ -170,10 +172,9 @@ build_tests() {
 		n=$((n + 1))
 		CGO_ENABLED=0 go test -c -trimpath -ldflags '-s -w' -o "$1/tests/$n" "./$package"
 		mkdir -p "$1/src/$package"
-		[[ ! -d $package/testdata ]] || cp -r "$package/testdata" "$1/src/$package/"
 		echo "$n $package $run $skip" >>"$1/tests/list"
 	done < <(go run ./lab/kernels list $([[ $accel == kvm || ${ALL-} ]] || echo -emulated))
-	cp --parents go.mod $(git ls-files '*_bpfel.o') "$1/src/"
+	cp --parents go.mod $(git ls-files '*_bpfel.o' '*/testdata/*' | grep -E '_bpfel.o$|^(dataplane|vdn|fib|announce/l2)/') "$1/src/"
 }
 
 # initramfs ROOT RELEASE FILE
@@ -197,7 +198,7 @@ boot() {
 	timeout "$1" qemu-system-x86_64 "${options[@]}" -smp 2 -m 4096 \
 		-nodefaults -no-user-config -display none -no-reboot -serial stdio \
 		-kernel "$cache/$3/vmlinuz" -initrd "$4" \
-		-append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable random.trust_cpu=1 no_timer_check" \
+		-append "console=ttyS0 loglevel=2 oops=panic panic=-1 mitigations=off tsc=reliable random.trust_cpu=1 no_timer_check" \
 		</dev/null >>"$5" 2>&1 &
 	guest=$!
 	tail -f --pid="$guest" -c +1 "$5" | grep --line-buffered -aE '^(guest: |.?--- FAIL|panic: |fatal error: |qemu-)' &
@@ -224,12 +225,12 @@ choose_accel() {
 }
 
 main() {
-	local series release releases=() update=() failed=() began
-	[[ ${1-} != -update ]] || { update=(-update) && shift; }
+	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began
+	[[ ${1-} != -update ]] || { record+=(-update) && shift; }
 	(($#)) || set -- 6.1 6.12 newest
-	[[ ! ${update-} || ! ${RUN-}${ONLY-} ]] || { echo "test-kernels: -update needs all tests: without RUN and ONLY" >&2; return 2; }
+	[[ ! ${RUN-}${ONLY-} ]] || record=()
 	scripts/deps.sh kernels
-	mkdir -p "$cache" && rm -f "$cache/RESULT.json"
+	mkdir -p "$cache"
 	for series; do
 		release=$(fetch "$series")
 		echo "test-kernels: $series is $release"
@@ -243,7 +244,7 @@ main() {
 		initramfs "$work/base" "$release" "$work/initramfs"
 		boot "${LIMIT:-$([[ $accel == kvm ]] && echo 1800 || echo 7200)}" "$accel" "$release" "$work/initramfs" "$cache/$release.log"
 		go run ./lab/kernels result -series "$series" -release "$release" -accel "$accel" -seconds $((SECONDS - began)) \
-			-o "$cache/RESULT.json" "${update[@]}" "$cache/$release.log" || failed+=("$release")
+			"${record[@]}" "$cache/$release.log" || failed+=("$release")
 	done
 	if ((${#failed[@]})); then
 		echo "test-kernels: failed: ${failed[*]}; see out/kernels/*.log" >&2

@@ -74,7 +74,10 @@ func result(flags *flag.FlagSet, args []string) error {
 		return fmt.Errorf("%s: %w", flags.Arg(0), err)
 	}
 	fmt.Print(summary(k))
-	files := []string{*out}
+	var files []string
+	if *out != "" {
+		files = append(files, *out)
+	}
 	if *update {
 		files = append(files, docsJSON)
 	}

@@ -20,7 +20,7 @@ func page(r Results) string {
 	kernelTable(&b, r)
 	featureTable(&b, r)
 	testTable(&b, r)
-	b.WriteString(notes())
+	b.WriteString(notes() + limits)
 	return b.String()
 }
 
@@ -116,7 +116,7 @@ func testTable(b *strings.Builder, r Results) {
 	for _, s := range suites {
 		packages = append(packages, s.Package)
 	}
-	b.WriteString("\n## Tests\n\nTop-level tests per package; a skipped subtest counts as skipped.\n")
+	b.WriteString("\n## Tests\n\nTop-level tests per package. A failed subtest fails its test; a skipped one does not count.\n")
 	header(b, "package", r)
 	for _, p := range packages {
 		fmt.Fprintf(b, "| %s |", p)
@@ -196,4 +196,11 @@ func names(expression string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(expression, ".*", "…"), "|", ", ")
 }
 
-const emulation = "Without KVM, guests are emulated, which is some thirty times slower. Packages that are not listed here run all of their tests; of these, only the tests named:\n"
+const emulation = `A guest uses KVM if it boots with it. That ` + "`/dev/kvm`" + ` exists is not enough: nested KVM without hardware virtualization (PVM) runs only kernels built for it. Otherwise the guest is emulated, which is 10 to 30 times slower. Emulated guests run all tests of a package, except in these packages, where they run only:
+`
+
+const limits = `
+## Not covered
+
+Kubernetes' conformance tests of Services (` + "`make test-cluster`" + `) run on the kernel of the host only. They were not run in a guest: an emulated one is 10 to 30 times slower than what the timeouts of kubelet, the API server and the tests assume. Debian's cloud kernels have no 9p, so a guest would share the host's files by virtiofs (built into 6.12 and later, a module in 6.1).
+`

@@ -45,6 +45,8 @@ type Suite struct {
 	Passed  []string  `json:"passed"`
 	Failed  []string  `json:"failed,omitempty"`
 	Skipped []Skipped `json:"skipped,omitempty"`
+	// SkippedSubtests counts subtests that skipped themselves.
+	SkippedSubtests int `json:"skippedSubtests,omitempty"`
 	// Problem is what else went wrong: the test binary crashed, the guest ended.
 	Problem string `json:"problem,omitempty"`
 }
@@ -141,6 +143,8 @@ func (p *parser) outcome(word, test string) {
 	switch {
 	case word == "FAIL":
 		p.suite.Failed = append(p.suite.Failed, test)
+	case word == "SKIP" && sub:
+		p.suite.SkippedSubtests++
 	case word == "SKIP":
 		p.suite.Skipped = append(p.suite.Skipped, Skipped{Test: test, Reason: p.said})
 	case !sub:
