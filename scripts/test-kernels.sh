@@ -121,7 +121,7 @@ for m in $(cat /tests/modules); do modprobe "$m" || echo "guest: module $m did n
 while read -r binary dir run skip; do
 	echo "guest: suite $dir"
 	cd "/src/$dir"
-	"/tests/$binary" -test.run "$run" -test.skip "$skip" -test.timeout 0 -test.v=test2json
+	"/tests/$binary" -test.run "$run" -test.skip "$skip" -test.timeout "$(cat /tests/timeout)s" -test.v=test2json </dev/null
 	printf '\nguest: end %s status %d\n' "$dir" $?
 done </tests/list
 echo "guest: done"
@@ -225,10 +225,10 @@ choose_accel() {
 }
 
 main() {
-	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began
+	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began limit
 	[[ ${1-} != -update ]] || { record+=(-update) && shift; }
 	(($#)) || set -- 6.1 6.12 newest
-	[[ ! ${RUN-}${ONLY-} ]] || record=()
+	[[ ! ${RUN-}${ONLY-} ]] || { record=() && echo "test-kernels: ONLY or RUN is set: results are not recorded"; }
 	scripts/deps.sh kernels
 	mkdir -p "$cache"
 	for series; do
@@ -238,11 +238,13 @@ main() {
 	done
 	build_base "$work/base"
 	choose_accel "${releases[0]}"
+	limit=${LIMIT:-$([[ $accel == kvm ]] && echo 1800 || echo 7200)}
+	echo $((limit / 2)) >"$work/base/tests/timeout" # one package is not to take the time of all
 	build_tests "$work/base"
 	for series; do
 		release=${releases[0]} releases=("${releases[@]:1}") began=$SECONDS
 		initramfs "$work/base" "$release" "$work/initramfs"
-		boot "${LIMIT:-$([[ $accel == kvm ]] && echo 1800 || echo 7200)}" "$accel" "$release" "$work/initramfs" "$cache/$release.log"
+		boot "$limit" "$accel" "$release" "$work/initramfs" "$cache/$release.log"
 		go run ./lab/kernels result -series "$series" -release "$release" -accel "$accel" -seconds $((SECONDS - began)) \
 			"${record[@]}" "$cache/$release.log" || failed+=("$release")
 	done
