@@ -23,19 +23,20 @@ type exclusion struct {
 }
 
 var suites = []suite{
-	// The features come first: if something else fails, they explain why.
+	// The features come first: if something else fails, they explain why. The
+	// packages that take longest come last.
 	{Package: "internal/features"},
-	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|" +
-		"TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
-	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance"},
-	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
-		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
-	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
-		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
-	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan"},
-	{Package: "dataplane/ipvs"},
 	{Package: "fib"},
 	{Package: "announce/l2"},
+	{Package: "dataplane/ipvs"},
+	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan"},
+	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance"},
+	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
+		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
+	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
+		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
+	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|" +
+		"TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
 }
 
 // list writes one line per suite: the package, the tests to run and the tests to
