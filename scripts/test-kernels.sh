@@ -11,7 +11,8 @@
 #
 # The results go to out/kernels/RESULT.json, where those of a series replace earlier
 # ones, and each guest's output to out/kernels/RELEASE.log. -update also writes
-# docs/kernels.json and docs/kernels.md. Runs with ONLY or RUN are not recorded.
+# docs/kernels.json and docs/kernels.md. With ONLY, the results of those packages
+# replace earlier ones of the same kernel; with RUN, nothing is recorded.
 #
 # ACCEL   kvm or tcg; default: kvm if a guest boots with it, tcg (emulation, some
 #         thirty times slower) otherwise
@@ -22,7 +23,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-MODULES="ip_vs veth" # loaded at boot; the kernel loads others on demand
+MODULES="ip_vs veth ipip sit ip6_tunnel fou fou6" # loaded at boot; the kernel loads others on demand
 PROGRAMS="ip tc nft kmod iptables-legacy iptables-legacy-save iptables-legacy-restore ip6tables-legacy ip6tables-legacy-save ip6tables-legacy-restore"
 BACKPORTS="bookworm-backports trixie-backports"
 cache=$PWD/out/kernels
@@ -229,7 +230,8 @@ main() {
 	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began limit
 	[[ ${1-} != -update ]] || { record+=(-update) && shift; }
 	(($#)) || set -- 6.1 6.12 newest
-	[[ ! ${RUN-}${ONLY-} ]] || { record=() && echo "test-kernels: ONLY or RUN is set: results are not recorded"; }
+	[[ ! ${ONLY-} ]] || record+=(-partial)
+	[[ ! ${RUN-} ]] || { record=() && echo "test-kernels: RUN is set: results are not recorded"; }
 	scripts/deps.sh kernels
 	mkdir -p "$cache"
 	for series; do

@@ -86,11 +86,19 @@ func TestParse(t *testing.T) {
 // without losing the others.
 func TestResultsOfASeriesAreReplaced(t *testing.T) {
 	var r Results
+	r.put(Kernel{Series: "newest", Release: "6.12.3"})
 	r.put(Kernel{Series: "6.1", Release: "6.1.0-1"})
-	r.put(Kernel{Series: "newest", Release: "7.0"})
-	r.put(Kernel{Series: "6.1", Release: "6.1.0-2"})
+	r.put(Kernel{Series: "6.1", Release: "6.1.0-2", Complete: true, Suites: []Suite{{Package: "fib"}, {Package: "announce/l2", Problem: "crashed"}}})
 	if len(r.Kernels) != 2 || r.Kernels[0].Release != "6.1.0-2" {
 		t.Errorf("%+v", r)
+	}
+	r.put(r.merged(Kernel{Series: "6.1", Release: "6.1.0-2", Complete: true, Suites: []Suite{{Package: "announce/l2"}}}))
+	want := Kernel{Series: "6.1", Release: "6.1.0-2", Complete: true, Suites: []Suite{{Package: "announce/l2"}, {Package: "fib"}}}
+	if d := cmp.Diff(want, r.Kernels[0]); d != "" {
+		t.Errorf("one package again (-want +got):\n%s", d)
+	}
+	if other := r.merged(Kernel{Series: "6.1", Release: "6.1.0-3", Complete: true}); other.Complete {
+		t.Error("a part of the packages counts as all of them")
 	}
 }
 

@@ -61,6 +61,7 @@ func result(flags *flag.FlagSet, args []string) error {
 	flags.StringVar(&k.Accel, "accel", "", "kvm or tcg")
 	flags.IntVar(&k.Seconds, "seconds", 0, "how long the guest took")
 	out := flags.String("o", "", "file to add the results to")
+	partial := flags.Bool("partial", false, "keep earlier results of this kernel for other packages")
 	update := flags.Bool("update", false, "add them to docs/kernels.json, too, and write docs/kernels.md")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -82,7 +83,7 @@ func result(flags *flag.FlagSet, args []string) error {
 		files = append(files, docsJSON)
 	}
 	for _, file := range files {
-		if err := add(file, k); err != nil {
+		if err := add(file, k, *partial); err != nil {
 			return err
 		}
 	}
@@ -97,10 +98,13 @@ func result(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-func add(file string, k Kernel) error {
+func add(file string, k Kernel, partial bool) error {
 	r, err := read(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
+	}
+	if partial {
+		k = r.merged(k)
 	}
 	r.put(k)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

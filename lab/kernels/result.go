@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -183,14 +184,50 @@ func read(path string) (Results, error) {
 	return r, json.Unmarshal(text, &r)
 }
 
-// put replaces the results of the same series, or adds them.
+// merged is k with the earlier results of the same kernel for packages that k
+// does not have.
+func (r Results) merged(k Kernel) Kernel {
+	i := slices.IndexFunc(r.Kernels, func(o Kernel) bool { return o.Series == k.Series && o.Release == k.Release })
+	if i < 0 {
+		k.Complete = false
+		return k
+	}
+	old := r.Kernels[i]
+	for _, s := range old.Suites {
+		if !slices.ContainsFunc(k.Suites, func(o Suite) bool { return o.Package == s.Package }) {
+			k.Suites = append(k.Suites, s)
+		}
+	}
+	if k.Probes == nil {
+		k.Probes = old.Probes
+	}
+	k.Seconds += old.Seconds
+	k.Complete = k.Complete && old.Complete
+	return k
+}
+
+// put replaces the results of the same series, or adds them, in the order of the
+// kernels' versions.
 func (r *Results) put(k Kernel) {
 	i := slices.IndexFunc(r.Kernels, func(o Kernel) bool { return o.Series == k.Series })
 	if i < 0 {
 		r.Kernels = append(r.Kernels, k)
-		return
+	} else {
+		r.Kernels[i] = k
 	}
-	r.Kernels[i] = k
+	slices.SortStableFunc(r.Kernels, func(a, b Kernel) int { return slices.Compare(version(a.Release), version(b.Release)) })
+}
+
+// version is the numbers that a release begins with: 6, 12, 117.
+func version(release string) (numbers []int) {
+	for _, word := range strings.FieldsFunc(release, func(r rune) bool { return r < '0' || r > '9' }) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			break
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 func (r Results) write(path string) error {
