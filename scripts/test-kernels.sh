@@ -10,9 +10,10 @@
 # modules and the test binaries. lab/kernels lists the packages and tests.
 #
 # The results go to out/kernels/RESULT.json, where those of a series replace earlier
-# ones, and each guest's output to out/kernels/RELEASE.log. -update also writes
-# docs/kernels.json and docs/kernels.md. With ONLY, the results of those packages
-# replace earlier ones of the same kernel; with RUN, nothing is recorded.
+# ones. -update also writes docs/kernels.json and docs/kernels.md. With ONLY, the
+# results of those packages replace earlier ones of the same kernel; with RUN,
+# nothing is recorded. Each guest's output is in out/kernels/RELEASE.log, or
+# RELEASE-part.log with ONLY or RUN.
 #
 # ACCEL   kvm or tcg; default: kvm if a guest boots with it, tcg (emulation, some
 #         thirty times slower) otherwise
@@ -227,7 +228,7 @@ choose_accel() {
 }
 
 main() {
-	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began limit
+	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began limit log
 	[[ ${1-} != -update ]] || { record+=(-update) && shift; }
 	(($#)) || set -- 6.1 6.12 newest
 	[[ ! ${ONLY-} ]] || record+=(-partial)
@@ -246,10 +247,12 @@ main() {
 	build_tests "$work/base"
 	for series; do
 		release=${releases[0]} releases=("${releases[@]:1}") began=$SECONDS
+		log=$cache/$release.log
+		[[ ! ${ONLY-}${RUN-} ]] || log=$cache/$release-part.log
 		initramfs "$work/base" "$release" "$work/initramfs"
-		boot "$limit" "$accel" "$release" "$work/initramfs" "$cache/$release.log"
+		boot "$limit" "$accel" "$release" "$work/initramfs" "$log"
 		go run ./lab/kernels result -series "$series" -release "$release" -accel "$accel" -seconds $((SECONDS - began)) \
-			"${record[@]}" "$cache/$release.log" || failed+=("$release")
+			"${record[@]}" "$log" || failed+=("$release")
 	done
 	if ((${#failed[@]})); then
 		echo "test-kernels: failed: ${failed[*]}; see out/kernels/*.log" >&2
