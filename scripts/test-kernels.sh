@@ -20,6 +20,7 @@
 # ONLY    regular expression for the packages to test
 # ALL     1 to run all tests even when emulated
 # RUN     regular expression for the tests to run instead of the listed ones
+# SKIP    regular expression for tests to leave out, which are recorded as skipped
 # LIMIT   seconds that a guest may take
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -171,6 +172,7 @@ build_tests() {
 	while read -r package run skip; do
 		[[ -d $package && $package =~ ${ONLY-} ]] || continue
 		[[ ! ${RUN-} ]] || run="^($RUN)\$"
+		[[ ! ${SKIP-} ]] || skip="${skip%)\$}|$SKIP)\$"
 		n=$((n + 1))
 		CGO_ENABLED=0 go test -c -trimpath -ldflags '-s -w' -o "$1/tests/$n" "./$package"
 		mkdir -p "$1/src/$package"
@@ -252,7 +254,7 @@ main() {
 		initramfs "$work/base" "$release" "$work/initramfs"
 		boot "$limit" "$accel" "$release" "$work/initramfs" "$log"
 		go run ./lab/kernels result -series "$series" -release "$release" -accel "$accel" -seconds $((SECONDS - began)) \
-			"${record[@]}" "$log" || failed+=("$release")
+			-skip "${SKIP-}" "${record[@]}" "$log" || failed+=("$release")
 	done
 	if ((${#failed[@]})); then
 		echo "test-kernels: failed: ${failed[*]}; see out/kernels/*.log" >&2

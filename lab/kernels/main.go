@@ -63,6 +63,7 @@ func result(flags *flag.FlagSet, args []string) error {
 	out := flags.String("o", "", "file to add the results to")
 	partial := flags.Bool("partial", false, "keep earlier results of this kernel for other packages")
 	update := flags.Bool("update", false, "add them to docs/kernels.json, too, and write docs/kernels.md")
+	skip := flags.String("skip", "", "tests that were left out of this run, a regular expression")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,6 +74,9 @@ func result(flags *flag.FlagSet, args []string) error {
 	defer console.Close()
 	if err := parse(&k, console); err != nil {
 		return fmt.Errorf("%s: %w", flags.Arg(0), err)
+	}
+	if err := k.leftOut(*skip); err != nil {
+		return err
 	}
 	fmt.Print(summary(k))
 	var files []string

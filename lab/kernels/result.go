@@ -202,7 +202,10 @@ func (r Results) merged(k Kernel) Kernel {
 		k.Probes = old.Probes
 	}
 	k.Seconds += old.Seconds
-	k.Complete = k.Complete && old.Complete
+	for _, s := range suites {
+		i := slices.IndexFunc(k.Suites, func(o Suite) bool { return o.Package == s.Package })
+		k.Complete = k.Complete && i >= 0 && k.Suites[i].Problem == ""
+	}
 	return k
 }
 
@@ -236,6 +239,30 @@ func (r Results) write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// leftOut records the selected tests that a run left out as skipped.
+func (k *Kernel) leftOut(expression string) error {
+	if expression == "" {
+		return nil
+	}
+	re, err := regexp.Compile("^(" + expression + ")$")
+	if err != nil {
+		return err
+	}
+	for i := range k.Suites {
+		s := &k.Suites[i]
+		j := slices.IndexFunc(suites, func(o suite) bool { return o.Package == s.Package })
+		if j < 0 {
+			continue
+		}
+		for _, name := range strings.Split(suites[j].Emulated, "|") {
+			if name != "" && re.MatchString(name) {
+				s.Skipped = append(s.Skipped, Skipped{Test: name, Reason: "left out: too slow in this guest"})
+			}
+		}
+	}
+	return nil
 }
 
 // summary is one line per package, and the names of failed tests.
