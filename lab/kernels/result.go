@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -91,7 +93,7 @@ func parse(k *Kernel, console io.Reader) error {
 			return err
 		}
 	}
-	p.end("the guest ended during this package")
+	p.cut()
 	return lines.Err()
 }
 
@@ -152,6 +154,14 @@ func (p *parser) outcome(word, test string) {
 		p.suite.Passed = append(p.suite.Passed, test)
 	}
 	p.said = ""
+}
+
+// cut closes a suite during which the guest ended: by its time limit, or because
+// its kernel crashed.
+func (p *parser) cut() {
+	during := slices.Sorted(maps.Keys(p.running))
+	p.running = nil
+	p.end("the guest ended during " + cmp.Or(strings.Join(during, " "), "this package"))
 }
 
 // end closes the current suite, if there is one. A test that did not end failed.
