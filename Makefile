@@ -33,6 +33,9 @@ help: ## tell what there is
 build: ## build bin/fairlead; needs Go alone
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
+refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
+	CGO_ENABLED=0 go build -o bin/ ./internal/testkit/refuse/cmd/refuse
+
 demo: build ## show the whole system in namespaces of this machine, with real traffic (root)
 	bin/fairlead demo $(ARGS)
 
@@ -59,6 +62,12 @@ test-outage: ## see the API server away for ten minutes, under a whole chain fro
 	scripts/deps.sh test
 	scripts/kube.sh etcd kube-apiserver
 	FAIRLEAD_OUTAGE=10m go test -count=1 -timeout 30m -v -run '^TestChain$$/API_server_away' ./lab/kube/chain
+
+test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) and run what is to work without it (root; slow)
+	scripts/deps.sh test
+	FAIRLEAD_REFUSALS=all go test $(TESTFLAGS) -count=1 -timeout 60m -v -run '^TestWithout(Optional|Essential)$$' \
+		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
+		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
 test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
 	scripts/deps.sh page

@@ -36,6 +36,9 @@ func TestSharesAreBoundedAndNear(t *testing.T) {
 			bandwidths[i] = 1 + 9*rand.Float64()
 		}
 		shares := Shares(bandwidths)
+		if shares == nil && slices.Max(bandwidths)/slices.Min(bandwidths) < 1+2*exact {
+			continue // as good as alike
+		}
 		sum, total := 0, 0.0
 		for i, s := range shares {
 			if s < 1 || s > maxShare {

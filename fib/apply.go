@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // change is a prefix whose route is to be as desired; no members: it goes.
@@ -142,7 +144,7 @@ func (t *Table) ensureHop(k *kernel, h hop) (uint32, error) {
 		return 0, err
 	}
 	if err := t.addHop(id, h); err != nil {
-		return 0, fmt.Errorf("next hop %s dev %d: %w", h.gateway, h.oif, err)
+		return 0, features.Refused(features.Router, fmt.Sprintf("next hop %s dev %d", h.gateway, h.oif), err)
 	}
 	k.hops[h], k.hopOf[id] = id, h
 	return id, nil
@@ -221,21 +223,40 @@ func (t *Table) ensure(k *kernel, c change) error {
 	return nil
 }
 
-// newGroup makes a resilient group, or a plain one where the kernel does not
-// know resilient ones (before Linux 5.13).
+// newGroup makes a resilient group, or a plain one where the kernel refuses
+// resilient ones.
 func (t *Table) newGroup(id uint32, members []member) error {
 	err := t.putGroup(id, members, false)
-	if t.plain == "" && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
-		reason := fmt.Sprintf("this kernel takes no resilient next-hop groups (%v)", err)
-		t.plain = reason
-		if again := t.putGroup(id, members, false); again != nil {
-			t.plain = ""
+	if err == nil || t.plain != "" {
+		return err
+	}
+	refusal := resilientRefused(err)
+	if refusal == nil {
+		return err // it is this group that is wrong
+	}
+	t.plain = "the kernel refuses resilient next-hop groups: " + refusal.Error()
+	if again := t.putGroup(id, members, false); again != nil {
+		t.plain = ""
+		return err
+	}
+	t.degraded = []features.Degraded{features.NewDegraded(features.ResilientGroups, features.Router, refusal)}
+	t.c.Log.Warn("next-hop groups are not resilient: when a load balancer leaves, flows of the others move too", "error", refusal)
+	return nil
+}
+
+// resilientRefused asks the kernel for a resilient group of nobody's, so that a
+// group which cannot be made is not taken for a feature that is missing. Where that
+// cannot be tried, an errno that older kernels answer decides.
+func resilientRefused(err error) error {
+	f, _ := features.Lookup(features.ResilientGroups)
+	refusal := f.Probe(features.Router)
+	if errors.Is(refusal, features.ErrCannotTry) {
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			return err
 		}
-		t.c.Log.Warn("next-hop groups are plain: when a balancer leaves, other balancers' flows move too", "reason", reason)
 		return nil
 	}
-	return err
+	return refusal
 }
 
 // prune removes the groups that no route uses, then the next hops that are dead

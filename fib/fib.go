@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // Defaults.
@@ -79,6 +80,8 @@ type Table struct {
 	refused map[netip.Prefix]error // what of desired is not in the kernel, and why
 	failed  error                  // of the last Set or Resync
 	plain   string                 // why groups are not resilient; empty where they are
+	// degraded is what the kernel refuses.
+	degraded []features.Degraded
 }
 
 // New opens the table; it changes nothing.
@@ -140,6 +143,14 @@ func (t *Table) Plain() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.plain
+}
+
+// Degraded lists the optional features that this kernel refuses. It is known after
+// the first route.
+func (t *Table) Degraded() []features.Degraded {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.degraded
 }
 
 // Set makes the kernel hold exactly these routes. New paths are added before

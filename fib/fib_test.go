@@ -15,13 +15,14 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/flows"
 	"github.com/fairlead/fairlead/lab/flows/flowstest"
 	"github.com/fairlead/fairlead/lab/labtest"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) { refusals.Main(m) }
 
 const vip = "10.1.1.1"
 

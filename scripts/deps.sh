@@ -13,7 +13,7 @@ case "${1-}" in
 test) packages=("${daemons[@]}" nftables openvswitch-switch containernetworking-plugins "${guest[@]}") ;;
 interop) packages=("${daemons[@]}") ;;
 guest) packages=("${guest[@]}") ;;
-lint) packages=(clang-19 clang-format-19 libbpf-dev linux-libc-dev) ;;
+lint) packages=(clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
 cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
 sim) packages=(ns2) ;;

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -46,6 +47,9 @@ type Agent struct {
 	// ProxySync tells when the service proxy has written all last, and since when
 	// something waits; nil where there is none.
 	ProxySync func() (last, waits time.Time)
+	// Degraded lists the optional kernel features that the agent goes without; nil
+	// for none.
+	Degraded func() []features.Degraded
 	// Probed tells since when a target is in its state, and the last error of
 	// a probe of it; zero values for what is not known.
 	Probed func(health.Target) (since time.Time, lastError string)
@@ -88,6 +92,9 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Announcer != nil {
 		s.Peers = a.Announcer.Peers()
+	}
+	if a.Degraded != nil {
+		s.Degraded = a.Degraded()
 	}
 	s.Drain = drainOf(g.view)
 	if a.Cloud != nil {

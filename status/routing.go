@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -30,6 +31,9 @@ type Routing struct {
 	// Table gives what the kernel holds, and why it is not all of what was
 	// heard; nil on a reflector.
 	Table func() (routes []fib.Route, failed, err error)
+	// Degraded lists the optional kernel features that the router goes without; nil
+	// for none.
+	Degraded func() []features.Degraded
 	// Refused gives the prefixes that are announced and not taken in, with the
 	// reason; nil where all are.
 	Refused func() (map[netip.Prefix]string, error)
@@ -47,6 +51,9 @@ func (r Routing) Gather(now time.Time) Status {
 	}
 	heard, err := r.Heard()
 	problem("BGP table", err)
+	if r.Degraded != nil {
+		s.Degraded = r.Degraded()
+	}
 	s.Problems = append(s.Problems, r.refusals(heard)...)
 	if r.Table == nil {
 		s.Routes = paths(heard)

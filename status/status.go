@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -46,6 +47,9 @@ type Status struct {
 	Peers []announce.Peer `json:"peers"`
 	// Drain is how a balancer leaves; absent where it does not.
 	Drain *Drain `json:"drain,omitempty"`
+	// Degraded are optional kernel features that are refused here, and what is
+	// lost with them.
+	Degraded []features.Degraded `json:"degraded"`
 	// Problems are what was refused of the input, and what failed.
 	Problems []source.Problem `json:"problems"`
 }
@@ -65,6 +69,7 @@ func (s Status) complete() Status {
 	}
 	s.Routes = append([]Route{}, s.Routes...)
 	s.Peers = append([]announce.Peer{}, s.Peers...)
+	s.Degraded = append([]features.Degraded{}, s.Degraded...)
 	s.Problems = append([]source.Problem{}, s.Problems...)
 	return s
 }

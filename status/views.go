@@ -57,6 +57,10 @@ func (v overview) table(t *table) {
 		t.fact("layer 2", states)
 	}
 	t.fact("peers", v.peerStates())
+	t.fact("degraded", number(len(v.Degraded)))
+	for _, d := range v.Degraded {
+		t.fact("", d.String())
+	}
 	t.fact("problems", number(len(v.Problems)))
 	for _, p := range v.Problems {
 		t.fact("", p.String())

@@ -52,6 +52,21 @@ static __always_inline bool endpoint_equal(const struct endpoint *a, const struc
 	return a->port == b->port && addr_equal(&a->addr, &b->addr);
 }
 
+static __always_inline void remember_sent(struct bpf_sock_addr *ctx, const struct endpoint *asked,
+					  const struct endpoint *target)
+{
+	struct sent_key k = {.cookie = bpf_get_socket_cookie(ctx), .target = *target};
+	const struct endpoint *held = bpf_map_lookup_elem(&sent, &k);
+
+	if (!held || !endpoint_equal(held, asked))
+		bpf_map_update_elem(&sent, &k, asked, BPF_ANY);
+}
+
+/* Set where the kernel refuses the iterator: the agent then finds the origins of
+ * connected UDP sockets among those of unconnected ones.
+ */
+const volatile bool without_socket_iterator = false;
+
 static __always_inline void remember_connected(struct bpf_sock_addr *ctx, struct origin *o)
 {
 	struct origin *held = NULL;
@@ -63,6 +78,8 @@ static __always_inline void remember_connected(struct bpf_sock_addr *ctx, struct
 	if (ctx->protocol == IPPROTO_UDP) {
 		o->cookie = bpf_get_socket_cookie(ctx);
 		o->netns = bpf_get_netns_cookie(ctx);
+		if (without_socket_iterator)
+			remember_sent(ctx, &o->asked, &o->target);
 	}
 	*held = *o;
 }
@@ -92,16 +109,6 @@ static __always_inline void forget_connected(struct bpf_sock_addr *ctx)
 {
 	if (ctx->sk)
 		bpf_sk_storage_delete(&origins, ctx->sk);
-}
-
-static __always_inline void remember_sent(struct bpf_sock_addr *ctx, const struct endpoint *asked,
-					  const struct endpoint *target)
-{
-	struct sent_key k = {.cookie = bpf_get_socket_cookie(ctx), .target = *target};
-	const struct endpoint *held = bpf_map_lookup_elem(&sent, &k);
-
-	if (!held || !endpoint_equal(held, asked))
-		bpf_map_update_elem(&sent, &k, asked, BPF_ANY);
 }
 
 /* Turns a peer's address into the one that the socket asked for; false where it

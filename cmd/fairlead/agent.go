@@ -147,6 +147,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.follow(ctx) })
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
+	group.Go(func() error { a.reportDegraded(life); return nil })
 	if a.metrics != nil {
 		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
 	}
@@ -370,7 +371,7 @@ func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
 func (a *agent) teller() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
+		Started: a.started, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
 	}
 	if a.loop != nil {
 		s.View = a.loop.View

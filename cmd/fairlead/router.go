@@ -128,7 +128,7 @@ func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error
 func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *fib.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
-	look.Table = lookTable(table)
+	look.Table, look.Degraded = lookTable(table), table.Degraded
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)

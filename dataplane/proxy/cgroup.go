@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // ownMount is where the hierarchy of cgroups is mounted if it is nowhere.
@@ -117,12 +118,15 @@ func attach(pins *bpffs.Dir, cgroup string, programs proxyPrograms) (*hooks, err
 	}
 	h := &hooks{pins: pins, cgroup: cgroup}
 	for _, hook := range hooksOf(programs) {
+		if hook.program == nil {
+			continue // the kernel refuses this optional one
+		}
 		l, err := h.replace(hook, id)
 		if err == nil && l == nil {
 			l, err = h.attach(hook)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach %s to cgroup %s: %w", hook.name, cgroup, err), h.close())
+			return nil, errors.Join(features.Refused(features.SocketProxy, fmt.Sprintf("attach %s to cgroup %s", hook.name, cgroup), err), h.close())
 		}
 		h.links = append(h.links, attached{l, hook.name})
 	}

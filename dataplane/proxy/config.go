@@ -44,6 +44,8 @@ type Config struct {
 	// Log is told what could not be done and does not stop the rest; nil for
 	// slog's default.
 	Log *slog.Logger
+
+	withoutIterator bool // for tests: as on a kernel that refuses the program
 }
 
 func (c *Config) complete() error {

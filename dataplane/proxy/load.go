@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
@@ -83,8 +84,25 @@ func (d *DataPlane) load() error {
 	); err != nil {
 		return err
 	}
-	err = spec.LoadAndAssign(&d.kernel, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}})
-	return load.Explain(err, fmt.Errorf("%w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, d.pins.Path("")))
+	misfit := fmt.Errorf("%w: configure the sizes that they have, or remove %s (which ends service) and start again", ErrLayout, d.pins.Path(""))
+	var preset features.Missing
+	if d.config.withoutIterator {
+		preset = features.Missing{features.NewDegraded(features.SocketIterator, features.SocketProxy, unix.EPERM)}
+		preset.Strip(spec)
+	}
+	d.missing, err = bpfload.Load(features.SocketProxy, spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, &d.kernel, misfit)
+	d.missing = append(d.missing, preset...)
+	d.probeSocketDestroy()
+	return err
+}
+
+// probeSocketDestroy finds out at the start whether sockets can be ended, not when
+// the first one has to be.
+func (d *DataPlane) probeSocketDestroy() {
+	f, _ := features.Lookup(features.SocketDestroy)
+	if err := f.Probe(features.SocketProxy); err != nil && !errors.Is(err, features.ErrCannotTry) {
+		d.missing = append(d.missing, features.NewDegraded(f.Name, features.SocketProxy, err))
+	}
 }
 
 // netnsCookie names the calling thread's network namespace as the programs see
@@ -109,11 +127,11 @@ func newWaiter() (*waiter, error) {
 	spec := &ebpf.MapSpec{Name: "waiter", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	inner, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, err
+		return nil, features.Refused(features.SocketProxy, "make a map", err)
 	}
 	outer, err := ebpf.NewMap(&ebpf.MapSpec{Name: "waiter", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec})
 	if err != nil {
-		return nil, errors.Join(err, inner.Close())
+		return nil, errors.Join(features.Refused(features.SocketProxy, "make a map of maps", err), inner.Close())
 	}
 	return &waiter{outer, inner}, nil
 }

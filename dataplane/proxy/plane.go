@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/proxy"
 )
 
@@ -26,6 +27,7 @@ type DataPlane struct {
 	config  Config
 	pins    *bpffs.Dir
 	kernel  proxyObjects
+	missing features.Missing // optional features that the kernel refuses
 	waiter  *waiter
 	hooks   *hooks
 	sweeper *sweeper
@@ -88,7 +90,7 @@ func (d *DataPlane) open() (err error) {
 	if d.hooks, err = attach(d.pins, d.config.Cgroup, d.kernel.proxyPrograms); err != nil {
 		return err
 	}
-	d.sweeper, err = newSweeper(d.config, &d.kernel, d.keeps)
+	d.sweeper, err = newSweeper(d.config, &d.kernel, d.missing, d.keeps)
 	return err
 }
 
@@ -226,6 +228,9 @@ func (d *DataPlane) Describe() dataplane.Description {
 	defer d.mu.Unlock()
 	return dataplane.Description{Kind: "proxy", Attached: d.hooks.describe(), Warnings: d.sweeper.warnings()}
 }
+
+// Degraded lists the optional features that this kernel refuses.
+func (d *DataPlane) Degraded() []features.Degraded { return d.missing }
 
 // Close lets go; what is held goes on working.
 func (d *DataPlane) Close() error {

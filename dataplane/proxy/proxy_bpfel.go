@@ -133,27 +133,28 @@ type proxyTarget struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	proxyMapAffinities    = "affinities"
-	proxyMapConnections   = "connections"
-	proxyMapNodeAddresses = "node_addresses"
-	proxyMapOrigins       = "origins"
-	proxyMapSenders       = "senders"
-	proxyMapSent          = "sent"
-	proxyMapServices      = "services"
-	proxyMapSourceRanges  = "source_ranges"
-	proxyMapTargets       = "targets"
-	proxyProgConnect4     = "connect4"
-	proxyProgConnect6     = "connect6"
-	proxyProgGetpeername4 = "getpeername4"
-	proxyProgGetpeername6 = "getpeername6"
-	proxyProgRecvmsg4     = "recvmsg4"
-	proxyProgRecvmsg6     = "recvmsg6"
-	proxyProgSendmsg4     = "sendmsg4"
-	proxyProgSendmsg6     = "sendmsg6"
-	proxyProgTellOrigins  = "tell_origins"
-	proxyVarMapLayout     = "map_layout"
-	proxyVarNodeNetns     = "node_netns"
-	proxyVarNodeOnly      = "node_only"
+	proxyMapAffinities            = "affinities"
+	proxyMapConnections           = "connections"
+	proxyMapNodeAddresses         = "node_addresses"
+	proxyMapOrigins               = "origins"
+	proxyMapSenders               = "senders"
+	proxyMapSent                  = "sent"
+	proxyMapServices              = "services"
+	proxyMapSourceRanges          = "source_ranges"
+	proxyMapTargets               = "targets"
+	proxyProgConnect4             = "connect4"
+	proxyProgConnect6             = "connect6"
+	proxyProgGetpeername4         = "getpeername4"
+	proxyProgGetpeername6         = "getpeername6"
+	proxyProgRecvmsg4             = "recvmsg4"
+	proxyProgRecvmsg6             = "recvmsg6"
+	proxyProgSendmsg4             = "sendmsg4"
+	proxyProgSendmsg6             = "sendmsg6"
+	proxyProgTellOrigins          = "tell_origins"
+	proxyVarMapLayout             = "map_layout"
+	proxyVarNodeNetns             = "node_netns"
+	proxyVarNodeOnly              = "node_only"
+	proxyVarWithoutSocketIterator = "without_socket_iterator"
 )
 
 // loadProxy returns the embedded CollectionSpec for proxy.
@@ -228,9 +229,10 @@ type proxyMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type proxyVariableSpecs struct {
-	MapLayout *ebpf.VariableSpec `ebpf:"map_layout"`
-	NodeNetns *ebpf.VariableSpec `ebpf:"node_netns"`
-	NodeOnly  *ebpf.VariableSpec `ebpf:"node_only"`
+	MapLayout             *ebpf.VariableSpec `ebpf:"map_layout"`
+	NodeNetns             *ebpf.VariableSpec `ebpf:"node_netns"`
+	NodeOnly              *ebpf.VariableSpec `ebpf:"node_only"`
+	WithoutSocketIterator *ebpf.VariableSpec `ebpf:"without_socket_iterator"`
 }
 
 // proxyObjects contains all objects after they have been loaded into the kernel.
@@ -282,9 +284,10 @@ func (m *proxyMaps) Close() error {
 //
 // It can be passed to loadProxyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type proxyVariables struct {
-	MapLayout *ebpf.Variable `ebpf:"map_layout"`
-	NodeNetns *ebpf.Variable `ebpf:"node_netns"`
-	NodeOnly  *ebpf.Variable `ebpf:"node_only"`
+	MapLayout             *ebpf.Variable `ebpf:"map_layout"`
+	NodeNetns             *ebpf.Variable `ebpf:"node_netns"`
+	NodeOnly              *ebpf.Variable `ebpf:"node_only"`
+	WithoutSocketIterator *ebpf.Variable `ebpf:"without_socket_iterator"`
 }
 
 // proxyPrograms contains all programs after they have been loaded into the kernel.

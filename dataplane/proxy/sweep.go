@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,22 +16,24 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
 // sweeper ends connected UDP sockets whose target is gone: unlike TCP's they
 // would never learn that nobody answers any more. An application sees
-// ECONNABORTED and connects again. It looks at all sockets anew each time, so
-// that one look serves many changes and none is missed.
+// ECONNABORTED and connects again. Each sweep reads all sockets, so that one
+// serves many changes and none is missed.
 type sweeper struct {
 	config Config
-	// tell gives all origins of UDP.
-	tell    *ebpf.Program
-	origins *ebpf.Map
+	// iterator prints the origins of all UDP sockets of the node. Without it each
+	// network namespace is asked for those of its own.
+	iterator *ebpf.Program
+	origins  *ebpf.Map
+	sent     *ebpf.Map
 	// keeps says whether a service still has a target for who is connected to it.
 	keeps func(proxyServiceKey, netip.AddrPort) bool
 	awake chan struct{}
@@ -47,15 +48,18 @@ type sweeper struct {
 // sweepPause is the least time between two looks at all sockets.
 const sweepPause = 100 * time.Millisecond
 
-// newSweeper works in the calling thread's network namespace and those of
+// newSweeper returns nil where the kernel cannot end sockets. It works in the calling thread's network namespace and those of
 // config.
-func newSweeper(config Config, kernel *proxyObjects, keeps func(proxyServiceKey, netip.AddrPort) bool) (*sweeper, error) {
+func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, keeps func(proxyServiceKey, netip.AddrPort) bool) (*sweeper, error) {
+	if missing.Has(features.SocketDestroy) {
+		return nil, nil
+	}
 	own, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
 	s := &sweeper{
-		config: config, tell: kernel.TellOrigins, origins: kernel.Origins, keeps: keeps,
+		config: config, iterator: kernel.TellOrigins, origins: kernel.Origins, sent: kernel.Sent, keeps: keeps,
 		awake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.run(own)
@@ -65,6 +69,9 @@ func newSweeper(config Config, kernel *proxyObjects, keeps func(proxyServiceKey,
 
 // wake has it look soon.
 func (s *sweeper) wake() {
+	if s == nil {
+		return
+	}
 	select {
 	case s.awake <- struct{}{}:
 	default:
@@ -72,6 +79,9 @@ func (s *sweeper) wake() {
 }
 
 func (s *sweeper) close() {
+	if s == nil {
+		return
+	}
 	s.once.Do(func() { close(s.quit) })
 	<-s.done
 }
@@ -107,6 +117,9 @@ func (s *sweeper) say(err error) {
 }
 
 func (s *sweeper) warnings() []string {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.problem == nil {
@@ -115,13 +128,27 @@ func (s *sweeper) warnings() []string {
 	return []string{"connected UDP sockets may stay with targets that are gone: " + s.problem.Error()}
 }
 
-// sweep looks at all sockets, and into the namespaces that it has to.
+// sweep ends the sockets whose target is gone, in own and in the namespaces that
+// have a name.
 func (s *sweeper) sweep(own netns.NsHandle) error {
+	if s.iterator == nil {
+		return s.eachNamespace(own, s.sweepHere)
+	}
 	stale, err := s.stale()
 	if err != nil || len(stale) == 0 {
 		return err
 	}
-	errs := []error{endIn(own, stale)}
+	err = s.eachNamespace(own, func() error { return stale.endHere() })
+	if len(stale) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d network namespaces with such sockets are not in %s: mount the folder where the container runtime keeps them",
+			len(stale), s.config.Namespaces))
+	}
+	return err
+}
+
+// eachNamespace runs f in own and in every namespace that has a name.
+func (s *sweeper) eachNamespace(own netns.NsHandle, f func() error) error {
+	errs := []error{inNamespace(own, f)}
 	names, err := os.ReadDir(s.config.Namespaces)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
@@ -131,124 +158,103 @@ func (s *sweeper) sweep(own netns.NsHandle) error {
 		if err != nil {
 			continue // it has gone meanwhile
 		}
-		errs = append(errs, endIn(ns, stale))
+		errs = append(errs, inNamespace(ns, f))
 		ns.Close()
 	}
-	if len(stale) > 0 {
-		errs = append(errs, fmt.Errorf("%d network namespaces with some are not in %s: show it where the container runtime keeps them",
-			len(stale), s.config.Namespaces))
-	}
 	return errors.Join(errs...)
+}
+
+// inNamespace runs f on a thread in a network namespace; one that is gone is no
+// error.
+func inNamespace(ns netns.NsHandle, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := netns.Set(ns); err != nil {
+			result <- nil
+			return
+		}
+		result <- f()
+	}()
+	return <-result
 }
 
 // sockets are cookies of sockets, by the cookies of their network namespaces.
 type sockets map[uint64]map[uint64]bool
 
-// stale gives the sockets that have a target which is gone, in every namespace
-// of the node.
+// stale returns the sockets whose target is gone, in every namespace of the node.
 func (s *sweeper) stale() (sockets, error) {
-	all, err := link.AttachIter(link.IterOptions{Program: s.tell, Map: s.origins})
-	if err != nil {
-		return nil, fmt.Errorf("read what sockets are connected to: %w", err)
-	}
-	defer all.Close()
-	f, err := all.Open()
-	if err != nil {
-		return nil, fmt.Errorf("read what sockets are connected to: %w", err)
-	}
-	defer f.Close()
 	found := sockets{}
-	r := bufio.NewReader(f)
-	for {
-		var o proxyOrigin
-		if _, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(&o)), unsafe.Sizeof(o))); err == io.EOF {
-			return found, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("read what sockets are connected to: %w", err)
-		}
-		if s.keeps(o.Service, netip.AddrPortFrom(fromAddr(o.Target.Addr), netorder.Port(o.Target.Port))) {
-			continue
+	err := s.eachOrigin(func(o *proxyOrigin) {
+		if s.serves(o) {
+			return
 		}
 		if found[o.Netns] == nil {
 			found[o.Netns] = map[uint64]bool{}
 		}
 		found[o.Netns][o.Cookie] = true
-	}
-}
-
-// endIn ends those of a namespace, and strikes it off.
-func endIn(ns netns.NsHandle, stale sockets) error {
-	answer := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		answer <- func() error {
-			if err := netns.Set(ns); err != nil {
-				return nil // it is none, or no longer
-			}
-			cookie, err := netnsCookie()
-			if err != nil || stale[cookie] == nil {
-				return err
-			}
-			defer delete(stale, cookie)
-			return errors.Join(endHere(unix.AF_INET, stale[cookie]), endHere(unix.AF_INET6, stale[cookie]))
-		}()
-	}()
-	return <-answer
-}
-
-// What <linux/inet_diag.h> and <linux/sock_diag.h> have and no package does.
-const (
-	diagConnected    = 1 << 1 // of idiag_states: TCP_ESTABLISHED
-	diagIDAt         = 4      // struct inet_diag_sockid in struct inet_diag_msg
-	diagIDLength     = 48
-	diagCookieAt     = 40 // in it
-	diagRequestIDAt  = 8  // in struct inet_diag_req_v2
-	diagRequestWhole = diagRequestIDAt + diagIDLength
-	sockDestroy      = 21 // SOCK_DESTROY
-)
-
-// diagRequest is struct inet_diag_req_v2 for UDP.
-func diagRequest(family uint8, states uint32, id []byte) []byte {
-	b := make([]byte, diagRequestWhole)
-	b[0], b[1] = family, unix.IPPROTO_UDP
-	binary.NativeEndian.PutUint32(b[4:], states)
-	copy(b[diagRequestIDAt:], id)
-	return b
-}
-
-// endHere ends sockets of the calling thread's namespace.
-func endHere(family uint8, cookies map[uint64]bool) error {
-	req := nl.NewNetlinkRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-	req.AddRawData(diagRequest(family, diagConnected, nil))
-	messages, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
+	})
 	if err != nil {
-		return fmt.Errorf("list sockets (the kernel needs CONFIG_INET_UDP_DIAG): %w", err)
+		return nil, fmt.Errorf("read what sockets are connected to: %w", err)
 	}
-	var errs []error
-	for _, m := range messages {
-		if len(m) < diagIDAt+diagIDLength {
-			continue
-		}
-		id := m[diagIDAt:][:diagIDLength]
-		if cookies[binary.NativeEndian.Uint64(id[diagCookieAt:])] {
-			errs = append(errs, destroy(family, id))
-		}
-	}
-	return errors.Join(errs...)
+	return found, nil
 }
 
-// destroy ends a socket; one that has ended is no error.
-func destroy(family uint8, id []byte) error {
-	req := nl.NewNetlinkRequest(sockDestroy, unix.NLM_F_ACK)
-	req.AddRawData(diagRequest(family, 0, id))
-	_, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE):
-		return nil
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("end a socket (the kernel needs CONFIG_INET_DIAG_DESTROY): %w", err)
-	case err != nil:
-		return fmt.Errorf("end a socket: %w", err)
+// keepsAsked reports whether the service that a socket asked for still has a
+// target for it: one of that address, or else of a node port.
+func (s *sweeper) keepsAsked(asked proxyEndpoint, target netip.AddrPort) bool {
+	k := proxyServiceKey{Addr: asked.Addr, Port: asked.Port, Proto: unix.IPPROTO_UDP}
+	return s.keeps(k, target) || s.keeps(proxyServiceKey{Port: k.Port, Proto: k.Proto}, target)
+}
+
+// serves reports whether a socket's target still serves it.
+func (s *sweeper) serves(o *proxyOrigin) bool {
+	return s.keeps(o.Service, netip.AddrPortFrom(fromAddr(o.Target.Addr), netorder.Port(o.Target.Port)))
+}
+
+// eachOrigin reads what the iterator prints.
+func (s *sweeper) eachOrigin(f func(*proxyOrigin)) error {
+	all, err := link.AttachIter(link.IterOptions{Program: s.iterator, Map: s.origins})
+	if err != nil {
+		return err
 	}
-	return nil
+	defer all.Close()
+	file, err := all.Open()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for r := bufio.NewReader(file); ; {
+		var o proxyOrigin
+		if _, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(&o)), unsafe.Sizeof(o))); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		f(&o)
+	}
+}
+
+// endHere ends those of the calling thread's namespace, and strikes it off.
+func (all sockets) endHere() error {
+	cookie, err := netnsCookie()
+	if err != nil || all[cookie] == nil {
+		return err
+	}
+	here := all[cookie]
+	delete(all, cookie)
+	return endSockets(func(id diagID) bool { return here[id.cookie()] })
+}
+
+// sweepHere ends the connected UDP sockets of the calling thread's namespace whose
+// target is gone, as far as the programs remember what they asked for.
+func (s *sweeper) sweepHere() error {
+	return endSockets(func(id diagID) bool {
+		key := proxySentKey{Cookie: id.cookie(), Target: id.peer()}
+		var asked proxyEndpoint
+		if s.sent.Lookup(&key, &asked) != nil {
+			return false // it was not given this target by a service
+		}
+		return !s.keepsAsked(asked, netip.AddrPortFrom(fromAddr(key.Target.Addr), netorder.Port(key.Target.Port)))
+	})
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
@@ -43,8 +45,30 @@ func alive(t testing.TB, s socket) {
 	}
 }
 
+// bothFinders runs a test with the socket iterator and, as on kernels that refuse
+// it, with sock_diag.
+func bothFinders(t *testing.T, f func(*testing.T, Config)) {
+	if refusals.Without(features.SocketDestroy) {
+		if d := open(t, config(t)); len(d.Degraded()) != 1 || d.Degraded()[0].Feature != features.SocketDestroy {
+			t.Errorf("degraded: %v", d.Degraded())
+		}
+		return
+	}
+	for name, without := range map[string]bool{"iterator": false, "sock_diag": true} {
+		t.Run(name, func(t *testing.T) {
+			c := config(t)
+			c.withoutIterator = without
+			f(t, c)
+		})
+	}
+}
+
 func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
-	d := open(t, config(t))
+	bothFinders(t, endsUDPSockets)
+}
+
+func endsUDPSockets(t *testing.T, c Config) {
+	d := open(t, c)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
@@ -79,8 +103,10 @@ func TestEndsUDPSocketsOfTargetsThatAreGone(t *testing.T) {
 }
 
 // A target that takes no new flows serves those that it has until it is gone.
-func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) {
-	d := open(t, config(t))
+func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) { bothFinders(t, keepsUDPSockets) }
+
+func keepsUDPSockets(t *testing.T, c Config) {
+	d := open(t, c)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			stays, goes := serveUDP(t, w.server, "stays"), serveUDP(t, w.server, "goes")
@@ -108,7 +134,7 @@ func TestKeepsUDPSocketsOfTargetsThatStillServe(t *testing.T) {
 				f.Inside.Targets = nil // as by a policy, which is about new ones
 				apply(t, d, f)
 				ask(sender, "goes")
-				if err := newSocket(t, w.family, unix.SOCK_DGRAM).sendTo(to); !errors.Is(err, unix.ECONNREFUSED) {
+				if err := newSocket(t, w.family, unix.SOCK_DGRAM).sendTo(to); !errors.Is(err, noTarget()) {
 					t.Errorf("a new socket: %v", err)
 				}
 				if err := d.sweeper.sweepNow(); err != nil {
@@ -135,8 +161,9 @@ func (s *sweeper) sweepNow() error {
 }
 
 // What went while no agent was there is found by the next.
-func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) {
-	c := config(t)
+func TestEndsUDPSocketsThatAPredecessorLeft(t *testing.T) { bothFinders(t, endsWhatAPredecessorLeft) }
+
+func endsWhatAPredecessorLeft(t *testing.T, c Config) {
 	d := open(t, c)
 	f := frontend(key("10.96.0.1:53", service.UDP), serveUDP(t, "127.1.0.1:0", "goes"))
 	apply(t, d, f)

@@ -144,8 +144,9 @@ func (h *Half) carryFlows(from *ebpf.Map) error {
 			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: serverServerMethod(old.Method),
 			Seen: uint32(old.Seen >> clock.TickShift), State: state,
 		})
-		if err != nil {
-			return err
+		if err != nil { // the programs serve without them, as after a reboot
+			h.log.Warn("DSR agent: flows of the previous map layout are not carried over", "error", err)
+			return nil
 		}
 	}
 	return it.Err()
@@ -160,7 +161,7 @@ func (h *Half) adopt(f serverServerFlow) error {
 		return err
 	}
 	if _, err := h.obj.Adopt.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-		return fmt.Errorf("remember a flow: %w", err)
+		return fmt.Errorf("carry a flow over: %w", err)
 	}
 	return nil
 }

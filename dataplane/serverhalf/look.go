@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // State is what the half does at one moment.
@@ -33,6 +34,9 @@ func (h *Half) State() (State, error) {
 		}, errors.Join(err, err2, err3)
 	})
 }
+
+// Degraded lists the optional features that this kernel refuses.
+func (h *Half) Degraded() []features.Degraded { return h.missing }
 
 // Counters gives what became of packets since the half was first opened, by
 // the names of bpf/server/maps.h ("tunnel-delivered", "passed-fragment",

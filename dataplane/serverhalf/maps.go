@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/tc"
 )
@@ -42,8 +43,8 @@ func (h *Half) load(newHook tc.Opener) error {
 	); err != nil {
 		return err
 	}
-	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.dir.Path(layout)}}
-	if err := load.Explain(spec.LoadAndAssign(&h.obj, opts), load.ErrVersion); err != nil {
+	opts := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: h.dir.Path(layout)}}
+	if h.missing, err = bpfload.Load(features.DSRAgent, spec, opts, &h.obj, bpfload.ErrVersion); err != nil {
 		return err
 	}
 	if h.routes, err = newRoutes(); err != nil {
@@ -53,8 +54,8 @@ func (h *Half) load(newHook tc.Opener) error {
 }
 
 // kept are the maps that outlive the agent.
-var kept = map[string]load.Fit{
-	serverMapLocalVips: load.Refuse, serverMapServerFlows: load.Keep, serverMapServerCounters: load.Renew,
+var kept = map[string]bpfload.Fit{
+	serverMapLocalVips: bpfload.Refuse, serverMapServerFlows: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
 }
 
 // fitMaps sets them to be pinned, and to the sizes they are to have.
@@ -64,7 +65,7 @@ func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
 	}
 	flows := spec.Maps[serverMapServerFlows]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
-	if err := load.Pin(spec, h.dir.Path(layout), kept); err != nil {
+	if err := bpfload.Pin(spec, h.dir.Path(layout), kept); err != nil {
 		return err
 	}
 	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {

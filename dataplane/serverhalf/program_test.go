@@ -16,11 +16,12 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) { refusals.Main(m) }
 
 // The tests' addresses, as in the notes on the packet's way; each has its IPv6
 // twin.

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
@@ -76,6 +77,7 @@ type Half struct {
 	// What follows belongs to the worker.
 	dir     *bpffs.Dir
 	obj     serverObjects
+	missing features.Missing // optional features that the kernel refuses
 	routes  *routes
 	hook    tc.Hook
 	desired *desired              // nil until the first Set: nothing is pruned before

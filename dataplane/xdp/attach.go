@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // ErrOccupied is what Open answers, wrapped, where an interface has another
@@ -151,7 +152,7 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
 	}
-	return describeAttached(name, reason, hides)
+	return d.describeAttached(name, reason, hides)
 }
 
 // takeOver replaces the program in a link that a predecessor pinned. A link
@@ -239,7 +240,7 @@ func (d *DataPlane) attachNew(nic netlink.Link) (reason string, err error) {
 		l, err = d.attachAs(nic, true)
 	}
 	if err != nil {
-		return "", fmt.Errorf("xdp: interface %s: attach: %w", name, err)
+		return "", features.Refused(features.Balancer, fmt.Sprintf("xdp: interface %s: attach", name), err)
 	}
 	if err := l.Pin(d.pins.Path(linkPin(name))); err != nil {
 		return "", errors.Join(fmt.Errorf("xdp: interface %s: pin link: %w", name, err), l.Close())
@@ -260,7 +261,7 @@ func (d *DataPlane) attachAs(nic netlink.Link, generic bool) (link.Link, error) 
 }
 
 // describeAttached asks the kernel how the program is attached now.
-func describeAttached(name, reason, hides string) (string, error) {
+func (d *DataPlane) describeAttached(name, reason, hides string) (string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return "", fmt.Errorf("xdp: interface %s: %w", name, err)
@@ -268,6 +269,9 @@ func describeAttached(name, reason, hides string) (string, error) {
 	words := []string{name, "native"}
 	if isGeneric(nic) {
 		words = []string{name, "generic", reason}
+		if d.config.Mode == Auto {
+			d.withoutNative(name, reason)
+		}
 	}
 	words = slices.DeleteFunc(append(words, hides), func(w string) bool { return w == "" })
 	return strings.Join(words, ": "), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/dataplane/xdp/capture"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 )
 
@@ -26,7 +27,7 @@ var ErrCapturing = errors.New("another capture runs: end it first")
 // the program that tells stands in its place; putting it there and taking it
 // away costs no packet. It may run beside everything else.
 func (d *DataPlane) Capture(ctx context.Context, w io.Writer, o capture.Options) (s capture.Summary, err error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), d.missing.Err(features.Capture)); err != nil {
 		return s, fmt.Errorf("capture: %w", err)
 	}
 	index, err := d.ifindex(o.Interface)

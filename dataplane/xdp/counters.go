@@ -96,6 +96,8 @@ func (d *DataPlane) Describe() dataplane.Description {
 			out.Drops[name] += n
 		}
 	}
-	out.Drops[lostFragment] += d.orphans.missed.Load()
+	if d.orphans != nil {
+		out.Drops[lostFragment] += d.orphans.missed.Load()
+	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // Event is one packet that was dropped.
@@ -41,6 +42,9 @@ const noSample = ^uint32(0)
 // sampleEvery (rounded up to a power of two; 1 is all), until ctx ends; then
 // the channel closes. What comes faster than it is fetched is left out.
 func (d *DataPlane) Events(ctx context.Context, sampleEvery uint32) (<-chan Event, error) {
+	if err := d.missing.Err(features.DropEvents); err != nil {
+		return nil, fmt.Errorf("drops cannot be followed: %w", err)
+	}
 	if !lockSoon(ctx, &d.following) {
 		return nil, fmt.Errorf("xdp: %w", ErrFollowed)
 	}

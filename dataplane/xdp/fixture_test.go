@@ -11,11 +11,12 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) { refusals.Main(m) }
 
 // The network of all tests:
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // ErrLayout is what Open answers, wrapped, where PinDir holds maps that this
@@ -108,6 +109,15 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// spec gives the programs and maps without what the kernel refuses.
+func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := d.config.spec()
+	if err == nil {
+		d.missing.Strip(spec)
+	}
+	return spec, err
+}
+
 // kernelObjects are the program that is attached, the generated maps, and the one
 // behind the settings. The table of steps holds the other programs.
 type kernelObjects struct {
@@ -155,9 +165,14 @@ func (d *DataPlane) load(old *predecessor) error {
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
-	if err := d.loadObjects(spec, &d.kernel); err != nil {
-		return err
+	d.missing, err = features.Load(features.Balancer, spec, func(s *ebpf.CollectionSpec) error { return d.loadObjects(s, &d.kernel) })
+	if err != nil {
+		return fmt.Errorf("xdp: %w", err)
 	}
+	if err := features.Require(features.Balancer, features.MapBatches); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	d.probeTestRun()
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
@@ -170,10 +185,10 @@ func (d *DataPlane) loadObjects(spec *ebpf.CollectionSpec, into any) error {
 	d.ringMemory.spec.Name = "rings"
 	err := loadTogether(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, into)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return fmt.Errorf("xdp: %w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
+		return fmt.Errorf("%w: %w: remove %s (which stops forwarding) and start again", ErrLayout, err, d.pins.Path(""))
 	}
 	if err != nil {
-		return fmt.Errorf("xdp: load the balancer: %w", err)
+		return err
 	}
 	d.ringMemory.outer = d.kernel.Rings
 	return d.openFlows(spec)

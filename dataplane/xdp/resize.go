@@ -112,7 +112,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	}
 	spec.Programs = nil // it is only read
 	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("xdp: %w", err)
 	}
 	if _, err := d.readHeld(); err != nil {
 		return nil, errors.Join(err, d.letGo())

@@ -6,6 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // loadTogether loads a collection as spec.LoadAndAssign does, but all programs at
@@ -53,5 +55,5 @@ func loadTogether(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions, into any)
 			}
 		}
 	}
-	return whole.Assign(into)
+	return features.Assign(whole, into)
 }

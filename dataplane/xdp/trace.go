@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -55,6 +56,9 @@ const leastFrame = 14
 // stays as it is; flows that it remembers do not, which Changed says. name gives
 // a frontend's Service.
 func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (t Trace, err error) {
+	if err := d.missing.Err(features.TestRun); err != nil {
+		return t, fmt.Errorf("trace: %w", err)
+	}
 	if len(r.Frame) < leastFrame {
 		return t, fmt.Errorf("trace: %w: %d bytes are less than an Ethernet header", ErrFrame, len(r.Frame))
 	}

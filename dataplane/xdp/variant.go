@@ -30,7 +30,7 @@ func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...
 // loadAgain loads what a struct names, on the maps of the program that is
 // attached but for private ones.
 func (d *DataPlane) loadAgain(into any, set func(*ebpf.CollectionSpec) error, private ...string) error {
-	spec, err := d.config.spec()
+	spec, err := d.spec()
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (v *variant) Close() error { return v.kernel.Close() }
 // them with, for who puts one into another, as benchmarks do, and the folder of
 // the maps' pins. There it answers XDP_TX on a veth, too, as on hardware.
 func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
-	if spec, err = d.config.spec(); err != nil {
+	if spec, err = d.spec(); err != nil {
 		return nil, "", err
 	}
 	err = errors.Join(d.setConstants(spec), spec.Variables[balancerVarBackByRedirect].Set(false))

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
@@ -32,6 +33,8 @@ type DataPlane struct {
 	reasons  []string             // of drops, by number
 	settings balancerSettings     // as the program has them
 	steps    string               // the pin of the program's table
+	missing  features.Missing     // optional features that the kernel refuses
+	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *orphanage           // fragments that wait for their first
 	// handsOver says that the program handover has been loaded.
 	handsOver atomic.Bool
@@ -121,9 +124,11 @@ func (d *DataPlane) open(old *predecessor) error {
 	if err := d.readDraining(); err != nil {
 		return err
 	}
-	var err error
-	if d.orphans, err = newOrphanage(&d.kernel); err != nil {
-		return err
+	if !d.missing.Has(features.DropEvents) {
+		var err error
+		if d.orphans, err = newOrphanage(&d.kernel); err != nil {
+			return err
+		}
 	}
 	if err := d.attachTo(old); err != nil {
 		return err

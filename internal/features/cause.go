@@ -31,6 +31,10 @@ func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.err }
 
+// libraryGuess is what the BPF library adds to every EPERM. Since Linux 5.11 that
+// limit does not apply.
+const libraryGuess = " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)"
+
 // kernelWords is an error with its errno's name, and of a verifier's log the
 // last line that says something.
 func kernelWords(err error) string {
@@ -41,7 +45,7 @@ func kernelWords(err error) string {
 		text := strings.Replace(err.Error(), verifier.Error(), short.Error(), 1)
 		return strings.Join(strings.Fields(text), " ") // the library quotes the log's end
 	}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), libraryGuess, "")), " ")
 	var errno unix.Errno
 	if errors.As(err, &errno) && !strings.Contains(text, unix.ErrnoName(errno)) {
 		return fmt.Sprintf("%s (%s)", text, unix.ErrnoName(errno))
@@ -74,15 +78,40 @@ func advice(err error) string {
 // cause is what is known for certain, else empty.
 func cause(err error) string {
 	var verifier *ebpf.VerifierError
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		if running := release(); older(running, refusal.Since) {
+			return fmt.Sprintf("this kernel is Linux %s, and the first to have it is %s", running, refusal.Since)
+		}
+	}
 	switch {
 	case errors.As(err, &verifier) && len(verifier.Log) > 0:
 		return "the verifier rejected the program: this kernel lacks something, or limits programs further than Linux 6.1 does"
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return noPermission()
-	case errors.Is(err, ebpf.ErrNotSupported):
-		return "this kernel does not have it: it is older than the feature, or built without it"
 	}
 	return ""
+}
+
+// release is the version of the running kernel as uname(2) has it.
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// older compares two versions by their first two numbers.
+func older(running, since string) bool {
+	var a, b, x, y int
+	if n, _ := fmt.Sscanf(running, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	if n, _ := fmt.Sscanf(since, "%d.%d", &x, &y); n != 2 {
+		return false
+	}
+	return a < x || a == x && b < y
 }
 
 // noPermission names what keeps this process from using BPF, where it is certain.

@@ -73,7 +73,7 @@ func (f Feature) Requires() string {
 func (f Feature) Probe(c Component) error {
 	for _, n := range f.Needs {
 		if err := n.probe(c); err != nil {
-			return &Refusal{Need: n.String(), Err: err}
+			return &Refusal{Need: n.String(), Since: f.Since, Err: err}
 		}
 	}
 	return nil
@@ -91,7 +91,9 @@ func Lookup(name string) (Feature, bool) {
 // Refusal is a kernel's answer to a need.
 type Refusal struct {
 	Need string
-	Err  error
+	// Since is the first kernel version that has it.
+	Since string
+	Err   error
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Need, kernelWords(r.Err)) }

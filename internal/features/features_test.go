@@ -55,7 +55,7 @@ func uses(spec *ebpf.CollectionSpec) map[string]bool {
 		for _, i := range p.Instructions {
 			switch {
 			case i.IsKfuncCall():
-				used["kfunc:any"] = true
+				used["kfunc:*"] = true
 			case i.IsBuiltinCall():
 				used["helper:"+strings.ToLower(strings.TrimPrefix(asm.BuiltinFunc(i.Constant).String(), "Fn"))] = true
 			}
@@ -213,7 +213,9 @@ func TestExplain(t *testing.T) {
 		"report":    {fmt.Errorf("program p: %w", report), []string{"program p: ", "R0 !read_ok", "cause: the verifier rejected"}, "Suggestion"},
 		"verifier":  {verifier, []string{"R0 !read_ok", "cause: the verifier rejected"}, "root"},
 		"EPERM":     {unix.EPERM, []string{"EPERM", "operation not permitted", "check the LSM policy"}, "root"},
-		"too old":   {ebpf.ErrNotSupported, []string{"not supported", "cause: this kernel does not have it"}, "root"},
+		"library":   {fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM), []string{"map create: operation not permitted (EPERM)"}, "MEMLOCK"},
+		"no errno":  {ebpf.ErrNotSupported, []string{"not supported", "fairlead doctor"}, "cause:"},
+		"too old":   {&features.Refusal{Need: "x", Since: "99.1", Err: unix.EINVAL}, []string{"EINVAL", "cause: this kernel is Linux", "99.1"}, "check"},
 		"no memory": {unix.ENOMEM, []string{"ENOMEM", "memory.max"}, "cause:"},
 	} {
 		text := features.Explain("load it", c.err).Error()

@@ -38,6 +38,10 @@ func (m Missing) Strip(spec *ebpf.CollectionSpec) {
 	}
 }
 
+// constant is the name of the programs' constant that says a feature is missing;
+// not all have one.
+func (f Feature) constant() string { return "without_" + strings.ReplaceAll(f.Name, "-", "_") }
+
 // ErrMissing is returned, wrapped, by what needs an optional feature that the
 // kernel refuses.
 var ErrMissing = errors.New("this kernel refuses an optional feature")
@@ -47,6 +51,9 @@ func (f Feature) strip(spec *ebpf.CollectionSpec) {
 		if n.strip != nil {
 			n.strip(spec)
 		}
+	}
+	if v := spec.Variables[f.constant()]; v != nil {
+		_ = v.Set(true) // a bool, as TestLoadWithout sees
 	}
 }
 
@@ -75,7 +82,7 @@ func Load(c Component, spec *ebpf.CollectionSpec, try func(*ebpf.CollectionSpec)
 			}
 		}
 		if len(rest) == 0 {
-			return nil, explainEssential(c, err)
+			return nil, Refused(c, "load the programs of the "+string(c), err)
 		}
 		// No probe tells: leave out one more, as long as that may help.
 		missing = append(missing, NewDegraded(rest[0], c, first))
@@ -99,22 +106,58 @@ func probeOptional(c Component) (missing Missing, rest []string) {
 	return missing, rest
 }
 
-// explainEssential names the essential features that the kernel refuses, where
-// it is one of the table that is behind an error.
-func explainEssential(c Component, err error) error {
-	var names []string
+// Require asks for an essential feature that loading does not come to, so that a
+// component fails at its start and not when it is first asked to do something.
+func Require(c Component, feature string) error {
+	f, _ := Lookup(feature)
+	err := f.Probe(c)
+	if errors.Is(err, ErrCannotTry) {
+		return nil
+	}
+	return Refused(c, "open the "+string(c), err)
+}
+
+// Refused explains an error of a component's attempt at something essential. Where
+// the kernel refuses essential features it names them, with the kernel's answer to
+// the first: the attempt's own error may be the library's reading of it.
+func Refused(c Component, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	names, refusal := essentialRefusals(c)
+	if refusal == nil {
+		return Explain(what, err)
+	}
+	return &explained{
+		text: fmt.Sprintf("%s: the kernel refuses the essential feature %s: %s; %s", what, shorten(names), refusal, advice(refusal)),
+		err:  errors.Join(refusal, err),
+	}
+}
+
+// essentialRefusals names the essential features that a component does not get, of
+// the first kind of which any is refused: others may be refused only because of it.
+func essentialRefusals(c Component) (names []string, first error) {
+	kind := ""
 	for _, f := range Table {
-		if f.Essential && f.For(c) && !errors.Is(f.Probe(c), ErrCannotTry) {
-			if refused := f.Probe(c); refused != nil {
-				names = append(names, f.Name+" ("+f.Requires()+")")
+		if !f.Essential || !f.For(c) || kind != "" && f.Needs[0].Kind != kind {
+			continue
+		}
+		if err := f.Probe(c); err != nil && !errors.Is(err, ErrCannotTry) {
+			if first == nil {
+				kind, first = f.Needs[0].Kind, err
 			}
+			names = append(names, f.Name)
 		}
 	}
-	what := "load the programs of the " + string(c)
-	if len(names) > 0 {
-		what += ": the kernel refuses the essential feature " + strings.Join(names, ", ")
+	return names, first
+}
+
+func shorten(names []string) string {
+	const most = 3
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return Explain(what, err)
+	return strings.Join(names, ", ")
 }
 
 // Assign gives a struct's fields what a collection has of their "ebpf" tags, as

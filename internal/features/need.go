@@ -1,7 +1,6 @@
 package features
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -30,7 +29,13 @@ func (n Need) Rule() string { return n.Kind + ":" + n.Name }
 func programType(t ebpf.ProgramType) Need {
 	return Need{
 		Kind: "prog", Name: strings.ToLower(t.String()), words: "program type " + t.String(),
-		probe: func(Component) error { return loadProgram(smallest(t)) },
+		probe: func(Component) error {
+			if t == ebpf.Tracing {
+				return loadProgram(smallest(t))
+			}
+			_, err := loadSmallest(smallest(t))
+			return err
+		},
 		strip: func(spec *ebpf.CollectionSpec) {
 			for name, p := range spec.Programs {
 				if p.Type == t {
@@ -73,7 +78,11 @@ func mapType(t ebpf.MapType) Need {
 	return Need{
 		Kind: "map", Name: strings.ToLower(t.String()), words: "map type " + t.String(),
 		probe: func(Component) error {
-			m, err := ebpf.NewMap(smallestMap(t))
+			spec := smallestMap(t)
+			if spec.Key == nil {
+				return rawMap(spec)
+			}
+			m, err := ebpf.NewMap(spec) // it needs BTF
 			if err != nil {
 				return err
 			}
@@ -107,7 +116,7 @@ func helper(name string, fn asm.BuiltinFunc) Need {
 // kfunc is a kernel function that programs call.
 func kfunc(name string) Need {
 	return Need{
-		Kind: "kfunc", Name: "any", words: "kfunc " + name,
+		Kind: "kfunc", Name: "*", words: "kfunc " + name,
 		probe: func(Component) error {
 			has := func(types *btf.Spec, err error) bool {
 				var f *btf.Func
@@ -165,11 +174,26 @@ func smallest(t ebpf.ProgramType) *ebpf.ProgramSpec {
 }
 
 func loadProgram(spec *ebpf.ProgramSpec) error {
-	p, err := ebpf.NewProgram(spec)
+	if spec.AttachTo == "" {
+		_, err := rawLoad(spec)
+		return err
+	}
+	p, err := ebpf.NewProgram(spec) // it needs BTF
 	if err != nil {
 		return err
 	}
 	return p.Close()
+}
+
+// loadSmallest loads a probe. One for sockets' addresses is tried at a second hook:
+// the first may be what is refused.
+func loadSmallest(p *ebpf.ProgramSpec) (log string, err error) {
+	log, err = rawLoad(p)
+	if err != nil && log == "" && p.Type == ebpf.CGroupSockAddr {
+		p.AttachType = ebpf.AttachCGroupUDP6Sendmsg
+		log, err = rawLoad(p)
+	}
+	return log, err
 }
 
 // smallestMap is the smallest valid map of a type.
@@ -180,8 +204,6 @@ func smallestMap(t ebpf.MapType) *ebpf.MapSpec {
 		m.KeySize, m.Flags = 8, unix.BPF_F_NO_PREALLOC
 	case ebpf.RingBuf:
 		m.KeySize, m.ValueSize, m.MaxEntries = 0, 0, 4096
-	case ebpf.PerfEventArray:
-		m.MaxEntries = 0
 	case ebpf.ArrayOfMaps, ebpf.HashOfMaps:
 		m.InnerMap = &ebpf.MapSpec{Name: "probe", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	case ebpf.SkStorage:
@@ -207,15 +229,13 @@ func programOf(c Component) ebpf.ProgramType {
 func probeHelper(c Component, fn asm.BuiltinFunc) error {
 	p := smallest(programOf(c))
 	p.Instructions = append(asm.Instructions{fn.Call()}, p.Instructions...)
-	err := loadProgram(p)
-	var verifier *ebpf.VerifierError
-	if err == nil || !errors.As(err, &verifier) || len(verifier.Log) == 0 {
+	log, err := loadSmallest(p)
+	if err == nil || log == "" {
 		return err
 	}
-	log := strings.Join(verifier.Log, "\n")
-	for _, unknown := range []string{"invalid func", "unknown func", "cannot use helper", "cannot call GPL"} {
+	for _, unknown := range []string{"invalid func", "unknown func", "cannot use helper"} {
 		if strings.Contains(log, unknown) {
-			return err
+			return fmt.Errorf("%w: the verifier says: %s", err, strings.ReplaceAll(log, "\n", "; "))
 		}
 	}
 	return nil

@@ -25,6 +25,8 @@ const (
 	CongestionMarks = "congestion-marks"
 	ResilientGroups = "resilient-next-hop-groups"
 	NativeXDP       = "native-xdp"
+	// MapBatches is essential, and only needed once there is something to write.
+	MapBatches = "map-batches"
 )
 
 var allTC = []Component{DSRAgent, PacketProxy, VDN}
@@ -32,8 +34,8 @@ var allTC = []Component{DSRAgent, PacketProxy, VDN}
 var optional = []Feature{
 	{
 		Name: SocketIterator, Components: []Component{SocketProxy}, Since: "5.9",
-		Without: "connected UDP sockets of removed endpoints are searched for by sock_diag in each named network namespace, " +
-			"which takes longer; those in namespaces without a name are not cleaned up",
+		Without: "connected UDP sockets of removed endpoints are found by sock_diag, among the latest 32,768 targets that UDP sockets " +
+			"of this node chose; older ones, and those in network namespaces without a name, are not cleaned up",
 		Needs: []Need{programType(ebpf.Tracing)},
 	},
 	{
@@ -85,6 +87,11 @@ var optional = []Feature{
 		Needs:   []Need{tcx(ebpf.AttachTCXIngress), tcx(ebpf.AttachTCXEgress)},
 	},
 	{
+		Name: "clsact", Components: allTC, Since: "4.5", Silent: true,
+		Without: "nothing where the kernel has tcx; without both, no program can be attached to a device",
+		Needs:   []Need{netlinkNeed("qdisc-clsact", "the clsact queueing discipline", probeClsact)},
+	},
+	{
 		Name: ConntrackLookup, Components: []Component{PacketProxy}, Since: "5.18",
 		Without: "connections that kube-proxy established before the service proxy took over may break",
 		Needs:   []Need{kfunc("bpf_skb_ct_lookup"), kfunc("bpf_ct_release")},
@@ -123,6 +130,8 @@ var programs = []Feature{
 	hook(ebpf.AttachCGroupUDP6Sendmsg, "cgroup-sendmsg6", "4.18"),
 	hook(ebpf.AttachCGroupUDP4Recvmsg, "cgroup-recvmsg4", "5.2"),
 	hook(ebpf.AttachCGroupUDP6Recvmsg, "cgroup-recvmsg6", "5.2"),
+	// Before the maps, of which some need it.
+	essential("btf-load", "4.18", command("btf_load", "BPF_BTF_LOAD", probeBTF), SocketProxy),
 }
 
 var allBPF = []Component{Balancer, DSRAgent, SocketProxy, PacketProxy, VDN}
@@ -184,11 +193,9 @@ var helpers = []Feature{
 }
 
 var network = []Feature{
-	essential("map-batches", "5.6", command("map_update_batch", "BPF_MAP_UPDATE_BATCH and BPF_MAP_LOOKUP_BATCH", probeBatch), Balancer),
-	essential("btf-load", "4.18", command("btf_load", "BPF_BTF_LOAD", probeBTF), SocketProxy),
+	essential(MapBatches, "5.6", command("map_update_batch", "BPF_MAP_UPDATE_BATCH and BPF_MAP_LOOKUP_BATCH", probeBatch), Balancer),
 	essential("bpf-links", "5.9", command("link_create", "BPF_LINK_CREATE", probeLinks), Balancer, SocketProxy),
 	essential("next-hop-objects", "5.3", netlinkNeed("nexthop", "next-hop objects (ip nexthop)", probeNextHop), Router),
 	essential("htb", "2.4", netlinkNeed("qdisc-htb", "the HTB packet scheduler (CONFIG_NET_SCH_HTB)", probeHTB), VDN),
-	essential("clsact", "4.5", netlinkNeed("qdisc-clsact", "the clsact queueing discipline, where tcx is refused", probeClsact), allTC...),
 	essential("ipvs", "2.6", netlinkNeed("generic:ipvs", "IPVS (CONFIG_IP_VS, module ip_vs)", probeIPVS), IPVSBalancer),
 }

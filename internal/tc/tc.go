@@ -54,15 +54,22 @@ type Hook interface {
 // its links in dir, and has put these programs in the place of its.
 type Opener func(dir *bpffs.Dir, progs Programs) (Hook, error)
 
-// Open uses tcx links, or else clsact filters.
+// Open uses tcx links, or clsact filters where the kernel refuses those. Links
+// that a predecessor left are taken over in either case: a program is never at a
+// point twice.
 func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
-	if haveTCX(progs) {
+	pins, err := dir.Names(linkPrefix)
+	if err != nil {
+		return nil, err
+	}
+	if len(pins) > 0 || haveTCX(progs) {
 		return openTCX(dir, progs)
 	}
 	return OpenClsact(dir, progs)
 }
 
-// haveTCX asks for a device that cannot be there: a kernel that has tcx says so.
+// haveTCX attaches to a device that cannot be there: a kernel that has tcx, and
+// does not refuse it, says so.
 func haveTCX(progs Programs) bool {
 	const noDevice = 1<<31 - 1
 	for _, p := range progs {
@@ -70,7 +77,7 @@ func haveTCX(progs Programs) bool {
 		if err == nil {
 			l.Close()
 		}
-		return !errors.Is(err, ebpf.ErrNotSupported)
+		return gone(err)
 	}
 	return false
 }

@@ -61,9 +61,9 @@ var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"internal/tc", "dataplane/internal/counter", "internal/load", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet"}},
+			"internal/tc", "dataplane/internal/counter", "internal/bpfload", "internal/features", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
-		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/testkit"}},
+		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
 		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
@@ -75,6 +75,12 @@ var walls = []Wall{
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},
+}
+
+// testOnly are packages of this module that only tests may import, and the
+// packages below.
+var testOnly = []Ban{
+	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its
@@ -111,6 +117,7 @@ func Breaches(all []Package) []string {
 	for _, p := range all {
 		if isOurs(p.Path) {
 			breaches = append(breaches, throughWalls(p)...)
+			breaches = append(breaches, testsAlone(p)...)
 		}
 		if slices.Contains(pure, p.Path) {
 			breaches = append(breaches, impure(p, byPath)...)
@@ -154,6 +161,18 @@ func throughWalls(p Package) []string {
 			}
 			if w.covers(full) {
 				breaches = append(breaches, fmt.Sprintf("%s imports %s, which only %s may: %s", p.Path, full, may(w.Only), w.Why))
+			}
+		}
+	}
+	return breaches
+}
+
+// testsAlone finds imports, other than by tests, of what only tests may import.
+func testsAlone(p Package) (breaches []string) {
+	for _, b := range testOnly {
+		for _, i := range p.Imports {
+			if b.covers(i) && !b.covers(p.Path) {
+				breaches = append(breaches, fmt.Sprintf("%s imports %s, which only tests may: %s", p.Path, i, b.Why))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ func (s *Source) Tell(e Event) {
 		return
 	}
 	if len(e.Note) > maxNote {
-		e.Note = e.Note[:maxNote] + "..."
+		e.Note = strings.ToValidUTF8(e.Note[:maxNote], "") + "..."
 	}
 	now := time.Now()
 	about := &eventsv1.Event{

@@ -21,6 +21,8 @@ var All = []Metric{
 	{"fairlead_problems", "What was refused of the input, and what fails: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Problems)))
 	}},
+	{"fairlead_degraded", "Optional kernel features that are refused on this node, by the kernel's reason; absent where there is none. " +
+		"fairlead status says what is lost.", []string{"feature", "reason"}, false, degraded},
 	ofPeers("fairlead_bgp_session_up", "1 where the BGP session with the peer is established, else 0.", false,
 		func(p *announce.Peer) float64 { return truth(p.State == announce.Established) }),
 	ofPeers("fairlead_bgp_announced_prefixes_total", "Prefixes that the peer is told now.", false,
@@ -170,5 +172,18 @@ type tally map[string]uint64
 func (t tally) emit(emit emit) {
 	for label, n := range t {
 		emit(float64(n), label)
+	}
+}
+
+// degraded counts the refusals of a feature with a reason: several components or
+// interfaces may have the same.
+func degraded(s *status.Status, emit emit) {
+	type refusal struct{ feature, reason string }
+	count := map[refusal]int{}
+	for _, d := range s.Degraded {
+		count[refusal{d.Feature, d.Reason}]++
+	}
+	for r, n := range count {
+		emit(float64(n), r.feature, r.reason)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/status"
 )
@@ -57,6 +58,7 @@ func full() status.Status {
 	return status.Status{
 		Version: "v1", Role: "balancer, server, proxy", Node: "node1", Started: began,
 		DataPlane:  &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
+		Degraded:   []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
 		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}},
 		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
 			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
@@ -21,9 +22,9 @@ var shared = []string{
 }
 
 // own are the maps of this half that outlive the process.
-var own = map[string]load.Fit{
-	packetMapPacketFlows: load.Keep, packetMapPacketFragments: load.Renew, packetMapPacketCounters: load.Renew,
-	packetMapPacketMasks: load.Renew, packetMapPacketBridges: load.Renew, packetMapPacketMacs: load.Renew,
+var own = map[string]bpfload.Fit{
+	packetMapPacketFlows: bpfload.Keep, packetMapPacketFragments: bpfload.Renew, packetMapPacketCounters: bpfload.Renew,
+	packetMapPacketMasks: bpfload.Renew, packetMapPacketBridges: bpfload.Renew, packetMapPacketMacs: bpfload.Renew,
 }
 
 // halves of a flow, each an entry.
@@ -55,9 +56,10 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	return load.Explain(spec.LoadAndAssign(&h.obj, &ebpf.CollectionOptions{
+	h.missing, err = bpfload.Load(features.PacketProxy, spec, ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: h.dir.Path("")}, MapReplacements: foreign,
-	}), load.ErrVersion)
+	}, &h.obj, bpfload.ErrVersion)
+	return err
 }
 
 // hasConntrack says whether programs may ask connection tracking, be it built in
@@ -101,7 +103,7 @@ func (h *Half) fit(spec *ebpf.CollectionSpec) error {
 		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
 	}
 	flows.MaxEntries = halves * asked
-	if err := load.Pin(spec, h.dir.Path(""), own); err != nil {
+	if err := bpfload.Pin(spec, h.dir.Path(""), own); err != nil {
 		return err
 	}
 	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/tc"
 )
 
@@ -63,13 +64,14 @@ type Half struct {
 	worker *devices.Worker
 
 	// What follows belongs to the worker.
-	dir    *bpffs.Dir
-	obj    packetObjects
-	nl     *netlink.Handle
-	hook   tc.Hook
-	places map[int]place
-	keep   packetPacketFlowKeep
-	swept  uint64 // entries, since Open
+	dir     *bpffs.Dir
+	obj     packetObjects
+	missing features.Missing // optional features that the kernel refuses
+	nl      *netlink.Handle
+	hook    tc.Hook
+	places  map[int]place
+	keep    packetPacketFlowKeep
+	swept   uint64 // entries, since Open
 }
 
 // Open loads the programs, takes over what a predecessor left pinned in PinDir
@@ -174,6 +176,9 @@ func (h *Half) Describe() dataplane.Description {
 	}
 	return d
 }
+
+// Degraded lists the optional features that this kernel refuses.
+func (h *Half) Degraded() []features.Degraded { return h.missing }
 
 // Close lets go of the half; what it holds goes on working.
 func (h *Half) Close() error { return h.worker.End(nil) }

@@ -20,12 +20,13 @@ import (
 	plane "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) { refusals.Main(m) }
 
 const bigBody = 10 << 20
 

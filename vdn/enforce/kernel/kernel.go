@@ -19,7 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -46,9 +47,11 @@ type Kernel struct {
 	mu     sync.Mutex
 	dir    *bpffs.Dir
 	shared sharedObjects
-	hook   tc.Hook
-	pods   map[string]*pod // by the attachment's ID
-	plan   vdn.Plan        // the last that was to be applied, for the counters' names
+	// missing are optional features that the kernel refuses.
+	missing features.Missing
+	hook    tc.Hook
+	pods    map[string]*pod // by the attachment's ID
+	plan    vdn.Plan        // the last that was to be applied, for the counters' names
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
@@ -63,9 +66,9 @@ type sharedObjects struct {
 	Refused   *ebpf.Map     `ebpf:"vdn_refused"`
 }
 
-// sharedMaps are pinned; load.Refuse, as their sizes never differ.
-var sharedMaps = map[string]load.Fit{
-	vdnMapVdnPrefixes: load.Refuse, vdnMapVdnReach: load.Refuse, vdnMapVdnOutside: load.Refuse, vdnMapVdnRefused: load.Refuse,
+// sharedMaps are pinned; bpfload.Refuse, as their sizes never differ.
+var sharedMaps = map[string]bpfload.Fit{
+	vdnMapVdnPrefixes: bpfload.Refuse, vdnMapVdnReach: bpfload.Refuse, vdnMapVdnOutside: bpfload.Refuse, vdnMapVdnRefused: bpfload.Refuse,
 }
 
 // ErrClosed is what a Kernel answers after Close or Remove.
@@ -97,11 +100,11 @@ func (k *Kernel) load() error {
 	if err != nil {
 		return err
 	}
-	if err := load.Pin(spec, k.cfg.PinDir, sharedMaps); err != nil {
+	if err := bpfload.Pin(spec, k.cfg.PinDir, sharedMaps); err != nil {
 		return err
 	}
-	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.cfg.PinDir}}
-	if err := load.Explain(spec.LoadAndAssign(&k.shared, opts), load.ErrVersion); err != nil {
+	opts := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.cfg.PinDir}}
+	if k.missing, err = bpfload.Load(features.VDN, spec, opts, &k.shared, bpfload.ErrVersion); err != nil {
 		return err
 	}
 	k.hook, err = tc.Open(k.dir, tc.Programs{
@@ -125,6 +128,9 @@ var means = enforce.Means{
 		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
 	},
 }
+
+// Degraded lists the optional features that this kernel refuses.
+func (k *Kernel) Degraded() []features.Degraded { return k.missing }
 
 // Apply is enforce.Enforcer's.
 func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {

@@ -9,13 +9,14 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/vdn/enforce"
 	"github.com/fairlead/fairlead/vdn/enforce/conformance"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) { refusals.Main(m) }
 
 func pins(node *lab.Host) string { return "/sys/fs/bpf/" + node.Name() }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/load"
+	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/vdn"
@@ -51,7 +52,7 @@ type podObjects struct {
 }
 
 // podMaps outlive the process.
-var podMaps = map[string]load.Fit{vdnMapPodBuckets: load.Refuse, vdnMapPodCounts: load.Refuse}
+var podMaps = map[string]bpfload.Fit{vdnMapPodBuckets: bpfload.Refuse, vdnMapPodCounts: bpfload.Refuse}
 
 // applyPods has programs at the devices of the plan's attachments, and at no
 // others.
@@ -163,15 +164,16 @@ func (p *pod) load(folder string, shared sharedObjects) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(spec.Variables[vdnVarPod].Set(p.self), load.Pin(spec, folder, podMaps)); err != nil {
+	if err := errors.Join(spec.Variables[vdnVarPod].Set(p.self), bpfload.Pin(spec, folder, podMaps)); err != nil {
 		return err
 	}
-	return load.Explain(spec.LoadAndAssign(&p.obj, &ebpf.CollectionOptions{
+	_, err = bpfload.Load(features.VDN, spec, ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: folder},
 		MapReplacements: map[string]*ebpf.Map{
 			vdnMapVdnPrefixes: shared.Prefixes, vdnMapVdnReach: shared.Reach, vdnMapVdnOutside: shared.Outside,
 		},
-	}), load.ErrVersion)
+	}, &p.obj, bpfload.ErrVersion)
+	return err
 }
 
 // programs are held under these numbers.

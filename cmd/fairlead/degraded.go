@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/source/kube"
+)
+
+// degraded lists the optional kernel features that the agent's parts go without.
+func (a *agent) degraded() (all []features.Degraded) {
+	if a.xdp != nil {
+		all = append(all, a.xdp.Degraded()...)
+	}
+	if a.half != nil {
+		all = append(all, a.half.Degraded()...)
+	}
+	if a.proxy != nil {
+		all = append(all, a.proxy.degraded()...)
+	}
+	return all
+}
+
+func (p *serviceProxy) degraded() (all []features.Degraded) {
+	if p.plane != nil {
+		all = append(all, p.plane.Degraded()...)
+	}
+	if p.packets != nil {
+		all = append(all, p.packets.Degraded()...)
+	}
+	return all
+}
+
+// nodePause is the time between two looks whether the Node is known.
+const nodePause = time.Second
+
+// reportDegraded logs what is missing once and, in a cluster, makes an Event of the
+// Node for each as soon as the Node is known.
+func (a *agent) reportDegraded(ctx context.Context) {
+	missing := a.degraded()
+	for _, d := range missing {
+		slog.Warn("degraded: the kernel refuses an optional feature", "feature", d.Feature, "component", d.Component, "error", d.Message, "lost", d.Lost)
+	}
+	if a.cluster == nil || len(missing) == 0 {
+		return
+	}
+	for _, known := a.cluster.Node(); !known; _, known = a.cluster.Node() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(nodePause):
+		}
+	}
+	for _, d := range missing {
+		a.cluster.Tell(kube.Event{Reason: "Degraded", Action: "Load", Note: d.String(), Warn: true})
+	}
+}

@@ -1,0 +1,75 @@
+package xdp
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
+	"github.com/fairlead/fairlead/service"
+)
+
+// TestWithoutOptional has packets forwarded on kernels that refuse what is
+// optional.
+func TestWithoutOptional(t *testing.T) {
+	refusals.Optional(t, features.Balancer, refusals.Tests{
+		Few: "^(TestTunnel|TestDirectNAT|TestDegraded)$",
+		All: "^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestDegraded)$",
+		// The others have the kernel run the programs on frames.
+		Instead: map[string]string{features.TestRun: "^(TestFullNATWithRealSockets|TestRestartLosesNothing|TestDegraded)$"},
+	})
+}
+
+// TestDegraded checks what is reported as missing, and that nothing else is.
+func TestDegraded(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	missing := map[string]bool{}
+	for _, one := range d.Degraded() {
+		missing[one.Feature] = true
+	}
+	for _, f := range features.Table {
+		if want := refusals.Without(f.Name) && !f.Silent; missing[f.Name] != want {
+			t.Errorf("%s is reported as missing: %v, want %v", f.Name, missing[f.Name], want)
+		}
+	}
+}
+
+// TestWithoutEssential has an agent fail to start on kernels that refuse what is
+// essential, while its predecessor's program forwards on.
+func TestWithoutEssential(t *testing.T) {
+	if refusals.Attempt(func(at string) error {
+		return refusals.InNamespace(at, func() error {
+			if d, err := Open(config()); err == nil { // what is pinned already needs not be made
+				d.Close()
+			}
+			fresh := config()
+			fresh.Interfaces = []string{"eth1"}
+			fresh.PinDir += fmt.Sprint("-", os.Getpid())
+			defer os.RemoveAll(fresh.PinDir)
+			d, err := Open(fresh)
+			if err == nil {
+				err = d.Upsert(frontend(service.Tunnel, vips[false], service.TCP, servers[false]))
+			}
+			if d != nil {
+				d.Detach()
+			}
+			return err
+		})
+	}) {
+		return
+	}
+	n := newNet(t)
+	d := n.open(t, config())
+	must(t, d.Upsert(frontend(service.Tunnel, vips[false], service.TCP, servers[false])))
+	before := n.attachedProgram(t, "eth0")
+	refusals.Essential(t, features.Balancer, n.balancer.Path(), func(t *testing.T) {
+		if now := n.attachedProgram(t, "eth0"); now == 0 {
+			t.Errorf("program %d is no longer attached", before)
+		}
+		if held, err := d.List(); err != nil || len(held) != 1 {
+			t.Errorf("it holds %v, %v", held, err)
+		}
+	})
+}
