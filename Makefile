@@ -85,7 +85,7 @@ test-cni: build image ## have pods on virtually dedicated networks on two real n
 	scripts/deps.sh cluster
 	go run ./lab/kube/vdn $(ARGS)
 
-test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
+test-kernels: ## run the tests that depend on the kernel under Linux 6.1, 6.12 and the newest in Debian's backports, in virtual machines (ARGS="-update 6.12", RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
 race: ## run the tests with the race detector; needs a C compiler

@@ -1,149 +1,266 @@
 #!/usr/bin/env bash
-# Run tests of the BPF programs inside guests with other kernels: does their
-# verifier take the objects, do the programs do there what they do here?
+# Run the tests that depend on the kernel inside guests with other kernels: does
+# their verifier accept the BPF objects, and do the programs behave the same?
 #
-#   [RUN='TestTunnel|TestBond'] scripts/test-kernels.sh [SERIES...]     default: 6.1 6.12
+#   scripts/test-kernels.sh [-update] [SERIES...]     default: 6.1 6.12 newest
 #
-# RUN takes other tests of the same packages than TESTS names: a regular
-# expression for whole names. TESTS may be given, too, and LIMIT.
+# A guest is Debian's cloud kernel of that series in qemu; "newest" is the newest
+# one in the backports of this Debian release and the next. Its root file system
+# is an initramfs with busybox, a few programs of this machine, the kernel's
+# modules and the test binaries. lab/kernels lists the packages and tests.
 #
-# A guest is Debian's kernel of that series in qemu, emulated (no hardware
-# virtualisation needed), with nothing but busybox and the test binaries in its
-# memory. Emulation is some thirty times slower, so only what TESTS names runs.
-# Kernels are kept in out/kernels.
+# The results go to out/kernels/RESULT.json, where those of a series replace earlier
+# ones. -update also writes docs/kernels.json and docs/kernels.md. With ONLY, the
+# results of those packages replace earlier ones of the same kernel; with RUN,
+# nothing is recorded. Each guest's output is in out/kernels/RELEASE.log, or
+# RELEASE-part.log with ONLY or RUN.
+#
+# ACCEL   kvm or tcg; default: kvm if a guest boots with it, tcg (emulation, some
+#         thirty times slower) otherwise
+# ONLY    regular expression for the packages to test
+# ALL     1 to run all tests even when emulated
+# RUN     regular expression for the tests to run instead of the listed ones
+# SKIP    regular expression for tests to leave out, which are recorded as skipped
+# LIMIT   seconds that a guest may take
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A package and its tests, a line each.
-TESTS=${TESTS:-"./dataplane/xdp ^(TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter)$
-./dataplane/serverhalf ^(TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance)$
-./dataplane/proxy ^(TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*)$
-./dataplane/proxy/packet ^(TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy)$
-./vdn/enforce/kernel ^TestOnePlan$"}
-LIMIT=${LIMIT:-7200} # seconds a guest may take: on Linux 6.1 a load takes half a minute, on a busy machine two
-MODULES="veth bridge sch_ingress cls_bpf nf_tables nft_ct nft_chain_nat nft_nat nft_masq bonding 8021q inet_diag udp_diag macvlan sch_htb"
+MODULES="ip_vs veth ipip sit ip6_tunnel fou fou6" # loaded at boot; the kernel loads others on demand
+PROGRAMS="ip tc nft kmod iptables-legacy iptables-legacy-save iptables-legacy-restore ip6tables-legacy ip6tables-legacy-save ip6tables-legacy-restore"
+BACKPORTS="bookworm-backports trixie-backports"
 cache=$PWD/out/kernels
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+guest= # process id of qemu
 
-# newest SERIES: the package of the newest kernel of a series.
-newest() {
-	apt-cache search --names-only "^linux-image-${1//./\\.}\\.[0-9].*-cloud-amd64\$" |
-		awk '{print $1}' | grep -v dbg | sort -V | tail -1
+finish() {
+	[[ ! $guest ]] || { kill "$guest" && wait "$guest"; } 2>/dev/null || true
+	rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+# backports COMMAND...: an apt command that sees only the backports, from the
+# mirror that this machine is configured with.
+backports() {
+	local command=$1 dir=$work/apt mirror suite
+	shift
+	if [[ ! -d $dir ]]; then
+		mkdir -p "$dir/lists/partial"
+		mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+			awk -v own="$(. /etc/os-release && echo "$VERSION_CODENAME")" '$1 == own {print $2; exit}')
+		for suite in $BACKPORTS; do echo "deb $mirror $suite main"; done >"$dir/sources.list"
+		chmod -R a+rX "$work"
+		backports apt-get -qq update >&2 || echo "test-kernels: cannot read all of the backports" >&2
+	fi
+	"$command" -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$dir/lists" \
+		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none "$@"
 }
 
-# fetch SERIES: sees that $cache/SERIES holds boot/ and lib/modules/.
-fetch() {
-	local to=$cache/$1 package
-	[[ -d $to/lib/modules ]] && return
-	package=$(newest "$1")
+# newest PATTERN COMMAND...: the package of the newest cloud kernel whose version
+# matches, as that apt-cache command knows it.
+newest() {
+	local pattern=$1
+	shift
+	"$@" search --names-only "^linux-image-$pattern.*-cloud-amd64\$" |
+		awk '{print $1}' | grep -v dbg | grep -E '^linux-image-[0-9]+\.[0-9]+\.[0-9]' | sort -V | tail -1 || true
+}
+
+# find_kernel SERIES: prints the package of its newest kernel, and the apt command
+# that downloads it.
+find_kernel() {
+	local package=
+	if [[ $1 == newest ]]; then
+		package=$(newest '[0-9]' backports apt-cache)
+	else
+		package=$(newest "${1//./\\.}\\.[0-9]" apt-cache)
+		[[ ! $package ]] || { echo "$package apt-get"; return; }
+		package=$(newest "${1//./\\.}\\.[0-9]" backports apt-cache)
+	fi
 	[[ $package ]] || { echo "test-kernels: Debian has no kernel $1 here" >&2; return 1; }
-	echo "test-kernels: fetching $package"
+	echo "$package backports apt-get"
+}
+
+# fetch SERIES: prints the release of its newest kernel; sees that $cache/RELEASE
+# holds vmlinuz and lib/modules. From Linux 7 on, they are in packages of their own.
+fetch() {
+	local found package release apt names deb to
+	found=$(find_kernel "$1")
+	read -r package apt <<<"$found"
+	release=${package#linux-image-}
+	echo "$release"
+	to=$cache/$release
+	[[ ! -e $to/vmlinuz ]] || return 0
+	echo "test-kernels: fetching $package" >&2
 	mkdir -p "$work/deb"
-	chmod 777 "$work" "$work/deb" # apt downloads as a user of its own
-	(cd "$work/deb" && apt-get -qq download "$package")
+	chmod 755 "$work" && chmod 777 "$work/deb" # apt downloads as its own user
+	names=$(${apt/apt-get/apt-cache} show "$package" | grep -m1 '^Depends:' | grep -oE 'linux-(base|binary|modules)-[^ ,]+' || true)
+	(cd "$work/deb" && $apt -qq download "$package" $names)
+	rm -rf "$to" "$to.part"
 	mkdir -p "$to.part"
-	dpkg -x "$work/deb/$package"_*.deb "$to.part"
-	depmod -b "$to.part" "$(ls "$to.part/lib/modules")"
-	rm -rf "$to" "$work/deb"
+	for deb in "$work"/deb/*.deb; do dpkg -x "$deb" "$to.part"; done
+	rm -rf "$work/deb"
+	[[ -d $to.part/lib ]] || mv "$to.part/usr/lib" "$to.part/lib"
+	cp "$to.part"/boot/vmlinuz-* "$to.part/vmlinuz" 2>/dev/null || cp "$to.part"/lib/modules/*/vmlinuz "$to.part/vmlinuz"
+	find "$to.part/lib/modules" -name '*.ko.xz' -print0 | xargs -0r xz -d
+	depmod -b "$to.part" "$release"
 	mv "$to.part" "$to"
 }
 
-# with_dependencies KERNEL-DIR MODULE...: files of modules, in the order to load
-# them; one that is built in has none.
-with_dependencies() {
-	local dir=$1 name path
-	shift
-	for name; do
-		path=$(cd "$dir" && find . -name "$name.ko*" -printf '%P\n' | head -1)
-		[[ $path ]] || continue
-		awk -F': *' -v p="$path" '$1 == p {n = split($2, d, " "); for (i = n; i; i--) print d[i]; print p}' "$dir/modules.dep"
-	done | awk '!seen[$0]++'
-}
-
-# The guest's first process: loads the modules, runs the tests, says how it went.
+# The guest's first process: loads modules, runs the tests, prints the outcomes.
 write_init() {
 	cat >"$1" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
-export PATH=/bin HOME=/root TMPDIR=/tmp
+export PATH=/usr/sbin:/usr/bin:/bin HOME=/root TMPDIR=/tmp XTABLES_LIBDIR=/xtables
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
-mkdir -p /tmp /run /root; mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
+mkdir -p /dev/shm /dev/pts; mount -t tmpfs shm /dev/shm; mount -t devpts pts /dev/pts
+mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
 mount -t cgroup2 cg /sys/fs/cgroup; mount -t bpf bpf /sys/fs/bpf
-for m in /modules/*; do insmod "$m" || echo "guest: $m did not load"; done
+mount -t tracefs trace /sys/kernel/tracing
 ip link set lo up
-status=0
-while read -r binary dir tests; do
-	echo "guest: $(uname -r): $dir $tests"
-	cd "/src/$dir" || status=1
-	"/tests/$binary" -test.run "$tests" -test.timeout 0 -test.v || status=1
+echo 1 >/proc/sys/net/core/fb_tunnels_only_for_init_net # a new namespace has lo alone
+echo "guest: kernel $(uname -r)"
+for m in $(cat /tests/modules); do modprobe "$m" || echo "guest: module $m did not load"; done
+while read -r binary dir run skip; do
+	echo "guest: suite $dir"
+	cd "/src/$dir"
+	"/tests/$binary" -test.run "$run" -test.skip "$skip" -test.timeout "$(cat /tests/timeout)s" -test.v=test2json </dev/null
+	printf '\nguest: end %s status %d\n' "$dir" $?
 done </tests/list
-echo "guest: status $status"
+echo "guest: done"
 poweroff -f
 INIT
 	chmod 755 "$1"
 }
 
-# build_tests DIR: test binaries, and what they read beside them.
-build_tests() {
-	local n=0 package tests dir
-	mkdir -p "$1/tests"
-	while read -r package tests; do
-		[[ ! ${RUN-} ]] || tests="^($RUN)\$"
-		n=$((n + 1))
-		CGO_ENABLED=0 go test -c -trimpath -o "$1/tests/$n" "$package"
-		dir=${package#./}
-		mkdir -p "$1/src/$dir"
-		[[ ! -d $dir/testdata ]] || cp -r "$dir/testdata" "$1/src/$dir/"
-		echo "$n $dir $tests" >>"$1/tests/list"
-	done <<<"$TESTS"
-}
-
-# boot SERIES: runs the tests under that kernel; what it prints is the guest's.
-boot() {
-	local kernel=$cache/$1 root=$work/root-$1 modules i=100 path
-	modules=$(echo "$kernel"/lib/modules/*)
-	cp -r "$work/base" "$root"
-	mkdir -p "$root/modules"
-	for path in $(with_dependencies "$modules" $MODULES); do
-		i=$((i + 1))
-		case $path in
-		*.xz) xz -dc "$modules/$path" >"$root/modules/$i-$(basename "${path%.xz}")" ;;
-		*) cp "$modules/$path" "$root/modules/$i-$(basename "$path")" ;;
-		esac
+# install_program ROOT PROGRAM...: copies programs of this machine and the
+# libraries they load.
+install_program() {
+	local root=$1 name path
+	shift
+	for name; do
+		path=$(command -v "$name") || { echo "test-kernels: no $name on this machine" >&2; return 1; }
+		cp -L "$path" "$root/usr/sbin/$name"
+		ldd "$path" 2>/dev/null | grep -oE '/[^ ]+' | while read -r path; do
+			mkdir -p "$root$(dirname "$path")"
+			cp -Ln "$path" "$root$path"
+		done
 	done
-	(cd "$root" && find . | cpio --quiet -o -H newc) | gzip -1 >"$work/initrd-$1"
-	timeout --foreground "$LIMIT" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 3072 \
-		-nodefaults -no-user-config -display none -no-reboot -serial stdio \
-		-kernel "$kernel"/boot/vmlinuz-* -initrd "$work/initrd-$1" \
-		-append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable random.trust_cpu=1 no_timer_check" </dev/null
 }
 
-# outcome: how many tests ended in which way, and which were not run.
-outcome() {
-	awk '/^--- / {n[$2]++; if ($2 == "SKIP:") skipped = skipped " " $3}
-		END {printf "%d passed, %d failed, %d skipped%s\n", n["PASS:"], n["FAIL:"], n["SKIP:"], skipped}' "$work/said"
+# build_base ROOT: all of the initramfs but the kernel's modules and the list of tests.
+build_base() {
+	mkdir -p "$1"/{bin,sbin,usr/sbin,usr/bin,proc,sys,dev,etc,tmp,run,root,src,tests,xtables,lib/modules}
+	cp "$(command -v busybox)" "$1/bin/busybox"
+	# shellcheck disable=SC2086 # a list of words
+	install_program "$1" $PROGRAMS
+	ln -s ../usr/sbin/kmod "$1/sbin/modprobe"
+	ln -s kmod "$1/usr/sbin/modprobe"
+	for name in iptables ip6tables; do
+		for program in "" -save -restore; do ln -s "$name-legacy$program" "$1/usr/sbin/$name$program"; done
+	done
+	cp -r "$(dirname "$(find /usr/lib -name libxt_conntrack.so | head -1)")/." "$1/xtables/"
+	printf 'root:x:0:0::/root:/bin/sh\n' >"$1/etc/passwd"
+	echo "$MODULES" >"$1/tests/modules"
+	write_init "$1/init"
+}
+
+# build_tests ROOT: test binaries, the list for the guest, and the files they read.
+build_tests() {
+	local n=0 package run skip
+	: >"$1/tests/list"
+	while read -r package run skip; do
+		[[ -d $package && $package =~ ${ONLY-} ]] || continue
+		[[ ! ${RUN-} ]] || run="^($RUN)\$"
+		[[ ! ${SKIP-} ]] || skip="${skip%)\$}|$SKIP)\$"
+		n=$((n + 1))
+		CGO_ENABLED=0 go test -c -trimpath -ldflags '-s -w' -o "$1/tests/$n" "./$package"
+		mkdir -p "$1/src/$package"
+		echo "$n $package $run $skip" >>"$1/tests/list"
+	done < <(go run ./lab/kernels list $([[ $accel == kvm || ${ALL-} ]] || echo -emulated))
+	cp --parents go.mod docs/*.md $(git ls-files '*_bpfel.o' '*/testdata/*' | grep -E '_bpfel.o$|^(dataplane|vdn|fib|announce/l2|internal/features)/') "$1/src/"
+}
+
+# initramfs ROOT RELEASE FILE
+initramfs() {
+	local root=$1/lib/modules/$2 from=$cache/$2/lib/modules/$2
+	rm -rf "$1"/lib/modules/*
+	mkdir -p "$root/kernel/drivers"
+	cp -r "$from/kernel"/{net,lib,crypto,fs} "$root/kernel/"
+	cp -r "$from/kernel/drivers"/{net,vhost,virtio} "$root/kernel/drivers/" 2>/dev/null || true
+	cp -r "$from/kernel/arch" "$root/kernel/" 2>/dev/null || true
+	cp "$from"/modules.{order,builtin,builtin.modinfo} "$root/"
+	depmod -b "$1" "$2"
+	(cd "$1" && find . | cpio --quiet -o -H newc) >"$3"
+}
+
+# boot SECONDS ACCEL RELEASE INITRAMFS LOG: runs a guest to its end.
+boot() {
+	# Five-level page tables and the like make emulation slower, to no use here.
+	local options=(-accel tcg,thread=multi -cpu max,-la57,-smap,-smep,-umip,-pku)
+	[[ $2 == tcg ]] || options=(-accel kvm -cpu host)
+	: >"$5"
+	timeout "$1" qemu-system-x86_64 "${options[@]}" -smp 2 -m 4096 \
+		-nodefaults -no-user-config -display none -no-reboot -serial stdio \
+		-kernel "$cache/$3/vmlinuz" -initrd "$4" \
+		-append "console=ttyS0 loglevel=2 oops=panic panic=-1 mitigations=off tsc=reliable random.trust_cpu=1 no_timer_check" \
+		</dev/null >>"$5" 2>&1 &
+	guest=$!
+	tail -f --pid="$guest" -c +1 "$5" | grep --line-buffered -aE '^(guest: |.?--- FAIL|panic: |fatal error: |qemu-)' &
+	wait "$guest" 2>/dev/null || true
+	guest=
+}
+
+# choose_accel RELEASE: kvm if a guest without tests boots with it in half a
+# minute. A /dev/kvm alone says little: nested ones may not run other kernels.
+choose_accel() {
+	accel=${ACCEL-}
+	[[ ! $accel ]] || return 0
+	accel=tcg
+	if [[ -w /dev/kvm ]]; then
+		cp -r "$work/base" "$work/probe"
+		: >"$work/probe/tests/list"
+		: >"$work/probe/tests/modules"
+		(cd "$work/probe" && find . | cpio --quiet -o -H newc) >"$work/initramfs"
+		boot 30 kvm "$1" "$work/initramfs" "$work/probe.log" >/dev/null
+		if grep -q '^guest: done' "$work/probe.log"; then accel=kvm && return; fi
+		echo "test-kernels: no guest boots with /dev/kvm here: $(grep -v '^ *$' "$work/probe.log" | head -1)"
+	fi
+	echo "test-kernels: without KVM the guests are emulated (tcg), and run a selection of the tests"
 }
 
 main() {
-	local series failed=()
+	local series release releases=() record=(-o "$cache/RESULT.json") failed=() began limit log
+	[[ ${1-} != -update ]] || { record+=(-update) && shift; }
+	(($#)) || set -- 6.1 6.12 newest
+	[[ ! ${ONLY-} ]] || record+=(-partial)
+	[[ ! ${RUN-} ]] || { record=() && echo "test-kernels: RUN is set: results are not recorded"; }
 	scripts/deps.sh kernels
-	mkdir -p "$cache" "$work/base"/{bin,proc,sys,dev,etc}
-	cp "$(command -v busybox)" "$work/base/bin/busybox"
-	write_init "$work/base/init"
+	mkdir -p "$cache"
+	for series; do
+		release=$(fetch "$series")
+		echo "test-kernels: $series is $release"
+		releases+=("$release")
+	done
+	build_base "$work/base"
+	choose_accel "${releases[0]}"
+	limit=${LIMIT:-$([[ $accel == kvm ]] && echo 1800 || echo 7200)}
+	echo $((limit / 2)) >"$work/base/tests/timeout" # one package is not to take the time of all
 	build_tests "$work/base"
 	for series; do
-		fetch "$series"
-		echo "test-kernels: $series"
-		boot "$series" | sed -u 's/\r$//' | tee "$work/said" || true
-		echo "test-kernels: $series: $(outcome)"
-		grep -q '^guest: status 0' "$work/said" && grep -q '^--- PASS' "$work/said" || failed+=("$series")
+		release=${releases[0]} releases=("${releases[@]:1}") began=$SECONDS
+		log=$cache/$release.log
+		[[ ! ${ONLY-}${RUN-} ]] || log=$cache/$release-part.log
+		initramfs "$work/base" "$release" "$work/initramfs"
+		boot "$limit" "$accel" "$release" "$work/initramfs" "$log"
+		go run ./lab/kernels result -series "$series" -release "$release" -accel "$accel" -seconds $((SECONDS - began)) \
+			-skip "${SKIP-}" "${record[@]}" "$log" || failed+=("$release")
 	done
 	if ((${#failed[@]})); then
-		echo "test-kernels: failed under: ${failed[*]}" >&2
+		echo "test-kernels: failed: ${failed[*]}; see out/kernels/*.log" >&2
 		return 1
 	fi
 	echo "test-kernels: all good"
 }
 
-if (($#)); then main "$@"; else main 6.1 6.12; fi
+main "$@"

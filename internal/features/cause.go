@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -37,16 +38,30 @@ const libraryGuess = " (MEMLOCK may be too low, consider rlimit.RemoveMemlock)"
 // kernelWords is an error with its errno's name, and of a verifier's log the
 // last line that says something.
 func kernelWords(err error) string {
-	text := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), libraryGuess, "")), " ")
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) && len(verifier.Log) > 0 {
-		return text // the library already quotes the verifier
+		short := *verifier
+		short.Log = withoutReport(verifier.Log)
+		text := strings.Replace(err.Error(), verifier.Error(), short.Error(), 1)
+		return strings.Join(strings.Fields(text), " ") // the library quotes the log's end
 	}
+	text := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), libraryGuess, "")), " ")
 	var errno unix.Errno
 	if errors.As(err, &errno) && !strings.Contains(text, unix.ErrnoName(errno)) {
 		return fmt.Sprintf("%s (%s)", text, unix.ErrnoName(errno))
 	}
 	return text
+}
+
+// withoutReport cuts off the report that Linux 7.3 adds to the verifier's log: it
+// follows the line with the error, takes many lines and ends with an empty one.
+func withoutReport(log []string) []string {
+	for i, line := range log {
+		if strings.HasPrefix(line, "Verification failed: ") {
+			return slices.DeleteFunc(slices.Clone(log[:i]), func(l string) bool { return strings.TrimSpace(l) == "" })
+		}
+	}
+	return log
 }
 
 // advice is the cause of a refusal where it is known, else what to check.

@@ -200,11 +200,17 @@ func TestExplain(t *testing.T) {
 	_, verifier := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Return()}, // R0 is not set
 	})
+	report := &ebpf.VerifierError{Cause: unix.EACCES, Log: []string{ // as Linux 7.3 has it
+		"0: R1=ctx() R10=fp0", "0: (95) exit", "R0 !read_ok", "", "Verification failed: Register Type Safety: Unreadable register", "",
+		"Suggestion:", "  Initialize R0 on every path before this instruction.", "",
+		"processed 1 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0",
+	}}
 	for name, c := range map[string]struct {
 		err    error
 		want   []string
 		unlike string
 	}{
+		"report":    {fmt.Errorf("program p: %w", report), []string{"program p: ", "R0 !read_ok", "cause: the verifier rejected"}, "Suggestion"},
 		"verifier":  {verifier, []string{"R0 !read_ok", "cause: the verifier rejected"}, "root"},
 		"EPERM":     {unix.EPERM, []string{"EPERM", "operation not permitted", "check the LSM policy"}, "root"},
 		"library":   {fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM), []string{"map create: operation not permitted (EPERM)"}, "MEMLOCK"},
