@@ -10,8 +10,10 @@ TOOLS   := $(CURDIR)/bin/tools
 # Tests of namespaces and BGP mostly wait: three packages at once neither starve each
 # other on a small machine, nor leave it idle.
 TESTFLAGS ?= -p 3 -timeout 15m
-# The comparison with kube-proxy, which it builds, runs in make test-kube.
-PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy)
+# Packages to test, race or bench: all, where none are given. The comparison with
+# kube-proxy, which it builds, runs in make test-kube.
+PACKAGES  ?=
+packages   = $(or $(PACKAGES),$(shell go list ./... | grep -v /lab/bench/kubeproxy))
 # What goes wrong around a whole chain takes minutes, and runs there, too, as do the
 # tests beside kube-controller-manager, which they build; the demo, the clock on the
 # wall and the tables of rules with IPVS take minutes, and run in make test-ipvs.
@@ -74,8 +76,11 @@ test-cni: build image ## have pods on virtually dedicated networks on two real n
 test-kernels: ## load and run the BPF programs under Linux 6.1 and 6.12, in emulated guests (ARGS=6.1 RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
+test-bare: ## run the README's commands on a bare Debian, which has Go and make alone (root; ARGS="make test PACKAGES=./lab/...")
+	scripts/test-bare.sh $(ARGS)
+
 race: ## run the tests with the race detector; needs a C compiler
-	go test -race $(TESTFLAGS) $(PACKAGES)
+	go test -race $(TESTFLAGS) $(packages)
 
 lint: ## check form, known mistakes and vulnerabilities, and that BPF objects are current
 	scripts/deps.sh lint
@@ -105,7 +110,7 @@ image: ## make an OCI image of the binary and the network plugins in out/image, 
 
 bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
-	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
+	go test -run '^$$' -bench . -benchmem $(packages) | tee out/bench/go.txt
 
 bench-dataplane: build ## measure the programs packet by packet, beside goals and peers (root)
 	bin/fairlead bench dataplane $(ARGS)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Run the tests of packages by scripts/testrun:
 #
-#   scripts/test.sh PACKAGE... [-- GO-TEST-FLAG...]
+#   scripts/test.sh [PACKAGE...] [-- GO-TEST-FLAG...]
 #
+# Without packages these are all but lab/bench/kubeproxy, which builds kube-proxy.
 # VERBOSE=1 prints all output as tests run; RECORD=1 updates the file of durations
 # that says which packages start first. etcd and kube-apiserver are built while
 # the first tests run, where packages need them; those packages come last then.
@@ -14,23 +15,25 @@ run=(bin/testrun -log out/test.log -durations scripts/testrun/durations.txt)
 [[ -z ${VERBOSE-} ]] || run+=(-v)
 [[ -z ${RECORD-} ]] || run+=(-record)
 
-patterns=()
-for arg; do
-	[[ $arg != -- ]] || break
-	patterns+=("$arg")
+packages=()
+while (($#)) && [[ $1 != -- ]]; do
+	packages+=("$1")
+	shift
 done
+listed=$(go list -e "${packages[@]-./...}")
+((${#packages[@]})) || mapfile -t packages < <(grep -v /lab/bench/kubeproxy <<<"$listed")
 
 # Background jobs get process groups of their own, which is what ends them whole:
 # a signal to this script, and one from the terminal to its group alike.
 set -m
 kube=
-if go list -e "${patterns[@]}" | grep -E '/kube(/|$)' >/dev/null; then
+if grep -qE '/kube(/|$)' <<<"$listed"; then
 	[[ -x out/kube/bin/kube-apiserver ]] || run+=(-last '/kube(/|$)')
 	scripts/kube.sh etcd kube-apiserver </dev/null &
 	kube=$!
 fi
 trap '[[ -z $kube ]] || kill -TERM -- "-$kube" 2>/dev/null || true' EXIT
-"${run[@]}" "$@" </dev/null &
+"${run[@]}" "${packages[@]}" "$@" </dev/null &
 tests=$!
 trap 'kill -INT -- "-$tests" 2>/dev/null || true' INT TERM HUP
 status=0
