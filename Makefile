@@ -7,14 +7,13 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/fairlead/fairlead/internal/version.stamped=$(VERSION)
 TOOLS   := $(CURDIR)/bin/tools
 
-# Tests of namespaces and BGP are about time, and many of them wait most of it: three
-# packages at once neither starve each other on a small machine, nor leave it idle.
+# Tests of namespaces and BGP mostly wait: three packages at once neither starve each
+# other on a small machine, nor leave it idle.
 TESTFLAGS ?= -p 3 -timeout 15m
-# The experiment beside kube-proxy, which it builds, runs in make test-kube. Those
-# that take longest come first, and last those that need an API server, which may
-# be about to be built.
-PACKAGES  ?= $(shell go list ./... | grep -v /lab/bench/kubeproxy | \
-	awk '{ print /\/(dataplane|e2e)\// ? 1 : /\/kube(\/|$$)/ ? 3 : 2, $$0 }' | sort -s -k 1,1 | cut -d ' ' -f 2)
+# Packages to test, race or bench: all, where none are given. The comparison with
+# kube-proxy, which it builds, runs in make test-kube.
+PACKAGES  ?=
+packages   = $(or $(PACKAGES),$(shell go list ./... | grep -v /lab/bench/kubeproxy))
 # What goes wrong around a whole chain takes minutes, and runs there, too, as do the
 # tests beside kube-controller-manager, which they build; the demo, the clock on the
 # wall and the tables of rules with IPVS take minutes, and run in make test-ipvs.
@@ -39,11 +38,9 @@ refuse: ## build bin/refuse, which runs a command on a kernel that rejects chose
 demo: build ## show the whole system in namespaces of this machine, with real traffic (root)
 	bin/fairlead demo $(ARGS)
 
-test: ## install what the tests need, then run them all (root)
-	scripts/deps.sh test
-	trap wait EXIT; scripts/kube.sh etcd kube-apiserver & \
-	go vet $(PACKAGES); \
-	go test $(TESTFLAGS) -vet=off -skip $(LONG) $(PACKAGES)
+test: ## install what the tests need, then run them all (root; PACKAGES=./lab/..., ARGS="-run TestX", VERBOSE=1)
+	@scripts/deps.sh test
+	@VERBOSE="$(VERBOSE)" RECORD="$(RECORD)" scripts/test.sh $(PACKAGES) -- $(TESTFLAGS) -skip $(LONG) $(ARGS)
 
 test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test does, too (root; ARGS=-update writes docs/interop.md anew)
 	scripts/deps.sh interop
@@ -88,8 +85,11 @@ test-cni: build image ## have pods on virtually dedicated networks on two real n
 test-kernels: ## run the tests that depend on the kernel under Linux 6.1, 6.12 and the newest in Debian's backports, in virtual machines (ARGS="-update 6.12", RUN=TestTunnel)
 	scripts/test-kernels.sh $(ARGS)
 
+test-bare: ## run the README's commands on a bare Debian, which has Go and make alone (root; ARGS="make test PACKAGES=./lab/...")
+	scripts/test-bare.sh $(ARGS)
+
 race: ## run the tests with the race detector; needs a C compiler
-	go test -race $(TESTFLAGS) $(PACKAGES)
+	go test -race $(TESTFLAGS) $(packages)
 
 lint: ## check form, known mistakes and vulnerabilities, and that BPF objects are current
 	scripts/deps.sh lint
@@ -119,7 +119,7 @@ image: ## make an OCI image of the binary and the network plugins in out/image, 
 
 bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
-	go test -run '^$$' -bench . -benchmem $(PACKAGES) | tee out/bench/go.txt
+	go test -run '^$$' -bench . -benchmem $(packages) | tee out/bench/go.txt
 
 bench-dataplane: build ## measure the programs packet by packet, beside goals and peers (root)
 	bin/fairlead bench dataplane $(ARGS)

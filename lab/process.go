@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"syscall"
@@ -24,7 +25,7 @@ func start(ns *netns.NS, cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Setsid = true // a process group to kill, and scheduled apart: see GoFirst
 	if err := ns.Do(cmd.Start); err != nil {
 		return nil, err
 	}
@@ -62,9 +63,26 @@ const BeforeTheLoad = -15
 // GoFirst has the process go before others. In a network of machines the load does
 // not take the routers' and balancers' processors; here all share one machine's. One
 // that has ended already is found out by whoever waits for it.
-func (p *Process) GoFirst() error {
-	if err := unix.Setpriority(unix.PRIO_PGRP, p.PID(), BeforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d: set its priority: %w", p.PID(), err)
+func (p *Process) GoFirst() error { return GoFirst(p.PID()) }
+
+// GoFirst has the leader of a session and its process group go before others. Where
+// the kernel schedules each session as one (sched_autogroup_enabled), nice values
+// count within a session only, and the session has one of its own: BFD would
+// otherwise take a balancer for dead that another session's compiler keeps waiting.
+func GoFirst(pid int) error {
+	if err := unix.Setpriority(unix.PRIO_PGRP, pid, BeforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: set its priority: %w", pid, err)
+	}
+	return SessionGoesFirst(pid)
+}
+
+// SessionGoesFirst has the session that a process leads go before others, as far as
+// the kernel schedules sessions. Within it all stays as it is.
+func SessionGoesFirst(pid int) error {
+	group := fmt.Sprintf("/proc/%d/autogroup", pid)
+	err := os.WriteFile(group, fmt.Append(nil, BeforeTheLoad), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: set the priority of its session: %w", pid, err)
 	}
 	return nil
 }

@@ -7,19 +7,21 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-guest=(gcc libc6-dev iptables)    # a compiler for what the guest's kernel has preloaded
-daemons=(frr bird2 gobgpd exabgp) # the makes of BGP that interoperation is tested with
+guest=(gcc libc6-dev iproute2 iptables kmod) # a compiler for what the guest's kernel has preloaded
+daemons=(frr bird2 gobgpd exabgp)            # the BGP implementations that interoperation is tested with
+plugins=containernetworking-plugins
 case "${1-}" in
-test) packages=("${daemons[@]}" nftables openvswitch-switch containernetworking-plugins "${guest[@]}") ;;
-interop) packages=("${daemons[@]}") ;;
+test) packages=(ca-certificates "${daemons[@]}" nftables openvswitch-switch "$plugins" "${guest[@]}") ;;
+interop) packages=("${daemons[@]}" iproute2) ;;
 guest) packages=("${guest[@]}") ;;
-lint) packages=(clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev) ;;
+lint) packages=(ca-certificates git clang-19 clang-format-19 llvm-19 libbpf-dev linux-libc-dev) ;;
 kernels) packages=(qemu-system-x86 busybox-static cpio kmod xz-utils) ;;
-cluster) packages=(containerd runc containernetworking-plugins nftables gcc libc6-dev) ;;
+cluster) packages=(containerd runc "$plugins" iproute2 nftables kmod procps gcc libc6-dev) ;;
 sim) packages=(ns2) ;;
 page) packages=(chromium) ;;
+bare) packages=(debootstrap git) ;;
 *)
-	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page" >&2
+	echo "usage: $0 test|interop|guest|lint|kernels|cluster|sim|page|bare" >&2
 	exit 2
 	;;
 esac

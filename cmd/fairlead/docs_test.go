@@ -229,6 +229,10 @@ func checkMake(words []string) error {
 			if err := checkFairlead(append([]string{"demo"}, strings.Fields(args)...)); err != nil {
 				return err
 			}
+		} else if name, _, ok := strings.Cut(w, "="); ok {
+			if !strings.Contains(string(makefile), "$("+name+")") {
+				return fmt.Errorf("the Makefile has no variable %s", name)
+			}
 		} else if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(w) + `:`).Match(makefile) {
 			return fmt.Errorf("make has no target %s", w)
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead/fairlead/lab/bench/calibrate"
 )
 
-// TestCalibration: what the simulator says of the lab is near what the lab does. A
-// busy machine sends less, which the simulator is told.
+// TestCalibration: what the simulator predicts for the lab is near what the lab does.
+// A busy machine sends less, and notices later that a balancer is gone: the simulator
+// is given both as measured.
 func TestCalibration(t *testing.T) {
 	testkit.WatchSources(t)
 	var stdout, stderr bytes.Buffer

@@ -20,10 +20,13 @@ import (
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab"
 )
 
-// demo runs fairlead demo as a shell would run it, in a process group of its
-// own. The tests' sandbox is the machine that it runs on.
+// demo runs fairlead demo as a terminal would run it, in a session and process
+// group of its own. The tests' sandbox is the machine that it runs on. Clients and
+// servers are part of that process: where other tests and compilers kept it waiting,
+// balancers would take the servers for dead, as they should.
 type demo struct {
 	cmd    *exec.Cmd
 	stdout bytes.Buffer
@@ -35,7 +38,7 @@ func startDemo(t *testing.T) *demo {
 	t.Helper()
 	d := &demo{lines: make(chan string, 10000)}
 	d.cmd = exec.Command(world.Binary, "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	d.cmd.Stdout = &d.stdout
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
@@ -45,6 +48,9 @@ func startDemo(t *testing.T) *demo {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Kill(d.cmd.Process.Pid, unix.SIGKILL) })
+	if err := lab.SessionGoesFirst(d.cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		defer close(d.lines)
 		for in := bufio.NewScanner(stderr); in.Scan(); {

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/lab"
@@ -147,7 +146,6 @@ func (c *Cluster) Start(host, name string, args ...string) error {
 	defer log.Close()
 	cmd := exec.Command(c.opts.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p, err := c.Lab.Host(host).Start(cmd)
 	if err != nil {
 		return err

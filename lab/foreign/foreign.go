@@ -207,12 +207,12 @@ func (d *Daemon) launch(ns *netns.NS, p program) error {
 	cmd := exec.Command(path, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.dir, log, log
 	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {
 		return err
 	}
 	// As Fairlead's own in labs: the load is to take other machines' processors.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, lab.BeforeTheLoad); err != nil && !errors.Is(err, unix.ESRCH) {
-		err = fmt.Errorf("set its priority: %w", err)
+	if err := lab.GoFirst(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	run := &process{name: p.name, cmd: cmd, done: make(chan struct{})}

@@ -83,6 +83,9 @@ type Row struct {
 	// part of the packets, in per cent, that came to none of them.
 	Received float64 `json:"received"`
 	Lost     float64 `json:"lost"`
+	// NoticedMs is after how many milliseconds the router sent nothing more to a
+	// balancer that was cut off; BFD takes at most 900 where the machine lets it.
+	NoticedMs float64 `json:"noticedMs,omitempty"`
 	// ReceivedPredicted and LostPredicted are what the simulator said.
 	ReceivedPredicted bench.Spread `json:"receivedPredicted"`
 	LostPredicted     bench.Spread `json:"lostPredicted"`

@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/scenario"
 )
 
 // drains is how long queues have to empty after the load, in the lab and in the
-// simulator.
-const drains = 3 * time.Second
+// simulator, in whole seconds: what is left over would come in the next case.
+func (o Options) drains() time.Duration {
+	full := time.Duration(linkQueue * PacketBytes * 8 * uint64(time.Second) / o.LinkRate)
+	return (2*time.Second + full + time.Second - 1).Truncate(time.Second)
+}
 
 // cases runs the experiment: with one balancer and more, and then with one less.
 func (r *Result) cases(ctx context.Context, o Options) error {
@@ -66,9 +71,9 @@ func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) err
 		return err
 	}
 	defer from.close()
-	midway := func() error { return nil }
+	midway, gone := func() error { return nil }, make(chan time.Duration, 1)
 	if cut {
-		midway = func() error { return s.Lab.Cut(s.Balancers(0)[0].Name, paper.Dev) }
+		midway = func() error { return s.cut(ctx, gone) }
 	}
 	before, began := s.got(), time.Now()
 	if err := from.send(ctx, o.Rate, o.Duration, o.Duration/2, midway); err != nil {
@@ -79,10 +84,27 @@ func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) err
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(drains):
+	case <-time.After(o.drains()):
 	}
 	row.Lost = 100 * (1 - float64(s.got()-before)/float64(from.sent))
+	if cut {
+		row.NoticedMs = float64((<-gone).Milliseconds())
+	}
 	return errors.Join(s.FailedProcess(), ctx.Err())
+}
+
+// cut cuts off the first balancer, and gives after how long the router sends
+// nothing there any more.
+func (s *system) cut(ctx context.Context, gone chan<- time.Duration) error {
+	pod, began := s.Balancers(0)[0], time.Now()
+	go func() {
+		at, _ := cluster.Await(ctx, 10*time.Millisecond, cluster.StartLimit, func() bool {
+			hops, err := s.RouterHops(0)
+			return err == nil && !slices.Contains(hops, pod.Node.Addr.String())
+		})
+		gone <- max(0, at.Sub(began)) // where it never does, FailedProcess or the loss tells
+	}()
+	return s.Lab.Cut(pod.Name, paper.Dev)
 }
 
 // noticed is after how long BFD misses a balancer that was cut off, the i-th of n
@@ -90,6 +112,13 @@ func (s *system) measure(ctx context.Context, o Options, row *Row, cut bool) err
 // 300 ms before.
 func noticed(i, n int) time.Duration {
 	return 600*time.Millisecond + 300*time.Millisecond*time.Duration(2*i+1)/time.Duration(2*n)
+}
+
+// late is how much later than BFD allows the router of the lab was: a busy machine
+// keeps it from noticing in time, which the simulator knows nothing of.
+func (r Row) late() time.Duration {
+	const latest = 900
+	return time.Duration(max(0, r.NoticedMs-latest)) * time.Millisecond
 }
 
 // linkQueue is how many packets wait for a shaped link: what a veth's queue holds.
@@ -101,7 +130,7 @@ func (r *Result) predict(ctx context.Context, o Options, row *Row, balancers int
 	for seed := range o.Seeds {
 		text := r.scenario(o, row.Sent, balancers)
 		if cut {
-			text += fmt.Sprintf("events: [{at: %.3fs, cuts: [router, lb-1], noticed: %dms}]\n", o.Duration.Seconds()/2, noticed(seed, o.Seeds).Milliseconds())
+			text += fmt.Sprintf("events: [{at: %.3fs, cuts: [router, lb-1], noticed: %dms}]\n", o.Duration.Seconds()/2, (noticed(seed, o.Seeds) + row.late()).Milliseconds())
 		}
 		c, err := scenario.Parse("calibrate.yaml", []byte(text), nil)
 		if err != nil {
@@ -147,5 +176,5 @@ topology:
   - {name: replies, members: [web, router], rate: 10Gbit, queue: 10000}
 services: [{name: web, servers: web}]
 load: [{from: flow, to: web, protocol: udp, arrivals: steady, rate: %.3f, end: %.3fs}]
-`, (o.Duration + drains).Seconds(), PacketBytes, o.Flows, balancers, r.PacketNs, servers, r.LinkBits/1e6, linkQueue, sent, o.Duration.Seconds())
+`, (o.Duration + o.drains()).Seconds(), PacketBytes, o.Flows, balancers, r.PacketNs, servers, r.LinkBits/1e6, linkQueue, sent, o.Duration.Seconds())
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
@@ -169,6 +171,10 @@ func listen(h *lab.Host) (*sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := roomy(c); err != nil {
+		c.Close()
+		return nil, err
+	}
 	s := &sink{conn: c}
 	go func() {
 		buf := make([]byte, 2048)
@@ -183,6 +189,17 @@ func listen(h *lab.Host) (*sink, error) {
 }
 
 func (s *sink) close() { s.conn.Close() }
+
+// roomy lets datagrams wait that a busy machine reads late: only links are to lose
+// any.
+func roomy(c net.PacketConn) (err error) {
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20) })
+	return errors.Join(failed, err)
+}
 
 // source sends datagrams of several flows in turn.
 type source struct {

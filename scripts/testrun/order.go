@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// worthOrdering is how many seconds a package takes to have a line in the file
+// of durations: where shorter ones start makes no difference.
+const worthOrdering = 5
+
+const durationsHeader = `# How many seconds packages take, by which make test starts the slowest first.
+# make test RECORD=1 updates this file; packages that take less than 5 s are not in it.
+`
+
+// readDurations reads lines of seconds and package, the latter below the module.
+func readDurations(name string) (map[string]float64, error) {
+	seconds := map[string]float64{}
+	if name == "" {
+		return seconds, nil
+	}
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return seconds, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		var s float64
+		var p string
+		if _, err := fmt.Sscan(line, &s, &p); err != nil {
+			return nil, fmt.Errorf("%s: %q: want seconds and a package", name, strings.TrimSpace(line))
+		}
+		seconds[p] = s
+	}
+	return seconds, nil
+}
+
+func writeDurations(name string, seconds map[string]float64) error {
+	text := bytes.NewBufferString(durationsHeader)
+	for _, p := range slices.SortedFunc(maps.Keys(seconds), slower(seconds)) {
+		fmt.Fprintf(text, "%.0f %s\n", seconds[p], p)
+	}
+	return os.WriteFile(name, text.Bytes(), 0o644)
+}
+
+// merge replaces what is known of the packages that have run now.
+func merge(known, now map[string]float64) map[string]float64 {
+	all := maps.Clone(known)
+	for p, s := range now {
+		if all[p] = s; s < worthOrdering {
+			delete(all, p)
+		}
+	}
+	return all
+}
+
+func slower(seconds map[string]float64) func(a, b string) int {
+	return func(a, b string) int {
+		return cmp.Or(cmp.Compare(seconds[b], seconds[a]), strings.Compare(a, b))
+	}
+}
+
+// order sorts packages as they are to start: the slowest first, so that no
+// processor idles while one of them runs alone at the end; after all others
+// those that have to wait for something.
+func order(packages []string, module string, seconds map[string]float64, waits func(string) bool) {
+	slices.SortFunc(packages, func(a, b string) int {
+		if wa, wb := waits(a), waits(b); wa != wb {
+			if wa {
+				return 1
+			}
+			return -1
+		}
+		return slower(seconds)(short(a, module), short(b, module))
+	})
+}
+
+// short is a package's path below the module's.
+func short(path, module string) string {
+	if path == module {
+		return "."
+	}
+	return strings.TrimPrefix(path, module+"/")
+}
