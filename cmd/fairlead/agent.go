@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
+	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -164,8 +165,9 @@ type agent struct {
 	speaker *bgp.Speaker
 	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
-	plane   plane          // the data plane, or
-	xdp     *xdp.DataPlane // the same, where it is XDP's
+	plane   plane               // the data plane, or
+	xdp     *xdp.DataPlane      // the same, where it is XDP's
+	noXDP   []features.Degraded // why IPVS forwards in its place
 	half    *serverhalf.Half
 	proxy   *serviceProxy // nil without that role
 	source  source.Source

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ipvs"
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/features"
 )
 
 // plane is what every data plane of an agent can do.
@@ -21,6 +21,7 @@ type plane interface {
 // openPlane opens the data plane that is asked for; with auto XDP's, or IPVS
 // where this kernel cannot run that.
 func (a *agent) openPlane() error {
+	var refusal error
 	why := ""
 	if a.config.DataPlane != "ipvs" {
 		d, err := a.newXDP()
@@ -30,13 +31,20 @@ func (a *agent) openPlane() error {
 		case a.config.DataPlane == "xdp", !xdp.Impossible(err):
 			return err
 		}
+		refusal = err
 		why = fmt.Sprintf("IPVS forwards, since XDP does not work here: %v", err)
 	}
 	if err := a.openIPVS(why); err != nil {
 		if why != "" {
-			err = errors.Join(errors.New(why), err)
+			err = fmt.Errorf("no data plane works here: %w; nor does IPVS in its place: %w", refusal, err)
 		}
 		return err
+	}
+	if refusal != nil {
+		a.noXDP = append(a.noXDP, features.Degraded{
+			Feature: "xdp-programs", Component: features.Balancer, Reason: features.Reason(refusal), Message: refusal.Error(),
+			Lost: "IPVS forwards in place of XDP: slower, and without what docs/data-planes.md says it cannot do",
+		})
 	}
 	return nil
 }

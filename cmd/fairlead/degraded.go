@@ -11,6 +11,7 @@ import (
 
 // degraded lists the optional kernel features that the agent's parts go without.
 func (a *agent) degraded() (all []features.Degraded) {
+	all = append(all, a.noXDP...)
 	if a.xdp != nil {
 		all = append(all, a.xdp.Degraded()...)
 	}

@@ -139,7 +139,10 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	reason := "as a predecessor left it"
+	reason := losesNative(nic)
+	if reason == "" {
+		reason = "as a predecessor left it"
+	}
 	if !taken {
 		if err := refuseOccupied(name); err != nil {
 			return "", err

@@ -3,20 +3,21 @@ package agents_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/internal/testkit/refuse"
+	"github.com/fairlead/fairlead/lab"
+	"github.com/fairlead/fairlead/lab/labtest"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/status"
 )
@@ -30,40 +31,31 @@ type machine struct {
 }
 
 func newMachine(t *testing.T) *machine {
-	m := &machine{NS: testkit.NetNS(t), t: t, dir: t.TempDir()}
-	m.socket = filepath.Join(m.dir, "agent.sock")
-	testkit.Do(t, m.NS, func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "eth0"
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "net0"}); err != nil {
-			return err
-		}
-		for _, name := range []string{"eth0", "net0"} {
-			l, err := netlink.LinkByName(name)
-			if err != nil {
-				return err
-			}
-			if err := netlink.LinkSetUp(l); err != nil {
-				return err
-			}
-			if name == "eth0" {
-				addr, _ := netlink.ParseAddr("10.0.0.2/24")
-				if err := netlink.AddrAdd(l, addr); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+	l := labtest.Build(t, lab.Topology{
+		Hosts: []lab.HostSpec{{Name: "node"}, {Name: "next"}},
+		Links: []lab.Link{{A: lab.At("node", "eth0", "10.0.0.2/24").Via("10.0.0.1", "default"), B: lab.At("next", "eth0", "10.0.0.1/24")}},
 	})
-	return m
+	dir := t.TempDir()
+	return &machine{NS: l.Host("node").Namespace(), t: t, dir: dir, socket: filepath.Join(dir, "agent.sock")}
+}
+
+// attached reports whether the interface has an XDP program.
+func (m *machine) attached() bool {
+	m.t.Helper()
+	var out []byte
+	testkit.Do(m.t, m.NS, func() (err error) {
+		out, err = exec.Command("ip", "link", "show", "eth0").Output()
+		return err
+	})
+	return strings.Contains(string(out), "prog/xdp")
 }
 
 // agent starts the agent where the kernel refuses what rules name; no rules, no
 // refusal.
 func (m *machine) agent(rules string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	m.t.Helper()
-	args := []string{"agent", "--services", m.dir, "--role", "balancer,server", "--interface", "eth0", "--socket", m.socket,
-		"--metrics", "127.0.0.1:9370", "--bpffs", "/sys/fs/bpf"}
+	args := []string{"agent", "--services", m.dir, "--role", "balancer,server", "--interface", "eth0", "--xdp-mode", "generic", "--socket", m.socket,
+		"--bpffs", "/sys/fs/bpf"}
 	cmd = exec.Command(world.Binary, args...)
 	if rules != "" {
 		cmd = refuse.Command(rules, world.Binary, args...)
@@ -87,11 +79,13 @@ func (m *machine) ask(args ...string) (out string, code int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-func (m *machine) ready() {
+func (m *machine) ready(stderr *bytes.Buffer) {
 	m.t.Helper()
-	testkit.Eventually(m.t, time.Minute, func() error {
-		_, err := status.FetchReady(m.t.Context(), m.socket)
-		return err
+	testkit.Eventually(m.t, world.Within, func() error {
+		if _, err := status.FetchReady(m.t.Context(), m.socket); err != nil {
+			return fmt.Errorf("%w: %s", err, stderr)
+		}
+		return nil
 	})
 }
 
@@ -99,8 +93,8 @@ func (m *machine) ready() {
 // optional, and not start where it refuses what is essential.
 func TestRefusedKernelFeatures(t *testing.T) {
 	m := newMachine(t)
-	cmd, _ := m.agent("map:ringbuf=EPERM helper:perf_event_output=EINVAL attach:tcxingress=EPERM")
-	m.ready()
+	cmd, stderr := m.agent("map:ringbuf=EPERM helper:perf_event_output=EINVAL attach:tcxingress=EPERM")
+	m.ready(stderr)
 
 	out, _ := m.ask("status", "-o", "json")
 	var s status.Status
@@ -117,7 +111,7 @@ func TestRefusedKernelFeatures(t *testing.T) {
 	if out, _ := m.ask("status"); !strings.Contains(out, "`fairlead capture` is not available; helper bpf_perf_event_output: invalid argument (EINVAL)") {
 		t.Errorf("status:\n%s", out)
 	}
-	if out, code := m.ask("capture", "--count", "1"); code != 1 || !strings.Contains(out, "capture: helper bpf_perf_event_output: invalid argument (EINVAL)") {
+	if out, code := m.ask("capture", "--count", "1", "--write", filepath.Join(m.dir, "out.pcap")); code != 1 || !strings.Contains(out, "capture: helper bpf_perf_event_output: invalid argument (EINVAL)") {
 		t.Errorf("capture ends with %d: %s", code, out)
 	}
 	if out, code := m.ask("drops", "--follow", "--count", "1"); code != 1 || !strings.Contains(out, "map type RingBuf: operation not permitted (EPERM)") {
@@ -126,7 +120,7 @@ func TestRefusedKernelFeatures(t *testing.T) {
 	_ = cmd.Process.Signal(unix.SIGTERM)
 	_ = cmd.Wait()
 
-	cmd, stderr := m.agent("prog:xdp=EPERM")
+	cmd, stderr = m.agent("prog:xdp=EPERM")
 	err := cmd.Wait()
 	last := world.LastLine(stderr.String())
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(last, "essential feature xdp-programs: program type XDP: operation not permitted (EPERM)") {
@@ -135,20 +129,14 @@ func TestRefusedKernelFeatures(t *testing.T) {
 	if strings.Contains(last, "needs root") {
 		t.Errorf("a cause is guessed: %s", last)
 	}
-	attached := false
-	testkit.Do(t, m.NS, func() error {
-		l, err := netlink.LinkByName("eth0")
-		attached = err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached
-		return err
-	})
-	if !attached {
+	if !m.attached() {
 		t.Error("the previous agent's program is no longer attached")
 	}
 	if _, err := os.Stat(m.socket); err == nil {
 		t.Error("the socket is left behind")
 	}
-	m.agent("")
-	m.ready()
+	_, stderr = m.agent("")
+	m.ready(stderr)
 	if out, _ := m.ask("status"); !strings.Contains(out, "degraded    none") {
 		t.Errorf("status once nothing is refused:\n%s", out)
 	}
