@@ -14,8 +14,7 @@ import (
 const usage = `usage:
   kernels list [-emulated]       print the packages and tests to run in a guest
   kernels result [flags] LOG     add a guest's results to RESULT.json
-  kernels page                   write docs/kernels.md from docs/kernels.json
-`
+  kernels page                   write docs/kernels.md from docs/kernels.json`
 
 // Where the committed results are, from the root of the repository.
 const (
