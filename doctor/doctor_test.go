@@ -168,6 +168,8 @@ func TestFindings(t *testing.T) {
 			"port/bgp", doctor.Broken, "--beside"},
 		"warnings of the data plane": {all, agentThat(doctor.Agent{Socket: "s", Role: "balancer", Warnings: []string{"no room"}}),
 			"data-plane", doctor.Degraded, "fairlead status"},
+		"an agent that is degraded": {all, agentThat(doctor.Agent{Socket: "s", Role: "balancer", Degraded: []string{"capture is refused"}}),
+			"degraded", doctor.Degraded, "docs/kernel-features.md"},
 		"an agent of somebody else": {all, agentThat(doctor.Agent{Socket: "s", Error: "permission denied"}), "socket", doctor.Unknown, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -176,7 +176,9 @@ type Agent struct {
 	Waits []string
 	// Problems and Warnings are its own words.
 	Problems, Warnings []string
-	Backends           int
+	// Degraded are the kernel features that it goes without, and what is lost.
+	Degraded []string
+	Backends int
 	// IPVS: its data plane is the kernel's IPVS.
 	IPVS bool
 }

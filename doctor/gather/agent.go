@@ -67,6 +67,9 @@ func ask(ctx context.Context, path string) doctor.Agent {
 	for _, p := range s.Problems {
 		a.Problems = append(a.Problems, p.String())
 	}
+	for _, d := range s.Degraded {
+		a.Degraded = append(a.Degraded, d.String())
+	}
 	if s.DataPlane != nil {
 		a.Warnings, a.IPVS = s.DataPlane.Warnings, s.DataPlane.Kind == "ipvs"
 	}
