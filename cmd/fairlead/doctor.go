@@ -19,6 +19,7 @@ func newDoctorCommand() *cobra.Command {
 	o := doctor.Options{DataPlane: agent.DataPlane, BPFFS: agent.BPFFS, Health: agent.Health, GUEPort: service.DefaultGUEPort}
 	var l look
 	var roles []string
+	var exitZero bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether this machine can run Fairlead, and how to fix what is wrong",
@@ -45,7 +46,7 @@ what. Exit code 1 means that something is broken.`,
 			if err := status.Write(cmd.OutOrStdout(), status.Sheet{Value: r, Lines: r.Lines()}, l.format); err != nil {
 				return err
 			}
-			if r.Broken > 0 {
+			if r.Broken > 0 && !exitZero {
 				return fmt.Errorf("doctor: %s", r.Summary())
 			}
 			return nil
@@ -61,6 +62,7 @@ what. Exit code 1 means that something is broken.`,
 	f.StringVar(&o.Cgroup, "cgroup", "", "`folder` of the root of cgroup v2, for the role proxy (default: where it is mounted)")
 	f.StringVar(&o.Health, "health-address", o.Health, "`address:port` of the service proxy's health check; empty for none")
 	f.Uint16Var(&o.GUEPort, "gue-port", o.GUEPort, "UDP `port` of GUE tunnels")
+	f.BoolVar(&exitZero, "exit-zero", false, "exit with 0 even if something is broken")
 	metricsFlag(cmd, &o.Metrics)
 	for flag, values := range map[string][]string{"dataplane": config.DataPlanes, "role": doctorRoles()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
