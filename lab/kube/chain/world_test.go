@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refuse"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/foreign"
 	"github.com/fairlead/fairlead/lab/kube"
@@ -37,6 +38,7 @@ const within = time.Minute
 var binary = filepath.Join(sandbox.WorkDir, "bin", "fairlead")
 
 func TestMain(m *testing.M) {
+	refuse.Init()
 	if sandbox.Inside("test") {
 		if err := testkit.Build(binary); err != nil {
 			fmt.Fprintln(os.Stderr, err)
