@@ -129,7 +129,7 @@ static __always_inline int forward(struct bpf_sock_addr *ctx, struct endpoint *t
 
 	*changed = outcome == OUTCOME_CHANGED;
 	if (connecting && !*changed)
-		forget_connected(ctx);
+		forget_connected(ctx, to);
 	if (outcome != OUTCOME_REFUSED)
 		return VERDICT_GO;
 	bpf_set_retval(-ECONNREFUSED);

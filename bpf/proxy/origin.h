@@ -104,11 +104,17 @@ static __always_inline void tell_origin(struct origin_in_turn *turn)
 		bpf_seq_write(turn->meta->seq, o, sizeof(*o));
 }
 
-/* A socket may connect a second time. */
-static __always_inline void forget_connected(struct bpf_sock_addr *ctx)
+/* A socket may connect a second time, past all services. */
+static __always_inline void forget_connected(struct bpf_sock_addr *ctx, const struct endpoint *to)
 {
+	struct sent_key k = {.target = *to};
+
 	if (ctx->sk)
 		bpf_sk_storage_delete(&origins, ctx->sk);
+	if (without_socket_iterator) {
+		k.cookie = bpf_get_socket_cookie(ctx);
+		bpf_map_delete_elem(&sent, &k);
+	}
 }
 
 /* Turns a peer's address into the one that the socket asked for; false where it

@@ -15,12 +15,18 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
 
 // hooks are both ways to attach; where the kernel has no tcx they are the same.
-var hooks = map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
+var hooks = func() map[string]tc.Opener {
+	if refusals.Without("clsact") {
+		return map[string]tc.Opener{"tcx": tc.Open}
+	}
+	return map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
+}()
 
 var returning = []service.Method{service.Tunnel, service.DirectNAT}
 

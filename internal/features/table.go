@@ -157,7 +157,7 @@ func call(name, since string, fn asm.BuiltinFunc, components ...Component) Featu
 var helpers = []Feature{
 	call("bpf_map_lookup_elem", "3.19", asm.FnMapLookupElem, allBPF...),
 	call("bpf_map_update_elem", "3.19", asm.FnMapUpdateElem, allBPF...),
-	call("bpf_map_delete_elem", "3.19", asm.FnMapDeleteElem, PacketProxy),
+	call("bpf_map_delete_elem", "3.19", asm.FnMapDeleteElem, SocketProxy, PacketProxy),
 	call("bpf_ktime_get_ns", "4.1", asm.FnKtimeGetNs, Balancer, VDN),
 	call("bpf_ktime_get_coarse_ns", "5.11", asm.FnKtimeGetCoarseNs, Balancer, DSRAgent, SocketProxy, PacketProxy),
 	call("bpf_jiffies64", "5.6", asm.FnJiffies64, Balancer),

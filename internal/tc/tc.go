@@ -68,18 +68,28 @@ func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
 	return OpenClsact(dir, progs)
 }
 
-// haveTCX attaches to a device that cannot be there: a kernel that has tcx, and
-// does not refuse it, says so.
+// haveTCX attaches to a device that cannot be there, on each side that programs
+// are for: a kernel that has tcx, and does not refuse it, says so.
 func haveTCX(progs Programs) bool {
 	const noDevice = 1<<31 - 1
 	for _, p := range progs {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.Program, Attach: ebpf.AttachTCXIngress})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: noDevice, Program: p.Program, Attach: p.side()})
 		if err == nil {
 			l.Close()
 		}
-		return gone(err)
+		if !gone(err) {
+			return false
+		}
 	}
-	return false
+	return len(progs) > 0
+}
+
+// side is where tcx attaches the program.
+func (p Program) side() ebpf.AttachType {
+	if p.Ingress {
+		return ebpf.AttachTCXIngress
+	}
+	return ebpf.AttachTCXEgress
 }
 
 func sorted[T any](points map[Point]T) []Point {

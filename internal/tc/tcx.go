@@ -101,11 +101,8 @@ func (t *tcx) Keep(wanted map[Point]bool) error {
 }
 
 func (t *tcx) attach(p Point) error {
-	side := ebpf.AttachTCXEgress
-	if t.progs[p.Program].Ingress {
-		side = ebpf.AttachTCXIngress
-	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: p.Device, Program: t.progs[p.Program].Program, Attach: side})
+	program := t.progs[p.Program]
+	l, err := link.AttachTCX(link.TCXOptions{Interface: p.Device, Program: program.Program, Attach: program.side()})
 	if gone(err) {
 		return nil
 	}

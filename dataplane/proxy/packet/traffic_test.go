@@ -5,10 +5,16 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/tc"
+	"github.com/fairlead/fairlead/internal/testkit/refusals"
 )
 
 // hooks are both ways to attach; where the kernel has no tcx they are the same.
-var hooks = map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
+var hooks = func() map[string]tc.Opener {
+	if refusals.Without("clsact") {
+		return map[string]tc.Opener{"tcx": tc.Open}
+	}
+	return map[string]tc.Opener{"tcx": tc.Open, "clsact": tc.OpenClsact}
+}()
 
 func TestTraffic(t *testing.T) {
 	for name, hook := range hooks {
