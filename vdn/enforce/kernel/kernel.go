@@ -47,11 +47,9 @@ type Kernel struct {
 	mu     sync.Mutex
 	dir    *bpffs.Dir
 	shared sharedObjects
-	// missing are optional features that the kernel refuses.
-	missing features.Missing
-	hook    tc.Hook
-	pods    map[string]*pod // by the attachment's ID
-	plan    vdn.Plan        // the last that was to be applied, for the counters' names
+	hook   tc.Hook
+	pods   map[string]*pod // by the attachment's ID
+	plan   vdn.Plan        // the last that was to be applied, for the counters' names
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
@@ -104,7 +102,7 @@ func (k *Kernel) load() error {
 		return err
 	}
 	opts := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.cfg.PinDir}}
-	if k.missing, err = bpfload.Load(features.VDN, spec, opts, &k.shared, bpfload.ErrVersion); err != nil {
+	if _, err = bpfload.Load(features.VDN, spec, opts, &k.shared, bpfload.ErrVersion); err != nil {
 		return err
 	}
 	k.hook, err = tc.Open(k.dir, tc.Programs{
@@ -128,9 +126,6 @@ var means = enforce.Means{
 		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
 	},
 }
-
-// Degraded lists the optional features that this kernel refuses.
-func (k *Kernel) Degraded() []features.Degraded { return k.missing }
 
 // Apply is enforce.Enforcer's.
 func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
