@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -230,5 +231,38 @@ func TestExplain(t *testing.T) {
 	}
 	if features.Explain("load it", nil) != nil {
 		t.Error("no error is explained")
+	}
+}
+
+// TestMissingCapabilities takes capabilities from a thread: then, and only then,
+// they are named as the cause.
+func TestMissingCapabilities(t *testing.T) {
+	text := make(chan string)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if err := unix.Capget(&header, &caps[0]); err != nil {
+			text <- err.Error()
+			return
+		}
+		for _, c := range []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN} {
+			caps[c/32].Effective &^= 1 << (c % 32)
+		}
+		if err := unix.Capset(&header, &caps[0]); err != nil {
+			text <- err.Error()
+			return
+		}
+		_, err := features.Load(features.Balancer, collection(t, features.Balancer), func(s *ebpf.CollectionSpec) error {
+			_, err := ebpf.NewCollection(s)
+			return err
+		})
+		text <- fmt.Sprint(err)
+	}()
+	got := <-text
+	for _, want := range []string{"EPERM", "cause: the process lacks CAP_BPF and CAP_PERFMON"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
 	}
 }
