@@ -53,7 +53,7 @@ func checkBTF(e exam) {
 	}
 }
 
-// checkPrivileges tells a process that lacks rights from an agent that would.
+// checkPrivileges distinguishes a process that lacks rights from an agent that would.
 func checkPrivileges(e exam) {
 	s, known := e.system()
 	if !known {

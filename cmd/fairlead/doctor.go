@@ -29,8 +29,8 @@ checked), degraded (something is lost) or broken (a role does not start, or pack
 are dropped); what is degraded or broken comes with a fix.
 
 Run it before an agent's first start, or while one runs: it changes nothing, and
-takes two seconds at most. Run it as root; another user sees less, and is told
-what. Exit code 1 means that something is broken.`,
+takes two seconds at most. Run it as root: for another user, it
+reports what it could not check. Exit code 1 means that something is broken.`,
 		Example: `  fairlead doctor
   fairlead doctor --role balancer --interface eth0 --services /etc/fairlead/services
   fairlead doctor --role router

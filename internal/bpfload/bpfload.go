@@ -77,7 +77,7 @@ const (
 	Refuse Fit = iota
 	// Keep takes the size that it has, for the sake of what it holds.
 	Keep
-	// Renew starts anew: what it holds is worth nothing in another size.
+	// Renew starts with an empty map: the contents are worth nothing in another size.
 	Renew
 )
 

@@ -84,7 +84,7 @@ func Load(c Component, spec *ebpf.CollectionSpec, try func(*ebpf.CollectionSpec)
 		if len(rest) == 0 {
 			return nil, Refused(c, "load the programs of the "+string(c), err)
 		}
-		// No probe tells: leave out one more, as long as that may help.
+		// No probe is refused: leave out one more, as long as that may help.
 		missing = append(missing, NewDegraded(rest[0], c, first))
 		rest = rest[1:]
 	}

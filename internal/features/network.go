@@ -82,8 +82,8 @@ func attachXDP(p *ebpf.Program, device int, flags link.XDPAttachFlags) error {
 	return l.Close()
 }
 
-// probeNativeXDP attaches a program to a veth's driver. Whether a NIC's driver can
-// do it, only that NIC tells.
+// probeNativeXDP attaches a program to a veth's driver. Whether a NIC's driver
+// can do it is a question to that NIC.
 func probeNativeXDP() error {
 	return withProgram(ebpf.XDP, func(p *ebpf.Program) error {
 		return inScratch(func() error {

@@ -71,7 +71,7 @@ func (o *output) lines() []string {
 	return all
 }
 
-// framing tells the lines by which go test says what its events say as well.
+// framing reports whether a line only repeats what an event of go test -json says.
 func framing(line string) bool {
 	trimmed := strings.TrimSpace(line)
 	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME ", "--- FAIL: ", "--- PASS: ", "--- SKIP: ", "FAIL\t", "ok  \t", "?   \t", "exit status "} {

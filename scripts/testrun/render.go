@@ -30,7 +30,7 @@ func (r *report) packageLine(e *event, p *packageRun, name string) {
 	r.printf("[%*d/%d] %-4s %9s  %s\n", width, r.done, r.total, verdict, took, name)
 }
 
-// stillRunning tells what takes long, where nothing else has been printed.
+// stillRunning prints what takes long if nothing else has been printed.
 func (r *report) stillRunning(now time.Time) {
 	if len(r.running) == 0 || now.Sub(r.printed) < silence {
 		return

@@ -106,7 +106,7 @@ func (r *report) follow(in io.Reader) error {
 func (r *report) line(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
-		r.printf("%s", line) // not an event: whoever wrote it wants it read
+		r.printf("%s", line) // not an event: print it as it is
 		return
 	}
 	switch {

@@ -240,7 +240,7 @@ func TestInterrupt(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() //nolint:errcheck // its exit code tells
+	cmd.Wait() //nolint:errcheck // its exit code is checked below
 	if code := cmd.ProcessState.ExitCode(); code != interrupted || !strings.Contains(out.String(), "\nInterrupted.\n") {
 		t.Errorf("exit code %d:\n%s", code, &out)
 	}

@@ -36,7 +36,7 @@ const (
 	extent  = "FAIRLEAD_REFUSALS"
 )
 
-// errnos that kernels, LSMs and seccomp filters refuse with, in turns.
+// errnos that kernels, LSMs and seccomp filters refuse with, used in rotation.
 var errnos = []string{"EPERM", "EINVAL", "EACCES", "ENOSYS"}
 
 // Tests are those that Optional runs, as regular expressions for -test.run.

@@ -81,7 +81,7 @@ func setFilter(flags uintptr, prog *unix.SockFprog) (int, error) {
 	return fd, err
 }
 
-// handOver tells the supervisor the number of the listener, and waits until it
+// handOver sends the supervisor the number of the listener, and waits until it
 // has taken it. No filter may notify of write(2) or read(2): nobody would answer.
 func handOver(socket, listener int) error {
 	if _, err := unix.Write(socket, binary.NativeEndian.AppendUint32(nil, uint32(listener))); err != nil {

@@ -102,7 +102,7 @@ func (s *system) cut(ctx context.Context, gone chan<- time.Duration) error {
 			hops, err := s.RouterHops(0)
 			return err == nil && !slices.Contains(hops, pod.Node.Addr.String())
 		})
-		gone <- max(0, at.Sub(began)) // where it never does, FailedProcess or the loss tells
+		gone <- max(0, at.Sub(began)) // where it never does, FailedProcess or the loss shows it
 	}()
 	return s.Lab.Cut(pod.Name, paper.Dev)
 }
