@@ -21,7 +21,7 @@ type plane interface {
 // openPlane opens the data plane that is asked for; with auto XDP's, or IPVS
 // where this kernel cannot run that.
 func (a *agent) openPlane() error {
-	var refusal error
+	var refusal error // of XDP
 	why := ""
 	if a.config.DataPlane != "ipvs" {
 		d, err := a.newXDP()
@@ -35,16 +35,16 @@ func (a *agent) openPlane() error {
 		why = fmt.Sprintf("IPVS forwards, since XDP does not work here: %v", err)
 	}
 	if err := a.openIPVS(why); err != nil {
-		if why != "" {
+		if refusal != nil {
 			err = fmt.Errorf("no data plane works here: %w; nor does IPVS in its place: %w", refusal, err)
 		}
 		return err
 	}
 	if refusal != nil {
-		a.noXDP = append(a.noXDP, features.Degraded{
+		a.noXDP = []features.Degraded{{
 			Feature: "xdp-programs", Component: features.Balancer, Reason: features.Reason(refusal), Message: refusal.Error(),
 			Lost: "IPVS forwards in place of XDP: slower, and without what docs/data-planes.md says it cannot do",
-		})
+		}}
 	}
 	return nil
 }

@@ -92,17 +92,8 @@ func (d *DataPlane) load() error {
 	}
 	d.missing, err = bpfload.Load(features.SocketProxy, spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: d.pins.Path("")}}, &d.kernel, misfit)
 	d.missing = append(d.missing, preset...)
-	d.probeSocketDestroy()
+	d.missing.Check(features.SocketProxy, features.SocketDestroy) // now, not when the first socket has to be ended
 	return err
-}
-
-// probeSocketDestroy finds out at the start whether sockets can be ended, not when
-// the first one has to be.
-func (d *DataPlane) probeSocketDestroy() {
-	f, _ := features.Lookup(features.SocketDestroy)
-	if err := f.Probe(features.SocketProxy); err != nil && !errors.Is(err, features.ErrCannotTry) {
-		d.missing = append(d.missing, features.NewDegraded(f.Name, features.SocketProxy, err))
-	}
 }
 
 // netnsCookie names the calling thread's network namespace as the programs see

@@ -29,6 +29,8 @@ import (
 // serves many changes and none is missed.
 type sweeper struct {
 	config Config
+	// idle: the kernel cannot end sockets.
+	idle bool
 	// iterator prints the origins of all UDP sockets of the node. Without it each
 	// network namespace is asked for those of its own.
 	iterator *ebpf.Program
@@ -48,18 +50,14 @@ type sweeper struct {
 // sweepPause is the least time between two looks at all sockets.
 const sweepPause = 100 * time.Millisecond
 
-// newSweeper returns nil where the kernel cannot end sockets. It works in the calling thread's network namespace and those of
-// config.
+// newSweeper works in the calling thread's network namespace and those of config.
 func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, keeps func(proxyServiceKey, netip.AddrPort) bool) (*sweeper, error) {
-	if missing.Has(features.SocketDestroy) {
-		return nil, nil
-	}
 	own, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}
 	s := &sweeper{
-		config: config, iterator: kernel.TellOrigins, origins: kernel.Origins, sent: kernel.Sent, keeps: keeps,
+		config: config, idle: missing.Has(features.SocketDestroy), iterator: kernel.TellOrigins, origins: kernel.Origins, sent: kernel.Sent, keeps: keeps,
 		awake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	go s.run(own)
@@ -69,9 +67,6 @@ func newSweeper(config Config, kernel *proxyObjects, missing features.Missing, k
 
 // wake has it look soon.
 func (s *sweeper) wake() {
-	if s == nil {
-		return
-	}
 	select {
 	case s.awake <- struct{}{}:
 	default:
@@ -79,9 +74,6 @@ func (s *sweeper) wake() {
 }
 
 func (s *sweeper) close() {
-	if s == nil {
-		return
-	}
 	s.once.Do(func() { close(s.quit) })
 	<-s.done
 }
@@ -117,9 +109,6 @@ func (s *sweeper) say(err error) {
 }
 
 func (s *sweeper) warnings() []string {
-	if s == nil {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.problem == nil {
@@ -131,6 +120,9 @@ func (s *sweeper) warnings() []string {
 // sweep ends the sockets whose target is gone, in own and in the namespaces that
 // have a name.
 func (s *sweeper) sweep(own netns.NsHandle) error {
+	if s.idle {
+		return nil
+	}
 	if s.iterator == nil {
 		return s.eachNamespace(own, s.sweepHere)
 	}

@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -139,11 +140,10 @@ func (d *DataPlane) attachOne(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	reason := losesNative(nic)
-	if reason == "" {
-		reason = "as a predecessor left it"
-	}
-	if !taken {
+	reason := ""
+	if taken {
+		reason = cmp.Or(losesNative(nic), "as a predecessor left it")
+	} else {
 		if err := refuseOccupied(name); err != nil {
 			return "", err
 		}

@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,15 +13,6 @@ func (d *DataPlane) Degraded() []features.Degraded {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Concat(d.missing, d.generic)
-}
-
-// probeTestRun finds out at the start whether programs can be run on a frame, not
-// when a user asks for a trace.
-func (d *DataPlane) probeTestRun() {
-	f, _ := features.Lookup(features.TestRun)
-	if err := f.Probe(features.Balancer); err != nil && !errors.Is(err, features.ErrCannotTry) {
-		d.missing = append(d.missing, features.NewDegraded(f.Name, features.Balancer, err))
-	}
 }
 
 // withoutNative notes that an interface has generic XDP although that was not

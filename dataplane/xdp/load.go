@@ -187,7 +187,7 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := features.Require(features.Balancer, features.MapBatches); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
-	d.probeTestRun()
+	d.missing.Check(features.Balancer, features.TestRun) // now, not when a user asks for a trace
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}

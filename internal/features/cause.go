@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/version"
 )
 
 // Explain turns the error of a load into one line: what was refused, the
@@ -80,7 +82,7 @@ func cause(err error) string {
 	var verifier *ebpf.VerifierError
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
-		if running := release(); older(running, refusal.Since) {
+		if running := version.Release(); older(running, refusal.Since) {
 			return fmt.Sprintf("this kernel is Linux %s, and the first to have it is %s", running, refusal.Since)
 		}
 	}
@@ -91,15 +93,6 @@ func cause(err error) string {
 		return noPermission()
 	}
 	return ""
-}
-
-// release is the version of the running kernel as uname(2) has it.
-func release() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 // older compares two versions by their first two numbers.

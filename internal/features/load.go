@@ -18,6 +18,15 @@ func (m Missing) Has(feature string) bool {
 	return slices.ContainsFunc(m, func(d Degraded) bool { return d.Feature == feature })
 }
 
+// Check asks for an optional feature that loading does not come to, and adds it
+// where the kernel refuses it.
+func (m *Missing) Check(c Component, feature string) {
+	f, _ := Lookup(feature)
+	if err := f.Probe(c); err != nil && !errors.Is(err, ErrCannotTry) {
+		*m = append(*m, NewDegraded(feature, c, err))
+	}
+}
+
 // Err is nil unless a feature is missing; then it says so in words for a user who
 // asks for what it provides.
 func (m Missing) Err(feature string) error {
