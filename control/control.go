@@ -98,9 +98,8 @@ type Loop struct {
 	// failed counts how often in a row a frontend could not be written.
 	failed map[service.Key]int
 	retry  time.Duration
-	// told are the draining balancers that the data plane knows; nil for none
-	// told yet.
-	told *[]netip.Addr
+	// told are the balancers that the data plane knows; nil for none told yet.
+	told *balancers
 	// began is when the first pass did, prepared that the data plane is ready for
 	// what others hand to it.
 	began    time.Time

@@ -12,25 +12,34 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// tellDraining tells a data plane that remembers flows which of the other
-// balancers are leaving, where that has changed or has not been told yet.
-func (l *Loop) tellDraining(s *source.Snapshot, failures map[string]error) {
+// balancers are the other balancers as a data plane knows them.
+type balancers struct{ all, draining []netip.Addr }
+
+// tellBalancers tells a data plane that remembers flows who the other balancers
+// are and which of them drain, where that has changed or has not been told yet.
+func (l *Loop) tellBalancers(s *source.Snapshot, failures map[string]error) {
 	peered, ok := l.DataPlane.(dataplane.Peered)
 	if !ok {
 		return
 	}
-	others := slices.DeleteFunc(slices.Clone(s.Draining), func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
-	if l.told != nil && slices.Equal(*l.told, others) {
+	others := func(of []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(slices.Clone(of), func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
+	}
+	now := balancers{others(s.Balancers), others(s.Draining)}
+	was := l.told
+	if was == nil {
+		was = &balancers{}
+	} else if slices.Equal(was.all, now.all) && slices.Equal(was.draining, now.draining) {
 		return
 	}
-	if err := peered.SetDraining(others); err != nil {
-		failures["draining balancers"] = err
+	if err := peered.SetBalancers(now.all, now.draining); err != nil {
+		failures["other balancers"] = err
 		return
 	}
-	if l.told != nil || len(others) > 0 {
-		l.Log.Info("other balancers draining", "balancers", others)
+	if !slices.Equal(was.draining, now.draining) {
+		l.Log.Info("other balancers draining", "balancers", now.draining)
 	}
-	l.told = &others
+	l.told = &now
 }
 
 // isNamed says that the source names this balancer among those that drain.

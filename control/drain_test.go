@@ -43,13 +43,13 @@ func (s *stateful) Remembered() (int, error) {
 	return s.flows, nil
 }
 
-func (s *stateful) SetDraining(balancers []netip.Addr) error {
+func (s *stateful) SetBalancers(all, draining []netip.Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail {
 		return errors.New("no")
 	}
-	s.w.note("draining %v", balancers)
+	s.w.note("balancers %v draining %v", all, draining)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func TestDrainsUntilNothingIsRemembered(t *testing.T) {
 		w, plane := newStateful(t, time.Minute)
 		s := web(1, 2)
 		w.serveDraining(s)
-		w.expect("draining []", "prepared", "upsert 10.1.1.1 2", "announce 1")
+		w.expect("balancers [] draining []", "prepared", "upsert 10.1.1.1 2", "announce 1")
 		plane.set(3, false)
 		took := end(w)
 		time.Sleep(noticeSpread + noticePace)
@@ -207,25 +207,29 @@ func TestTellsWhoDrains(t *testing.T) {
 		w, plane := newStateful(t, 0)
 		defer w.stop()
 		services := []*service.Service{web(1, 2)}
+		var all []netip.Addr
 		say := func(addrs ...string) {
 			var draining []netip.Addr
 			for _, a := range addrs {
 				draining = append(draining, netip.MustParseAddr(a))
 			}
-			w.publish(source.Snapshot{Services: services, Draining: draining})
+			w.publish(source.Snapshot{Services: services, Balancers: all, Draining: draining})
 		}
 		say("172.16.1.2", "172.16.2.2")
-		w.expect("draining [172.16.2.2]", "prepared", "upsert 10.1.1.1 2", "announce 1") // not ourselves
+		w.expect("balancers [] draining [172.16.2.2]", "prepared", "upsert 10.1.1.1 2", "announce 1") // not ourselves
 		say("172.16.2.2")
 		w.expect()
 		say("172.16.2.2", "172.16.3.2")
-		w.expect("draining [172.16.2.2 172.16.3.2]")
+		w.expect("balancers [] draining [172.16.2.2 172.16.3.2]")
 		plane.set(0, true)
 		say()
 		w.expect()
 		plane.set(0, false)
 		time.Sleep(time.Minute)
-		w.expect("draining []") // told again until it was taken
+		w.expect("balancers [] draining []") // told again until it was taken
+		all = []netip.Addr{netip.MustParseAddr("172.16.1.2"), netip.MustParseAddr("172.16.4.2")}
+		say()
+		w.expect("balancers [172.16.4.2] draining []") // who may hand packets over
 	})
 }
 

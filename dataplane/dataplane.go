@@ -67,11 +67,12 @@ type DataPlane interface {
 // that it does not know to other balancers that are leaving. It alone is waited
 // for when it leaves itself: nobody hands anything to another.
 type Peered interface {
-	// SetDraining names those balancers, sorted, without this one; an empty
-	// list ends it. It comes before the first Upsert.
-	SetDraining(balancers []netip.Addr) error
+	// SetBalancers names all other balancers, sorted: packets are accepted from
+	// them alone. Those of them that drain are asked about unknown flows; an
+	// empty list ends that. It comes before the first Upsert.
+	SetBalancers(all, draining []netip.Addr) error
 	// Prepare makes it ready to be handed packets, which it need not be before
-	// it drains itself. SetDraining of any does so, too. The first call takes a
+	// it drains itself. SetBalancers with any that drain does so, too. The first call takes a
 	// tenth of a second of processor time.
 	Prepare() error
 	// Remembered counts the flows that would break if this data plane went

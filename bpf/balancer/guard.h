@@ -300,4 +300,17 @@ __noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct fr
 	return 0;
 }
 
+/* The same for a packet that another balancer has handed over; handed is 0 for
+ * one that nobody has. One that comes back has been charged here already.
+ */
+__noinline int guard_handed(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
+			    __u8 handed)
+{
+	if (!ctx || !p || !f) /* for the verifier */
+		return 0;
+	if (handed != PACKET_LAST)
+		return guard(ctx, p, f);
+	return guard_source(f->id, p) ? 0 : drop(ctx, DROP_SOURCE_DENIED);
+}
+
 #endif

@@ -9,14 +9,17 @@
  * The list is the Fairlead option (option.h) of the outer header, its ports
  * zero: whom to ask next. B stays in it, so that B knows the packet again. D
  * takes only what is to one of its own frontends that remember flows, and of
- * what is odd, whose frontend is not seen yet, what is to a VIP. Odd packets,
- * and those too big to be handed on, are the program rare's (rare_handover.h).
+ * what is odd, whose frontend is not seen yet, what is to a VIP. It accepts
+ * packets only from known balancers, and a list of only such, and applies the
+ * frontend's policy (guard.h) to the packet inside. Odd packets, and those too
+ * big to be handed on, are the program rare's (rare_handover.h).
  */
 #ifndef FAIRLEAD_BALANCER_HANDOVER_H
 #define FAIRLEAD_BALANCER_HANDOVER_H
 
 #include "edit.h"
 #include "frontend.h"
+#include "guard.h"
 #include "stateful.h"
 #include "unserved.h"
 #include "watch.h"
@@ -38,9 +41,21 @@ struct {
 	__type(value, struct handover_peers);
 } handover_peers SEC(".maps");
 
+/* The own addresses of all other balancers, from the source of truth. The value
+ * says nothing.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct addr);
+	__type(value, __u8);
+} balancers SEC(".maps");
+
 /* A packet on its way through the program handover. */
 struct handover {
 	struct packet p;
+	struct addr from; /* the sender of the outer header */
 	struct server to; /* who is asked next */
 	struct server_cpu way;
 	struct chain list; /* who after that */
@@ -198,6 +213,7 @@ static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover
 	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), ip, sizeof(*ip)) ||
 	    bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
 		return false;
+	addr_from_v4(&h->from, ip->saddr);
 	addr_from_v4(&dst, ip->daddr);
 	if (ip->ihl < 7 || head[0] != OPTION4_TYPE || !handover_is_own(&dst))
 		return false;
@@ -232,6 +248,7 @@ static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover
 	if (bpf_xdp_load_bytes(ctx, sizeof(struct ethhdr), ip, sizeof(*ip)) ||
 	    bpf_xdp_load_bytes(ctx, at, head, sizeof(head)))
 		return false;
+	addr_from_v6(&h->from, &ip->saddr);
 	addr_from_v6(&dst, &ip->daddr);
 	if (ip->nexthdr != IPPROTO_DSTOPTS || head[2] != OPTION6_TYPE || !handover_is_own(&dst))
 		return false;
@@ -293,6 +310,26 @@ static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
 	return f && f->flags & FRONTEND_STATEFUL;
 }
 
+static __always_inline bool handover_is_last(const struct handover *h)
+{
+	return h->n == 1 && handover_is_own(&h->next[0]);
+}
+
+/* Whether sender and list are known balancers. We are in the list only when
+ * nobody else is: a longer one with us in it would come back.
+ */
+static __noinline bool handover_is_trusted(struct handover *h)
+{
+	if (!bpf_map_lookup_elem(&balancers, &h->from))
+		return false;
+	if (handover_is_last(h))
+		return true;
+	for (__u32 i = 0; i < CHAIN_MAX; i++)
+		if (i < h->n && !bpf_map_lookup_elem(&balancers, &h->next[i]))
+			return false;
+	return true;
+}
+
 /* Takes the outer header away. */
 static __always_inline bool handover_unwrap(struct xdp_md *ctx, struct handover *h)
 {
@@ -316,7 +353,9 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 		return XDP_PASS;
 	if (!handover_is_ours(ctx, h))
 		return XDP_PASS;
-	h->rest = h->n == 1 && handover_is_own(&h->next[0]) ? PACKET_LAST : PACKET_ASK;
+	if (!handover_is_trusted(h))
+		return drop(ctx, DROP_UNKNOWN_BALANCER);
+	h->rest = handover_is_last(h) ? PACKET_LAST : PACKET_ASK;
 	if (!handover_unwrap(ctx, h))
 		return drop(ctx, DROP_NO_ROOM);
 	if (!handover_parse(ctx, h, &v6))
@@ -326,6 +365,8 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 	f = handover_frontend(&h->p);
 	if (!f || h->p.ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
+	if (f->flags & FRONTEND_GUARDED && guard_handed(ctx, &h->p, f, h->rest))
+		return XDP_DROP;
 	h->p.flags |= h->rest;
 	verdict = v6 ? stateful_v6(ctx, &h->p, f) : stateful_v4(ctx, &h->p, f);
 	return verdict == STATEFUL_ASK ? handover_send(ctx, h, v6) : verdict;

@@ -80,8 +80,20 @@ enum drop_reason {
 	DROP_FLOWS_FULL,     /* the flow table has no place for one more */
 	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
 	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
+	DROP_UNKNOWN_BALANCER, /* handed over by, or to be handed to, no known balancer */
 	DROP_REASONS,
 };
+
+/* Entries of drops: more than there are reasons, so that a new reason leaves the
+ * map's size, and with it the layout of the pinned maps, as it is.
+ */
+#define DROP_ROOM 64
+
+/* In a packet's flags, where another balancer has handed it over: whether yet
+ * another may know its flow.
+ */
+#define PACKET_ASK 0x40
+#define PACKET_LAST 0x80
 
 typedef __u32 may_alias_u32 __attribute__((may_alias));
 typedef __u64 may_alias_u64 __attribute__((may_alias));
@@ -340,7 +352,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DROP_REASONS);
+	__uint(max_entries, DROP_ROOM);
 	__type(key, __u32);
 	__type(value, __u64);
 } drops SEC(".maps");

@@ -208,7 +208,7 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (f->flags & FRONTEND_GUARDED && !r->is_error && !r->handed && guard(ctx, &r->p, f))
+	if (f->flags & FRONTEND_GUARDED && !r->is_error && guard_handed(ctx, &r->p, f, r->handed))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);

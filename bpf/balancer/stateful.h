@@ -23,12 +23,6 @@
 /* No verdict, as TO_RARE: another balancer is to be asked for the flow. */
 #define STATEFUL_ASK (-1000)
 
-/* In a packet's flags, where it was handed to us: whether yet another balancer
- * may know its flow.
- */
-#define PACKET_ASK 0x40
-#define PACKET_LAST 0x80
-
 static __always_inline bool stateful_asks(const struct packet *p)
 {
 	if (p->flags & TCP_OPENS || p->flags & PACKET_LAST)

@@ -52,27 +52,28 @@ type balancerDropEvent struct {
 type balancerDropReason uint32
 
 const (
-	balancerDropReasonDROP_MALFORMED      balancerDropReason = 0
-	balancerDropReasonDROP_NO_BACKEND     balancerDropReason = 1
-	balancerDropReasonDROP_NO_SOURCE      balancerDropReason = 2
-	balancerDropReasonDROP_NO_ROUTE       balancerDropReason = 3
-	balancerDropReasonDROP_TOO_BIG        balancerDropReason = 4
-	balancerDropReasonDROP_TTL_EXPIRED    balancerDropReason = 5
-	balancerDropReasonDROP_MARTIAN_SOURCE balancerDropReason = 6
-	balancerDropReasonDROP_NO_PORT        balancerDropReason = 7
-	balancerDropReasonDROP_NO_ROOM        balancerDropReason = 8
-	balancerDropReasonDROP_NOT_SERVED     balancerDropReason = 9
-	balancerDropReasonDROP_NO_NEIGHBOUR   balancerDropReason = 10
-	balancerDropReasonDROP_FULL           balancerDropReason = 11
-	balancerDropReasonDROP_SOURCE_DENIED  balancerDropReason = 12
-	balancerDropReasonDROP_RATE_LIMITED   balancerDropReason = 13
-	balancerDropReasonDROP_SOURCE_ROUTE   balancerDropReason = 14
-	balancerDropReasonDROP_TINY_FRAGMENT  balancerDropReason = 15
-	balancerDropReasonDROP_FRAGMENT_LOST  balancerDropReason = 16
-	balancerDropReasonDROP_FLOWS_FULL     balancerDropReason = 17
-	balancerDropReasonDROP_FLOW_BUSY      balancerDropReason = 18
-	balancerDropReasonDROP_SCTP_FRAGMENT  balancerDropReason = 19
-	balancerDropReasonDROP_REASONS        balancerDropReason = 20
+	balancerDropReasonDROP_MALFORMED        balancerDropReason = 0
+	balancerDropReasonDROP_NO_BACKEND       balancerDropReason = 1
+	balancerDropReasonDROP_NO_SOURCE        balancerDropReason = 2
+	balancerDropReasonDROP_NO_ROUTE         balancerDropReason = 3
+	balancerDropReasonDROP_TOO_BIG          balancerDropReason = 4
+	balancerDropReasonDROP_TTL_EXPIRED      balancerDropReason = 5
+	balancerDropReasonDROP_MARTIAN_SOURCE   balancerDropReason = 6
+	balancerDropReasonDROP_NO_PORT          balancerDropReason = 7
+	balancerDropReasonDROP_NO_ROOM          balancerDropReason = 8
+	balancerDropReasonDROP_NOT_SERVED       balancerDropReason = 9
+	balancerDropReasonDROP_NO_NEIGHBOUR     balancerDropReason = 10
+	balancerDropReasonDROP_FULL             balancerDropReason = 11
+	balancerDropReasonDROP_SOURCE_DENIED    balancerDropReason = 12
+	balancerDropReasonDROP_RATE_LIMITED     balancerDropReason = 13
+	balancerDropReasonDROP_SOURCE_ROUTE     balancerDropReason = 14
+	balancerDropReasonDROP_TINY_FRAGMENT    balancerDropReason = 15
+	balancerDropReasonDROP_FRAGMENT_LOST    balancerDropReason = 16
+	balancerDropReasonDROP_FLOWS_FULL       balancerDropReason = 17
+	balancerDropReasonDROP_FLOW_BUSY        balancerDropReason = 18
+	balancerDropReasonDROP_SCTP_FRAGMENT    balancerDropReason = 19
+	balancerDropReasonDROP_UNKNOWN_BALANCER balancerDropReason = 20
+	balancerDropReasonDROP_REASONS          balancerDropReason = 21
 )
 
 type balancerEncapsulation uint8
@@ -482,6 +483,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	balancerMapAnswers         = "answers"
+	balancerMapBalancers       = "balancers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
 	balancerMapDropEvents      = "drop_events"
@@ -587,6 +589,7 @@ type balancerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
 	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
 	DropEvents      *ebpf.MapSpec `ebpf:"drop_events"`
@@ -664,6 +667,7 @@ func (o *balancerObjects) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
 	Answers         *ebpf.Map `ebpf:"answers"`
+	Balancers       *ebpf.Map `ebpf:"balancers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
 	DropEvents      *ebpf.Map `ebpf:"drop_events"`
@@ -702,6 +706,7 @@ type balancerMaps struct {
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Answers,
+		m.Balancers,
 		m.Chains,
 		m.Connections,
 		m.DropEvents,

@@ -50,7 +50,9 @@ func newPair(t *testing.T, method service.Method, v6 bool, mtu int) *pair {
 	}
 	p.known.flags = "A"
 	must(t, p.d.Prepare())
-	must(t, p.b.SetDraining([]netip.Addr{netip.MustParseAddr(own[1])}))
+	stays, leaves := []netip.Addr{netip.MustParseAddr(own[0])}, []netip.Addr{netip.MustParseAddr(own[1])}
+	must(t, p.b.SetBalancers(leaves, leaves))
+	must(t, p.d.SetBalancers(stays, nil))
 	return p
 }
 
@@ -109,7 +111,7 @@ func TestHandover(t *testing.T) {
 		in = p.stranger(998)
 		in.flags = "S"
 		here("a new one stays", in)
-		must(t, p.b.SetDraining(nil))
+		must(t, p.b.SetBalancers([]netip.Addr{netip.MustParseAddr(p.own[1])}, nil))
 		here("nobody drains", p.stranger(997))
 	})
 }
@@ -127,6 +129,7 @@ func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
 		f := frontend(service.FullNAT, vips[v6], 0, servers[v6])
 		f.Survival = service.FlowTable
 		both(t, d, f)
+		must(t, d.SetBalancers([]netip.Addr{netip.MustParseAddr(p.own[0])}, nil))
 		inTunnel := p.known
 		inTunnel.outer = &outer{src: p.own[0], dst: p.own[1], ttl: 9}
 		again := func(n *testNet, d *DataPlane) *DataPlane {
@@ -224,6 +227,104 @@ func TestHandoverTooBig(t *testing.T) {
 			}
 			want = tooBig(t, frame, addrOf(in.dst), addrOf(in.src), fits)
 			rawRow{name: "for the way to the server", in: handed, verdict: redirect, out: want, drop: "too-big"}.check(t, p.leaves, p.d)
+		})
+	}
+}
+
+// handed is a packet as a balancer hands it over: from that address, with a list
+// of whom to ask next.
+func (p *pair) handed(t *testing.T, inner []byte, from string, next ...string) []byte {
+	t.Helper()
+	o := outer{src: from, dst: p.own[1], ttl: 60}
+	for _, a := range next {
+		o.option += " " + netip.AddrPortFrom(netip.MustParseAddr(a), 0).String()
+	}
+	o.option = o.option[1:]
+	proto := map[bool][]byte{false: {8, 0}, true: {0x86, 0xdd}}[is6(inner)]
+	return slices.Concat(inner[:12], proto, o.wrap(t, inner[14:], is6(inner), 0))
+}
+
+// Whoever can reach a balancer can send it what looks handed over. It takes that
+// from balancers alone, sends it on to balancers alone, and never to itself.
+func TestHandoverIsAcceptedFromBalancersAlone(t *testing.T) {
+	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
+		bothFamilies(t, func(t *testing.T, v6 bool) {
+			p := newPair(t, method, v6, 1500)
+			other := map[bool]string{false: "172.18.0.88", true: "fd18::88"}[v6]
+			victim := addrOf(clients[v6])
+			must(t, p.d.SetBalancers([]netip.Addr{netip.MustParseAddr(p.own[0]), netip.MustParseAddr(other)}, nil))
+			p.known.payload = 300
+			inner := map[string][]byte{"known flow": p.known.bytes(t), "unknown flow": p.stranger(999).bytes(t)}
+			for name, frame := range dressed(inner["known flow"]) {
+				inner[name] = frame
+			}
+			for i, f := range fragments(inner["known flow"], 7, 104)[:1] {
+				inner[fmt.Sprint("fragment ", i)] = f
+			}
+			for name, frame := range inner {
+				for _, c := range []struct {
+					what, from string
+					next       []string
+					accepted   bool
+				}{
+					{"from a balancer", p.own[0], []string{p.own[0]}, true},
+					{"from a balancer, with others to ask", p.own[0], []string{other, p.own[0]}, true},
+					{"from a stranger", victim, []string{p.own[0]}, false},
+					{"from a stranger, as the last", victim, []string{p.own[1]}, false},
+					{"from ourselves", p.own[1], []string{p.own[0]}, false},
+					{"for a stranger", p.own[0], []string{victim}, false},
+					{"for a stranger after a balancer", p.own[0], []string{other, victim}, false},
+					{"for ourselves after a balancer", p.own[0], []string{other, p.own[1]}, false},
+					{"for ourselves before a balancer", p.own[0], []string{p.own[1], other}, false},
+				} {
+					in := p.handed(t, frame, c.from, c.next...)
+					if !c.accepted {
+						rawRow{name: name + ": " + c.what, in: in, verdict: drop, drop: "unknown-balancer"}.check(t, p.leaves, p.d)
+					} else if v, _ := p.leaves.run(t, p.d, in); v != redirect {
+						t.Errorf("%s: %s: %v, %v", name, c.what, v, p.d.Describe().Drops)
+					}
+				}
+			}
+			must(t, p.d.SetBalancers(nil, nil))
+			in := p.handed(t, inner["known flow"], p.own[0], p.own[0])
+			rawRow{name: "from a balancer that is gone", in: in, verdict: drop, drop: "unknown-balancer"}.check(t, p.leaves, p.d)
+		})
+	}
+}
+
+// A tunnel is no way past a frontend's policy.
+func TestHandoverAppliesPolicy(t *testing.T) {
+	for _, method := range []service.Method{service.FullNAT, service.Tunnel} {
+		bothFamilies(t, func(t *testing.T, v6 bool) {
+			p := newPair(t, method, v6, 1500)
+			f := frontend(method, vips[v6], 0, servers[v6])
+			f.Survival = service.FlowTable
+			f.Deny = []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(addrOf(clients[v6])), map[bool]int{false: 24, true: 64}[v6])}
+			both(t, p.d, f)
+			frames := dressed(p.known.bytes(t))
+			frames["plain"] = p.known.bytes(t)
+			for name, frame := range frames {
+				for what, next := range map[string]string{"to be handed on": p.own[0], "the last": p.own[1]} {
+					in := p.handed(t, frame, p.own[0], next)
+					rawRow{name: name + ", " + what, in: in, verdict: drop, drop: "source-denied"}.check(t, p.leaves, p.d)
+				}
+			}
+			f.Deny, f.Limits.ClientPackets = nil, 10
+			both(t, p.d, f)
+			limited := func(next string) bool {
+				for range 100 {
+					if v, _ := p.leaves.run(t, p.d, p.handed(t, p.known.bytes(t), p.own[0], next)); v == drop {
+						return true
+					}
+				}
+				return false
+			}
+			if limited(p.own[1]) {
+				t.Errorf("what comes back is charged twice: %v", p.d.Describe().Drops)
+			}
+			if !limited(p.own[0]) {
+				t.Errorf("what is handed over has no limit: %v", p.d.Describe().Drops)
+			}
 		})
 	}
 }

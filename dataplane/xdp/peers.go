@@ -2,28 +2,31 @@ package xdp
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/cilium/ebpf"
 )
 
-// SetDraining names the balancers that are about to leave, by their own
-// addresses: packets of flows that this one does not know are handed to them
-// before they begin new flows. Those beyond four of a family, and this balancer
-// itself, are left out.
-func (d *DataPlane) SetDraining(peers []netip.Addr) error {
+// SetBalancers names the other balancers by their own addresses: all of them, from
+// which alone packets that are handed over are accepted, and those that drain,
+// which are asked about packets of unknown flows. This balancer itself is left out,
+// as are draining ones beyond four of a family.
+func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.setKnown(slices.Concat(all, draining)); err != nil {
+		return fmt.Errorf("xdp: write balancers: %w", err)
+	}
 	own := d.config.ownAddresses()
 	var families [2]balancerHandoverPeers // IPv4, IPv6
 	total := uint32(0)
-	for _, p := range peers {
+	for _, p := range draining {
 		p = p.Unmap()
 		family := &families[0]
 		if p.Is6() {
 			family = &families[1]
-		}
-		if !p.IsValid() {
-			return fmt.Errorf("xdp: draining balancers: %q is no address", p)
 		}
 		if slices.Contains(own, p) || int(family.N) == len(family.Who) {
 			continue
@@ -38,6 +41,48 @@ func (d *DataPlane) SetDraining(peers []netip.Addr) error {
 		}
 	}
 	return d.setDraining(total)
+}
+
+// setKnown makes the map of balancers hold just the given ones, without this.
+// Those that stay are not touched.
+func (d *DataPlane) setKnown(all []netip.Addr) error {
+	own, want := d.config.ownAddresses(), map[balancerAddr]bool{}
+	for _, a := range all {
+		if !a.IsValid() {
+			return fmt.Errorf("%q is no address", a)
+		}
+		if a = a.Unmap(); !slices.Contains(own, a) {
+			want[toAddr(a)] = true
+		}
+	}
+	known := d.kernel.Balancers
+	if len(want) > int(known.MaxEntries()) {
+		return fmt.Errorf("%d balancers: at most %d fit", len(want), known.MaxEntries())
+	}
+	var key balancerAddr
+	var value uint8
+	var gone []balancerAddr
+	it := known.Iterate()
+	for it.Next(&key, &value) {
+		if !want[key] {
+			gone = append(gone, key)
+		}
+		delete(want, key)
+	}
+	if err := it.Err(); err != nil {
+		return err
+	}
+	for _, a := range gone { // first: they have the room
+		if err := known.Delete(a); err != nil {
+			return err
+		}
+	}
+	for a := range maps.Keys(want) {
+		if err := known.Update(a, uint8(0), ebpf.UpdateAny); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setDraining lets packets ask them, who are written, by a program that is there

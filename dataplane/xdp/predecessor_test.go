@@ -225,6 +225,31 @@ func TestTakeOverIsResumed(t *testing.T) {
 	}
 }
 
+// A release with more reasons to drop has a larger map of their counters. That is
+// no reason to begin with an empty flow table.
+func TestMoreDropReasonsKeepFlows(t *testing.T) {
+	n, c := newNet(t), config()
+	d := n.open(t, c)
+	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
+	f.Survival = service.FlowTable
+	upsert(t, d, f)
+	if v, _ := n.run(t, d, packet{src: clients[false], dst: vips[false], flags: "S"}.bytes(t)); v != redirect {
+		t.Fatalf("opens: %v", v)
+	}
+	path := d.pins.Path(balancerMapDrops)
+	must(t, d.Close())
+	must(t, os.Remove(path))
+	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 20})
+	must(t, err)
+	defer older.Close()
+	must(t, older.Pin(path))
+	d = n.open(t, c)
+	if flows, err := d.Remembered(); flows != 1 || err != nil {
+		t.Errorf("%d flows are remembered, want 1; %v", flows, err)
+	}
+	rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+}
+
 // Another size of a map: everything is written anew while it forwards, and
 // nothing is forgotten; a size that is too small changes nothing.
 func TestResize(t *testing.T) {

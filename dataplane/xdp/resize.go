@@ -65,7 +65,13 @@ func (d *DataPlane) sizesFit() (bool, error) {
 		return false, err
 	}
 	for name, n := range sizes {
-		if n != spec.Maps[name].MaxEntries {
+		switch {
+		case n == spec.Maps[name].MaxEntries:
+		case name == balancerMapDrops: // counters may begin anew; flows may not
+			if err := d.pins.Remove(name); err != nil {
+				return false, fmt.Errorf("xdp: PinDir: %w", err)
+			}
+		default:
 			return false, nil
 		}
 	}
