@@ -204,6 +204,7 @@ static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum serv
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_at(flow, &v->t, d.row);
+	next_of(next, &s->vip, d.row, v->t.proto, true);
 	more = v->n > 1 && next_server(skb, &d.list, self_of(s, d.row), next);
 	verdict = decide(flow, v->flags, more, &s->vip, d.row, overhead_own(v->v6), &s->made);
 	if (verdict == VERDICT_SEND_ON)
@@ -229,6 +230,7 @@ static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
+	next_of(next, &s->vip, d.row, v->t.proto, false);
 	if (fragment_had(v, FRAGMENT_SENT_ON) && next_server(skb, &d.list, self_of(s, d.row), next))
 		return send_on(skb, v, next, NULL, place);
 	if (strip_list(skb, v) || rewrite_addr(skb, v, KIND_LATER, SIDE_DST, &d.row->deliver))
@@ -275,6 +277,7 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_of_error(e, d.row, flow);
+	next_of(next, &s->vip, d.row, e->t.proto, true);
 	if (v->n > 1 && !known(flow) && next_server(skb, &d.list, self_of(s, d.row), next))
 		return send_on(skb, v, next, e, place);
 	gone = v->l4;

@@ -56,9 +56,58 @@ static __always_inline long store_some(struct __sk_buff *skb, __u32 at, const vo
 	return last < max ? bpf_skb_store_bytes(skb, at, from, last + 1, BPF_F_RECOMPUTE_CSUM) : -1;
 }
 
+/* Says for whose servers next_server looks: those of the frontend of a row, that
+ * a packet to vip is for. Without ports the packet is a later fragment.
+ */
+static __always_inline void next_of(struct next *next, const struct endpoint *vip,
+				    const struct local_vip *row, __u8 proto, bool ports)
+{
+	struct local_vip_key *of = &next->of;
+
+	__builtin_memset(of, 0, sizeof(*of));
+	addr_copy_aligned(&of->vip, &vip->addr);
+	next->port = vip->port;
+	next->range = row->last;
+	next->listed_port = ports && row->method != SERVER_METHOD_TUNNEL;
+	of->vip_port = ports && !row->last ? vip->port : 0;
+	of->proto = proto;
+}
+
+/* Whether next->to is a server of the frontend: a list is only what a packet
+ * says, and anybody can send one.
+ */
+static __noinline bool next_is_known(struct next *next)
+{
+	struct local_vip_key *of;
+	struct next_server *server;
+	__u8 proto;
+	__be16 port;
+
+	if (!next)
+		return false;
+	if (!next_servers_known)
+		return true;
+	of = &next->of;
+	addr_copy_aligned(&of->server, &next->to.addr);
+	of->server_port = next->listed_port && !next->range ? next->to.port : 0;
+	server = bpf_map_lookup_elem(&next_servers, of);
+	if (!server && next->range) {
+		proto = of->proto;
+		of->proto = 0;
+		server = bpf_map_lookup_elem(&next_servers, of);
+		of->proto = proto;
+	}
+	if (!server || !next->listed_port || !next->range)
+		return server;
+	port = server->port ?: next->port;
+	if (!next->to.port)
+		next->to.port = port;
+	return next->to.port == port;
+}
+
 /* The first server in the list that is another than this one, whose port is 0
- * where it does not count. False: there is none but perhaps "come back and take
- * it".
+ * where it does not count, and that next_of's frontend has. False: there is none
+ * but perhaps "come back and take it".
  */
 __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
 			    const struct endpoint *self, struct next *next)
@@ -72,8 +121,11 @@ __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
 	for (int turn = 0; turn < ENDPOINTS_MAX && next->at < l->n; turn++, next->at++) {
 		if (read_endpoint(skb, l->at, next->at, l->v6, e))
 			return false;
-		if (!addr_equal(&e->addr, &self->addr) || (self->port && self->port != e->port))
+		if (addr_equal(&e->addr, &self->addr) && (!self->port || self->port == e->port))
+			continue;
+		if (next_is_known(next))
 			return true;
+		count(SERVER_COUNTER_SKIPPED_UNKNOWN_SERVER);
 	}
 	return false;
 }

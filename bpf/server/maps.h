@@ -76,8 +76,9 @@ enum server_counter {
 	SERVER_COUNTER_SECOND_CHANCE,  /* sent on to the next server of its list */
 	SERVER_COUNTER_SHORTCUT,       /* handed to a pod's device */
 	SERVER_COUNTER_FLOW_MADE,
-	SERVER_COUNTER_FLOW_EVICTED,   /* another took its place before its time was over */
-	SERVER_COUNTER_FLOW_FORGOTTEN, /* a direct connection took its ports */
+	SERVER_COUNTER_FLOW_EVICTED,	       /* another took its place before its time was over */
+	SERVER_COUNTER_FLOW_FORGOTTEN,	       /* a direct connection took its ports */
+	SERVER_COUNTER_SKIPPED_UNKNOWN_SERVER, /* listed, but no server of the frontend */
 	SERVER_COUNTER_PASSED_FOREIGN_TUNNEL,
 	SERVER_COUNTER_PASSED_FOREIGN_OPTION,
 	SERVER_COUNTER_PASSED_FOREIGN_ERROR,
@@ -101,6 +102,28 @@ struct {
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } local_vips SEC(".maps");
+
+/* Who a packet may be sent on to: all servers of the frontends that have one
+ * here. The key is that of the server's row at its own node.
+ */
+struct next_server {
+	__u64 left;  /* as in struct local_vip */
+	__be16 port; /* the server's port in a range; 0: the one that the client addressed */
+	__u8 zero[6];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, struct local_vip_key);
+	__type(value, struct next_server);
+	__uint(max_entries, 1 << 20);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} next_servers SEC(".maps");
+
+/* Whether next_servers is written: it is not yet where an agent takes over from
+ * one of a version without it. The agent sets it.
+ */
+volatile __u32 next_servers_known = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

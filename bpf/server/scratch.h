@@ -24,6 +24,11 @@ struct list {
 struct next {
 	struct endpoint to;
 	__u32 at;
+	struct local_vip_key of
+		__attribute__((aligned(8))); /* in next_servers, but for the server */
+	__be16 port;			     /* the VIP's, as the client addressed it */
+	bool range;			     /* the frontend is a range of ports */
+	bool listed_port; /* the list's ports count: the packet is addressed by them */
 };
 
 /* The option of a packet with all that stands before its endpoints. */

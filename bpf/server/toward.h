@@ -92,13 +92,19 @@ static __always_inline int tunnel_ended(struct __sk_buff *skb, const struct view
 	return TC_ACT_UNSPEC;
 }
 
-/* Whether the packet's list has another server to ask. */
+/* Whether the packet's list has another server to ask, which its row's frontend
+ * has.
+ */
 static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view *outer,
-					const struct tunnel *t, struct scratch *s)
+					const struct tunnel *t, struct scratch *s,
+					const struct local_vip *row, __u8 proto, bool ports)
 {
 	struct endpoint self = {.addr = outer->t.dst};
 
-	return t->list.n && next_server(skb, &t->list, &self, &s->next);
+	if (!t->list.n)
+		return false;
+	next_of(&s->next, &s->vip, row, proto, ports);
+	return next_server(skb, &t->list, &self, &s->next);
 }
 
 static __always_inline void tunnel_key(struct local_vip_key *key, const struct view *outer,
@@ -132,8 +138,9 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	s->vip.port = inner->t.dport;
 	overhead = overhead_tunnel(t->gue, outer->v6);
-	verdict = decide(flow, inner->flags, tunnel_more(skb, outer, t, s), &s->vip, row, overhead,
-			 &s->made);
+	verdict =
+		decide(flow, inner->flags, tunnel_more(skb, outer, t, s, row, inner->t.proto, true),
+		       &s->vip, row, overhead, &s->made);
 	if (verdict == VERDICT_SEND_ON) {
 		if (inner->fragment)
 			remember_fragment(inner, FRAGMENT_SENT_ON, NULL);
@@ -158,7 +165,9 @@ static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	if (fragment_had(inner, FRAGMENT_SENT_ON) && tunnel_more(skb, outer, t, s))
+	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
+	if (fragment_had(inner, FRAGMENT_SENT_ON) &&
+	    tunnel_more(skb, outer, t, s, row, inner->t.proto, false))
 		return tunnel_on(skb, outer, t, &s->next, place);
 	if (strip_outer(skb, outer, inner, t->sum) ||
 	    rewrite_addr(skb, inner, KIND_LATER, SIDE_DST, &row->deliver))
@@ -188,7 +197,9 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
 	flow_of_error(e, row, flow);
-	if (!known(flow) && tunnel_more(skb, outer, t, s))
+	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
+	s->vip.port = e->t.sport;
+	if (!known(flow) && tunnel_more(skb, outer, t, s, row, e->t.proto, true))
 		return tunnel_on(skb, outer, t, &s->next, place);
 	to.addr = flow->dst;
 	to.port = flow->dport;

@@ -186,7 +186,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 				t.Skip("no tcx in this kernel")
 			}
 			late := entry(service.Tunnel, vip, ap("172.16.1.77:80"), service.TCP)
-			n.set(t, late)
+			n.setOnly(t, late)
 			wantEntries(t, n.half)
 			if got := n.half.Describe().Attached; len(got) != 1 || !strings.Contains(got[0], "172.16.1.77 is not here: its route leads by up0 to another node") {
 				t.Errorf("described as %q", got)

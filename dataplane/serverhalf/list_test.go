@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -51,6 +52,70 @@ func TestListsOfEveryLength(t *testing.T) {
 				n.steps(t, []step{{name: fmt.Sprintf("direct-nat, %d, udp %v", length, udp), in: in, out: out, verdict: sent, counter: "second-chance"}})
 			}
 		}
+	})
+}
+
+// TestListsOfStrangers has packets whose lists name others than the frontend's
+// servers: anybody can send such. None goes to them, nor to another port of a
+// server; a server behind them is asked.
+func TestListsOfStrangers(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		direct := netip.AddrPortFrom(p.Addr(), 9090)
+		n.set(t, entry(service.Tunnel, v, p, service.TCP), entry(service.DirectNAT, v, direct, service.TCP))
+		victim, ssh := c, netip.AddrPortFrom(s.Addr(), 22)
+		port := uint16(43000)
+		for name, l := range map[string]list{"a stranger": {victim}, "another port": {ssh}, "a stranger and a server": {victim, s}} {
+			port++
+			unknown := wire{client: netip.AddrPortFrom(c.Addr(), port), dst: v, payload: "x"}
+			for _, gue := range []bool{false, true} {
+				if name == "another port" {
+					break // a tunnel has no use for ports
+				}
+				in := unknown
+				in.tunnel, in.tunnelOption, in.gue = p.Addr(), l, gue
+				st := step{name: fmt.Sprintf("tunnel, %s, gue %v", name, gue), in: in, verdict: untouched, counter: "skipped-unknown-server"}
+				st.out = unknown
+				st.out.dst = p
+				if len(l) == 2 {
+					st.out = in
+					st.out.tunnel, st.out.tunnelOption, st.verdict = s.Addr(), nil, sent
+				}
+				n.steps(t, []step{st})
+				port++
+				unknown.client = netip.AddrPortFrom(c.Addr(), port)
+			}
+			in := unknown
+			in.dst, in.option = direct, append(list{v}, l...)
+			st := step{name: "direct-nat, " + name, in: in, verdict: untouched, counter: "skipped-unknown-server"}
+			st.out = unknown
+			st.out.dst = direct
+			if len(l) == 2 {
+				st.out = in
+				st.out.dst, st.out.option, st.verdict = s, list{v}, sent
+			}
+			n.steps(t, []step{st})
+		}
+	})
+}
+
+// TestServersLinger has packets go on to a server that has left its frontend, for
+// its flows' sake, and to one of another frontend never.
+func TestServersLinger(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		here, other := entry(service.Tunnel, v, p, service.TCP), entry(service.Tunnel, netip.AddrPortFrom(v.Addr(), 81), s, service.TCP)
+		in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}}
+		out := in
+		out.tunnel, out.tunnelOption = s.Addr(), nil
+		n.setOnly(t, here, entry(service.Tunnel, v, s, service.TCP))
+		n.steps(t, []step{{name: "a server", in: in, out: out, verdict: sent, counter: "second-chance"}})
+		n.setOnly(t, here, other)
+		n.steps(t, []step{{name: "one that has left", in: in, out: out, verdict: sent, counter: "second-chance"}})
+		n.half.cfg.Linger = -time.Hour
+		n.setOnly(t, here, other)
+		taken := wire{client: c, dst: p, payload: "x"}
+		n.steps(t, []step{{name: "one that left long ago", in: in, out: taken, verdict: untouched, counter: "skipped-unknown-server"}})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -129,7 +130,28 @@ func addRoute(link int, dst, gw string) error {
 	return nil
 }
 
+// set has the half serve entries, whose frontends have servers at other nodes,
+// too: those that the tests' lists name.
 func (n *node) set(t *testing.T, entries ...Entry) {
+	t.Helper()
+	all := slices.Clone(entries)
+	for _, e := range entries {
+		like := second
+		if e.Server.Addr().Is6() {
+			like = second6
+		}
+		for _, s := range append(servers(like, 5), like) {
+			if e.Server.Port() == 0 || e.Protocol == service.SCTP {
+				s = netip.AddrPortFrom(s.Addr(), e.Server.Port())
+			}
+			e.Server = s
+			all = append(all, e)
+		}
+	}
+	n.setOnly(t, all...)
+}
+
+func (n *node) setOnly(t *testing.T, entries ...Entry) {
 	t.Helper()
 	if err := n.half.Set(entries); err != nil {
 		t.Fatal(err)

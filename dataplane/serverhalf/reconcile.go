@@ -36,7 +36,7 @@ func (h *Half) reconcile() error {
 	if err := h.serveDR(wanted, held); err != nil {
 		return err
 	}
-	return errors.Join(h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
+	return errors.Join(h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
 }
 
 // wanted are the rows of the servers that are here.

@@ -75,6 +75,13 @@ type serverLocalVipKey struct {
 	Zero       [3]uint8
 }
 
+type serverNextServer struct {
+	_    structs.HostLayout
+	Left uint64
+	Port uint16
+	Zero [6]uint8
+}
+
 type serverScratch struct {
 	_     structs.HostLayout
 	Outer struct {
@@ -140,7 +147,12 @@ type serverScratch struct {
 			Port uint16
 			Zero uint16
 		}
-		At uint32
+		At         uint32
+		Of         serverLocalVipKey
+		Port       uint16
+		Range      bool
+		ListedPort bool
+		_          [4]byte
 	}
 	Made   serverServerFlow
 	Head   [15]uint32
@@ -191,20 +203,21 @@ const (
 	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 11
 	serverServerCounterSERVER_COUNTER_FLOW_EVICTED             serverServerCounter = 12
 	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 13
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 14
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 15
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 16
-	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 17
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 18
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 19
-	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 20
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 21
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 22
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 23
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 24
-	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 25
-	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 26
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 27
+	serverServerCounterSERVER_COUNTER_SKIPPED_UNKNOWN_SERVER   serverServerCounter = 14
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 15
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 16
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 17
+	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 18
+	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 19
+	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 20
+	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 21
+	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 22
+	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 23
+	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 24
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 25
+	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
+	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 28
 )
 
 type serverServerFlow struct {
@@ -266,23 +279,25 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	serverMapKeptRows        = "kept_rows"
-	serverMapLocalVips       = "local_vips"
-	serverMapServerCounters  = "server_counters"
-	serverMapServerFlows     = "server_flows"
-	serverMapServerFragments = "server_fragments"
-	serverMapServerScratch   = "server_scratch"
-	serverProgAdopt          = "adopt"
-	serverProgFromHost       = "from_host"
-	serverProgFromNode       = "from_node"
-	serverProgFromServer     = "from_server"
-	serverProgToHost         = "to_host"
-	serverProgToServer       = "to_server"
-	serverVarClampMss        = "clamp_mss"
-	serverVarDrServed        = "dr_served"
-	serverVarFlowSets        = "flow_sets"
-	serverVarGuePort         = "gue_port"
-	serverVarRowsGeneration  = "rows_generation"
+	serverMapKeptRows         = "kept_rows"
+	serverMapLocalVips        = "local_vips"
+	serverMapNextServers      = "next_servers"
+	serverMapServerCounters   = "server_counters"
+	serverMapServerFlows      = "server_flows"
+	serverMapServerFragments  = "server_fragments"
+	serverMapServerScratch    = "server_scratch"
+	serverProgAdopt           = "adopt"
+	serverProgFromHost        = "from_host"
+	serverProgFromNode        = "from_node"
+	serverProgFromServer      = "from_server"
+	serverProgToHost          = "to_host"
+	serverProgToServer        = "to_server"
+	serverVarClampMss         = "clamp_mss"
+	serverVarDrServed         = "dr_served"
+	serverVarFlowSets         = "flow_sets"
+	serverVarGuePort          = "gue_port"
+	serverVarNextServersKnown = "next_servers_known"
+	serverVarRowsGeneration   = "rows_generation"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -341,6 +356,7 @@ type serverProgramSpecs struct {
 type serverMapSpecs struct {
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
+	NextServers     *ebpf.MapSpec `ebpf:"next_servers"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
 	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
 	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
@@ -351,11 +367,12 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
-	ClampMss       *ebpf.VariableSpec `ebpf:"clamp_mss"`
-	DrServed       *ebpf.VariableSpec `ebpf:"dr_served"`
-	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
-	GuePort        *ebpf.VariableSpec `ebpf:"gue_port"`
-	RowsGeneration *ebpf.VariableSpec `ebpf:"rows_generation"`
+	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowSets         *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
+	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
+	RowsGeneration   *ebpf.VariableSpec `ebpf:"rows_generation"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -380,6 +397,7 @@ func (o *serverObjects) Close() error {
 type serverMaps struct {
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
+	NextServers     *ebpf.Map `ebpf:"next_servers"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
 	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
 	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
@@ -390,6 +408,7 @@ func (m *serverMaps) Close() error {
 	return _ServerClose(
 		m.KeptRows,
 		m.LocalVips,
+		m.NextServers,
 		m.ServerCounters,
 		m.ServerFlows,
 		m.ServerFragments,
@@ -401,11 +420,12 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
-	ClampMss       *ebpf.Variable `ebpf:"clamp_mss"`
-	DrServed       *ebpf.Variable `ebpf:"dr_served"`
-	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
-	GuePort        *ebpf.Variable `ebpf:"gue_port"`
-	RowsGeneration *ebpf.Variable `ebpf:"rows_generation"`
+	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
+	DrServed         *ebpf.Variable `ebpf:"dr_served"`
+	FlowSets         *ebpf.Variable `ebpf:"flow_sets"`
+	GuePort          *ebpf.Variable `ebpf:"gue_port"`
+	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`
+	RowsGeneration   *ebpf.Variable `ebpf:"rows_generation"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.

@@ -135,8 +135,9 @@ func (w *world) eachWay(t *testing.T, f func(m service.Method, v, a, b netip.Add
 		} {
 			t.Run(fmt.Sprintf("%s %s", m, tc.v.Addr()), func(t *testing.T) {
 				w.t = t
-				w.set(w.halfA, both(m, tc.v, tc.a))
-				w.set(w.halfB, both(m, tc.v, tc.b), both(m, tc.v, tc.host))
+				for _, half := range []*Half{w.halfA, w.halfB} {
+					w.set(half, both(m, tc.v, tc.a), both(m, tc.v, tc.b), both(m, tc.v, tc.host))
+				}
 				f(m, tc.v, tc.a, tc.b)
 			})
 		}
@@ -221,6 +222,7 @@ func TestRestartUnderTraffic(t *testing.T) {
 			w.eachWay(t, func(m service.Method, v, a, _ netip.AddrPort) {
 				w.balancer.choose(v, choice{method: m, first: a})
 				c := w.browser()
+				w.set(w.halfA, both(m, v, a))
 				before := devicesOf(w.halfA)
 				w.around(c, v, func() {
 					if err := w.halfA.Close(); err != nil {
