@@ -29,7 +29,7 @@ set -m
 kube=
 if grep -qE '/kube(/|$)' <<<"$listed"; then
 	[[ -x out/kube/bin/kube-apiserver ]] || run+=(-last '/kube(/|$)')
-	scripts/kube.sh etcd kube-apiserver </dev/null &
+	nice scripts/kube.sh etcd kube-apiserver </dev/null & # raised by who waits for it
 	kube=$!
 fi
 trap '[[ -z $kube ]] || kill -TERM -- "-$kube" 2>/dev/null || true' EXIT
