@@ -80,6 +80,13 @@ type serverLocalVipKey struct {
 	Zero       [3]uint8
 }
 
+type serverNextServer struct {
+	_    structs.HostLayout
+	Left uint64
+	Port uint16
+	Zero [6]uint8
+}
+
 type serverScratch struct {
 	_     structs.HostLayout
 	Outer struct {
@@ -210,7 +217,12 @@ type serverScratch struct {
 			Port uint16
 			Zero uint16
 		}
-		At uint32
+		At         uint32
+		Of         serverLocalVipKey
+		Port       uint16
+		Range      bool
+		ListedPort bool
+		_          [4]byte
 	}
 	Made struct {
 		_      structs.HostLayout
@@ -296,20 +308,21 @@ const (
 	serverServerCounterSERVER_COUNTER_FLOW_MADE                serverServerCounter = 11
 	serverServerCounterSERVER_COUNTER_FLOW_EVICTED             serverServerCounter = 12
 	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 13
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 14
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 15
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 16
-	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 17
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 18
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 19
-	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 20
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 21
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 22
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 23
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 24
-	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 25
-	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 26
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 27
+	serverServerCounterSERVER_COUNTER_SKIPPED_UNKNOWN_SERVER   serverServerCounter = 14
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 15
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 16
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 17
+	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 18
+	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 19
+	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 20
+	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 21
+	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 22
+	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 23
+	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 24
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 25
+	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
+	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 28
 )
 
 type serverServerFlowSet struct {
@@ -355,6 +368,7 @@ type serverServerFlowSet struct {
 const (
 	serverMapKeptRows         = "kept_rows"
 	serverMapLocalVips        = "local_vips"
+	serverMapNextServers      = "next_servers"
 	serverMapServerBench      = "server_bench"
 	serverMapServerCounters   = "server_counters"
 	serverMapServerFlows      = "server_flows"
@@ -370,6 +384,7 @@ const (
 	serverVarDrServed         = "dr_served"
 	serverVarFlowSets         = "flow_sets"
 	serverVarGuePort          = "gue_port"
+	serverVarNextServersKnown = "next_servers_known"
 	serverVarRowsGeneration   = "rows_generation"
 )
 
@@ -429,6 +444,7 @@ type serverProgramSpecs struct {
 type serverMapSpecs struct {
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
+	NextServers     *ebpf.MapSpec `ebpf:"next_servers"`
 	ServerBench     *ebpf.MapSpec `ebpf:"server_bench"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
 	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
@@ -440,11 +456,12 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
-	ClampMss       *ebpf.VariableSpec `ebpf:"clamp_mss"`
-	DrServed       *ebpf.VariableSpec `ebpf:"dr_served"`
-	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
-	GuePort        *ebpf.VariableSpec `ebpf:"gue_port"`
-	RowsGeneration *ebpf.VariableSpec `ebpf:"rows_generation"`
+	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
+	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowSets         *ebpf.VariableSpec `ebpf:"flow_sets"`
+	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
+	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
+	RowsGeneration   *ebpf.VariableSpec `ebpf:"rows_generation"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -469,6 +486,7 @@ func (o *serverObjects) Close() error {
 type serverMaps struct {
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
+	NextServers     *ebpf.Map `ebpf:"next_servers"`
 	ServerBench     *ebpf.Map `ebpf:"server_bench"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
 	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
@@ -480,6 +498,7 @@ func (m *serverMaps) Close() error {
 	return _ServerClose(
 		m.KeptRows,
 		m.LocalVips,
+		m.NextServers,
 		m.ServerBench,
 		m.ServerCounters,
 		m.ServerFlows,
@@ -492,11 +511,12 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
-	ClampMss       *ebpf.Variable `ebpf:"clamp_mss"`
-	DrServed       *ebpf.Variable `ebpf:"dr_served"`
-	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
-	GuePort        *ebpf.Variable `ebpf:"gue_port"`
-	RowsGeneration *ebpf.Variable `ebpf:"rows_generation"`
+	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
+	DrServed         *ebpf.Variable `ebpf:"dr_served"`
+	FlowSets         *ebpf.Variable `ebpf:"flow_sets"`
+	GuePort          *ebpf.Variable `ebpf:"gue_port"`
+	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`
+	RowsGeneration   *ebpf.Variable `ebpf:"rows_generation"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.
