@@ -132,6 +132,19 @@ static __always_inline int answered(struct __sk_buff *skb, const struct view *v,
 	return place == SERVER_PLACE_POD ? restore_routed(skb, v, a) : restore_own(skb, v, a);
 }
 
+/* Whether a server accepts a SYN that came straight to it, not by the VIP: it no
+ * longer has the connection of the flow, which is forgotten.
+ */
+static __always_inline bool directly_accepted(const struct server_flow *f, __u8 flags,
+					      const struct tuple *flow)
+{
+	if (!(f->state & FLOW_DOUBTED) || !(flags & VIEW_ACCEPTS))
+		return false;
+	if (forget_flow(flow))
+		count(SERVER_COUNTER_FLOW_FORGOTTEN);
+	return true;
+}
+
 static __always_inline int transport_back(struct __sk_buff *skb, const struct view *v,
 					  enum server_place place)
 {
@@ -146,9 +159,11 @@ static __always_inline int transport_back(struct __sk_buff *skb, const struct vi
 	struct server_flow *f = find_flow(&flow);
 	__u8 state;
 
-	if (!f)
+	if (!f || directly_accepted(f, v->flags, &flow))
 		return TC_ACT_UNSPEC;
 	state = v->flags & VIEW_RESET ? FLOW_RESET : FLOW_ANSWERED;
+	if (state == FLOW_ANSWERED)
+		unnote_flow(f, FLOW_CLIENT_RESET);
 	note_flow(f, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
 	a.vip = f->vip;
 	a.port = f->vip_port;

@@ -50,6 +50,21 @@ static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum 
 	return place == SERVER_PLACE_HOST ? shortcut(skb, v, &row->server) : TC_ACT_UNSPEC;
 }
 
+/* A SYN straight to the server, of the same ports as a flow through the VIP. If
+ * that is established anybody may have sent the SYN, with the client's address:
+ * the server's answer decides (RFC 5961, 4), see directly_accepted.
+ */
+static __always_inline int plain_opens(const struct tuple *t)
+{
+	struct server_flow *f = find_flow(t);
+
+	if (f && flow_established(f))
+		note_flow(f, FLOW_DOUBTED);
+	else if (f && forget_flow(t))
+		count(SERVER_COUNTER_FLOW_FORGOTTEN);
+	return TC_ACT_UNSPEC;
+}
+
 /* A packet as the server itself is addressed. What opens a direct connection
  * with the same ports as an older flow through the VIP must not be answered as
  * the VIP. What follows in a direct-nat flow looks the same.
@@ -58,11 +73,8 @@ static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum ser
 {
 	struct server_flow *f;
 
-	if (v->flags & VIEW_OPENS) {
-		if (forget_flow(&v->t))
-			count(SERVER_COUNTER_FLOW_FORGOTTEN);
-		return TC_ACT_UNSPEC;
-	}
+	if (v->flags & VIEW_OPENS)
+		return plain_opens(&v->t);
 	f = find_flow(&v->t);
 	if (!f || f->method == SERVER_METHOD_TUNNEL)
 		return TC_ACT_UNSPEC;
@@ -180,6 +192,18 @@ static __always_inline struct endpoint *self_of(struct scratch *s, const struct 
 	return &s->self;
 }
 
+/* Whether the packet's list has another server to ask, which its row's frontend
+ * has.
+ */
+static __always_inline bool direct_more(struct __sk_buff *skb, struct scratch *s,
+					const struct direct *d, __u8 proto, bool ports)
+{
+	if (d->list.n <= 1)
+		return false;
+	next_of(&s->next, &s->vip, d->row, proto, ports);
+	return next_server(skb, &d->list, self_of(s, d->row), &s->next);
+}
+
 static __always_inline int delivered(const struct local_vip *row)
 {
 	count(row->method == SERVER_METHOD_DR ? SERVER_COUNTER_DR_DELIVERED
@@ -204,8 +228,7 @@ static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum serv
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_at(flow, &v->t, d.row);
-	next_of(next, &s->vip, d.row, v->t.proto, true);
-	more = v->n > 1 && next_server(skb, &d.list, self_of(s, d.row), next);
+	more = direct_more(skb, s, &d, v->t.proto, true);
 	verdict = decide(flow, v->flags, more, &s->vip, d.row, overhead_own(v->v6), &s->made);
 	if (verdict == VERDICT_SEND_ON)
 		return send_on(skb, v, next, NULL, place);
@@ -230,8 +253,7 @@ static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
-	next_of(next, &s->vip, d.row, v->t.proto, false);
-	if (fragment_had(v, FRAGMENT_SENT_ON) && next_server(skb, &d.list, self_of(s, d.row), next))
+	if (fragment_had(v, FRAGMENT_SENT_ON) && direct_more(skb, s, &d, v->t.proto, false))
 		return send_on(skb, v, next, NULL, place);
 	if (strip_list(skb, v) || rewrite_addr(skb, v, KIND_LATER, SIDE_DST, &d.row->deliver))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
@@ -277,8 +299,7 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_of_error(e, d.row, flow);
-	next_of(next, &s->vip, d.row, e->t.proto, true);
-	if (v->n > 1 && !known(flow) && next_server(skb, &d.list, self_of(s, d.row), next))
+	if (!known(flow) && direct_more(skb, s, &d, e->t.proto, true))
 		return send_on(skb, v, next, e, place);
 	gone = v->l4;
 	if (strip_list(skb, v))

@@ -28,8 +28,12 @@ enum flow_state {
 	FLOW_CONFIRMED = 4, /* the client has sent something after what made it */
 	FLOW_CLIENT_FIN = 8,
 	FLOW_SERVER_FIN = 16,
-	FLOW_RESET = 32,
+	FLOW_RESET = 32,	 /* by the server */
+	FLOW_DOUBTED = 64,	 /* a SYN came straight to the server: SYN-ACK or not, it says */
+	FLOW_CLIENT_RESET = 128, /* until the server says that it goes on */
 } __attribute__((packed));
+
+#define FLOW_ENDED (FLOW_RESET | FLOW_CLIENT_RESET)
 
 #define FLOW_CLOSED (FLOW_CLIENT_FIN | FLOW_SERVER_FIN)
 
@@ -132,12 +136,12 @@ static __always_inline struct server_flow *find_flow(const struct tuple *t)
 static __always_inline bool flow_established(const struct server_flow *f)
 {
 	return (f->state & (FLOW_ANSWERED | FLOW_CONFIRMED)) == (FLOW_ANSWERED | FLOW_CONFIRMED) &&
-	       !(f->state & FLOW_RESET) && (f->state & FLOW_CLOSED) != FLOW_CLOSED;
+	       !(f->state & FLOW_ENDED) && (f->state & FLOW_CLOSED) != FLOW_CLOSED;
 }
 
 static __always_inline __u32 flow_keep(const struct server_flow *f)
 {
-	if (f->state & FLOW_RESET)
+	if (f->state & FLOW_ENDED)
 		return FLOW_KEEP_RESET;
 	if ((f->state & FLOW_CLOSED) == FLOW_CLOSED)
 		return FLOW_KEEP_CLOSED;
@@ -150,7 +154,7 @@ static __always_inline __u32 flow_keep(const struct server_flow *f)
 
 static __always_inline bool flow_alive(const struct server_flow *f, __u32 now)
 {
-	return !(f->state & FLOW_RESET) && (f->state & FLOW_CLOSED) != FLOW_CLOSED &&
+	return !(f->state & FLOW_ENDED) && (f->state & FLOW_CLOSED) != FLOW_CLOSED &&
 	       now - f->seen < flow_keep(f);
 }
 
@@ -249,6 +253,12 @@ static __always_inline void note_flow(struct server_flow *f, __u8 state)
 {
 	if ((f->state | state) != f->state)
 		f->state |= state;
+}
+
+static __always_inline void unnote_flow(struct server_flow *f, __u8 state)
+{
+	if (f->state & state)
+		f->state &= ~state;
 }
 
 static __always_inline void touch_flow(struct server_flow *f, __u32 now)

@@ -49,7 +49,8 @@ static __always_inline void flow_at(struct tuple *flow, const struct tuple *t,
 
 static __always_inline __u8 state_of(__u8 flags)
 {
-	return (flags & VIEW_FIN ? FLOW_CLIENT_FIN : 0) | (flags & VIEW_RESET ? FLOW_RESET : 0);
+	return (flags & VIEW_FIN ? FLOW_CLIENT_FIN : 0) |
+	       (flags & VIEW_RESET ? FLOW_CLIENT_RESET : 0);
 }
 
 static __always_inline bool is_by(const struct server_flow *f, const struct endpoint *vip)
@@ -89,6 +90,7 @@ __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 	same = f && is_by(f, vip);
 	if (same && opens && flow_alive(f, now)) { /* sent again */
 		touch_flow(f, now);
+		unnote_flow(f, FLOW_DOUBTED); /* a SYN-ACK now is for the VIP */
 		return VERDICT_TAKE;
 	}
 	if (!opens && more)

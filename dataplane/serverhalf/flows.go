@@ -99,7 +99,7 @@ func (s serverFlowState) String() string {
 		established = serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
 	)
 	switch {
-	case s&serverFlowStateFLOW_RESET != 0:
+	case s&(serverFlowStateFLOW_RESET|serverFlowStateFLOW_CLIENT_RESET) != 0:
 		return "reset"
 	case s&closed == closed:
 		return "closed"

@@ -428,6 +428,58 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 	})
 }
 
+// Anybody can send a SYN or RST with a client's address. An established flow goes
+// on after either as long as its server says so, and ends when the server accepts
+// the SYN.
+func TestForgedSegmentsEndNoFlow(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+		families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+			n := newNode(t)
+			n.set(t, entry(method, v, p, service.TCP))
+			in := func(w wire) wire { // as the balancer sends it
+				if method == service.Tunnel {
+					w.tunnel = p.Addr()
+				} else {
+					w.dst, w.option = p, list{v}
+				}
+				return w
+			}
+			listed := in(wire{client: c, dst: v, payload: "data"})
+			if method == service.Tunnel {
+				listed.tunnelOption = list{s}
+			} else {
+				listed.option = list{v, s}
+			}
+			made := map[service.Method]string{service.Tunnel: "tunnel-delivered", service.DirectNAT: "direct-nat-delivered"}[method]
+			back := func(flags string) wire { return wire{client: p, dst: c, flags: flags} }
+			restored := func(flags string) wire { return wire{client: v, dst: c, flags: flags, ttl: 62} }
+			for _, w := range []wire{in(wire{client: c, dst: v, flags: "S"}), in(wire{client: c, dst: v})} {
+				n.run(t, n.half.obj.ToServer, n.pod, w.bytes(t))
+				n.run(t, n.half.obj.FromServer, n.pod, back("SA").bytes(t))
+			}
+			syn, delivered := wire{client: c, dst: p, flags: "S"}, wire{client: c, dst: p, payload: "data"}
+			n.steps(t, []step{
+				{name: "SYN straight to the server", in: syn, same: true, verdict: untouched},
+				{name: "challenge ACK", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
+				{name: "data, with a second chance", in: listed, out: delivered, verdict: untouched, counter: made},
+				{name: "RST", in: in(wire{client: c, dst: v, flags: "R"}), out: wire{client: c, dst: p, flags: "R"}, verdict: untouched},
+				{name: "data at once", in: listed, out: delivered, verdict: untouched, counter: made},
+				{name: "the server goes on", prog: serverProgFromServer, in: back("A"), out: restored("A"), verdict: sent},
+			})
+			if flows, err := n.half.Flows(); err != nil || len(flows) != 1 || flows[0].State != "established" {
+				t.Errorf("flows %v, %v; want one that is established", flows, err)
+			}
+			n.steps(t, []step{
+				{name: "SYN by the VIP", in: in(wire{client: c, dst: v, flags: "S"}), out: syn, verdict: untouched},
+				{name: "SYN-ACK by the VIP", prog: serverProgFromServer, in: back("SA"), out: restored("SA"), verdict: sent},
+				{name: "SYN straight to the server again", in: syn, same: true, verdict: untouched},
+				{name: "accepted", prog: serverProgFromServer, in: back("SA"), same: true, verdict: untouched, counter: "flow-forgotten"},
+				{name: "the direct connection goes on", prog: serverProgFromServer, in: back("A"), same: true, verdict: untouched},
+			})
+		})
+	}
+}
+
 func TestMSSIsKeptWhereAsked(t *testing.T) {
 	n := newNode(t)
 	if err := n.half.Close(); err != nil {

@@ -21,12 +21,14 @@ type serverAddr struct {
 type serverFlowState uint8
 
 const (
-	serverFlowStateFLOW_OPENED     serverFlowState = 1
-	serverFlowStateFLOW_ANSWERED   serverFlowState = 2
-	serverFlowStateFLOW_CONFIRMED  serverFlowState = 4
-	serverFlowStateFLOW_CLIENT_FIN serverFlowState = 8
-	serverFlowStateFLOW_SERVER_FIN serverFlowState = 16
-	serverFlowStateFLOW_RESET      serverFlowState = 32
+	serverFlowStateFLOW_OPENED       serverFlowState = 1
+	serverFlowStateFLOW_ANSWERED     serverFlowState = 2
+	serverFlowStateFLOW_CONFIRMED    serverFlowState = 4
+	serverFlowStateFLOW_CLIENT_FIN   serverFlowState = 8
+	serverFlowStateFLOW_SERVER_FIN   serverFlowState = 16
+	serverFlowStateFLOW_RESET        serverFlowState = 32
+	serverFlowStateFLOW_DOUBTED      serverFlowState = 64
+	serverFlowStateFLOW_CLIENT_RESET serverFlowState = 128
 )
 
 type serverFragment struct {
