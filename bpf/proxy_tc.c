@@ -63,10 +63,22 @@ static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 		note_packet(f, copy, v);
 		return true;
 	}
-	if (v->flags & VIEW_OPENS && (flow_over(copy) || !is_served(s, copy)))
-		return false;
+	if (v->flags & VIEW_OPENS) {
+		if (flow_over(copy) || !is_served(s, copy))
+			return false;
+		undoubt_flow(copy, &v->t);
+	}
 	seen_later = note_packet(f, copy, v);
 	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);
+}
+
+/* Whether a target accepts a SYN that came past the service: the connection of
+ * the flow is no longer there.
+ */
+static __always_inline bool is_accepted_past(const struct packet_flow *f, __u8 flags)
+{
+	return flags & VIEW_ACCEPTS && f->kind & PACKET_FLOW_ANSWER &&
+	       f->state & PACKET_FLOW_DOUBTED;
 }
 
 static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
@@ -76,6 +88,10 @@ static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 	if (f) {
 		if (!is_place_of(s->made.kind, s->place))
 			return TC_ACT_UNSPEC;
+		if (is_accepted_past(&s->made, s->view.flags)) {
+			forget_flow(&s->view.t);
+			return TC_ACT_UNSPEC;
+		}
 		if (goes_on(s, f))
 			return leave(skb, s);
 		forget_flow(&s->view.t);

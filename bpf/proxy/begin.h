@@ -207,11 +207,14 @@ static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 }
 
 /* A connection past the service must not be answered as the service, by what is
- * left of an older one with the same ports.
+ * left of an older one with the same ports. Where that is established anybody may
+ * have sent this SYN, with the client's address: the target's answer decides (RFC
+ * 5961, 4).
  */
 static __noinline int not_ours(struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
+	struct packet_flow *f;
 
 	if (s->place == PLACE_LEAVING || !(s->view.flags & VIEW_OPENS))
 		return TC_ACT_UNSPEC;
@@ -221,8 +224,13 @@ static __noinline int not_ours(struct scratch *s)
 	s->key.dport = t->sport;
 	s->key.proto = t->proto;
 	__builtin_memset(s->key.zero, 0, sizeof(s->key.zero));
-	if (!find_flow(&s->key, &s->held) || !(s->held.kind & PACKET_FLOW_LOOPED))
-		forget_flow(&s->key); /* but for a looped one, whose packet this is */
+	f = find_flow(&s->key, &s->held);
+	if (f && s->held.kind & PACKET_FLOW_LOOPED)
+		return TC_ACT_UNSPEC; /* whose packet this is */
+	if (f && flow_established(&s->held))
+		f->state |= PACKET_FLOW_DOUBTED;
+	else
+		forget_flow(&s->key);
 	return TC_ACT_UNSPEC;
 }
 

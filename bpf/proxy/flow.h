@@ -50,6 +50,7 @@ enum packet_flow_state {
 	PACKET_FLOW_CLIENT_FIN = 4,
 	PACKET_FLOW_TARGET_FIN = 8,
 	PACKET_FLOW_RESET = 16,
+	PACKET_FLOW_DOUBTED = 32, /* a SYN came past the service: SYN-ACK or not, the target says */
 } __attribute__((packed));
 
 #define FLOW_CLOSED (PACKET_FLOW_CLIENT_FIN | PACKET_FLOW_TARGET_FIN)
@@ -101,6 +102,11 @@ static __always_inline __u32 flow_keep(const struct packet_flow *f, __u8 proto)
 static __always_inline bool flow_over(const struct packet_flow *f)
 {
 	return f->state & PACKET_FLOW_RESET || (f->state & FLOW_CLOSED) == FLOW_CLOSED;
+}
+
+static __always_inline bool flow_established(const struct packet_flow *f)
+{
+	return f->state & PACKET_FLOW_CONFIRMED && !flow_over(f);
 }
 
 /* Over the key and what does not change. The kernel gives an entry's memory to
@@ -183,6 +189,19 @@ static __noinline int tell_other_half(const struct packet_flow *f, const struct 
 	}
 	turn_round(&made, f, t);
 	return enter_flow(&other, &made, BPF_NOEXIST);
+}
+
+/* A SYN through the service: a SYN-ACK is for it. t is the client's packet. */
+static __noinline int undoubt_flow(const struct packet_flow *f, const struct tuple *t)
+{
+	struct packet_flow *held;
+	struct tuple other;
+
+	other_half(&other, f, t->proto);
+	held = bpf_map_lookup_elem(&packet_flows, &other);
+	if (held)
+		held->state &= ~PACKET_FLOW_DOUBTED;
+	return 0;
 }
 
 static __always_inline __u8 state_of(const struct packet_flow *f, __u8 flags)

@@ -109,6 +109,7 @@ const (
 	packetPacketFlowStatePACKET_FLOW_CLIENT_FIN packetPacketFlowState = 4
 	packetPacketFlowStatePACKET_FLOW_TARGET_FIN packetPacketFlowState = 8
 	packetPacketFlowStatePACKET_FLOW_RESET      packetPacketFlowState = 16
+	packetPacketFlowStatePACKET_FLOW_DOUBTED    packetPacketFlowState = 32
 )
 
 type packetPacketFragmentKey struct {

@@ -255,6 +255,32 @@ func TestConnectionPastTheService(t *testing.T) {
 	})
 }
 
+// TestForgedSYNPastTheService has anybody send a SYN to the target, with the
+// client's address. An established flow goes on as long as the target says so, and
+// ends when it accepts that SYN.
+func TestForgedSYNPastTheService(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		accept := func(from, to netip.AddrPort) craft.Packet {
+			p := ack(from, to)
+			p.Flags = []string{"SYN", "ACK"}
+			return p
+		}
+		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("accepted", toPodC, accept(target, client), accept(vip, client), untouched)
+		w.pass("established", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("a SYN past it", fromPodC, syn(client, target), syn(client, target), untouched)
+		w.pass("challenge ACK", toPodC, ack(target, client), ack(vip, client), untouched)
+		w.pass("the flow goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
+		w.pass("a SYN through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("accepted for it", toPodC, accept(target, client), accept(vip, client), untouched)
+		w.pass("a SYN past it again", fromPodC, syn(client, target), syn(client, target), untouched)
+		w.pass("accepted past it", toPodC, accept(target, client), accept(target, client), untouched)
+		w.pass("and going on past it", toPodC, ack(target, client), ack(target, client), untouched)
+	})
+}
+
 // TestLastHop has a packet that is sent on by the program spend its hops.
 func TestLastHop(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
