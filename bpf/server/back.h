@@ -145,6 +145,23 @@ static __always_inline bool directly_accepted(const struct server_flow *f, __u8 
 	return true;
 }
 
+/* What an answer of a flow becomes. False: the flow is not known. One that is
+ * being written anew is looked for once more.
+ */
+static __always_inline bool answer_of(const struct tuple *flow, struct answer *a, struct found *r)
+{
+	for (int turn = 0; turn < 2; turn++) {
+		if (!find_flow(r, flow))
+			return false;
+		a->vip = r->flow->vip;
+		a->port = r->flow->vip_port;
+		a->overhead = r->flow->overhead;
+		if (flow_holds(r))
+			return true;
+	}
+	return false;
+}
+
 static __always_inline int transport_back(struct __sk_buff *skb, const struct view *v,
 					  enum server_place place)
 {
@@ -156,18 +173,17 @@ static __always_inline int transport_back(struct __sk_buff *skb, const struct vi
 		.dport = v->t.sport,
 		.proto = v->t.proto,
 	};
-	struct server_flow *f = find_flow(&flow);
+	struct server_flow *f;
+	struct found r;
 	__u8 state;
 
-	if (!f || directly_accepted(f, v->flags, &flow))
+	if (!answer_of(&flow, &a, &r) || directly_accepted(r.flow, v->flags, &flow))
 		return TC_ACT_UNSPEC;
+	f = r.flow;
 	state = v->flags & VIEW_RESET ? FLOW_RESET : FLOW_ANSWERED;
 	if (state == FLOW_ANSWERED)
-		unnote_flow(f, FLOW_CLIENT_RESET);
-	note_flow(f, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
-	a.vip = f->vip;
-	a.port = f->vip_port;
-	a.overhead = f->overhead;
+		unnote_flow(f, &flow, FLOW_CLIENT_RESET);
+	note_flow(f, &flow, state | (v->flags & VIEW_FIN ? FLOW_SERVER_FIN : 0));
 	if (v->fragment)
 		remember_fragment(v, FRAGMENT_ANSWER, &a.vip);
 	return answered(skb, v, &a, place);
@@ -194,18 +210,16 @@ static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum 
 {
 	struct answer a = {.kind = KIND_ICMP};
 	struct endpoint vip = {};
-	struct server_flow *f;
+	struct found r;
 	struct embedded *e = &s->embedded;
 	struct view *v = &s->outer;
 
 	if (!read_embedded(skb, v, e) || !addr_equal(&e->t.src, &v->t.dst))
 		return TC_ACT_UNSPEC;
-	f = find_flow(&e->t);
-	if (!f)
+	if (!answer_of(&e->t, &a, &r))
 		return TC_ACT_UNSPEC;
-	vip.addr = f->vip;
-	vip.port = f->vip_port;
-	a.vip = f->vip;
+	vip.addr = a.vip;
+	vip.port = a.port;
 	if (translate(skb, v, e, SIDE_DST, &vip))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	count(SERVER_COUNTER_ERROR_RESTORED);

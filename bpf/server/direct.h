@@ -56,11 +56,13 @@ static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum 
  */
 static __always_inline int plain_opens(const struct tuple *t)
 {
-	struct server_flow *f = find_flow(t);
+	struct found r;
 
-	if (f && flow_established(f))
-		note_flow(f, FLOW_DOUBTED);
-	else if (f && forget_flow(t))
+	if (!find_flow(&r, t))
+		return TC_ACT_UNSPEC;
+	if (flow_established(r.flow))
+		note_flow(r.flow, t, FLOW_DOUBTED);
+	else if (forget_flow(t))
 		count(SERVER_COUNTER_FLOW_FORGOTTEN);
 	return TC_ACT_UNSPEC;
 }
@@ -72,16 +74,19 @@ static __always_inline int plain_opens(const struct tuple *t)
 static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum server_place place)
 {
 	struct server_flow *f;
+	struct found r;
 
 	if (v->flags & VIEW_OPENS)
 		return plain_opens(&v->t);
-	f = find_flow(&v->t);
-	if (!f || f->method == SERVER_METHOD_TUNNEL)
+	if (!find_flow(&r, &v->t))
+		return TC_ACT_UNSPEC;
+	f = r.flow;
+	if (f->method == SERVER_METHOD_TUNNEL)
 		return TC_ACT_UNSPEC;
 	if (place == SERVER_PLACE_HOST && f->place != SERVER_PLACE_HOST)
 		return shortcut(skb, v, &v->t.dst);
 	touch_flow(f, flow_clock());
-	note_flow(f, FLOW_CONFIRMED | state_of(v->flags));
+	note_flow(f, &v->t, FLOW_CONFIRMED | state_of(v->flags));
 	return TC_ACT_UNSPEC;
 }
 
@@ -100,7 +105,7 @@ static __always_inline int plain_error(struct __sk_buff *skb, struct scratch *s,
 	struct embedded *e = &s->embedded;
 	struct view *v = &s->outer;
 	struct tuple t = {};
-	struct server_flow *f;
+	struct found r;
 
 	if (place != SERVER_PLACE_HOST || !read_embedded(skb, v, e))
 		return TC_ACT_UNSPEC;
@@ -109,8 +114,8 @@ static __always_inline int plain_error(struct __sk_buff *skb, struct scratch *s,
 	t.sport = e->t.dport;
 	t.dport = e->t.sport;
 	t.proto = e->t.proto;
-	f = find_flow(&t);
-	if (!f || f->method == SERVER_METHOD_TUNNEL || f->place == SERVER_PLACE_HOST)
+	if (!find_flow(&r, &t) || r.flow->method == SERVER_METHOD_TUNNEL ||
+	    r.flow->place == SERVER_PLACE_HOST)
 		return TC_ACT_UNSPEC;
 	return shortcut(skb, v, &v->t.dst);
 }

@@ -3,9 +3,12 @@
  *
  * The table is an array of sets of eight. A flow can be in one set only, so a
  * packet reads two cache lines, whatever the table's age (an LRU hash map costs
- * several times as much once it has been full). A set's first line has tags:
- * bits of the flow's hash, written last, so that who reads without the lock
- * finds a whole flow or none.
+ * several times as much once it has been full). A set's first line has tags,
+ * bits of the flow's hash.
+ *
+ * Everything but the time of the last packet is written with the set's lock held.
+ * Who reads takes no lock: find_flow finds a flow by its tag, and what is read of
+ * it counts only if flow_holds says after that that nobody has written it anew.
  *
  * A new flow takes the place of the one in its set that is worth least: none,
  * one whose time is over, one that no server has answered. One that both sides
@@ -63,7 +66,7 @@ struct server_flow {
 	enum server_method method;
 	enum flow_state state;
 	enum server_place place;
-	__u8 zero;
+	__u8 generation; /* of what is in this place */
 };
 
 _Static_assert(sizeof(struct server_flow) == 64, "a flow is a cache line");
@@ -119,18 +122,44 @@ static __always_inline bool flow_is(const struct server_flow *f, const struct tu
 		(f->proto ^ t->proto)) == 0;
 }
 
-static __always_inline struct server_flow *find_flow(const struct tuple *t)
+/* A flow as it was found, without the lock. */
+struct found {
+	struct server_flow *flow; /* NULL: none */
+	const __u32 *tag;
+	__u32 had;
+	__u8 generation;
+};
+
+static __always_inline bool find_flow(struct found *r, const struct tuple *t)
 {
 	__u32 hash = flow_hash(t);
 	struct server_flow_set *set = flow_set(hash);
 
+	r->flow = NULL;
 	if (!set)
-		return NULL;
+		return false;
+	r->had = flow_tag(hash);
 #pragma unroll
-	for (int i = 0; i < FLOW_WAYS; i++)
-		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t))
-			return &set->flow[i];
-	return NULL;
+	for (int i = 0; i < FLOW_WAYS; i++) {
+		if (set->tag[i] != r->had)
+			continue;
+		r->generation = *(volatile __u8 *)&set->flow[i].generation;
+		barrier();
+		if (!flow_is(&set->flow[i], t))
+			continue;
+		r->tag = &set->tag[i];
+		r->flow = &set->flow[i];
+		return true;
+	}
+	return false;
+}
+
+/* Whether all that has been read of the flow since find_flow is of that flow. */
+static __always_inline bool flow_holds(const struct found *r)
+{
+	barrier();
+	return *(volatile const __u32 *)r->tag == r->had &&
+	       *(volatile __u8 *)&r->flow->generation == r->generation;
 }
 
 static __always_inline bool flow_established(const struct server_flow *f)
@@ -188,6 +217,7 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 {
 	__u32 hash, best, at;
 	struct server_flow_set *set;
+	__u8 generation;
 
 	if (!f || !t)
 		return false;
@@ -214,8 +244,10 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 	at = set->at & (FLOW_WAYS - 1);
 	if (best < FLOW_WORTH_KEPT) {
 		/* Whole barriers: elsewhere this is read without the lock. */
+		generation = set->flow[at].generation + 1;
 		__sync_lock_test_and_set(&set->tag[at], 0);
 		set->flow[at] = *f;
+		set->flow[at].generation = generation;
 		__sync_lock_test_and_set(&set->tag[at], flow_tag(hash));
 	}
 	bpf_spin_unlock(&set->lock);
@@ -231,6 +263,7 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 __noinline bool forget_flow(const struct tuple *t)
 {
 	struct server_flow_set *set;
+	bool was = false;
 	__u32 hash;
 
 	if (!t)
@@ -239,26 +272,51 @@ __noinline bool forget_flow(const struct tuple *t)
 	set = flow_set(hash);
 	if (!set)
 		return false;
+	bpf_spin_lock(&set->lock);
 #pragma unroll
 	for (int i = 0; i < FLOW_WAYS; i++)
 		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t)) {
 			set->tag[i] = 0;
-			return true;
+			was = true;
 		}
-	return false;
+	bpf_spin_unlock(&set->lock);
+	return was;
+}
+
+/* Adds to what has been seen of a flow, and takes away. */
+__noinline int mark_flow(const struct tuple *t, __u8 add, __u8 take)
+{
+	struct server_flow_set *set;
+	__u32 hash;
+
+	if (!t)
+		return 0;
+	hash = flow_hash(t);
+	set = flow_set(hash);
+	if (!set)
+		return 0;
+	bpf_spin_lock(&set->lock);
+#pragma unroll
+	for (int i = 0; i < FLOW_WAYS; i++)
+		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t))
+			set->flow[i].state = (set->flow[i].state & ~take) | add;
+	bpf_spin_unlock(&set->lock);
+	return 0;
 }
 
 /* Writes only what is new: a line that is written is taken from other CPUs. */
-static __always_inline void note_flow(struct server_flow *f, __u8 state)
+static __always_inline void note_flow(const struct server_flow *f, const struct tuple *t,
+				      __u8 state)
 {
 	if ((f->state | state) != f->state)
-		f->state |= state;
+		mark_flow(t, state, 0);
 }
 
-static __always_inline void unnote_flow(struct server_flow *f, __u8 state)
+static __always_inline void unnote_flow(const struct server_flow *f, const struct tuple *t,
+					__u8 state)
 {
 	if (f->state & state)
-		f->state &= ~state;
+		mark_flow(t, 0, state);
 }
 
 static __always_inline void touch_flow(struct server_flow *f, __u32 now)

@@ -65,12 +65,13 @@ static __always_inline bool is_by(const struct server_flow *f, const struct endp
 static __always_inline bool goes_on(const struct tuple *t, __u8 flags, bool more,
 				    const struct endpoint *vip)
 {
-	struct server_flow *f = find_flow(t);
+	struct found r;
 
-	if (!f || flags & VIEW_OPENS || (more && f->state & FLOW_RESET) || !is_by(f, vip))
+	if (!find_flow(&r, t) || flags & VIEW_OPENS || (more && r.flow->state & FLOW_RESET) ||
+	    !is_by(r.flow, vip) || !flow_holds(&r))
 		return false;
-	touch_flow(f, flow_clock());
-	note_flow(f, FLOW_CONFIRMED | state_of(flags));
+	touch_flow(r.flow, flow_clock());
+	note_flow(r.flow, t, FLOW_CONFIRMED | state_of(flags));
 	return true;
 }
 
@@ -83,14 +84,16 @@ __noinline enum verdict begin(const struct tuple *t, __u8 flags, bool more,
 	bool opens = flags & VIEW_OPENS, same;
 	__u32 now = flow_clock();
 	struct server_flow *f;
+	struct found r;
 
 	if (!t || !vip || !made)
 		return VERDICT_FULL;
-	f = find_flow(t);
+	find_flow(&r, t);
+	f = r.flow;
 	same = f && is_by(f, vip);
 	if (same && opens && flow_alive(f, now)) { /* sent again */
 		touch_flow(f, now);
-		unnote_flow(f, FLOW_DOUBTED); /* a SYN-ACK now is for the VIP */
+		unnote_flow(f, t, FLOW_DOUBTED); /* a SYN-ACK now is for the VIP */
 		return VERDICT_TAKE;
 	}
 	if (!opens && more)
@@ -134,7 +137,9 @@ static __always_inline int refuse(enum verdict why)
 /* The same for an ICMP error about a flow's packet: it opens nothing. */
 static __always_inline bool known(const struct tuple *t)
 {
-	return find_flow(t) != NULL;
+	struct found r;
+
+	return find_flow(&r, t);
 }
 
 #endif

@@ -236,7 +236,7 @@ type serverServerFlow struct {
 	Method     serverServerMethod
 	State      serverFlowState
 	Place      serverServerPlace
-	Zero       uint8
+	Generation uint8
 }
 
 type serverServerFlowSet struct {

@@ -247,7 +247,7 @@ type serverScratch struct {
 		Method     uint8
 		State      uint8
 		Place      uint8
-		Zero       uint8
+		Generation uint8
 	}
 	Head   [15]uint32
 	Option struct {
@@ -358,7 +358,7 @@ type serverServerFlowSet struct {
 		Method     uint8
 		State      uint8
 		Place      uint8
-		Zero       uint8
+		Generation uint8
 	}
 }
 
