@@ -145,21 +145,17 @@ static __always_inline bool directly_accepted(const struct server_flow *f, __u8 
 	return true;
 }
 
-/* What an answer of a flow becomes. False: the flow is not known. One that is
- * being written anew is looked for once more.
+/* What an answer of a flow becomes. False: the flow is not known, or is just being
+ * written anew.
  */
 static __always_inline bool answer_of(const struct tuple *flow, struct answer *a, struct found *r)
 {
-	for (int turn = 0; turn < 2; turn++) {
-		if (!find_flow(r, flow))
-			return false;
-		a->vip = r->flow->vip;
-		a->port = r->flow->vip_port;
-		a->overhead = r->flow->overhead;
-		if (flow_holds(r))
-			return true;
-	}
-	return false;
+	if (!find_flow(r, flow))
+		return false;
+	a->vip = r->flow->vip;
+	a->port = r->flow->vip_port;
+	a->overhead = r->flow->overhead;
+	return flow_holds(r);
 }
 
 static __always_inline int transport_back(struct __sk_buff *skb, const struct view *v,
