@@ -98,8 +98,9 @@ type Loop struct {
 	// failed counts how often in a row a frontend could not be written.
 	failed map[service.Key]int
 	retry  time.Duration
-	// told are the balancers that the data plane knows; nil for none told yet.
-	told *balancers
+	// others are the balancers that the data plane is configured with; nil before the
+	// first time.
+	others *balancers
 	// began is when the first pass did, prepared that the data plane is ready for
 	// what others hand to it.
 	began    time.Time

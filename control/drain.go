@@ -15,9 +15,9 @@ import (
 // balancers are the other balancers as a data plane knows them.
 type balancers struct{ all, draining []netip.Addr }
 
-// tellBalancers tells a data plane that remembers flows who the other balancers
-// are and which of them drain, where that has changed or has not been told yet.
-func (l *Loop) tellBalancers(s *source.Snapshot, failures map[string]error) {
+// setBalancers configures a data plane that remembers flows with the other
+// balancers and which of them drain, where that has changed.
+func (l *Loop) setBalancers(s *source.Snapshot, failures map[string]error) {
 	peered, ok := l.DataPlane.(dataplane.Peered)
 	if !ok {
 		return
@@ -26,7 +26,7 @@ func (l *Loop) tellBalancers(s *source.Snapshot, failures map[string]error) {
 		return slices.DeleteFunc(slices.Clone(of), func(a netip.Addr) bool { return slices.Contains(l.Own, a) })
 	}
 	now := balancers{others(s.Balancers), others(s.Draining)}
-	was := l.told
+	was := l.others
 	if was == nil {
 		was = &balancers{}
 	} else if slices.Equal(was.all, now.all) && slices.Equal(was.draining, now.draining) {
@@ -39,7 +39,7 @@ func (l *Loop) tellBalancers(s *source.Snapshot, failures map[string]error) {
 	if !slices.Equal(was.draining, now.draining) {
 		l.Log.Info("other balancers draining", "balancers", now.draining)
 	}
-	l.told = &now
+	l.others = &now
 }
 
 // isNamed says that the source names this balancer among those that drain.

@@ -41,7 +41,7 @@ func (l *Loop) pass() time.Duration {
 			failures["server half"] = err
 		}
 	}
-	l.tellBalancers(snapshot, failures)
+	l.setBalancers(snapshot, failures)
 	prepare := l.prepare(snapshot, failures)
 	var next time.Duration
 	if l.held != nil {

@@ -72,8 +72,8 @@ type Peered interface {
 	// empty list ends that. It comes before the first Upsert.
 	SetBalancers(all, draining []netip.Addr) error
 	// Prepare makes it ready to be handed packets, which it need not be before
-	// it drains itself. SetBalancers with any that drain does so, too. The first call takes a
-	// tenth of a second of processor time.
+	// it drains itself. SetBalancers with any that drain does so, too. The first
+	// call takes a tenth of a second of processor time.
 	Prepare() error
 	// Remembered counts the flows that would break if this data plane went
 	// now. It may be called from any goroutine.

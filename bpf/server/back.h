@@ -145,8 +145,8 @@ static __always_inline bool directly_accepted(const struct server_flow *f, __u8 
 	return true;
 }
 
-/* What an answer of a flow becomes. False: the flow is not known, or is just being
- * written anew.
+/* What an answer of a flow becomes. False: the flow is not known, or its place is
+ * being rewritten.
  */
 static __always_inline bool answer_of(const struct tuple *flow, struct answer *a, struct found *r)
 {

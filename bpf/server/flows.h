@@ -7,8 +7,9 @@
  * bits of the flow's hash.
  *
  * Everything but the time of the last packet is written with the set's lock held.
- * Who reads takes no lock: find_flow finds a flow by its tag, and what is read of
- * it counts only if flow_holds says after that that nobody has written it anew.
+ * Readers take no lock: find_flow finds a flow by its tag. Where several fields of
+ * it must belong together, they count only if flow_holds finds afterwards that the
+ * place has not been rewritten.
  *
  * A new flow takes the place of the one in its set that is worth least: none,
  * one whose time is over, one that no server has answered. One that both sides
@@ -66,7 +67,7 @@ struct server_flow {
 	enum server_method method;
 	enum flow_state state;
 	enum server_place place;
-	__u8 generation; /* of what is in this place */
+	__u8 generation; /* counts what has been written to this place */
 };
 
 _Static_assert(sizeof(struct server_flow) == 64, "a flow is a cache line");
@@ -259,8 +260,10 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 	return true;
 }
 
-/* Forgets a flow; says whether there was one. */
-__noinline bool forget_flow(const struct tuple *t)
+/* Forgets a flow, or adds to what has been seen of it and takes away; says whether
+ * there was one.
+ */
+__noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool forget)
 {
 	struct server_flow_set *set;
 	bool was = false;
@@ -274,34 +277,22 @@ __noinline bool forget_flow(const struct tuple *t)
 		return false;
 	bpf_spin_lock(&set->lock);
 #pragma unroll
-	for (int i = 0; i < FLOW_WAYS; i++)
-		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t)) {
+	for (int i = 0; i < FLOW_WAYS; i++) {
+		if (set->tag[i] != flow_tag(hash) || !flow_is(&set->flow[i], t))
+			continue;
+		was = true;
+		if (forget)
 			set->tag[i] = 0;
-			was = true;
-		}
+		else
+			set->flow[i].state = (set->flow[i].state & ~take) | add;
+	}
 	bpf_spin_unlock(&set->lock);
 	return was;
 }
 
-/* Adds to what has been seen of a flow, and takes away. */
-__noinline int mark_flow(const struct tuple *t, __u8 add, __u8 take)
+static __always_inline bool forget_flow(const struct tuple *t)
 {
-	struct server_flow_set *set;
-	__u32 hash;
-
-	if (!t)
-		return 0;
-	hash = flow_hash(t);
-	set = flow_set(hash);
-	if (!set)
-		return 0;
-	bpf_spin_lock(&set->lock);
-#pragma unroll
-	for (int i = 0; i < FLOW_WAYS; i++)
-		if (set->tag[i] == flow_tag(hash) && flow_is(&set->flow[i], t))
-			set->flow[i].state = (set->flow[i].state & ~take) | add;
-	bpf_spin_unlock(&set->lock);
-	return 0;
+	return change_flow(t, 0, 0, true);
 }
 
 /* Writes only what is new: a line that is written is taken from other CPUs. */
@@ -309,14 +300,14 @@ static __always_inline void note_flow(const struct server_flow *f, const struct 
 				      __u8 state)
 {
 	if ((f->state | state) != f->state)
-		mark_flow(t, state, 0);
+		change_flow(t, state, 0, false);
 }
 
 static __always_inline void unnote_flow(const struct server_flow *f, const struct tuple *t,
 					__u8 state)
 {
 	if (f->state & state)
-		mark_flow(t, 0, state);
+		change_flow(t, 0, state, false);
 }
 
 static __always_inline void touch_flow(struct server_flow *f, __u32 now)

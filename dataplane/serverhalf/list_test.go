@@ -2,6 +2,7 @@ package serverhalf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane/internal/testnet"
+	"github.com/fairlead/fairlead/internal/bpfmap"
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -116,6 +119,32 @@ func TestServersLinger(t *testing.T) {
 		n.setOnly(t, here, other)
 		taken := wire{client: c, dst: p, payload: "x"}
 		n.steps(t, []step{{name: "one that left long ago", in: in, out: taken, verdict: untouched, counter: "skipped-unknown-server"}})
+	})
+}
+
+// TestServersOfAPredecessor has an agent take over from one that did not write the
+// servers of other nodes: until the first Set any that is listed is accepted.
+func TestServersOfAPredecessor(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		here := entry(service.Tunnel, v, p, service.TCP)
+		n.set(t, here)
+		servers, err := n.half.obj.NextServers.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer servers.Close()
+		if err := errors.Join(n.half.Close(), bpfmap.Hold(servers, nextServers{})); err != nil {
+			t.Fatal(err)
+		}
+		n.half = openHalf(t, n.ns, Config{}, tc.Open)
+		in := wire{client: c, dst: v, payload: "x", tunnel: p.Addr(), tunnelOption: list{s}}
+		out := in
+		out.tunnel, out.tunnelOption = s.Addr(), nil
+		n.steps(t, []step{{name: "before the first Set", in: in, out: out, verdict: sent, counter: "second-chance"}})
+		n.setOnly(t, here)
+		taken := wire{client: c, dst: p, payload: "x"}
+		n.steps(t, []step{{name: "after it", in: in, out: taken, verdict: untouched, counter: "skipped-unknown-server"}})
 	})
 }
 

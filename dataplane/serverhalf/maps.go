@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
+	"github.com/fairlead/fairlead/internal/bpfmap"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/tc"
@@ -100,17 +101,7 @@ func (h *Half) release() error {
 
 // rows gives all that local_vips holds.
 func (h *Half) rows() (rows, error) {
-	rows := rows{}
-	var key serverLocalVipKey
-	var row serverLocalVip
-	it := h.obj.LocalVips.Iterate()
-	for it.Next(&key, &row) {
-		rows[key] = row
-	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("list the entries: %w", err)
-	}
-	return rows, nil
+	return bpfmap.Read[serverLocalVipKey, serverLocalVip](h.obj.LocalVips)
 }
 
 // upsert writes a row.

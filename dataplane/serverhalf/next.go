@@ -2,11 +2,10 @@ package serverhalf
 
 import (
 	"errors"
-	"fmt"
-
-	"github.com/cilium/ebpf"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
 // nextServers are what next_servers holds, or a part of it: who a packet may be
@@ -37,58 +36,36 @@ func (d *desired) nextServers(here rows) nextServers {
 	return all
 }
 
-func (h *Half) heldNextServers() (nextServers, error) {
-	held := nextServers{}
-	var key serverLocalVipKey
-	var server serverNextServer
-	it := h.obj.NextServers.Iterate()
-	for it.Next(&key, &server) {
-		held[key] = server
+// linger adds to wanted who is held and has left: such a server takes packets of
+// its flows for so long, as it does at its own node. now is CLOCK_MONOTONIC.
+func (wanted nextServers) linger(held nextServers, now, linger time.Duration) {
+	for key, server := range held {
+		if _, stays := wanted[key]; stays {
+			continue
+		}
+		if server.Left == 0 {
+			server.Left = uint64(now)
+		}
+		if server.Left >= uint64(max(0, now-linger)) {
+			wanted[key] = server
+		}
 	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("list the servers of other nodes: %w", err)
-	}
-	return held, nil
 }
 
-// setNextServers makes the map hold these. Who is gone still takes packets of its
-// flows for Linger, as it does at its own node.
+// setNextServers makes the map hold these, and for a while those that have left.
 func (h *Half) setNextServers(wanted nextServers) error {
-	held, err := h.heldNextServers()
+	held, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	note := func(key serverLocalVipKey, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("write server %s of VIP %s: %w", key.Server.netip(), key.Vip.netip(), err))
-		}
-	}
-	now := clock.Now()
-	for key, server := range held {
-		if _, keep := wanted[key]; keep {
-			continue
-		}
-		switch {
-		case server.Left == 0:
-			server.Left = uint64(now)
-			note(key, h.obj.NextServers.Update(key, server, ebpf.UpdateAny))
-		case server.Left < uint64(max(0, now-h.cfg.Linger)):
-			note(key, h.obj.NextServers.Delete(key))
-		}
-	}
-	for key, server := range wanted {
-		if old, ok := held[key]; !ok || old != server {
-			note(key, h.obj.NextServers.Update(key, server, ebpf.UpdateAny))
-		}
-	}
-	return errors.Join(append(errs, h.obj.NextServersKnown.Set(uint32(1)))...)
+	wanted.linger(held, clock.Now(), h.cfg.Linger)
+	return errors.Join(bpfmap.Change(h.obj.NextServers, held, wanted), h.obj.NextServersKnown.Set(uint32(1)))
 }
 
 // inheritNextServers has the programs accept any server of a list until the first
 // Set, where rows are held by an agent that did not write next_servers.
 func (h *Half) inheritNextServers(held rows) error {
-	servers, err := h.heldNextServers()
+	servers, err := bpfmap.Read[serverLocalVipKey, serverNextServer](h.obj.NextServers)
 	if err != nil || len(servers) > 0 || len(held) == 0 {
 		return err
 	}

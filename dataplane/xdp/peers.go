@@ -2,11 +2,10 @@ package xdp
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
-	"github.com/cilium/ebpf"
+	"github.com/fairlead/fairlead/internal/bpfmap"
 )
 
 // SetBalancers names the other balancers by their own addresses: all of them, from
@@ -44,45 +43,20 @@ func (d *DataPlane) SetBalancers(all, draining []netip.Addr) error {
 }
 
 // setKnown makes the map of balancers hold just the given ones, without this.
-// Those that stay are not touched.
 func (d *DataPlane) setKnown(all []netip.Addr) error {
-	own, want := d.config.ownAddresses(), map[balancerAddr]bool{}
+	own, wanted := d.config.ownAddresses(), map[balancerAddr]uint8{}
 	for _, a := range all {
 		if !a.IsValid() {
 			return fmt.Errorf("%q is no address", a)
 		}
 		if a = a.Unmap(); !slices.Contains(own, a) {
-			want[toAddr(a)] = true
+			wanted[toAddr(a)] = 0
 		}
 	}
-	known := d.kernel.Balancers
-	if len(want) > int(known.MaxEntries()) {
-		return fmt.Errorf("%d balancers: at most %d fit", len(want), known.MaxEntries())
+	if most := d.kernel.Balancers.MaxEntries(); len(wanted) > int(most) {
+		return fmt.Errorf("%d balancers: at most %d fit", len(wanted), most)
 	}
-	var key balancerAddr
-	var value uint8
-	var gone []balancerAddr
-	it := known.Iterate()
-	for it.Next(&key, &value) {
-		if !want[key] {
-			gone = append(gone, key)
-		}
-		delete(want, key)
-	}
-	if err := it.Err(); err != nil {
-		return err
-	}
-	for _, a := range gone { // first: they have the room
-		if err := known.Delete(a); err != nil {
-			return err
-		}
-	}
-	for a := range maps.Keys(want) {
-		if err := known.Update(a, uint8(0), ebpf.UpdateAny); err != nil {
-			return err
-		}
-	}
-	return nil
+	return bpfmap.Hold(d.kernel.Balancers, wanted)
 }
 
 // setDraining lets packets ask them, who are written, by a program that is there

@@ -67,7 +67,7 @@ func (d *DataPlane) sizesFit() (bool, error) {
 	for name, n := range sizes {
 		switch {
 		case n == spec.Maps[name].MaxEntries:
-		case name == balancerMapDrops: // counters may begin anew; flows may not
+		case name == balancerMapDrops: // counters may start from zero; flows may not
 			if err := d.pins.Remove(name); err != nil {
 				return false, fmt.Errorf("xdp: PinDir: %w", err)
 			}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
+	"github.com/fairlead/fairlead/internal/bpfmap"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/sysctl"
 )
@@ -29,7 +30,7 @@ func (h *Half) writeMasks(view *devices.View) error {
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
-	if err := hold(h.obj.PacketMasks, masksOf(view, addrs)); err != nil {
+	if err := bpfmap.Hold(h.obj.PacketMasks, masksOf(view, addrs)); err != nil {
 		return fmt.Errorf("write the node's addresses: %w", err)
 	}
 	return nil
@@ -42,7 +43,7 @@ func (h *Half) writeBridges(view *devices.View) error {
 	if sysctl.Read("bridge/bridge-nf-call-iptables") != "1" {
 		wanted = bridgesOf(view, h.places)
 	}
-	if err := hold(h.obj.PacketBridges, wanted); err != nil {
+	if err := bpfmap.Hold(h.obj.PacketBridges, wanted); err != nil {
 		return fmt.Errorf("write the bridges' ports: %w", err)
 	}
 	return nil
@@ -55,33 +56,10 @@ func (h *Half) writeMACs(view *devices.View) error {
 	for index := range h.places {
 		wanted[uint32(index)] = packetPacketMac{Mac: view.Devices[index].MAC}
 	}
-	if err := hold(h.obj.PacketMacs, wanted); err != nil {
+	if err := bpfmap.Hold(h.obj.PacketMacs, wanted); err != nil {
 		return fmt.Errorf("write the devices' MAC addresses: %w", err)
 	}
 	return nil
-}
-
-// hold makes a small map hold exactly this, by no more writes than differ.
-func hold[V comparable](m *ebpf.Map, wanted map[uint32]V) error {
-	held := map[uint32]V{}
-	var key uint32
-	var value V
-	it := m.Iterate()
-	for it.Next(&key, &value) {
-		held[key] = value
-	}
-	errs := []error{it.Err()}
-	for key, value := range wanted {
-		if there, ok := held[key]; !ok || there != value {
-			errs = append(errs, m.Put(key, value))
-		}
-	}
-	for key := range held {
-		if _, keep := wanted[key]; !keep {
-			errs = append(errs, m.Delete(key))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // masksOf gives for each device its first address of each family that others

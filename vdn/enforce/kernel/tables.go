@@ -3,11 +3,9 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
-
+	"github.com/fairlead/fairlead/internal/bpfmap"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -38,7 +36,7 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 		reach[vdnVdnPair{From: pair[0], To: pair[1]}] = 1
 	}
 	return errors.Join(
-		hold(k.shared.Prefixes, prefixes), hold(k.shared.Outside, outside), hold(k.shared.Reach, reach))
+		bpfmap.Hold(k.shared.Prefixes, prefixes), bpfmap.Hold(k.shared.Outside, outside), bpfmap.Hold(k.shared.Reach, reach))
 }
 
 // mappedBits is a prefix's length where IPv4 is mapped into IPv6.
@@ -52,37 +50,4 @@ func mappedBits(p netip.Prefix) uint32 {
 // bigEndian gives a number as it lies in memory in network order.
 func bigEndian(n uint32) uint32 {
 	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
-}
-
-// hold makes a map hold exactly these rows: what is to come first, that nothing is
-// refused in between.
-func hold[K, V comparable](m *ebpf.Map, wanted map[K]V) error {
-	held := map[K]V{}
-	var key K
-	var value V
-	it := m.Iterate()
-	for it.Next(&key, &value) {
-		held[key] = value
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("read map %s: %w", m, err)
-	}
-	var errs []error
-	for key, value := range wanted {
-		if have, there := held[key]; !there || have != value {
-			errs = append(errs, m.Put(key, value))
-		}
-	}
-	for key := range held {
-		if _, keep := wanted[key]; keep {
-			continue
-		}
-		if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("write map %s: %w", m, err)
-	}
-	return nil
 }
