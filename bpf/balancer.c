@@ -11,6 +11,7 @@
  *     |                  +-> the rare program            +-> dropped, if to a VIP
  *     +-> the kernel's, untouched
  *
+ * Ours is only a frame for this host's MAC address (mac.h).
  * Odd are fragments, IPv4 options, IPv6 extension headers, VLAN tags and other
  * protocols than TCP, UDP and SCTP. Untouched go packets whose TTL ends here,
  * too: the kernel answers those as any router does.
@@ -28,6 +29,7 @@
 #include "balancer/guard.h"
 #include "balancer/handover.h"
 #include "balancer/leave.h"
+#include "balancer/mac.h"
 #include "balancer/maps.h"
 #include "balancer/rare.h"
 #include "balancer/send.h"
@@ -251,7 +253,7 @@ static __always_inline int balance_frame(struct xdp_md *ctx)
 
 	cursor_init(&c, (void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	eth = parse_eth(&c);
-	if (!eth || eth->h_dest[0] & 1)
+	if (!eth || !is_for_us(ctx, eth))
 		return XDP_PASS;
 	return balance_any(ctx, eth->h_proto);
 }

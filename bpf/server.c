@@ -17,6 +17,7 @@
  * What is not ours goes on untouched, also to other
  * programs at the same hook: the verdict is TC_ACT_UNSPEC, "I have no opinion".
  */
+#include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
 #include "server/back.h"
@@ -40,6 +41,9 @@ int from_server(struct __sk_buff *skb)
 SEC("tc")
 int to_host(struct __sk_buff *skb)
 {
+	/* For another host on this wire, or for a device on top of this one. */
+	if (skb->pkt_type == PACKET_OTHERHOST)
+		return TC_ACT_UNSPEC;
 	return toward(skb, SERVER_PLACE_HOST);
 }
 

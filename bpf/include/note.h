@@ -28,6 +28,7 @@ enum note_kind {
 	NOTE_ELSEWHERE, /* goes on in another program, enum step */
 	NOTE_DROP,	/* enum drop_reason */
 	NOTE_ANSWER,	/* the program answers: ICMP type of that; MTU that would do, or 0 */
+	NOTE_MAC,	/* the frame is for another host: -; its destination, as in NOTE_NEXT_HOP */
 };
 
 struct note {

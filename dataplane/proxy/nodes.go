@@ -46,7 +46,7 @@ func NodeAddresses(ranges []netip.Prefix) ([]netip.Addr, error) {
 // changed, until ctx ends. The calling goroutine is to stay in its network
 // namespace.
 func FollowNodeAddresses(ctx context.Context, ranges []netip.Prefix, tell func([]netip.Addr)) error {
-	watch, err := devices.NewWatch()
+	watch, err := devices.NewWatch(devices.All)
 	if err != nil {
 		return err
 	}

@@ -103,8 +103,9 @@ func pinDir(t testing.TB, ns *netns.NS) string {
 }
 
 // addVeth makes a pair in this namespace, both ends up.
+// addVeth gives the near end the MAC address that the tests' frames are for.
 func addVeth(name, peer string, addrs ...string) (int, error) {
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: macs[1]}, PeerName: peer}
 	if err := errors.Join(netlink.LinkAdd(veth), testnet.Address(name, addrs...), testnet.Address(peer)); err != nil {
 		return 0, err
 	}
@@ -221,6 +222,24 @@ func (n *node) steps(t *testing.T, steps []step) {
 			t.Errorf("%s: counter %s grew by %d, want 1", s.name, s.counter, n.count(t, s.counter)-before)
 		}
 	}
+}
+
+// TestFramesForOtherHosts has a switch flood frames: only those for this host's MAC
+// address count.
+func TestFramesForOtherHosts(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		n.set(t, entry(service.DirectNAT, v, p, service.TCP))
+		in := wire{client: c, dst: p, flags: "S", option: list{v}}.bytes(t)
+		flooded := slices.Concat([]byte{2, 0, 0, 0, 0, 0x77}, in[6:])
+		program := n.half.obj.hooked()[serverProgToHost].Program
+		if verdict, _ := n.run(t, program, n.pod, in); verdict != sent {
+			t.Errorf("for this host: verdict %d, want %d", verdict, sent)
+		}
+		if verdict, out := n.run(t, program, n.pod, flooded); verdict != untouched || !bytes.Equal(out, flooded) {
+			t.Errorf("for another host: verdict %d, want %d", verdict, untouched)
+		}
+	})
 }
 
 func TestTunnel(t *testing.T) {

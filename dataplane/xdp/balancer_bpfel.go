@@ -39,6 +39,13 @@ type balancerCounts struct {
 	Flows   uint64
 }
 
+type balancerDeviceMac struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Mac     [6]uint8
+	Zero    [2]uint8
+}
+
 type balancerDropEvent struct {
 	_       structs.HostLayout
 	Time    uint64
@@ -320,6 +327,7 @@ const (
 	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 13
 	balancerNoteKindNOTE_DROP      balancerNoteKind = 14
 	balancerNoteKindNOTE_ANSWER    balancerNoteKind = 15
+	balancerNoteKindNOTE_MAC       balancerNoteKind = 16
 )
 
 type balancerNotes struct {
@@ -486,6 +494,7 @@ const (
 	balancerMapBalancers       = "balancers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
+	balancerMapDeviceMacs      = "device_macs"
 	balancerMapDropEvents      = "drop_events"
 	balancerMapDrops           = "drops"
 	balancerMapFlowBack        = "flow_back"
@@ -507,6 +516,7 @@ const (
 	balancerMapNatScratch      = "nat_scratch"
 	balancerMapOlderOwners     = "older_owners"
 	balancerMapOrphans         = "orphans"
+	balancerMapOwnMacs         = "own_macs"
 	balancerMapPortRanges      = "port_ranges"
 	balancerMapRareScratch     = "rare_scratch"
 	balancerMapRings           = "rings"
@@ -592,6 +602,7 @@ type balancerMapSpecs struct {
 	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
+	DeviceMacs      *ebpf.MapSpec `ebpf:"device_macs"`
 	DropEvents      *ebpf.MapSpec `ebpf:"drop_events"`
 	Drops           *ebpf.MapSpec `ebpf:"drops"`
 	FlowBack        *ebpf.MapSpec `ebpf:"flow_back"`
@@ -613,6 +624,7 @@ type balancerMapSpecs struct {
 	NatScratch      *ebpf.MapSpec `ebpf:"nat_scratch"`
 	OlderOwners     *ebpf.MapSpec `ebpf:"older_owners"`
 	Orphans         *ebpf.MapSpec `ebpf:"orphans"`
+	OwnMacs         *ebpf.MapSpec `ebpf:"own_macs"`
 	PortRanges      *ebpf.MapSpec `ebpf:"port_ranges"`
 	RareScratch     *ebpf.MapSpec `ebpf:"rare_scratch"`
 	Rings           *ebpf.MapSpec `ebpf:"rings"`
@@ -670,6 +682,7 @@ type balancerMaps struct {
 	Balancers       *ebpf.Map `ebpf:"balancers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
+	DeviceMacs      *ebpf.Map `ebpf:"device_macs"`
 	DropEvents      *ebpf.Map `ebpf:"drop_events"`
 	Drops           *ebpf.Map `ebpf:"drops"`
 	FlowBack        *ebpf.Map `ebpf:"flow_back"`
@@ -691,6 +704,7 @@ type balancerMaps struct {
 	NatScratch      *ebpf.Map `ebpf:"nat_scratch"`
 	OlderOwners     *ebpf.Map `ebpf:"older_owners"`
 	Orphans         *ebpf.Map `ebpf:"orphans"`
+	OwnMacs         *ebpf.Map `ebpf:"own_macs"`
 	PortRanges      *ebpf.Map `ebpf:"port_ranges"`
 	RareScratch     *ebpf.Map `ebpf:"rare_scratch"`
 	Rings           *ebpf.Map `ebpf:"rings"`
@@ -709,6 +723,7 @@ func (m *balancerMaps) Close() error {
 		m.Balancers,
 		m.Chains,
 		m.Connections,
+		m.DeviceMacs,
 		m.DropEvents,
 		m.Drops,
 		m.FlowBack,
@@ -730,6 +745,7 @@ func (m *balancerMaps) Close() error {
 		m.NatScratch,
 		m.OlderOwners,
 		m.Orphans,
+		m.OwnMacs,
 		m.PortRanges,
 		m.RareScratch,
 		m.Rings,

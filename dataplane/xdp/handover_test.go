@@ -63,6 +63,11 @@ func (p *pair) stranger(sport uint16) packet {
 	return in
 }
 
+// delivered gives a frame as a router delivers it to another balancer.
+func delivered(frame []byte) []byte {
+	return slices.Concat(macEth0, macGateway, frame[12:])
+}
+
 // same says whether a frame that was handed over fares as if it had come to the
 // draining balancer itself.
 func (p *pair) same(t *testing.T, name string, frame []byte) {
@@ -73,7 +78,7 @@ func (p *pair) same(t *testing.T, name string, frame []byte) {
 		t.Errorf("%s: %v, %v", name, v, p.b.Describe().Drops)
 		return
 	}
-	got, out := p.leaves.run(t, p.d, handed)
+	got, out := p.leaves.run(t, p.d, delivered(handed))
 	if got != want || got != redirect || !bytes.Equal(out, wantOut) {
 		t.Errorf("%s: %v, want %v\n got %x\nwant %x\nhanded %x, drops %v", name, got, want, out, wantOut, handed, p.d.Describe().Drops)
 	}
@@ -94,11 +99,11 @@ func TestHandover(t *testing.T) {
 
 		in := p.stranger(999)
 		_, handed := p.stays.run(t, p.b, in.bytes(t))
-		v, back := p.leaves.run(t, p.d, handed)
+		v, back := p.leaves.run(t, p.d, delivered(handed))
 		if v != redirect {
 			t.Fatalf("what nobody knows: %v, %v", v, p.d.Describe().Drops)
 		}
-		v, out := p.stays.run(t, p.b, back)
+		v, out := p.stays.run(t, p.b, delivered(back))
 		want := in
 		forth(p.own[0], portOf(config(), in), servers[v6])(&want)
 		if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
@@ -144,10 +149,10 @@ func TestHandoverIsLoadedWhenItMayBeNeeded(t *testing.T) {
 			}
 			rawRow{name: when + ": in a tunnel", in: inTunnel.bytes(t), verdict: pass}.check(t, n, d)
 			if !loaded {
-				rawRow{name: when + ": handed over", in: handed, verdict: pass}.check(t, n, d)
+				rawRow{name: when + ": handed over", in: delivered(handed), verdict: pass}.check(t, n, d)
 				return
 			}
-			if v, out := n.run(t, d, handed); v != redirect || !bytes.Contains(out, handed[len(handed)-20:]) {
+			if v, out := n.run(t, d, delivered(handed)); v != redirect || !bytes.Contains(out, handed[len(handed)-20:]) {
 				t.Errorf("%s: handed over: %v, %v\n got %x", when, v, d.Describe().Drops, out)
 			}
 		}
@@ -185,8 +190,8 @@ func TestHandoverOfOddPackets(t *testing.T) {
 				sport++
 				frame := dressed(p.stranger(sport).bytes(t))[name]
 				_, handed := p.stays.run(t, p.b, frame)
-				_, back := p.leaves.run(t, p.d, handed)
-				v, out := p.stays.run(t, p.b, back)
+				_, back := p.leaves.run(t, p.d, delivered(handed))
+				v, out := p.stays.run(t, p.b, delivered(back))
 				again, direct := p.stays.run(t, p.b, frame)
 				if v != redirect || again != redirect || !bytes.Equal(out, direct) {
 					t.Errorf("%s that nobody knows: %v, then %v\n got %x\nthen %x", name, v, again, out, direct)
@@ -195,8 +200,8 @@ func TestHandoverOfOddPackets(t *testing.T) {
 			answer = packet{src: p.known.dst, dst: p.stranger(899).src, flags: "A"}.bytes(t)[14:]
 			lost := icmp{packet: packet{src: routers[v6], dst: addrOf(vips[v6])}, kind: kind[0], code: kind[1], body: answer}
 			_, handed := p.stays.run(t, p.b, lost.bytes(t))
-			_, back := p.leaves.run(t, p.d, handed)
-			rawRow{name: "an error about a flow that nobody knows", in: back, verdict: drop, drop: "not-served"}.check(t, p.stays, p.b)
+			_, back := p.leaves.run(t, p.d, delivered(handed))
+			rawRow{name: "an error about a flow that nobody knows", in: delivered(back), verdict: drop, drop: "not-served"}.check(t, p.stays, p.b)
 		})
 	}
 }
@@ -226,7 +231,7 @@ func TestHandoverTooBig(t *testing.T) {
 				fits -= wrapped
 			}
 			want = tooBig(t, frame, addrOf(in.dst), addrOf(in.src), fits)
-			rawRow{name: "for the way to the server", in: handed, verdict: redirect, out: want, drop: "too-big"}.check(t, p.leaves, p.d)
+			rawRow{name: "for the way to the server", in: delivered(handed), verdict: redirect, out: want, drop: "too-big"}.check(t, p.leaves, p.d)
 		})
 	}
 }

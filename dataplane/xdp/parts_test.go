@@ -37,6 +37,7 @@ func TestNativeBesideGeneric(t *testing.T) {
 	out := in
 	out.outer, out.from, out.to = &outer{src: owns[false], dst: "172.17.0.3", ttl: 63}, macEth1, macServer1
 	testkit.Do(t, n.balancer, func() error {
+		in.from, in.to = macServer1, macEth1
 		frame := in.bytes(t)
 		opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: n.eth1}}
 		v, err := d.kernel.Balancer.Run(&opts)

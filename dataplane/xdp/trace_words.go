@@ -41,6 +41,7 @@ var noteNames = map[balancerNoteKind]string{
 	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made",
 	balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
 	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop", balancerNoteKindNOTE_ANSWER: "answer",
+	balancerNoteKindNOTE_MAC: "mac",
 }
 
 // text gives a note in words; none for one that says nothing new.
@@ -73,6 +74,8 @@ func (w *traceWords) text(kind balancerNoteKind, a uint32, b uint64) string {
 		return "dropped: " + w.t.Drop
 	case balancerNoteKindNOTE_ANSWER:
 		return answerWords(b)
+	case balancerNoteKindNOTE_MAC:
+		return fmt.Sprintf("the frame is for another host: %s is no MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
 	}
 	return w.flow(kind, a, b)
 }

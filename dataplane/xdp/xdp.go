@@ -36,6 +36,7 @@ type DataPlane struct {
 	missing  features.Missing     // optional features that the kernel refuses
 	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *orphanage           // fragments that wait for their first
+	macs     *macWatch
 	// handsOver says that the program handover has been loaded.
 	handsOver atomic.Bool
 
@@ -130,6 +131,9 @@ func (d *DataPlane) open(old *predecessor) error {
 			return err
 		}
 	}
+	if err := d.watchMACs(); err != nil {
+		return err
+	}
 	if err := d.attachTo(old); err != nil {
 		return err
 	}
@@ -185,6 +189,7 @@ func (d *DataPlane) Close() error {
 
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
+	d.macs.close()
 	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 

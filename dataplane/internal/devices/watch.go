@@ -8,24 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells that devices, addresses or routes changed, not what: who is
-// told looks at the whole again. So a message that the kernel had no room for is
-// no loss.
+// Watch reports that devices, addresses or routes changed, not which: the receiver
+// reads all of them again. So a message that the kernel had no room for is no loss.
 type Watch struct {
 	Changed chan struct{}
 	socket  *os.File
 }
 
-const watchedGroups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
-	unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+// What can be watched: the kernel's multicast groups.
+const (
+	Links = unix.RTMGRP_LINK
+	All   = Links | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+)
 
-// NewWatch watches the calling thread's network namespace until Close.
-func NewWatch() (*Watch, error) {
+// NewWatch watches these groups in the calling thread's network namespace until
+// Close.
+func NewWatch(groups uint32) (*Watch, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("watch routes: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: watchedGroups}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch routes: %w", err)
 	}

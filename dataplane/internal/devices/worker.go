@@ -76,7 +76,7 @@ func (w *Worker) begin(ns netns.NsHandle) (*Watch, error) {
 		return nil, fmt.Errorf("enter the network namespace: %w", err)
 	}
 	// Before the first look: what changes after that is seen.
-	watch, err := NewWatch()
+	watch, err := NewWatch(All)
 	if err != nil {
 		return nil, err
 	}
