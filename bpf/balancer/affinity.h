@@ -20,7 +20,7 @@ static __always_inline bool affinity_ref(struct flow_ref *r, const struct addr *
 
 	if (!s)
 		return false;
-	h = flow_sum_addr(&s->k[0], client, true);
+	h = hash_keyed_addr(&s->k[0], client, true);
 	h += s->k[10] * f->id + s->k[11];
 	return flow_ref_init(r, flow_finish(h));
 }

@@ -150,11 +150,13 @@ struct {
 	__type(value, __u64);
 } connections SEC(".maps");
 
-/* The key of the tags, made once by the agent: odd numbers. */
+/* The key of the tags, made once by the agent. */
 #define FLOW_SECRETS 12
 struct flow_secret {
 	__u64 k[FLOW_SECRETS];
 };
+
+_Static_assert(FLOW_SECRETS >= HASH_KEYS, "hash_keyed needs so many");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -223,29 +225,9 @@ static __always_inline __u64 flow_finish(__u64 h)
 	return h ? h : 2;
 }
 
-/* Multilinear in 32-bit words with odd 64-bit keys: who does not know the keys
- * cannot name two tuples of one set (Lemire and Kaser, Strongly universal
- * string hashing is fast).
- */
-static __always_inline __u64 flow_sum_addr(const __u64 *k, const struct addr *a, bool v6)
-{
-	__u64 h = k[0] * a->word[3];
-
-	if (v6) {
-		h += k[1] * a->word[0];
-		h += k[2] * a->word[1];
-		h += k[3] * a->word[2];
-	}
-	return h;
-}
-
 static __always_inline __u64 flow_tag(const struct flow_secret *s, const struct tuple *t, bool v6)
 {
-	__u64 h = flow_sum_addr(&s->k[0], &t->src, v6) + flow_sum_addr(&s->k[4], &t->dst, v6);
-
-	h += s->k[8] * ((__u32)t->sport << 16 | t->dport);
-	h += s->k[9] * (t->proto | (v6 ? 0x100 : 0));
-	return flow_finish(h);
+	return flow_finish(hash_keyed(s->k, t, v6));
 }
 
 static __always_inline struct flow_secret *flow_secret_get(void)

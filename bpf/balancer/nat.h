@@ -218,10 +218,11 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 				     __u32 index, __u32 now, bool full)
 {
 	struct flow_data *data = flow_data_at(index);
+	struct flow_secret *secret = flow_secret_get();
 	struct nat_scratch *s = nat_scratch_get();
 	__u32 ports = set.port_count, found = 0;
 
-	if (!data || !s)
+	if (!data || !s || !secret)
 		return false;
 	s->v6 = !addr_is_v4(&p->t.dst);
 	s->index = index;
@@ -235,7 +236,7 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 		found = nat_take(s);
 	} else {
 		s->answer.dst = s->v6 ? set.own6 : set.own4;
-		s->start = hash_slot(flow_hash(&p->t), ports);
+		s->start = hash_slot(flow_tag(secret, &p->t, s->v6) >> 32, ports);
 		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &found, 0);
 	}
 	if (!found)

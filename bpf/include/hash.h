@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The flow hash: the same number for the same packet on every balancer, on
  * every machine and in Go (schedule.Hash is its twin; goldens pin both).
- * Never change it alone: balancers of two versions share one VIP.
+ * Never change it alone: balancers of two versions share one VIP. Anyone can
+ * compute it, so tables of flows that need no agreement use hash_keyed.
  */
 #ifndef FAIRLEAD_HASH_H
 #define FAIRLEAD_HASH_H
@@ -52,6 +53,34 @@ static __always_inline __u32 flow_hash(const struct tuple *t)
 	h += ((__u64)bpf_ntohs(t->sport) << 32 | (__u64)bpf_ntohs(t->dport) << 8 | t->proto) *
 	     HASH_K4;
 	return hash_finish(h);
+}
+
+/* Odd random numbers that hash_keyed needs. */
+#define HASH_KEYS 10
+
+static __always_inline __u64 hash_keyed_addr(const __u64 *k, const struct addr *a, bool v6)
+{
+	__u64 h = k[0] * a->word[3];
+
+	if (v6) {
+		h += k[1] * a->word[0];
+		h += k[2] * a->word[1];
+		h += k[3] * a->word[2];
+	}
+	return h;
+}
+
+/* A sum to be finished. Multilinear in 32-bit words with odd 64-bit keys: without
+ * the keys nobody can name two tuples of one set (Lemire and Kaser, Strongly
+ * universal string hashing is fast).
+ */
+static __always_inline __u64 hash_keyed(const __u64 *k, const struct tuple *t, bool v6)
+{
+	__u64 h = hash_keyed_addr(&k[0], &t->src, v6) + hash_keyed_addr(&k[4], &t->dst, v6);
+
+	h += k[8] * ((__u32)t->sport << 16 | t->dport);
+	h += k[9] * (t->proto | (v6 ? 0x100 : 0));
+	return h;
 }
 
 /* The hash of one address, for the bits that say which addresses may be ours

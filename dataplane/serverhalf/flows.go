@@ -66,7 +66,7 @@ func newCursor() *flowCursor { return walk.New[uint32, serverServerFlowSet](sets
 
 // scanSome shows the flows of the next sets.
 func (h *Half) scanSome(c *flowCursor, see func(dataplane.Flow)) error {
-	_, sets, err := c.Next(h.obj.ServerFlows)
+	_, sets, err := c.Next(h.obj.FlowTable)
 	if err != nil {
 		return fmt.Errorf("list the flows: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -54,6 +55,27 @@ func TestAFloodEvictsNoEstablishedFlow(t *testing.T) {
 	}
 	if n.count(t, "flow-evicted") == 0 {
 		t.Error("nothing was evicted: was it a flood?")
+	}
+}
+
+// TestFlowsAimedAtOneSet sends SYNs of flows that the hash every balancer uses puts
+// into one set: anyone can compute that. The table's own hash spreads them.
+func TestFlowsAimedAtOneSet(t *testing.T) {
+	const sets, flows = 512, 64
+	n := small(t, sets*flowWays)
+	aimed := 0
+	for port := uint16(1024); aimed < flows; port++ {
+		c := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), port)
+		hash := schedule.Hash(schedule.Flow{Client: c, Key: service.Key{VIP: pod.Addr(), Port: pod.Port(), Protocol: service.TCP}})
+		if uint64(hash)*sets>>32 != 7 {
+			continue
+		}
+		aimed++
+		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	}
+	// By chance alone, nine of 64 in one of 512 sets do not happen.
+	if known, err := n.half.Flows(); err != nil || len(known) != flows {
+		t.Errorf("%d of %d flows are remembered, %v", len(known), flows, err)
 	}
 }
 

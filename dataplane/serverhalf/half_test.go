@@ -254,7 +254,7 @@ func TestTheFlowTableKeepsItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.half = openHalf(t, n.ns, Config{MaxFlows: 1000}, tc.Open)
-	if got := n.half.obj.ServerFlows.MaxEntries() * flowWays; got != 1000 {
+	if got := n.half.obj.FlowTable.MaxEntries() * flowWays; got != 1000 {
 		t.Errorf("a new table has room for %d flows, want 1000", got)
 	}
 }

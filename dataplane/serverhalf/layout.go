@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 
@@ -19,11 +20,15 @@ import (
 // its maps beside the links, in no folder of their own.
 const layout = "layout2"
 
-// takeOver puts the programs in the place of a predecessor's. What one of the
-// first layout remembers comes along, twice: flows may begin until its programs
-// are gone.
+// unkeyedFlows is the pin of a table of flows whose hash has no key, which releases
+// before flow_table left in this layout's folder.
+var unkeyedFlows = filepath.Join(layout, "server_flows")
+
+// takeOver replaces a predecessor's programs. What it remembers in maps that are
+// no longer used is carried over twice: flows may begin until its programs are
+// gone.
 func (h *Half) takeOver(newHook tc.Opener) error {
-	old, err := h.openLayout1()
+	old, err := h.openOlder()
 	if err != nil {
 		return err
 	}
@@ -44,13 +49,16 @@ func (h *Half) takeOver(newHook tc.Opener) error {
 	if err := h.carryOver(old); err != nil {
 		return fmt.Errorf("carry over what is pinned: %w", err)
 	}
-	return h.removeLayout1()
+	return h.removeOlder()
 }
 
-// layout1 is what the first layout pinned; nil where there is none.
-type layout1 struct{ localVIPs, flows *ebpf.Map }
+// older are the maps of releases before; nil where there are none.
+type older struct{ localVIPs1, flows1, unkeyed *ebpf.Map }
 
-// localVIP1 is its struct local_vip; the key was as it is now.
+// layout1Flows is the pin of the first layout's flows.
+const layout1Flows = "server_flows"
+
+// localVIP1 is the first layout's struct local_vip; the key was as it is now.
 type localVIP1 struct {
 	Deliver       serverAddr
 	Port          uint16
@@ -60,7 +68,7 @@ type localVIP1 struct {
 	Left          uint64
 }
 
-// flow1 is its struct server_flow, by struct tuple.
+// flow1 is the first layout's struct server_flow, by struct tuple.
 type flow1 struct {
 	VIP      serverAddr
 	VIPPort  uint16
@@ -70,9 +78,11 @@ type flow1 struct {
 	Seen     uint64
 }
 
-func (h *Half) openLayout1() (*layout1, error) {
-	var old layout1
-	for name, m := range map[string]**ebpf.Map{serverMapLocalVips: &old.localVIPs, serverMapServerFlows: &old.flows} {
+func (h *Half) openOlder() (*older, error) {
+	var old older
+	for name, m := range map[string]**ebpf.Map{
+		serverMapLocalVips: &old.localVIPs1, layout1Flows: &old.flows1, unkeyedFlows: &old.unkeyed,
+	} {
 		pinned, err := ebpf.LoadPinnedMap(h.dir.Path(name), nil)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			old.close()
@@ -83,26 +93,35 @@ func (h *Half) openLayout1() (*layout1, error) {
 	return &old, nil
 }
 
-func (l *layout1) close() {
-	for _, m := range []*ebpf.Map{l.localVIPs, l.flows} {
+func (o *older) close() {
+	for _, m := range []*ebpf.Map{o.localVIPs1, o.flows1, o.unkeyed} {
 		if m != nil {
 			m.Close()
 		}
 	}
 }
 
-func (h *Half) removeLayout1() error {
-	return errors.Join(h.dir.Remove(serverMapLocalVips), h.dir.Remove(serverMapServerFlows), h.dir.Remove(serverMapServerCounters))
+func (h *Half) removeOlder() error {
+	var errs []error
+	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters, unkeyedFlows} {
+		errs = append(errs, h.dir.Remove(name))
+	}
+	return errors.Join(errs...)
 }
 
 // carryOver copies what is not here yet.
-func (h *Half) carryOver(old *layout1) error {
+func (h *Half) carryOver(old *older) error {
 	var errs []error
-	if old.localVIPs != nil {
-		errs = append(errs, h.carryRows(old.localVIPs))
+	if old.localVIPs1 != nil {
+		errs = append(errs, h.carryRows(old.localVIPs1))
 	}
-	if old.flows != nil {
-		errs = append(errs, h.carryFlows(old.flows))
+	for from, carry := range map[*ebpf.Map]func(*ebpf.Map) error{old.flows1: h.carryFlows1, old.unkeyed: h.carryUnkeyed} {
+		if from == nil {
+			continue
+		}
+		if err := carry(from); err != nil { // the programs serve without them, as after a reboot
+			h.log.Warn("DSR agent: flows of a previous release are not carried over", "error", err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -131,9 +150,9 @@ func (h *Half) carryRows(from *ebpf.Map) error {
 	return it.Err()
 }
 
-// carryFlows has the program itself remember each flow. What was remembered
-// was established, or soon is.
-func (h *Half) carryFlows(from *ebpf.Map) error {
+// carryFlows1 has the program itself remember each flow of the first layout. What
+// that remembered was established, or soon is.
+func (h *Half) carryFlows1(from *ebpf.Map) error {
 	const state = serverFlowStateFLOW_OPENED | serverFlowStateFLOW_ANSWERED | serverFlowStateFLOW_CONFIRMED
 	var key serverTuple
 	var old flow1
@@ -144,12 +163,32 @@ func (h *Half) carryFlows(from *ebpf.Map) error {
 			Vip: old.VIP, VipPort: old.VIPPort, Overhead: old.Overhead, Method: serverServerMethod(old.Method),
 			Seen: uint32(old.Seen >> clock.TickShift), State: state,
 		})
-		if err != nil { // the programs serve without them, as after a reboot
-			h.log.Warn("DSR agent: flows of the previous map layout are not carried over", "error", err)
-			return nil
+		if err != nil {
+			return err
 		}
 	}
 	return it.Err()
+}
+
+// carryUnkeyed does so with the flows of a table whose hash has no key.
+func (h *Half) carryUnkeyed(from *ebpf.Map) error {
+	for c := newCursor(); !c.Done(); {
+		_, sets, err := c.Next(from)
+		if err != nil {
+			return err
+		}
+		for i := range sets {
+			for way, tag := range sets[i].Tag {
+				if tag == 0 {
+					continue
+				}
+				if err := h.adopt(sets[i].Flow[way]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // adopt remembers a flow that is not known yet; where its set is full it is

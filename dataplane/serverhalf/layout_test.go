@@ -1,12 +1,16 @@
 package serverhalf
 
 import (
+	"encoding/binary"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/tc"
@@ -29,7 +33,7 @@ func (n *node) openLayout1(t *testing.T, in []byte) link.Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{serverMapLocalVips, serverMapServerFlows, serverMapServerCounters} {
+	for _, name := range []string{serverMapLocalVips, layout1Flows, serverMapServerCounters} {
 		spec.Maps[name].Pinning = ebpf.PinByName
 	}
 	old, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
@@ -99,7 +103,7 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 			{name: "it is a tunnel's: no shortcut", prog: serverProgToHost, in: wire{client: client, dst: pod}, same: true, verdict: untouched},
 		})
 		names, err := n.half.dir.Names("")
-		if err != nil || slices.Contains(names, serverMapServerFlows) || !slices.Contains(names, layout) {
+		if err != nil || slices.Contains(names, layout1Flows) || !slices.Contains(names, layout) {
 			t.Errorf("pins are %v, %v; want those of the first layout gone", names, err)
 		}
 		if err := n.half.Close(); err != nil {
@@ -107,4 +111,66 @@ func TestTheFirstLayoutIsCarriedOver(t *testing.T) {
 		}
 	}
 	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+}
+
+// TestUnkeyedFlowsAreCarriedOver opens a half where one of a release left its flows
+// in a table whose hash has no key.
+func TestUnkeyedFlowsAreCarriedOver(t *testing.T) {
+	n := newNode(t)
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	n.establish(t, client)
+	was, err := n.half.Flows()
+	if err != nil || len(was) != 1 {
+		t.Fatalf("flows %v, %v", was, err)
+	}
+	n.leaveUnkeyed(t)
+	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+	flows, err := n.half.Flows()
+	if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].State != was[0].State {
+		t.Errorf("flows %v, %v; want %v", flows, err, was)
+	}
+	n.steps(t, []step{{name: "the flow goes on", in: wire{client: client, dst: vip, tunnel: pod.Addr(), tunnelOption: list{second}},
+		out: wire{client: client, dst: pod}, verdict: untouched, counter: "tunnel-delivered"}})
+	if names, err := pinsIn(filepath.Join(pinDir(t, n.ns), layout)); err != nil || slices.Contains(names, filepath.Base(unkeyedFlows)) {
+		t.Errorf("pins are %v, %v; want the table without a key gone", names, err)
+	}
+}
+
+// leaveUnkeyed closes the half and leaves its flows in a table of the older name,
+// each in another set than its key puts it in, and no key.
+func (n *node) leaveUnkeyed(t *testing.T) {
+	t.Helper()
+	old, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(serverServerFlowSet{})),
+		MaxEntries: n.half.obj.FlowTable.MaxEntries(), Flags: unix.BPF_F_MMAPABLE})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	var set serverServerFlowSet
+	for i := range old.MaxEntries() {
+		if err := n.half.obj.FlowTable.Lookup(i, &set); err != nil {
+			t.Fatal(err)
+		}
+		if set.Tag == [flowWays]uint32{} {
+			continue
+		}
+		set.Lock.Val = 0
+		if err := old.Put((i+1)%old.MaxEntries(), set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := pinDir(t, n.ns)
+	err = errors.Join(n.half.Close(), old.Pin(filepath.Join(dir, unkeyedFlows)),
+		os.Remove(filepath.Join(dir, layout, serverMapFlowTable)), os.Remove(filepath.Join(dir, layout, flowKeyPin)))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pinsIn(folder string) (names []string, err error) {
+	entries, err := os.ReadDir(folder)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
 }

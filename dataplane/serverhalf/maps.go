@@ -1,6 +1,8 @@
 package serverhalf
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,10 +39,15 @@ func (h *Half) load(newHook tc.Opener) error {
 	if err := h.fitMaps(spec); err != nil {
 		return err
 	}
+	key, err := h.flowKey()
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(
+		spec.Variables[serverVarFlowKey].Set(key),
 		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
 		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
-		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapServerFlows].MaxEntries),
+		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
 	); err != nil {
 		return err
 	}
@@ -56,7 +63,7 @@ func (h *Half) load(newHook tc.Opener) error {
 
 // kept are the maps that outlive the agent.
 var kept = map[string]bpfload.Fit{
-	serverMapLocalVips: bpfload.Refuse, serverMapServerFlows: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
+	serverMapLocalVips: bpfload.Refuse, serverMapFlowTable: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
 	serverMapNextServers: bpfload.Refuse,
 }
 
@@ -65,7 +72,7 @@ func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
 		return fmt.Errorf("pins: %w", err)
 	}
-	flows := spec.Maps[serverMapServerFlows]
+	flows := spec.Maps[serverMapFlowTable]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
 	if err := bpfload.Pin(spec, h.dir.Path(layout), kept); err != nil {
 		return err
@@ -76,6 +83,34 @@ func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
 	}
 	return nil
 }
+
+// flowKey is flow_key, made where there is none. It is kept as long as the table, in
+// a map that the programs do not use.
+func (h *Half) flowKey() (key [serverHashKeys]uint64, err error) {
+	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: flowKeyPin, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(binary.Size(key)), MaxEntries: 1, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: h.dir.Path(layout)})
+	if err != nil {
+		return key, features.Refused(features.DSRAgent, "key of the flow table", err)
+	}
+	defer m.Close()
+	if err := m.Lookup(uint32(0), &key); err != nil || key[0] != 0 {
+		return key, err
+	}
+	if err := binary.Read(rand.Reader, binary.NativeEndian, &key); err != nil {
+		return key, err
+	}
+	for i := range key {
+		key[i] |= 1
+	}
+	return key, m.Put(uint32(0), key)
+}
+
+// flowKeyPin is that map's pin.
+const flowKeyPin = "flow_key"
+
+// serverHashKeys is HASH_KEYS.
+const serverHashKeys = 10
 
 // flowWays is FLOW_WAYS.
 const flowWays = uint32(len(serverServerFlowSet{}.Flow))

@@ -281,11 +281,11 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverMapFlowTable        = "flow_table"
 	serverMapKeptRows         = "kept_rows"
 	serverMapLocalVips        = "local_vips"
 	serverMapNextServers      = "next_servers"
 	serverMapServerCounters   = "server_counters"
-	serverMapServerFlows      = "server_flows"
 	serverMapServerFragments  = "server_fragments"
 	serverMapServerScratch    = "server_scratch"
 	serverProgAdopt           = "adopt"
@@ -296,6 +296,7 @@ const (
 	serverProgToServer        = "to_server"
 	serverVarClampMss         = "clamp_mss"
 	serverVarDrServed         = "dr_served"
+	serverVarFlowKey          = "flow_key"
 	serverVarFlowSets         = "flow_sets"
 	serverVarGuePort          = "gue_port"
 	serverVarNextServersKnown = "next_servers_known"
@@ -356,11 +357,11 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
+	FlowTable       *ebpf.MapSpec `ebpf:"flow_table"`
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
 	NextServers     *ebpf.MapSpec `ebpf:"next_servers"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
-	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
 	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.MapSpec `ebpf:"server_scratch"`
 }
@@ -371,6 +372,7 @@ type serverMapSpecs struct {
 type serverVariableSpecs struct {
 	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
 	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowKey          *ebpf.VariableSpec `ebpf:"flow_key"`
 	FlowSets         *ebpf.VariableSpec `ebpf:"flow_sets"`
 	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
 	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
@@ -397,22 +399,22 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
+	FlowTable       *ebpf.Map `ebpf:"flow_table"`
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
 	NextServers     *ebpf.Map `ebpf:"next_servers"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
-	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
 	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.Map `ebpf:"server_scratch"`
 }
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.FlowTable,
 		m.KeptRows,
 		m.LocalVips,
 		m.NextServers,
 		m.ServerCounters,
-		m.ServerFlows,
 		m.ServerFragments,
 		m.ServerScratch,
 	)
@@ -424,6 +426,7 @@ func (m *serverMaps) Close() error {
 type serverVariables struct {
 	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
 	DrServed         *ebpf.Variable `ebpf:"dr_served"`
+	FlowKey          *ebpf.Variable `ebpf:"flow_key"`
 	FlowSets         *ebpf.Variable `ebpf:"flow_sets"`
 	GuePort          *ebpf.Variable `ebpf:"gue_port"`
 	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`

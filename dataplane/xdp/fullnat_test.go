@@ -9,26 +9,45 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/netorder"
-	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
 )
 
-// portOf gives the source port that fullnat gives a flow when none is taken.
-func portOf(c Config, in packet) uint16 {
-	c = c.withDefaults()
-	protocol := service.TCP
+// portOf gives the source port that fullnat gives a flow when none is taken: by
+// flow_tag (bpf/balancer/flow.h) under the data plane's key.
+func portOf(t *testing.T, d *DataPlane, in packet) uint16 {
+	t.Helper()
+	var secret balancerFlowSecret
+	must(t, d.kernel.FlowSecret.Lookup(uint32(0), &secret))
+	src, dst := netip.MustParseAddrPort(in.src), netip.MustParseAddrPort(in.dst)
+	v6, last := src.Addr().Is6(), uint64(unix.IPPROTO_TCP)
 	if in.udp {
-		protocol = service.UDP
+		last = unix.IPPROTO_UDP
 	}
-	dst := netip.MustParseAddrPort(in.dst)
-	hash := schedule.Hash(schedule.Flow{
-		Client: netip.MustParseAddrPort(in.src),
-		Key:    service.Key{VIP: dst.Addr(), Port: dst.Port(), Protocol: protocol},
-	})
-	count := uint64(c.Ports.Last) - uint64(c.Ports.First) + 1
-	return c.Ports.First + uint16(uint64(hash)*count>>32)
+	words := func(a netip.Addr) []uint32 {
+		w := toAddr(a).Word
+		if !v6 {
+			return []uint32{w[3], 0, 0, 0}
+		}
+		return []uint32{w[3], w[0], w[1], w[2]}
+	}
+	if v6 {
+		last |= 0x100
+	}
+	var h uint64
+	for i, word := range append(words(src.Addr()), words(dst.Addr())...) {
+		h += secret.K[i] * uint64(word)
+	}
+	h += secret.K[8]*uint64(uint32(netorder.Port(src.Port()))<<16|uint32(netorder.Port(dst.Port()))) + secret.K[9]*last
+	for range 2 {
+		h ^= h >> 32
+		h *= 0xd6e8feb86659fd93
+	}
+	h ^= h >> 32
+	ports := d.config.Ports
+	return ports.First + uint16((h>>32)*(uint64(ports.Last)-uint64(ports.First)+1)>>32)
 }
 
 // forth is the packet as it must reach the server.
@@ -47,7 +66,7 @@ func TestFullNAT(t *testing.T) {
 		both(t, d, frontend(service.FullNAT, vips[v6], 0, servers[v6]))
 		for name, in := range inKinds(v6) {
 			name = fmt.Sprintf("%s, v6 %v", name, v6)
-			port := portOf(c, in)
+			port := portOf(t, d, in)
 			row{name: name, in: in, verdict: redirect, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
 			row{name: name + ", again", in: in, verdict: redirect, out: forth(owns[v6], port, servers[v6])}.check(t, n, d)
 			answer := in
@@ -130,7 +149,7 @@ func TestFullNATPorts(t *testing.T) {
 	var ins []packet
 	for port := 1024; len(ins) < 3; port++ {
 		in := packet{src: fmt.Sprintf("192.168.0.2:%d", port), dst: vips[false], flags: "S"}
-		if portOf(c, in) == 20000 {
+		if portOf(t, d, in) == 20000 {
 			ins = append(ins, in)
 		}
 	}
@@ -152,7 +171,7 @@ func TestFullNATPorts(t *testing.T) {
 	upsert(t, d, frontend(service.FullNAT, "10.1.1.1:81", service.TCP, "172.16.5.2:8080"))
 	other := ins[0]
 	other.dst = "10.1.1.1:81"
-	port := portOf(c, other)
+	port := portOf(t, d, other)
 	row{name: "another server", in: other, verdict: redirect, out: forth(owns[false], port, "172.16.5.2:8080")}.check(t, n, d)
 }
 
@@ -163,7 +182,7 @@ func TestFullNATLives(t *testing.T) {
 	d := n.open(t, c)
 	both(t, d, frontend(service.FullNAT, vips[false], 0, servers[false]))
 	in := packet{src: clients[false], dst: vips[false]}
-	back := packet{src: servers[false], dst: fmt.Sprintf("172.16.0.2:%d", portOf(c, in))}
+	back := packet{src: servers[false], dst: fmt.Sprintf("172.16.0.2:%d", portOf(t, d, in))}
 	for _, step := range []struct {
 		from  *packet
 		flags string
@@ -193,7 +212,7 @@ func TestFullNATLives(t *testing.T) {
 	in.udp, back.udp = true, true
 	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
 	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
-	back.dst = fmt.Sprintf("172.16.0.2:%d", portOf(c, in))
+	back.dst = fmt.Sprintf("172.16.0.2:%d", portOf(t, d, in))
 	checkLife(t, n, d, back, "", in, service.UDP, balancerFlowStateFLOW_UDP, 5*time.Minute)
 }
 
@@ -220,7 +239,7 @@ func TestFullNATForgetsRemovedServers(t *testing.T) {
 	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	upsert(t, d, f)
 	in := packet{src: clients[false], dst: vips[false], flags: "S"}
-	port := portOf(c, in)
+	port := portOf(t, d, in)
 	row{name: "before", in: in, verdict: redirect, out: forth(owns[false], port, servers[false])}.check(t, n, d)
 	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, "172.16.5.7:80"))
 	upsert(t, d, frontend(service.FullNAT, "10.1.1.9:80", service.TCP, "172.16.5.8:80"))
@@ -248,8 +267,8 @@ func TestFullNATAfterRoundRobin(t *testing.T) {
 	f.Method = service.FullNAT
 	upsert(t, d, f)
 	in.flags = "A"
-	row{name: "fullnat", in: in, verdict: redirect, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
-	row{name: "again", in: in, verdict: redirect, out: forth(owns[false], portOf(c, in), server)}.check(t, n, d)
+	row{name: "fullnat", in: in, verdict: redirect, out: forth(owns[false], portOf(t, d, in), server)}.check(t, n, d)
+	row{name: "again", in: in, verdict: redirect, out: forth(owns[false], portOf(t, d, in), server)}.check(t, n, d)
 }
 
 // More flows than the table holds: those that are only opening give way, and no

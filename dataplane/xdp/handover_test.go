@@ -105,12 +105,12 @@ func TestHandover(t *testing.T) {
 		}
 		v, out := p.stays.run(t, p.b, delivered(back))
 		want := in
-		forth(p.own[0], portOf(config(), in), servers[v6])(&want)
+		forth(p.own[0], portOf(t, p.b, in), servers[v6])(&want)
 		if wantBytes := want.bytes(t); v != redirect || string(out) != string(wantBytes) {
 			t.Errorf("what nobody knows: %v\n got %x\nwant %x\nback %x", v, out, wantBytes, back)
 		}
 		here := func(name string, in packet) {
-			row{name: name, in: in, verdict: redirect, out: forth(p.own[0], portOf(config(), in), servers[v6])}.check(t, p.stays, p.b)
+			row{name: name, in: in, verdict: redirect, out: forth(p.own[0], portOf(t, p.b, in), servers[v6])}.check(t, p.stays, p.b)
 		}
 		here("known from then on", in)
 		in = p.stranger(998)

@@ -32,7 +32,7 @@ func natFlows(t *testing.T, n *testNet, visit func(*DataPlane, natFlow)) {
 				}
 				f.got.dst = servers[v6]
 				if method == service.FullNAT {
-					f.got.src = netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), portOf(config(), in)).String()
+					f.got.src = netip.AddrPortFrom(netip.MustParseAddr(owns[v6]), portOf(t, d, in)).String()
 				}
 				row{name: "opens", in: in, verdict: redirect, out: func(p *packet) { *p = outside(f.got) }}.check(t, n, d)
 				f.sent.flags, f.got.flags = "A", "A"

@@ -366,12 +366,12 @@ type serverServerFlowSet struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverMapFlowTable        = "flow_table"
 	serverMapKeptRows         = "kept_rows"
 	serverMapLocalVips        = "local_vips"
 	serverMapNextServers      = "next_servers"
 	serverMapServerBench      = "server_bench"
 	serverMapServerCounters   = "server_counters"
-	serverMapServerFlows      = "server_flows"
 	serverMapServerFragments  = "server_fragments"
 	serverMapServerScratch    = "server_scratch"
 	serverProgBenchEmpty      = "bench_empty"
@@ -382,6 +382,7 @@ const (
 	serverProgBenchToServer   = "bench_to_server"
 	serverVarClampMss         = "clamp_mss"
 	serverVarDrServed         = "dr_served"
+	serverVarFlowKey          = "flow_key"
 	serverVarFlowSets         = "flow_sets"
 	serverVarGuePort          = "gue_port"
 	serverVarNextServersKnown = "next_servers_known"
@@ -442,12 +443,12 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
+	FlowTable       *ebpf.MapSpec `ebpf:"flow_table"`
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
 	NextServers     *ebpf.MapSpec `ebpf:"next_servers"`
 	ServerBench     *ebpf.MapSpec `ebpf:"server_bench"`
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
-	ServerFlows     *ebpf.MapSpec `ebpf:"server_flows"`
 	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.MapSpec `ebpf:"server_scratch"`
 }
@@ -458,6 +459,7 @@ type serverMapSpecs struct {
 type serverVariableSpecs struct {
 	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
 	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
+	FlowKey          *ebpf.VariableSpec `ebpf:"flow_key"`
 	FlowSets         *ebpf.VariableSpec `ebpf:"flow_sets"`
 	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
 	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
@@ -484,24 +486,24 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
+	FlowTable       *ebpf.Map `ebpf:"flow_table"`
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
 	NextServers     *ebpf.Map `ebpf:"next_servers"`
 	ServerBench     *ebpf.Map `ebpf:"server_bench"`
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
-	ServerFlows     *ebpf.Map `ebpf:"server_flows"`
 	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.Map `ebpf:"server_scratch"`
 }
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.FlowTable,
 		m.KeptRows,
 		m.LocalVips,
 		m.NextServers,
 		m.ServerBench,
 		m.ServerCounters,
-		m.ServerFlows,
 		m.ServerFragments,
 		m.ServerScratch,
 	)
@@ -513,6 +515,7 @@ func (m *serverMaps) Close() error {
 type serverVariables struct {
 	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
 	DrServed         *ebpf.Variable `ebpf:"dr_served"`
+	FlowKey          *ebpf.Variable `ebpf:"flow_key"`
 	FlowSets         *ebpf.Variable `ebpf:"flow_sets"`
 	GuePort          *ebpf.Variable `ebpf:"gue_port"`
 	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`

@@ -141,7 +141,7 @@ func (h *half) load() error {
 	for _, m := range maps {
 		defer m.Close()
 	}
-	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapServerFlows].MaxEntries); err != nil {
+	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
 		return err
 	}
 	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
