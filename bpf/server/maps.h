@@ -92,6 +92,8 @@ enum server_counter {
 	SERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND,
 	SERVER_COUNTER_DROPPED_COLLISION, /* the server has a flow of these ports by another VIP */
 	SERVER_COUNTER_DROPPED_FLOWS_FULL,
+	SERVER_COUNTER_DROPPED_SOURCE_DENIED, /* the client is outside the frontend's source ranges
+					       */
 	SERVER_COUNTERS,
 };
 

@@ -9,12 +9,14 @@
 #include "flows.h"
 #include "list.h"
 #include "skb/read.h"
+#include "sources.h"
 
 enum verdict {
 	VERDICT_TAKE,
 	VERDICT_SEND_ON,
 	VERDICT_COLLISION, /* the server has a flow of these ports by another VIP */
 	VERDICT_FULL,
+	VERDICT_DENIED, /* the client is outside the frontend's source ranges */
 };
 
 /* What the balancer adds to a packet at most: the outer header where there is
@@ -119,6 +121,8 @@ static __always_inline enum verdict decide(const struct tuple *t, __u8 flags, bo
 					   const struct endpoint *vip, const struct local_vip *row,
 					   __u8 overhead, struct server_flow *made)
 {
+	if (sources_limited && source_denied(t, vip, row))
+		return VERDICT_DENIED;
 	if (goes_on(t, flags, more, vip))
 		return VERDICT_TAKE;
 	__builtin_memset(made, 0, sizeof(*made));
@@ -130,8 +134,14 @@ static __always_inline enum verdict decide(const struct tuple *t, __u8 flags, bo
 
 static __always_inline int refuse(enum verdict why)
 {
-	return drop(why == VERDICT_COLLISION ? SERVER_COUNTER_DROPPED_COLLISION
-					     : SERVER_COUNTER_DROPPED_FLOWS_FULL);
+	switch (why) {
+	case VERDICT_COLLISION:
+		return drop(SERVER_COUNTER_DROPPED_COLLISION);
+	case VERDICT_DENIED:
+		return drop(SERVER_COUNTER_DROPPED_SOURCE_DENIED);
+	default:
+		return drop(SERVER_COUNTER_DROPPED_FLOWS_FULL);
+	}
 }
 
 /* The same for an ICMP error about a flow's packet: it opens nothing. */

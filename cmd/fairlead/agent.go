@@ -321,10 +321,12 @@ type serverHalf struct{ *serverhalf.Half }
 
 func (h serverHalf) Set(frontends []dataplane.Frontend) error {
 	var entries []serverhalf.Entry
+	var sources []serverhalf.Sources
 	for _, f := range frontends {
 		entries = append(entries, serverhalf.Entries(f)...)
+		sources = append(sources, serverhalf.Sources{Key: f.Key, Allow: f.Allow, Deny: f.Deny})
 	}
-	return h.Half.Set(entries)
+	return errors.Join(h.SetSources(sources), h.Half.Set(entries)) // no packet meets a frontend without its ranges
 }
 
 // close lets go of everything; the kernel goes on forwarding.

@@ -64,7 +64,7 @@ func (h *Half) load(newHook tc.Opener) error {
 // kept are the maps that outlive the agent.
 var kept = map[string]bpfload.Fit{
 	serverMapLocalVips: bpfload.Refuse, serverMapFlowTable: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
-	serverMapNextServers: bpfload.Refuse,
+	serverMapNextServers: bpfload.Refuse, serverMapSourceRanges: bpfload.Refuse,
 }
 
 // fitMaps sets them to be pinned, and to the sizes they are to have.

@@ -219,7 +219,8 @@ const (
 	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 25
 	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
 	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 28
+	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 28
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 29
 )
 
 type serverServerFlow struct {
@@ -267,6 +268,33 @@ const (
 	serverServerPlaceSERVER_PLACE_HOST serverServerPlace = 2
 )
 
+type serverSourceKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Vip       serverAddr
+	Port      uint16
+	Proto     uint8
+	List      serverSourceList
+	Client    serverAddr
+}
+
+type serverSourceList uint8
+
+const (
+	serverSourceListSOURCE_ALLOW serverSourceList = 1
+	serverSourceListSOURCE_DENY  serverSourceList = 2
+	serverSourceListSOURCE_V6    serverSourceList = 4
+)
+
+type serverSourceRule uint32
+
+const (
+	serverSourceRuleSOURCE_NONE   serverSourceRule = 0
+	serverSourceRuleSOURCE_OUT    serverSourceRule = 1
+	serverSourceRuleSOURCE_IN     serverSourceRule = 2
+	serverSourceRuleSOURCE_IN_BUT serverSourceRule = 3
+)
+
 type serverTuple struct {
 	_     structs.HostLayout
 	Src   serverAddr
@@ -288,6 +316,7 @@ const (
 	serverMapServerCounters   = "server_counters"
 	serverMapServerFragments  = "server_fragments"
 	serverMapServerScratch    = "server_scratch"
+	serverMapSourceRanges     = "source_ranges"
 	serverProgAdopt           = "adopt"
 	serverProgFromHost        = "from_host"
 	serverProgFromNode        = "from_node"
@@ -301,6 +330,7 @@ const (
 	serverVarGuePort          = "gue_port"
 	serverVarNextServersKnown = "next_servers_known"
 	serverVarRowsGeneration   = "rows_generation"
+	serverVarSourcesLimited   = "sources_limited"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -364,6 +394,7 @@ type serverMapSpecs struct {
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
 	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.MapSpec `ebpf:"server_scratch"`
+	SourceRanges    *ebpf.MapSpec `ebpf:"source_ranges"`
 }
 
 // serverVariableSpecs contains global variables before they are loaded into the kernel.
@@ -377,6 +408,7 @@ type serverVariableSpecs struct {
 	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
 	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.VariableSpec `ebpf:"rows_generation"`
+	SourcesLimited   *ebpf.VariableSpec `ebpf:"sources_limited"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -406,6 +438,7 @@ type serverMaps struct {
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
 	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.Map `ebpf:"server_scratch"`
+	SourceRanges    *ebpf.Map `ebpf:"source_ranges"`
 }
 
 func (m *serverMaps) Close() error {
@@ -417,6 +450,7 @@ func (m *serverMaps) Close() error {
 		m.ServerCounters,
 		m.ServerFragments,
 		m.ServerScratch,
+		m.SourceRanges,
 	)
 }
 
@@ -431,6 +465,7 @@ type serverVariables struct {
 	GuePort          *ebpf.Variable `ebpf:"gue_port"`
 	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.Variable `ebpf:"rows_generation"`
+	SourcesLimited   *ebpf.Variable `ebpf:"sources_limited"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.

@@ -142,7 +142,7 @@ var maps = []Feature{
 	essential("per-cpu-array-maps", "4.6", mapType(ebpf.PerCPUArray), Balancer, DSRAgent, PacketProxy, VDN),
 	essential("per-cpu-hash-maps", "4.6", mapType(ebpf.PerCPUHash), VDN),
 	essential("lru-hash-maps", "4.10", mapType(ebpf.LRUHash), Balancer, DSRAgent, SocketProxy, PacketProxy),
-	essential("prefix-tries", "4.11", mapType(ebpf.LPMTrie), Balancer, SocketProxy, PacketProxy, VDN),
+	essential("prefix-tries", "4.11", mapType(ebpf.LPMTrie), Balancer, DSRAgent, SocketProxy, PacketProxy, VDN),
 	essential("program-arrays", "4.2", mapType(ebpf.ProgramArray), Balancer),
 	essential("arrays-of-maps", "4.12", mapType(ebpf.ArrayOfMaps), Balancer, SocketProxy),
 	essential("hashes-of-maps", "4.12", mapType(ebpf.HashOfMaps), Balancer),

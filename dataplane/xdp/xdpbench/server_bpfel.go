@@ -322,7 +322,8 @@ const (
 	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 25
 	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
 	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 28
+	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 28
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 29
 )
 
 type serverServerFlowSet struct {
@@ -362,6 +363,31 @@ type serverServerFlowSet struct {
 	}
 }
 
+type serverSourceKey struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Vip       struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Port   uint16
+	Proto  uint8
+	List   uint8
+	Client struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+}
+
+type serverSourceRule uint32
+
+const (
+	serverSourceRuleSOURCE_NONE   serverSourceRule = 0
+	serverSourceRuleSOURCE_OUT    serverSourceRule = 1
+	serverSourceRuleSOURCE_IN     serverSourceRule = 2
+	serverSourceRuleSOURCE_IN_BUT serverSourceRule = 3
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -374,6 +400,7 @@ const (
 	serverMapServerCounters   = "server_counters"
 	serverMapServerFragments  = "server_fragments"
 	serverMapServerScratch    = "server_scratch"
+	serverMapSourceRanges     = "source_ranges"
 	serverProgBenchEmpty      = "bench_empty"
 	serverProgBenchFromServer = "bench_from_server"
 	serverProgBenchRoom       = "bench_room"
@@ -387,6 +414,7 @@ const (
 	serverVarGuePort          = "gue_port"
 	serverVarNextServersKnown = "next_servers_known"
 	serverVarRowsGeneration   = "rows_generation"
+	serverVarSourcesLimited   = "sources_limited"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -451,6 +479,7 @@ type serverMapSpecs struct {
 	ServerCounters  *ebpf.MapSpec `ebpf:"server_counters"`
 	ServerFragments *ebpf.MapSpec `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.MapSpec `ebpf:"server_scratch"`
+	SourceRanges    *ebpf.MapSpec `ebpf:"source_ranges"`
 }
 
 // serverVariableSpecs contains global variables before they are loaded into the kernel.
@@ -464,6 +493,7 @@ type serverVariableSpecs struct {
 	GuePort          *ebpf.VariableSpec `ebpf:"gue_port"`
 	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.VariableSpec `ebpf:"rows_generation"`
+	SourcesLimited   *ebpf.VariableSpec `ebpf:"sources_limited"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -494,6 +524,7 @@ type serverMaps struct {
 	ServerCounters  *ebpf.Map `ebpf:"server_counters"`
 	ServerFragments *ebpf.Map `ebpf:"server_fragments"`
 	ServerScratch   *ebpf.Map `ebpf:"server_scratch"`
+	SourceRanges    *ebpf.Map `ebpf:"source_ranges"`
 }
 
 func (m *serverMaps) Close() error {
@@ -506,6 +537,7 @@ func (m *serverMaps) Close() error {
 		m.ServerCounters,
 		m.ServerFragments,
 		m.ServerScratch,
+		m.SourceRanges,
 	)
 }
 
@@ -520,6 +552,7 @@ type serverVariables struct {
 	GuePort          *ebpf.Variable `ebpf:"gue_port"`
 	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.Variable `ebpf:"rows_generation"`
+	SourcesLimited   *ebpf.Variable `ebpf:"sources_limited"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.
