@@ -59,6 +59,7 @@ func TestPods(t *testing.T) {
 	t.Run("restart", p.restart)
 	t.Run("restart alone", p.restartAlone)
 	t.Run("come and go", p.comeAndGo)
+	t.Run("past the balancers", p.pastTheBalancers)
 	t.Run("refused input", p.refusedInput)
 	t.Run("refused frontends", p.refusedFrontends)
 	t.Run("folder and files", p.folderAndFiles)
