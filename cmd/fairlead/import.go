@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
 	"github.com/fairlead/fairlead/importer/metallb"
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 func newImportCommand() *cobra.Command {
@@ -115,10 +116,10 @@ func markFlag(cmd *cobra.Command, marks importer.Marks) {
 // readInput reads a file, or standard input where its name is "-".
 func readInput(cmd *cobra.Command, name string) (string, []byte, error) {
 	if name == "-" {
-		text, err := io.ReadAll(cmd.InOrStdin())
+		text, err := limit.ReadAll(cmd.InOrStdin(), "stdin", limit.Text)
 		return "stdin", text, err
 	}
-	text, err := os.ReadFile(name)
+	text, err := limit.ReadFile(name, limit.Text)
 	return name, text, err
 }
 
@@ -133,7 +134,7 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 	}
 	var files []keepalived.File
 	for _, name := range names {
-		text, err := os.ReadFile(name)
+		text, err := limit.ReadFile(name, limit.Text)
 		if err != nil {
 			return nil, err
 		}

@@ -205,14 +205,9 @@ func (t *tracer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	body, err := t.ask(cmd.Context(), http.MethodPost, tracePath, nil, bytes.NewReader(ask))
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	var got xdp.Trace
-	if err := json.NewDecoder(body).Decode(&got); err != nil {
-		return fmt.Errorf("the agent's answer broke off: %w", err)
+	if err := t.askJSON(cmd.Context(), http.MethodPost, tracePath, bytes.NewReader(ask), &got); err != nil {
+		return err
 	}
 	if t.write != "" {
 		if err := writePcap(t.write, got.Out); err != nil {
