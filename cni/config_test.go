@@ -1,8 +1,14 @@
 package cni
 
 import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
@@ -34,4 +40,24 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is taken as %+v", env, p)
 		}
 	})
+}
+
+// A configuration that does not end is refused, not read into memory.
+func TestStandardInputIsBounded(t *testing.T) {
+	for _, name := range []string{"fairlead-cni", "fairlead-ipam"} {
+		conf := `{"cniVersion":"1.1.0","name":"science","type":"` + name + `"}`
+		for size, want := range map[int]string{maxConfig: "", maxConfig + 1: "configuration: longer than 1048576 bytes"} {
+			cmd := exec.Command(filepath.Join(programs(t), name))
+			cmd.Env = append(os.Environ(), "CNI_COMMAND=STATUS", "CNI_PATH=/x")
+			cmd.Stdin = strings.NewReader(conf + strings.Repeat(" ", size-len(conf)))
+			said, _ := cmd.Output() // no controller answers: that is another error
+			var no types.Error
+			if err := json.Unmarshal(said, &no); err != nil {
+				t.Fatalf("%s with %d bytes said %q: %v", name, size, said, err)
+			}
+			if got := no.Code == types.ErrInvalidNetworkConfig && strings.HasPrefix(no.Msg, "configuration: longer"); got != (want != "") {
+				t.Errorf("%s with %d bytes: %v, want %q", name, size, no, want)
+			}
+		}
+	}
 }
