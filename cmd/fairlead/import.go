@@ -133,11 +133,13 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 		return nil, err
 	}
 	var files []keepalived.File
+	left := int64(limit.Text) // for all of them
 	for _, name := range names {
-		text, err := limit.ReadFile(name, limit.Text)
+		text, err := limit.ReadFile(name, left)
 		if err != nil {
 			return nil, err
 		}
+		left -= int64(len(text))
 		files = append(files, keepalived.File{Name: name, Text: text})
 	}
 	return files, nil

@@ -44,6 +44,12 @@ func TestInputIsBounded(t *testing.T) {
 	wantTooLong(t, path, err)
 	_, err = includeFiles("/etc/keepalived.conf", path)
 	wantTooLong(t, path, err)
+	dir := filepath.Dir(sparse(t, "a.conf", limit.Text/2+1))
+	if err := os.Link(filepath.Join(dir, "a.conf"), filepath.Join(dir, "b.conf")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = includeFiles("/etc/keepalived.conf", filepath.Join(dir, "*.conf"))
+	wantTooLong(t, "b.conf", err)
 	_, err = readItems([]string{path}, nil)
 	wantTooLong(t, path, err)
 	_, err = scenarioIn(path)
