@@ -70,6 +70,7 @@ func FuzzKeepalived(f *testing.F) {
 	f.Add([]byte("$A= \\\n$A \\\n$A\n$A\n"))
 	f.Add([]byte("include self\n\"\" {\n}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		self := keepalived.File{Name: "self", Text: text}
 		included := 0
 		r, err := keepalived.Read(self, keepalived.Options{
@@ -88,6 +89,7 @@ func FuzzKeepalived(f *testing.F) {
 func FuzzIpvsadm(f *testing.F) {
 	seed(f, "ipvsadm")
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		r, err := ipvsadm.Read("rules", text, marks)
 		whatever(t, r, err)
 	})
@@ -98,6 +100,7 @@ func FuzzMetallb(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\nkind: Service\n"))
 	f.Add([]byte("kind: List\nitems: &i\n- {kind: List, items: *i}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		r, err := metallb.Read([]metallb.File{{Name: "all.yaml", Text: text}})
 		whatever(t, r, err)
 	})

@@ -36,7 +36,8 @@ func FuzzStatus(f *testing.F) {
 			return
 		}
 		for name, view := range map[string]View{
-			"status": StatusView{s}, "services": ServicesView{s}, "backends": BackendsView{s}, "routes": RoutesView{s}, "peers": PeersView{s},
+			"status": s.Overview(), "services": s.ServicesView(), "backends": s.BackendsView(), "routes": s.RoutesView(), "peers": s.PeersView(),
+			"why": s.ExplainAnnounceView(),
 		} {
 			checkView(t, name, view)
 		}

@@ -190,6 +190,7 @@ func FuzzNetworkBodies(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		fuzzlimit.Time(t)
 		var n Network
 		if Decode(body, &n) != nil || n.Validate() != nil {
 			return
