@@ -18,9 +18,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/webserve"
-	"golang.org/x/sys/unix"
 )
 
 // SocketDir is where agents, reflectors and routers answer unless they are told

@@ -136,6 +136,10 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 	left := int64(limit.Text) // for all of them
 	for _, name := range names {
 		text, err := limit.ReadFile(name, left)
+		var long *limit.TooLong
+		if errors.As(err, &long) {
+			return nil, &limit.TooLong{What: pattern + " up to " + name, Most: limit.Text}
+		}
 		if err != nil {
 			return nil, err
 		}

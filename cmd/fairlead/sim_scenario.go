@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/scenario"
-	"github.com/spf13/cobra"
-	"path/filepath"
-	"slices"
 )
 
 // isScenario says that an argument names a file rather than what is built in.

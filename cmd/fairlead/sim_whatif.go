@@ -6,11 +6,12 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/sim/scenario"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
-	"github.com/spf13/cobra"
 )
 
 func newSimWhatIfCommand() *cobra.Command {

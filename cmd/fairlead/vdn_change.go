@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/file"
-	"github.com/spf13/cobra"
 )
 
 func newVDNApplyCommand() *cobra.Command {
