@@ -88,6 +88,10 @@ test-kernels: ## run the tests that depend on the kernel under Linux 6.1, 6.12 a
 test-bare: ## run the README's commands on a bare Debian, which has Go and make alone (root; ARGS="make test PACKAGES=./lab/...")
 	scripts/test-bare.sh $(ARGS)
 
+FUZZTIME ?= 1m
+fuzz: ## run all Go fuzz targets; FUZZTIME=1m is what they share, and building them comes on top (ARGS="-run REGEXP")
+	go run ./scripts/fuzzrun -time $(FUZZTIME) $(ARGS) $(PACKAGES)
+
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(packages)
 

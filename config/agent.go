@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -300,7 +301,7 @@ func ParsePeer(text string, as uint32) (Peer, error) {
 
 // ReadPassword reads a password from a file: its first line.
 func ReadPassword(file string) (string, error) {
-	text, err := os.ReadFile(file)
+	text, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
 		return "", err
 	}

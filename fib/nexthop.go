@@ -109,6 +109,9 @@ func (t *Table) listNexthops() ([]nexthop, error) {
 	return out, nil
 }
 
+// least is how many bytes an attribute's number has.
+var least = map[uint16]int{nhaID: 4, nhaOIF: 4, nhaGroupType: 2}
+
 func parseNexthop(m []byte) (nexthop, error) {
 	if len(m) < sizeofNhmsg {
 		return nexthop{}, unix.EINVAL
@@ -120,7 +123,11 @@ func parseNexthop(m []byte) (nexthop, error) {
 	}
 	native := nl.NativeEndian()
 	for _, a := range attrs {
-		switch a.Attr.Type &^ unix.NLA_F_NESTED {
+		kind := a.Attr.Type &^ unix.NLA_F_NESTED
+		if len(a.Value) < least[kind] {
+			return o, unix.EINVAL
+		}
+		switch kind {
 		case nhaID:
 			o.id = native.Uint32(a.Value)
 		case nhaOIF:

@@ -2,7 +2,10 @@ package importer_test
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
 	"github.com/fairlead/fairlead/importer/metallb"
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 // seed adds the inputs of all stories of a format.
@@ -66,6 +70,7 @@ func FuzzKeepalived(f *testing.F) {
 	f.Add([]byte("$A= \\\n$A \\\n$A\n$A\n"))
 	f.Add([]byte("include self\n\"\" {\n}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		self := keepalived.File{Name: "self", Text: text}
 		included := 0
 		r, err := keepalived.Read(self, keepalived.Options{
@@ -84,6 +89,7 @@ func FuzzKeepalived(f *testing.F) {
 func FuzzIpvsadm(f *testing.F) {
 	seed(f, "ipvsadm")
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		r, err := ipvsadm.Read("rules", text, marks)
 		whatever(t, r, err)
 	})
@@ -94,8 +100,40 @@ func FuzzMetallb(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\nkind: Service\n"))
 	f.Add([]byte("kind: List\nitems: &i\n- {kind: List, items: *i}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		r, err := metallb.Read([]metallb.File{{Name: "all.yaml", Text: text}})
 		whatever(t, r, err)
+	})
+}
+
+// FuzzMarks: what a mark is read as is written as a text that is read the same.
+func FuzzMarks(f *testing.F) {
+	for _, text := range []string{"1=10.1.1.1:80", "0x10=10.1.1.1:80/SCTP", "2=[2001:db8::1]:53-99/udp", "3=2001:db8::1", "x=", "1=10.1.1.1:80-", "1=[10.1.1.1]"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fuzzlimit.Time(t)
+		m := importer.Marks{}
+		if err := m.Set(text); err != nil {
+			if len(m) > 0 {
+				t.Errorf("%q is refused (%v) and taken as %v", text, err, m)
+			}
+			return
+		}
+		for mark, all := range m {
+			l, again := all[0], importer.Marks{}
+			where := l.Addr.String()
+			if l.Port != 0 {
+				where = netip.AddrPortFrom(l.Addr, l.Port).String()
+				if l.Last != 0 {
+					where += fmt.Sprintf("-%d", l.Last)
+				}
+				where += "/" + l.Protocol.String()
+			}
+			if err := again.Set(fmt.Sprintf("%d=%s", mark, where)); err != nil || !reflect.DeepEqual(again, m) {
+				t.Errorf("%q is %v, and %s is %v, %v", text, m, where, again, err)
+			}
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
@@ -262,6 +263,7 @@ func FuzzBuild(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("Fairlead guides a line to where it must run, with the least friction."))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzlimit.Time(t)
 		d := dice{func(n int) int {
 			if len(data) == 0 {
 				return 0

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 const readyPath = "/v1/ready"
@@ -96,8 +98,6 @@ func FetchReady(ctx context.Context, path string) (r Readiness, err error) {
 		return r, err
 	}
 	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&r); err != nil {
-		return r, fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
-	}
-	return r, nil
+	err = decode(body, path, limit.Item, &r)
+	return r, err
 }

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/internal/webserve"
 )
 
@@ -128,10 +129,16 @@ func Fetch(ctx context.Context, path string) (Status, error) {
 	if resp.StatusCode != http.StatusOK {
 		return s, fmt.Errorf("the agent on %s answers %s: is it a Fairlead agent?", path, resp.Status)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
+	err = decode(resp.Body, path, limit.Answer, &s)
+	return s, err
+}
+
+// decode reads the JSON that an agent answers, of no more than most bytes.
+func decode(from io.Reader, path string, most int64, into any) error {
+	if err := json.NewDecoder(limit.NewReader(from, "its answer", most)).Decode(into); err != nil {
+		return fmt.Errorf("the agent on %s answers what this version does not understand: %w", path, err)
 	}
-	return s, nil
+	return nil
 }
 
 // Ask asks the agent at path for one of its endpoints and gives the answer's body,

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // serve runs Serve until the returned stop is called, which gives its error.
@@ -225,5 +227,18 @@ func TestEndpoints(t *testing.T) {
 		if _, err := Ask(ctx, path, http.MethodGet, target, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", target, err)
 		}
+	}
+}
+
+// An agent that does not stop answering is read no further than its limit.
+func TestAnswerIsBounded(t *testing.T) {
+	var r Readiness
+	if err := decode(strings.NewReader(`{"ready":true}`), "a.sock", 14, &r); err != nil || !r.Ready {
+		t.Errorf("%+v, %v", r, err)
+	}
+	err := decode(strings.NewReader(`{"ready":true }`), "a.sock", 14, &r)
+	var long *limit.TooLong
+	if !errors.As(err, &long) || !strings.Contains(err.Error(), "a.sock") {
+		t.Errorf("%v, want an error that names the socket and the limit", err)
 	}
 }

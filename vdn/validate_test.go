@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 // science is a network that is right.
@@ -188,6 +190,7 @@ func FuzzNetworkBodies(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		fuzzlimit.Time(t)
 		var n Network
 		if Decode(body, &n) != nil || n.Validate() != nil {
 			return
@@ -205,6 +208,23 @@ func FuzzNetworkBodies(f *testing.F) {
 			if a, ok := p.Choose(""); ok && (!s.Prefix.Contains(a) || a == s.Gateway) {
 				t.Fatalf("%s gives %s", body, a)
 			}
+		}
+	})
+}
+
+// FuzzRate: what is read is written as a text that is read as the same rate.
+func FuzzRate(f *testing.F) {
+	for _, text := range []string{"400M", "1.5G", "9600", "0", "1e3M", "9.2T", "0.4", "M", "-1", "1_0", "0x1p4", "9223372036854775807", "1e400"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fuzzlimit.Time(t)
+		r, err := ParseRate(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseRate(r.String()); err != nil || again != r {
+			t.Errorf("%q is %d, and %s is %d, %v", text, r, r, again, err)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/datagram"
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 func TestPacketRoundTrip(t *testing.T) {
@@ -55,6 +56,7 @@ func FuzzPacket(f *testing.F) {
 	f.Add(up.marshal(), packet{state: AdminDown, final: true, detectMult: 1, my: 8, your: 1}.marshal())
 	f.Add([]byte{0x20, 0x40, 3, 24}, []byte{})
 	f.Fuzz(func(t *testing.T, first, second []byte) {
+		fuzzlimit.Time(t)
 		m := newMachine(1, DefaultInterval, 3)
 		for _, b := range [][]byte{first, second} {
 			p, err := parse(b)

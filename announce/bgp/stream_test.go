@@ -18,6 +18,7 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 func message(typ uint8, body []byte) []byte {
@@ -88,6 +89,7 @@ func FuzzTap(f *testing.F) {
 	f.Add(message(9, []byte("x")))
 	f.Add(bytes.Repeat([]byte{0}, 100))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		session := &tap{group: &group{prefixes: []netip.Prefix{service}}, change: func(*tap) {}, sent: map[path]said{}, count: &count{}}
 		session.in.message = session.received
 		session.out.message, session.out.updates = func(typ uint8, body []byte) {

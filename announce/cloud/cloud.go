@@ -46,13 +46,23 @@ func (r Refused) Refuse(p netip.Prefix, format string, values ...any) {
 	}
 }
 
-// Words gives them in one line, sorted.
+// maxWords is how many bytes Words gives: they become a part of a Lease, and a cloud
+// may say anything.
+const maxWords = 4096
+
+// Words gives them in one line, sorted; where they are too many, how many more there are.
 func (r Refused) Words() string {
 	var words []string
 	for p, why := range r {
-		words = append(words, fmt.Sprintf("%s: %s", p, why))
+		words = append(words, fmt.Sprintf("%s: %.200s", p, why))
 	}
 	slices.Sort(words)
+	size := 0
+	for i, w := range words {
+		if size += len(w) + len("; "); size > maxWords {
+			return strings.Join(words[:i], "; ") + fmt.Sprintf("; and %d more", len(words)-i)
+		}
+	}
 	return strings.Join(words, "; ")
 }
 

@@ -226,3 +226,20 @@ func TestOwner(t *testing.T) {
 		}
 	}
 }
+
+// A cloud that refuses much, in many words, fills no Lease.
+func TestWordsAreBounded(t *testing.T) {
+	r := Refused{}
+	for i := range 1000 {
+		r.Refuse(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), "%s", strings.Repeat("no ", 1000))
+	}
+	words := r.Words()
+	if len(words) > maxWords+100 || !strings.HasPrefix(words, "10.0.0.0/24: no no ") || !strings.HasSuffix(words, " more") {
+		t.Errorf("%d bytes: %.100s ... %s", len(words), words, words[max(0, len(words)-50):])
+	}
+	few := Refused{}
+	few.Refuse(netip.MustParsePrefix("10.1.0.0/16"), "taken")
+	if got := few.Words(); got != "10.1.0.0/16: taken" {
+		t.Error(got)
+	}
+}

@@ -5,8 +5,6 @@ package main
 import (
 	"runtime"
 
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"github.com/fairlead/fairlead/cni"
 	"github.com/fairlead/fairlead/internal/version"
 )
@@ -16,5 +14,5 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	skel.PluginMainFuncs(cni.IPAMFuncs(), cni.Versions, "CNI plugin fairlead-ipam "+version.String())
+	cni.Main(cni.IPAMFuncs(), "CNI plugin fairlead-ipam "+version.String())
 }

@@ -11,9 +11,13 @@ import (
 	"net/url"
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/status"
 )
+
+// mostAsked is the largest request body that an agent reads, in bytes.
+const mostAsked = 1 << 20
 
 // What an agent answers besides its status.
 const (
@@ -76,8 +80,7 @@ func (s *stream) Flush() {
 
 func (a *agent) answerTrace(s *stream, r *http.Request) error {
 	var ask xdp.TraceRequest
-	const enough = 1 << 20
-	if err := json.NewDecoder(io.LimitReader(r.Body, enough)).Decode(&ask); err != nil {
+	if err := json.NewDecoder(limit.NewReader(r.Body, "request", mostAsked)).Decode(&ask); err != nil {
 		return fmt.Errorf("what is to be traced: %w", err)
 	}
 	t, err := a.xdp.TracePacket(ask, a.serviceOf)
@@ -112,9 +115,25 @@ func (a *asker) ask(ctx context.Context, method, path string, query url.Values, 
 	return status.Ask(ctx, socket, method, path, body)
 }
 
-// each reads a stream of JSON values until it ends or ctx does.
+// askJSON reads an answer that is one JSON value.
+func (a *asker) askJSON(ctx context.Context, method, path string, body io.Reader, into any) error {
+	got, err := a.ask(ctx, method, path, nil, body)
+	if err != nil {
+		return err
+	}
+	defer got.Close()
+	if err := json.NewDecoder(limit.NewReader(got, path, limit.Item)).Decode(into); err != nil {
+		return fmt.Errorf("the agent's answer broke off: %w", err)
+	}
+	return nil
+}
+
+// each reads a stream of JSON values until it ends or ctx does. A value has no more
+// than limit.Item bytes.
 func each[T any](ctx context.Context, body io.Reader, f func(T) error) error {
-	for dec := json.NewDecoder(body); ; {
+	bounded := limit.NewReader(body, "one value", limit.Item)
+	for dec := json.NewDecoder(bounded); ; {
+		bounded.Renew()
 		var v T
 		switch err := dec.Decode(&v); {
 		case ctx.Err() != nil || errors.Is(err, io.EOF):

@@ -60,12 +60,8 @@ type drops struct {
 
 // counts asks what was dropped: by reason what each CPU has counted.
 func (d *drops) counts(ctx context.Context) (counts map[string][]uint64, err error) {
-	body, err := d.ask(ctx, http.MethodGet, dropsPath, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	return counts, json.NewDecoder(body).Decode(&counts)
+	err = d.askJSON(ctx, http.MethodGet, dropsPath, nil, &counts)
+	return counts, err
 }
 
 // reasons completes the names of reasons.

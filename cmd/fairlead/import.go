@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
 	"github.com/fairlead/fairlead/importer/metallb"
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 func newImportCommand() *cobra.Command {
@@ -115,10 +116,10 @@ func markFlag(cmd *cobra.Command, marks importer.Marks) {
 // readInput reads a file, or standard input where its name is "-".
 func readInput(cmd *cobra.Command, name string) (string, []byte, error) {
 	if name == "-" {
-		text, err := io.ReadAll(cmd.InOrStdin())
+		text, err := limit.ReadAll(cmd.InOrStdin(), "stdin", limit.Text)
 		return "stdin", text, err
 	}
-	text, err := os.ReadFile(name)
+	text, err := limit.ReadFile(name, limit.Text)
 	return name, text, err
 }
 
@@ -132,11 +133,17 @@ func includeFiles(from, pattern string) ([]keepalived.File, error) {
 		return nil, err
 	}
 	var files []keepalived.File
+	left := int64(limit.Text) // for all of them
 	for _, name := range names {
-		text, err := os.ReadFile(name)
+		text, err := limit.ReadFile(name, left)
+		var long *limit.TooLong
+		if errors.As(err, &long) {
+			return nil, &limit.TooLong{What: pattern + " up to " + name, Most: limit.Text}
+		}
 		if err != nil {
 			return nil, err
 		}
+		left -= int64(len(text))
 		files = append(files, keepalived.File{Name: name, Text: text})
 	}
 	return files, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/proxy/packet"
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/proxy/healthport"
 	"github.com/fairlead/fairlead/proxy/loop"
 	"github.com/fairlead/fairlead/source/kube"
@@ -99,7 +100,7 @@ func (p *serviceProxy) run(ctx context.Context, group *errgroup.Group) {
 // proxy serves without it.
 func (p *serviceProxy) answerHealthz(ctx context.Context) error {
 	for ctx.Err() == nil {
-		server := &http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second}
+		server := webserve.Bound(&http.Server{Addr: p.config.Health, Handler: p.healthz.Handler(), ReadHeaderTimeout: 5 * time.Second})
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		err := server.ListenAndServe()
 		stop()

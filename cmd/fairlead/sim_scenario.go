@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/scenario"
 )
@@ -19,7 +19,7 @@ func isScenario(arg string) bool {
 
 // scenarioIn reads the scenario of a file.
 func scenarioIn(file string) (*scenario.Scenario, error) {
-	text, err := os.ReadFile(file)
+	text, err := limit.ReadFile(file, limit.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func beside(file string) scenario.Files {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(file), name)
 		}
-		return os.ReadFile(name)
+		return limit.ReadFile(name, limit.Text)
 	}
 }
 

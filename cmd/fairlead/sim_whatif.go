@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/sim/scenario"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
@@ -59,7 +60,7 @@ func (s *simulated) ask(cmd *cobra.Command, o *simOptions, dir, file string, tim
 	for _, p := range snapshot.Problems {
 		fmt.Fprintln(cmd.ErrOrStderr(), "refused:", p)
 	}
-	text, err := os.ReadFile(file)
+	text, err := limit.ReadFile(file, limit.Text)
 	if err != nil {
 		return err
 	}

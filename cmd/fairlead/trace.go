@@ -145,6 +145,9 @@ func (t *tracer) parseFragment() (err error) {
 	return nil
 }
 
+// maxFrame is the longest that tcpdump captures, in bytes.
+const maxFrame = 1 << 18
+
 // frameOf takes one frame out of a capture.
 func frameOf(path string, number int) ([]byte, error) {
 	if number < 1 {
@@ -164,6 +167,9 @@ func frameOf(path string, number int) ([]byte, error) {
 	}
 	for n := 1; ; n++ {
 		frame, _, err := src.ReadPacketData()
+		if err == nil && len(frame) > maxFrame {
+			err = fmt.Errorf("packet %d has %d bytes; no more than %d are read", n, len(frame), maxFrame)
+		}
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("--packet: %s has only %d", path, n-1)
 		}
@@ -197,6 +203,7 @@ func openPcap(file io.ReadSeeker) (gopacket.PacketDataSource, layers.LinkType, e
 	if err != nil {
 		return nil, 0, err
 	}
+	r.SetSnaplen(maxFrame) // the file's own may allow more
 	return r, r.LinkType(), nil
 }
 
@@ -205,14 +212,9 @@ func (t *tracer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	body, err := t.ask(cmd.Context(), http.MethodPost, tracePath, nil, bytes.NewReader(ask))
-	if err != nil {
-		return err
-	}
-	defer body.Close()
 	var got xdp.Trace
-	if err := json.NewDecoder(body).Decode(&got); err != nil {
-		return fmt.Errorf("the agent's answer broke off: %w", err)
+	if err := t.askJSON(cmd.Context(), http.MethodPost, tracePath, bytes.NewReader(ask), &got); err != nil {
+		return err
 	}
 	if t.write != "" {
 		if err := writePcap(t.write, got.Out); err != nil {
@@ -288,8 +290,7 @@ func meaning(t xdp.Trace) string {
 func writePcap(path string, frame []byte) error {
 	var b bytes.Buffer
 	w := pcapgo.NewWriter(&b)
-	const snaplen = 1 << 18
-	err := errors.Join(w.WriteFileHeader(snaplen, layers.LinkTypeEthernet), w.WritePacket(gopacket.CaptureInfo{
+	err := errors.Join(w.WriteFileHeader(maxFrame, layers.LinkTypeEthernet), w.WritePacket(gopacket.CaptureInfo{
 		Timestamp: time.Now(), CaptureLength: len(frame), Length: len(frame),
 	}, frame))
 	if err != nil {

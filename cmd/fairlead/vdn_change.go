@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/file"
 )
@@ -48,9 +48,9 @@ the rest is done.`,
 func readItems(files []string, stdin io.Reader) (items []file.Item, err error) {
 	var faults []error
 	for _, name := range files {
-		read := func() ([]byte, error) { return os.ReadFile(name) }
+		read := func() ([]byte, error) { return limit.ReadFile(name, limit.Text) }
 		if name == "-" {
-			name, read = "standard input", func() ([]byte, error) { return io.ReadAll(stdin) }
+			name, read = "standard input", func() ([]byte, error) { return limit.ReadAll(stdin, "standard input", limit.Text) }
 		}
 		text, err := read()
 		if err != nil {

@@ -258,16 +258,3 @@ func TestOrderOfChanges(t *testing.T) {
 		t.Errorf("commands %v, want %v", commands, want)
 	}
 }
-
-func FuzzReplies(f *testing.F) {
-	r := recordOf(web(1), 0, 0)
-	f.Add([]byte(serviceMessage(cmdNewService, r.virtual)[16:]))
-	f.Add([]byte(destMessage(cmdNewDest, r.serviceID, r.servers[0])[16:]))
-	f.Fuzz(func(t *testing.T, reply []byte) {
-		v, _, err := readService(reply)
-		_, _, err2 := readServer(reply, v.serviceID)
-		if len(reply) < genlHeader && (err == nil || err2 == nil) {
-			t.Error("too short, but read")
-		}
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,7 +97,18 @@ func words(err error, timeout time.Duration) string {
 	case errors.As(err, &errno):
 		return errno.Error()
 	}
-	return err.Error()
+	return clip(err.Error())
+}
+
+// maxWords is how much of an error is told, in bytes: one about a malformed answer
+// quotes it, and what a server says must not fill logs and Status.
+const maxWords = 200
+
+func clip(s string) string {
+	if len(s) <= maxWords {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxWords], "") + "..."
 }
 
 func timedOut(err error) bool {

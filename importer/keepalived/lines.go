@@ -16,9 +16,11 @@ type line struct {
 }
 
 const (
-	// maxLines and maxLine bound what definitions and includes may come to.
+	// maxLines, maxLine and maxText bound what definitions and includes may come to:
+	// lines, bytes of one, and bytes that are read and written in all.
 	maxLines = 100_000
 	maxLine  = 64 << 10
+	maxText  = 64 << 20
 	// maxIncluded is how deep files may include each other.
 	maxIncluded = 16
 )
@@ -30,8 +32,11 @@ type expander struct {
 	lines   []line
 	losses  []importer.Loss
 	handled int
-	// opened is the definition that goes on in the next line.
+	// spent are the bytes that were read and written.
+	spent int
+	// opened is the definition that goes on in the next line, body what it has so far.
 	opened string
+	body   strings.Builder
 	// files are those being read, the innermost last.
 	files []string
 }
@@ -56,6 +61,9 @@ func (e *expander) file(f File) error {
 	for text := range strings.Lines(string(f.Text)) {
 		number++
 		at := importer.At{File: f.Name, Line: number}
+		if err := e.spend(at, text); err != nil {
+			return err
+		}
 		text, err := uncomment(at, strings.TrimRight(text, "\r\n"))
 		if err != nil {
 			return err
@@ -64,7 +72,18 @@ func (e *expander) file(f File) error {
 			return err
 		}
 	}
-	e.opened = ""
+	e.shut()
+	return nil
+}
+
+// spend counts a text that is read or written.
+func (e *expander) spend(at importer.At, text string) error {
+	if len(text) > maxLine {
+		return syntax(at, fmt.Sprintf("a line of more than %d bytes", maxLine))
+	}
+	if e.spent += len(text); e.spent > maxText {
+		return syntax(at, fmt.Sprintf("definitions and includes come to more than %d bytes", maxText))
+	}
 	return nil
 }
 
@@ -100,24 +119,39 @@ func (e *expander) take(at importer.At, text string, depth int) error {
 		return e.handle(at, text, depth)
 	}
 	text, more := strings.CutSuffix(text, `\`)
-	e.defs[e.opened] += strings.TrimSpace(text) + "\n"
-	if len(e.defs[e.opened]) > maxLine {
-		return syntax(at, "a definition without end")
+	e.body.WriteString(strings.TrimSpace(text) + "\n")
+	if e.body.Len() > maxLine {
+		return syntax(at, fmt.Sprintf("definition %s has more than %d bytes", e.opened, maxLine))
 	}
 	if !more {
-		e.opened = ""
+		e.shut()
 	}
 	return nil
+}
+
+// shut ends the definition that is open.
+func (e *expander) shut() {
+	if e.opened != "" {
+		e.defs[e.opened] = e.body.String()
+	}
+	e.opened = ""
+	e.body.Reset()
 }
 
 var definition = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*)$`)
 
 // handle takes a line for itself.
 func (e *expander) handle(at importer.At, text string, depth int) error {
-	if e.handled++; e.handled > maxLines || depth > maxDepth {
-		return syntax(at, "definitions and includes come to more than anybody could mean")
+	if e.handled++; e.handled > maxLines {
+		return syntax(at, fmt.Sprintf("definitions and includes come to more than %d lines", maxLines))
+	}
+	if depth > maxDepth {
+		return syntax(at, fmt.Sprintf("definitions are nested deeper than %d", maxDepth))
 	}
 	for range maxDepth {
+		if err := e.spend(at, text); err != nil {
+			return err
+		}
 		if strings.HasPrefix(text, "@") {
 			text = e.condition(at, text)
 		}
@@ -129,7 +163,7 @@ func (e *expander) handle(at importer.At, text string, depth int) error {
 			e.defs[m[1]] = strings.TrimSpace(value)
 			if more {
 				e.opened = m[1]
-				e.defs[m[1]] += "\n"
+				e.body.WriteString(e.defs[m[1]] + "\n")
 			}
 			return nil
 		}
@@ -143,11 +177,8 @@ func (e *expander) handle(at importer.At, text string, depth int) error {
 		case strings.Contains(value, "\n"):
 			return e.many(at, before+value+after, depth)
 		}
-		if text = before + value + after; len(text) > maxLine {
-			return syntax(at, "a line without end")
-		}
 		var err error
-		if text, err = uncomment(at, text); err != nil {
+		if text, err = uncomment(at, before+value+after); err != nil {
 			return err
 		}
 	}
@@ -272,7 +303,7 @@ func (e *expander) plain(at importer.At, text string) error {
 	}
 	pattern := strings.Trim(strings.TrimSpace(m[1]), `"`)
 	if len(e.files) > maxIncluded {
-		return syntax(at, "files include each other without end")
+		return syntax(at, fmt.Sprintf("files include each other more than %d deep", maxIncluded))
 	}
 	var files []File
 	var err error

@@ -69,7 +69,7 @@ func parse(lines []line) ([]*node, error) {
 					return nil, syntax(l.at, "a { without a word before it")
 				}
 				if len(open) > maxDepth {
-					return nil, syntax(l.at, "blocks are nested without measure")
+					return nil, syntax(l.at, fmt.Sprintf("blocks are nested deeper than %d", maxDepth))
 				}
 				last.braces = true
 				open = append(open, last)
@@ -115,6 +115,7 @@ func split(l line) (tokens []token, err error) {
 		inWord = false
 	}
 	s := l.text
+	last := strings.LastIndexByte(s, '}')
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
@@ -128,7 +129,7 @@ func split(l line) (tokens []token, err error) {
 			inWord = true
 		case !quoted && (c == ' ' || c == '\t'):
 			end()
-		case !quoted && c == '$' && strings.HasPrefix(s[i:], "${") && strings.Contains(s[i:], "}"):
+		case !quoted && c == '$' && i < last && s[i+1] == '{':
 			n := strings.IndexByte(s[i:], '}') + 1
 			word.WriteString(s[i : i+n])
 			inWord = true

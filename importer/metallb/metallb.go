@@ -6,10 +6,7 @@ package metallb
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead/fairlead/importer"
+	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
 // File is a file of YAML or JSON.
@@ -51,6 +49,7 @@ type reader struct {
 	adverts  []advert
 	peers    []peer
 	taken    map[string]bool // names of Services
+	left     int             // of what the aliases of a file may come to
 }
 
 // resource is one of Kubernetes' or MetalLB's.
@@ -144,56 +143,82 @@ func (f field) texts() (all []string) {
 	return all
 }
 
-var lineOf = regexp.MustCompile(`line (\d+): (.*)`)
-
 func (r *reader) file(f File) error {
-	dec := yaml.NewDecoder(bytes.NewReader(f.Text))
-	for {
-		var doc yaml.Node
-		err := dec.Decode(&doc)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return syntax(f.Name, 0, err)
-		case len(doc.Content) > 0:
-			r.object(field{doc.Content[0], f.Name, 0}, 0)
+	if len(bytes.TrimSpace(f.Text)) == 0 {
+		return nil
+	}
+	docs, bad := yamltree.Parse(f.Name, f.Text)
+	if bad != nil {
+		return syntax(f.Name, bad.Line, bad.Message)
+	}
+	r.left = 10*len(f.Text) + 1000
+	for _, doc := range docs {
+		if err := r.object(field{doc, f.Name, 0}, 0); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-func syntax(file string, before int, err error) error {
-	at, message := importer.At{File: file, Line: 1}, strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := lineOf.FindStringSubmatch(message); m != nil {
-		at.Line, _ = strconv.Atoi(m[1])
-		message = m[2]
+func syntax(file string, line int, message string) error {
+	return &importer.SyntaxError{At: importer.At{File: file, Line: line}, Message: message}
+}
+
+// spend counts what an object comes to, so that aliases of aliases end.
+func (r *reader) spend(f field, cost int) error {
+	if r.left -= cost; r.left < 0 {
+		at := f.at()
+		return syntax(at.File, at.Line, fmt.Sprintf("the aliases of this text unfold to more than ten times its size, or it nests deeper than %d", yamltree.MaxDepth))
 	}
-	at.Line += before
-	return &importer.SyntaxError{At: at, Message: message}
+	return nil
 }
 
 // group is MetalLB's, whatever the version.
 const group = "metallb.io/"
 
 // object takes an object by its kind. A list may stand in a list, once.
-func (r *reader) object(f field, depth int) {
+func (r *reader) object(f field, depth int) error {
 	o := &resource{
 		kind: f.get("kind").text(), namespace: f.get("metadata", "namespace").text(), name: f.get("metadata", "name").text(), field: f,
 	}
 	if o.namespace == "" {
 		o.namespace = "default"
 	}
-	ours := strings.HasPrefix(f.get("apiVersion").text(), group)
 	kind := strings.TrimSuffix(o.kind, "List")
 	switch {
 	case kind != o.kind && depth > 1:
 		r.lose(f.at(), o.kind, "it is in a list of lists", "import its items by themselves")
 	case kind != o.kind:
-		for _, item := range f.get("items").items() {
-			item.inherit("kind", kind)
-			item.inherit("apiVersion", f.get("apiVersion").text()) // which stands first
-			r.object(item, depth+1)
+		return r.list(f, kind, depth)
+	default:
+		if err := r.spend(f, yamltree.Cost(f.node, r.left)); err != nil {
+			return err
 		}
+		r.single(o)
+	}
+	return nil
+}
+
+// list takes the items of a list, of which each costs at least itself.
+func (r *reader) list(f field, kind string, depth int) error {
+	version := f.get("apiVersion").text() // which stands first
+	for _, item := range f.get("items").items() {
+		if err := r.spend(item, 1); err != nil {
+			return err
+		}
+		item.inherit("kind", kind)
+		item.inherit("apiVersion", version)
+		if err := r.object(item, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// single takes an object that is no list.
+func (r *reader) single(o *resource) {
+	f := o.field
+	switch ours := strings.HasPrefix(f.get("apiVersion").text(), group); {
 	case o.kind == "Service":
 		r.services = append(r.services, o)
 	case o.kind == "EndpointSlice":
@@ -275,17 +300,21 @@ var modern = map[string]string{
 // configMap reads the configuration as it was before there were resources.
 func (r *reader) configMap(o *resource) {
 	text := o.get("data", "config")
-	var doc yaml.Node
 	before := text.at().Line
 	if text.node.Style&yaml.LiteralStyle == 0 {
 		before-- // its first line is the one that it stands on
 	}
-	if err := yaml.Unmarshal([]byte(text.text()), &doc); err != nil || len(doc.Content) == 0 {
-		r.lose(text.at(), o.String(), fmt.Sprintf("its config cannot be read: %v", err), "")
+	docs, bad := yamltree.Parse("config", []byte(text.text()))
+	if bad != nil {
+		at := importer.At{File: o.file, Line: before + bad.Line}
+		r.lose(at, o.String(), "its config cannot be read: "+bad.Message, "")
 		return
 	}
-	rename(&doc, 0)
-	field{doc.Content[0], o.file, before}.each(func(key string, value field) {
+	if len(docs) == 0 {
+		return
+	}
+	rename(docs[0], 0)
+	field{docs[0], o.file, before}.each(func(key string, value field) {
 		for i, item := range value.items() {
 			name := item.get("name").text()
 			switch key {

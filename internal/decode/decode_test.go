@@ -4,6 +4,9 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 func frame(t *testing.T, parts ...string) []byte {
@@ -50,15 +53,25 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Whatever it is given, it gives words and does not fail.
+// FuzzLine: whatever it is given, it gives words that move no cursor: drops and traces
+// show what strangers send on a terminal.
 func FuzzLine(f *testing.F) {
 	for _, s := range []string{eth4 + ip4 + syn, eth6 + "6000000000183c40", eth4 + "45000054000040003f110000ac100002ac100501c00117c0004000001f04"} {
 		b, _ := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		fuzzlimit.Time(t)
 		if len(b) > 0 && len(Lines(b)) == 0 {
 			t.Error("not a word")
+		}
+		for _, r := range Line(b) {
+			if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+				t.Errorf("%U in %q", r, Line(b))
+			}
+		}
+		if n := len(Line(b)); n > 2000+20*len(b) {
+			t.Errorf("%d bytes of words for %d of a frame", n, len(b))
 		}
 	})
 }

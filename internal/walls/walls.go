@@ -82,6 +82,7 @@ var walls = []Wall{
 var testOnly = []Ban{
 	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"internal/testkit/refusals", "the product runs on the kernel as it is"},
+	{"internal/testkit/fuzzlimit", "it ends the process"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its

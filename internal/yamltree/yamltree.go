@@ -58,10 +58,49 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 		if err != nil {
 			return nil, yamlError(text, err)
 		}
+		if line := tooDeep(&doc, -1); line > 0 { // the document itself is no level
+			return nil, &Error{line, fmt.Sprintf("nested deeper than %d", MaxDepth)}
+		}
 		if root := doc.Content[0]; root.ShortTag() != "!!null" {
 			docs = append(docs, root)
 		}
 	}
+}
+
+// tooDeep gives the line of the first list or fields below more than MaxDepth others;
+// 0 where there are none. The library itself stops at 10,000 levels.
+func tooDeep(n *yaml.Node, depth int) (line int) {
+	if n.Kind == yaml.ScalarNode || n.Kind == yaml.AliasNode {
+		return 0
+	}
+	if depth >= MaxDepth {
+		return n.Line
+	}
+	for _, c := range n.Content {
+		if line = tooDeep(c, depth+1); line > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+// Cost is how many nodes and bytes a tree comes to once its aliases are replaced. It
+// is only known to be more than most where it is, and where aliases nest deeper than
+// MaxDepth, as one of itself does.
+func Cost(n *yaml.Node, most int) int { return cost(n, most, 0) }
+
+func cost(n *yaml.Node, most, depth int) int {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if depth > MaxDepth {
+		return most + 1
+	}
+	total := 1 + len(n.Value)
+	for i := 0; i < len(n.Content) && total <= most; i++ {
+		total += cost(n.Content[i], most-total, depth+1)
+	}
+	return total
 }
 
 var (

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/proxy"
 	"github.com/fairlead/fairlead/service"
 )
@@ -137,7 +138,7 @@ func (s *Server) open(id service.ID, p *port) {
 			}
 			return
 		}
-		srv := &http.Server{Handler: s.answer(id, a.Is4()), ReadHeaderTimeout: readTimeout}
+		srv := webserve.Bound(&http.Server{Handler: s.answer(id, a.Is4()), ReadHeaderTimeout: readTimeout})
 		p.listeners = append(p.listeners, listener{l, srv})
 		go func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/internal/yamltree"
 )
 
@@ -82,6 +83,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(file.Data)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		s, err := Parse("x.yaml", text, nil)
 		if err == nil && (len(s.Load) == 0 || s.Duration <= 0) {
 			t.Errorf("%+v passes", s)
@@ -164,6 +166,7 @@ func FuzzTrace(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		fuzzlimit.Time(t)
 		r := traceReader{reader: &reader{file: "x.csv"}, clients: map[string]int{}}
 		r.read(text)
 		last := 0.0

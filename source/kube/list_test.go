@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 // encoded is a list of n slices as an API server writes it, and as the library
@@ -87,6 +89,7 @@ func FuzzReadList(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		fuzzlimit.Time(t)
 		meta, items, err := read(bytes.NewReader(text))
 		if err != nil || len(text) < 4 {
 			return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/internal/yamltree"
 	"github.com/fairlead/fairlead/source/object"
 )
@@ -41,6 +42,7 @@ func FuzzFile(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, isJSON bool, text []byte) {
+		fuzzlimit.Time(t)
 		name := map[bool]string{true: "web.json", false: "web.yaml"}[isJSON]
 		was := &file{}
 		was.take(parseFile("web.yaml", []byte(base)))

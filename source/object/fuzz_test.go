@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 // FuzzAnnotation gives a Service any value of one of its annotations: it is
@@ -18,6 +20,7 @@ func FuzzAnnotation(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, which uint8, value string, affinity bool) {
+		fuzzlimit.Time(t)
 		names := Annotations()
 		name := names[int(which)%len(names)]
 		s := &corev1.Service{}

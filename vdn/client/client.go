@@ -14,9 +14,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // Config says where the controller is, and who asks.
@@ -47,8 +48,12 @@ type Client struct {
 	where     string
 	tokenFile string
 	timeout   time.Duration
+	most      int64 // bytes of an answer
 	http      *http.Client
 }
+
+// mostWords is how much of a refusal is read, in bytes.
+const mostWords = 64 << 10
 
 // Error is a controller's no, or that it is away (Status 0).
 type Error struct {
@@ -82,7 +87,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{base: base, where: c.URL, tokenFile: c.TokenFile, timeout: c.Timeout}
+	client := &Client{base: base, where: c.URL, tokenFile: c.TokenFile, timeout: c.Timeout, most: limit.Answer}
 	if client.timeout == 0 {
 		client.timeout = DefaultTimeout
 	}
@@ -123,7 +128,7 @@ func parse(where string) (base, socket string, err error) {
 
 // ReadToken reads a token's file.
 func ReadToken(file string) (string, error) {
-	b, err := os.ReadFile(file)
+	b, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
 		return "", fmt.Errorf("token file: %w: write the controller's token there", err)
 	}
@@ -135,7 +140,7 @@ func ReadToken(file string) (string, error) {
 }
 
 func trust(file string) (*tls.Config, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := limit.ReadFile(file, limit.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("CA file: %w: write the certificate there that the controller's is signed by", err)
 	}
@@ -145,9 +150,6 @@ func trust(file string) (*tls.Config, error) {
 	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
-
-// maxAnswer is the largest answer that is read, in bytes.
-const maxAnswer = 256 << 20
 
 // ask sends one request, and reads the answer into out where it has one. wait is
 // how long the controller is asked to wait for news.
@@ -181,12 +183,16 @@ func (c *Client) ask(ctx context.Context, method, path string, wait time.Duratio
 		return 0, c.away(err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return 0, c.away(err)
-	}
 	if resp.StatusCode >= http.StatusBadRequest {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // says what it can
 		return resp.StatusCode, c.refusal(resp.StatusCode, text)
+	}
+	text, err := limit.ReadAll(resp.Body, "its answer", c.most)
+	var long *limit.TooLong
+	if errors.As(err, &long) {
+		return 0, fmt.Errorf("controller %s: %w: see to the URL", c.where, err)
+	} else if err != nil {
+		return 0, c.away(err)
 	}
 	if out == nil || resp.StatusCode == http.StatusNotModified {
 		return resp.StatusCode, nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // Keys are files in PEM: our certificate, which bears the name of our domain, its
@@ -27,7 +29,7 @@ func (k Keys) load() (*pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("federation: certificate %s with key %s: %w", k.Cert, k.Key, err)
 	}
-	pem, err := os.ReadFile(k.CA)
+	pem, err := limit.ReadFile(k.CA, limit.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("federation: authorities of peers: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -74,6 +75,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("a.yaml", []byte(good))
 	f.Add("a.json", []byte(`{"networks": [{"name": "a"}]}`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
+		fuzzlimit.Time(t)
 		items, err := Read(name, text)
 		if (err == nil) != (len(items) > 0) {
 			t.Fatalf("%d items, %v", len(items), err)

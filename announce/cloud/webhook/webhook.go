@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/announce/cloud"
+	"github.com/fairlead/fairlead/internal/limit"
 )
 
 // The headers of a request.
@@ -73,6 +74,9 @@ var _ cloud.Provider = (*Provider)(nil)
 
 // most is how much of an answer is read, in bytes.
 const most = 1 << 20
+
+// mostWords is how much of a refusal is read, in bytes.
+const mostWords = 4096
 
 // New checks a Config.
 func New(c Config) (*Provider, error) {
@@ -127,12 +131,13 @@ func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) 
 		return a, fmt.Errorf("webhook: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if resp.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, mostWords)) // says what it can
+		return a, refusal(resp, text)
+	}
+	text, err := limit.ReadAll(resp.Body, "the answer", most)
 	if err != nil {
 		return a, fmt.Errorf("webhook: %w", err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return a, refusal(resp, text)
 	}
 	if len(bytes.TrimSpace(text)) == 0 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		return a, nil

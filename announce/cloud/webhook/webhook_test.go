@@ -126,3 +126,25 @@ func TestPage(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+// An answer that is too long is an error of its own, not JSON that is cut off.
+func TestAnswerIsBounded(t *testing.T) {
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"refused":{}}`+strings.Repeat(" ", most))
+	}))
+	defer s.Close()
+	p, err := New(Config{URL: s.URL, Owner: "lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Sync(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "longer than 1048576 bytes") {
+		t.Errorf("%v, want the limit", err)
+	}
+	status = http.StatusTeapot
+	if _, err := p.Sync(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "418") {
+		t.Errorf("%v, want the status", err)
+	}
+}

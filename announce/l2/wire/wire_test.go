@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
 )
 
 var (
@@ -195,6 +197,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(arp(Broadcast, arpRequest, us, who4, MAC{}, vip4))
 	f.Fuzz(func(t *testing.T, frame []byte) {
+		fuzzlimit.Time(t)
 		m, err := Parse(frame)
 		if err != nil || !m.Asks {
 			return
@@ -208,8 +211,14 @@ func FuzzParse(f *testing.F) {
 
 // FuzzHello: what is taken is what would be sent.
 func FuzzHello(f *testing.F) {
+	key := []byte("secret")
 	f.Add(hello().Marshal(nil, who4, who6))
+	f.Add(hello().Marshal(key, who4, who6))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		fuzzlimit.Time(t)
+		if _, err := ParseHello(b, key, who4, who6); err == nil && !bytes.Equal(b, hello().Marshal(key, who4, who6)) {
+			t.Errorf("% x is taken as signed", b)
+		}
 		h, err := ParseHello(b, nil, who4, who6)
 		if err != nil {
 			return

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -41,7 +42,7 @@ func Write(ctx context.Context, w io.Writer, src Source, names map[int]string, o
 			return s, f.flush()
 		}
 		if err != nil {
-			return s, err
+			return s, errors.Join(err, f.flush())
 		}
 		p := inside[frame.CPU]
 		if p.index == 0 || p.number != frame.Number {
@@ -76,8 +77,9 @@ func next(ctx context.Context, src Source, f *file) (Frame, error) {
 	for {
 		soon, cancel := context.WithTimeout(ctx, pause)
 		frame, err := src.Next(soon)
+		paused := soon.Err() != nil
 		cancel()
-		if err == nil || soon.Err() == nil || ctx.Err() != nil {
+		if err == nil || !paused || ctx.Err() != nil {
 			return frame, err
 		}
 		if err := f.flush(); err != nil {

@@ -67,6 +67,11 @@ func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
 	if err != nil {
 		return nil, err
 	}
+	return flowsIn(out), nil
+}
+
+// flowsIn reads what ovs-ofctl dump-flows prints.
+func flowsIn(out string) map[cookie]count {
 	sums := map[cookie]count{}
 	for line := range strings.Lines(out) {
 		_, rest, _ := strings.Cut(line, "cookie=0x")
@@ -81,7 +86,7 @@ func (s *Switch) flows(ctx context.Context) (map[cookie]count, error) {
 		sum.bytes += numberAfter(line, "n_bytes=")
 		sums[c] = sum
 	}
-	return sums, nil
+	return sums
 }
 
 // dropped gives what meters did not let through.
@@ -90,11 +95,16 @@ func (s *Switch) dropped(ctx context.Context) (map[uint32]count, error) {
 	if err != nil {
 		return nil, err
 	}
+	return droppedIn(out), nil
+}
+
+// droppedIn reads what ovs-ofctl meter-stats prints.
+func droppedIn(out string) map[uint32]count {
 	all := map[uint32]count{}
 	eachMeter(out, func(id uint32, text string) { // the band's own stand last
 		if _, band, ok := strings.Cut(text, "bands:"); ok {
 			all[id] = count{packets: numberAfter(band, "packet_count:"), bytes: numberAfter(band, "byte_count:")}
 		}
 	})
-	return all, nil
+	return all
 }

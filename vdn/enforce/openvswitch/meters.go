@@ -1,7 +1,6 @@
 package openvswitch
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -85,9 +84,14 @@ func (s *Switch) meters(ctx context.Context) (map[uint32]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+	return metersIn(out), nil
+}
+
+// metersIn reads what ovs-ofctl dump-meters prints.
+func metersIn(out string) map[uint32]uint64 {
 	held := map[uint32]uint64{}
 	eachMeter(out, func(id uint32, text string) { held[id] = rateIn(text) })
-	return held, nil
+	return held
 }
 
 // eachMeter shows the meters of a dump, each with all of its lines.
@@ -100,9 +104,9 @@ func eachMeter(out string, see func(id uint32, text string)) {
 		}
 		text.Reset()
 	}
-	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if rest, ok := strings.CutPrefix(line, "meter"); ok && (rest[0] == '=' || rest[0] == ':') {
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "meter"); ok && rest != "" && (rest[0] == '=' || rest[0] == ':') {
 			flush()
 			number, more, _ := strings.Cut(rest[1:], " ")
 			id, _ = strconv.ParseUint(number, 10, 32)

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/limit"
+)
+
+// sparse makes a file of a size that takes no room on disk.
+func sparse(t *testing.T, name string, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, size); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantTooLong(t *testing.T, what string, err error) {
+	t.Helper()
+	var long *limit.TooLong
+	if !errors.As(err, &long) || !strings.Contains(err.Error(), what) {
+		t.Errorf("%s: error %v, want one that names it and the limit", what, err)
+	}
+}
+
+// What commands read is bounded.
+func TestInputIsBounded(t *testing.T) {
+	path := sparse(t, "long.yaml", limit.Text+1)
+	_, _, err := readInput(&cobra.Command{}, path)
+	wantTooLong(t, path, err)
+	_, err = includeFiles("/etc/keepalived.conf", path)
+	wantTooLong(t, path, err)
+	dir := filepath.Dir(sparse(t, "a.conf", limit.Text/2+1))
+	if err := os.Link(filepath.Join(dir, "a.conf"), filepath.Join(dir, "b.conf")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = includeFiles("/etc/keepalived.conf", filepath.Join(dir, "*.conf"))
+	wantTooLong(t, "b.conf", err)
+	_, err = readItems([]string{path}, nil)
+	wantTooLong(t, path, err)
+	_, err = scenarioIn(path)
+	wantTooLong(t, path, err)
+	_, err = beside("x.yaml")(path)
+	wantTooLong(t, path, err)
+
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := &cobra.Command{}
+	cmd.SetIn(file)
+	_, _, err = readInput(cmd, "-")
+	wantTooLong(t, "stdin", err)
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	_, err = readItems([]string{"-"}, file)
+	wantTooLong(t, "standard input", err)
+}
+
+// So is one value of what an agent streams, not the whole stream.
+func TestValuesAreBounded(t *testing.T) {
+	value := func(size int) string { return `"` + strings.Repeat("x", size) + `" ` }
+	n := 0
+	count := func(string) error { n++; return nil }
+	if err := each(t.Context(), strings.NewReader(strings.Repeat(value(limit.Item/4), 6)), count); err != nil || n != 6 {
+		t.Errorf("%d values, %v", n, err)
+	}
+	wantTooLong(t, "one value", each(t.Context(), strings.NewReader(value(limit.Item)), count))
+}
+
+// An agent reads no more of a request than it needs, and says so.
+func TestRequestsAreBounded(t *testing.T) {
+	body := `{"frame":"` + strings.Repeat("A", mostAsked) + `"}`
+	w := httptest.NewRecorder()
+	answer((&agent{}).answerTrace).ServeHTTP(w, httptest.NewRequest(http.MethodPost, tracePath, bytes.NewReader([]byte(body))))
+	if want := "what is to be traced: request: longer than 1048576 bytes"; w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Body.String(), want) {
+		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// target is one fuzz function.
+type target struct{ pkg, dir, name string }
+
+func (t target) String() string { return t.pkg + "." + t.name }
+
+var declaration = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
+
+// find gives the targets of packages, from their test files: to have go test list them
+// would build every test of the module.
+func find(ctx context.Context, packages []string, wanted *regexp.Regexp) (all []target, err error) {
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles"}, packages...)...)
+	list.Stderr = os.Stderr
+	listed, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(listed)); ; {
+		var p struct {
+			Dir, ImportPath           string
+			TestGoFiles, XTestGoFiles []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range declaration.FindAllSubmatch(text, -1) {
+				if t := (target{p.ImportPath, p.Dir, string(m[1])}); wanted.MatchString(t.String()) {
+					all = append(all, t)
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b target) int { return cmp.Compare(a.String(), b.String()) })
+	return all, nil
+}
+
+// counts are what go test tells of its work.
+type counts struct{ execs, interesting int }
+
+func (c *counts) add(o counts) {
+	c.execs += o.execs
+	c.interesting += o.interesting
+}
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d executions, %d new interesting inputs", c.execs, c.interesting)
+}
+
+// result is what became of one target.
+type result struct {
+	counts
+	took   time.Duration // with building
+	output string
+	err    error
+}
+
+// killAfter is how long go test's output is awaited after an interrupt.
+const killAfter = 10 * time.Second
+
+// fuzz runs one target for a time. An input that is being minimized must not take
+// more than the target's share: go test allows a minute unless told otherwise.
+func fuzz(ctx context.Context, t target, share time.Duration) result {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$",
+		"-fuzztime", share.String(), "-fuzzminimizetime", min(share, 10*time.Second).String(), "-timeout", (share + time.Minute).String(), ".")
+	cmd.Dir = t.dir
+	// Of a group of its own: go test does not pass signals on to the fuzzer.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = killAfter
+	start := time.Now()
+	output, err := cmd.CombinedOutput()
+	r := result{took: time.Since(start), output: string(output), counts: read(string(output))}
+	if err != nil && !outOfTime(r.output) {
+		r.err = err
+	}
+	return r
+}
+
+var (
+	progress = regexp.MustCompile(`(?m)^fuzz: elapsed: .*, execs: (\d+) .*$`)
+	found    = regexp.MustCompile(`new interesting: (\d+)`)
+)
+
+// read gives what the last line of progress says. While go test still runs the known
+// inputs, its lines do not count new ones.
+func read(output string) (c counts) {
+	for _, m := range progress.FindAllStringSubmatch(output, -1) {
+		c.execs, _ = strconv.Atoi(m[1])
+		if n := found.FindStringSubmatch(m[0]); n != nil {
+			c.interesting, _ = strconv.Atoi(n[1])
+		}
+	}
+	return c
+}
+
+// outOfTime says that go test failed only because its time was over: until Go 1.27 the
+// end of -fuzztime may be reported as a failure (https://go.dev/issue/75804).
+func outOfTime(output string) bool {
+	return strings.Contains(output, "\n    context deadline exceeded\n") &&
+		!strings.Contains(output, "Failing input written to") && !strings.Contains(output, "panic:")
+}
