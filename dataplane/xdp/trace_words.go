@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/netorder"
@@ -80,9 +81,12 @@ func (w *traceWords) text(kind tracerNoteKind, a uint32, b uint64) string {
 	return w.flow(kind, a, b)
 }
 
-// would adds to what the packet would change.
+// would adds to what the packet would change; the program rare may come to the
+// same once more.
 func (w *traceWords) would(format string, args ...any) {
-	w.t.Would = append(w.t.Would, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(w.t.Would, text) {
+		w.t.Would = append(w.t.Would, text)
+	}
 }
 
 // flow gives the notes about what is remembered.
