@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_BALANCER_CHOOSE_H
 #define FAIRLEAD_BALANCER_CHOOSE_H
 
+#include "copy.h"
 #include "hash.h"
 #include "maps.h"
 #include "note.h"
@@ -89,6 +90,29 @@ static __always_inline void choose(struct pick *k, const struct frontend *f, con
 		note(NOTE_SERVER, (k)->id, (k)->chain | (__u64)(k)->new_flow << 32);               \
 	} while (0)
 
+COPIES(server_copies, struct server);
+COPIES(chain_copies, struct chain);
+COPIES(server_cpu_copies, struct server_cpu);
+
+/* A traced packet asks the kernel for the way, whatever is kept. */
+static __always_inline struct server_cpu *server_cpu_at(__u32 id)
+{
+	struct server_cpu *live = bpf_map_lookup_elem(&server_cpu, &id);
+
+#ifdef TRACING
+	struct server_cpu *copy = bpf_map_lookup_elem(&server_cpu_copies, &id);
+
+	if (copy || !live)
+		return copy;
+	copy = copy_make(&server_cpu_copies, id, live);
+	if (copy)
+		copy->tick = 0;
+	return copy;
+#else
+	return live;
+#endif
+}
+
 /* Looks up what was picked. False: the server is none. */
 static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
 {
@@ -96,12 +120,12 @@ static __always_inline bool choice_of(struct choice *ch, const struct pick *k)
 
 	ch->hash = k->hash;
 	ch->chain = NULL;
-	ch->server = server_lookup(id);
-	ch->cpu = bpf_map_lookup_elem(&server_cpu, &id);
+	ch->server = writable(server_copies, id, server_lookup(id));
+	ch->cpu = server_cpu_at(id);
 	if (!ch->server || !ch->cpu)
 		return false;
 	if (chain)
-		ch->chain = bpf_map_lookup_elem(&chains, &chain);
+		ch->chain = writable(chain_copies, chain, bpf_map_lookup_elem(&chains, &chain));
 	return true;
 }
 

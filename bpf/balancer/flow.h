@@ -247,13 +247,72 @@ struct flow_ref {
 	__u32 index; /* of this entry */
 };
 
+static __always_inline __u64 flow_tag_of(const struct flow *flow)
+{
+	return *(volatile __u64 *)&flow->tag & ~FLOW_LOCKED;
+}
+
+/* One where two tags differ, else zero. Without a branch: which way of a line a
+ * flow is in is nothing that a CPU can foresee.
+ */
+static __always_inline __u32 flow_differs(__u64 a, __u64 b)
+{
+	__u64 differ = a ^ b, less = -differ;
+
+	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
+	return (differ | less) >> 63;
+}
+
+COPIES(flow_copies, struct flow_set);
+COPIES(flow_data_copies, struct flow_data);
+COPIES(flow_back_copies, struct flow_back);
+
+#ifdef TRACING
+
+/* Makes a copy of a set as good as a reading of it: another CPU may have held the
+ * lock while it was copied, and given entries to other flows, which are then
+ * nobody's here. The atomic operation is a barrier, too.
+ */
+static __always_inline void flow_copy_settle(struct flow_set *copy, const struct flow_set *live)
+{
+	__u64 was = __sync_fetch_and_and(&copy->way[0].tag, ~FLOW_LOCKED);
+
+	asm volatile("" ::"r"(was)); /* or it is no fetch, and no barrier */
+#pragma unroll
+	for (int i = 0; i < FLOW_WAYS; i++) {
+		__u64 *tag = &copy->way[i].tag;
+
+		*tag &= (__u64)flow_differs(flow_tag_of(&live->way[i]), *tag) - 1;
+	}
+}
+
+#endif
+
+static __always_inline struct flow_set *flow_set_at(__u32 index)
+{
+	struct flow_set *live = bpf_map_lookup_elem(&flows, &index);
+
+#ifdef TRACING
+	struct flow_set *copy = bpf_map_lookup_elem(&flow_copies, &index);
+
+	if (copy || !live)
+		return copy;
+	copy = copy_make(&flow_copies, index, live);
+	if (copy)
+		flow_copy_settle(copy, live);
+	return copy;
+#else
+	return live;
+#endif
+}
+
 /* The set of a tag, and the index of its first entry. */
 static __always_inline struct flow_set *flow_set_of(__u64 tag, __u32 *first)
 {
 	__u32 set = (tag >> 32) * flow_sets >> 32;
 
 	*first = set * FLOW_WAYS;
-	return bpf_map_lookup_elem(&flows, &set);
+	return flow_set_at(set);
 }
 
 static __always_inline bool flow_ref_init(struct flow_ref *r, __u64 tag)
@@ -270,11 +329,6 @@ static __always_inline __u32 flow_way(__u64 tag, __u32 i)
 	return (((tag >> 1) & FLOW_LINE) ^ i) & (FLOW_WAYS - 1);
 }
 
-static __always_inline __u64 flow_tag_of(const struct flow *flow)
-{
-	return *(volatile __u64 *)&flow->tag & ~FLOW_LOCKED;
-}
-
 /* Reads the word after the tag and the tag again, in this order on every
  * machine: the second address hangs on the word. False: it was taken meanwhile.
  */
@@ -288,17 +342,6 @@ static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 	r->word = word;
 	r->flow = flow;
 	return true;
-}
-
-/* One where two tags differ, else zero. Without a branch: which way of a line a
- * flow is in is nothing that a CPU can foresee.
- */
-static __always_inline __u32 flow_differs(__u64 a, __u64 b)
-{
-	__u64 differ = a ^ b, less = -differ;
-
-	asm volatile("" : "+r"(less)); /* or the compiler makes it a branch */
-	return (differ | less) >> 63;
 }
 
 /* The way of a line that has the tag; FLOW_LINE: none has. */
@@ -337,7 +380,7 @@ static __always_inline void connections_add(__u32 server, __s64 n)
 {
 	__u64 *count = bpf_map_lookup_elem(&connections, &server);
 
-	if (count)
+	if (count && !tracing)
 		__sync_fetch_and_add(count, n);
 }
 
@@ -369,7 +412,12 @@ static __always_inline __u64 connections_of(__u32 server, __u32 times)
 
 static __always_inline struct flow_data *flow_data_at(__u32 index)
 {
-	return bpf_map_lookup_elem(&flow_data, &index);
+	return writable(flow_data_copies, index, bpf_map_lookup_elem(&flow_data, &index));
+}
+
+static __always_inline struct flow_back *flow_back_at(__u32 line)
+{
+	return writable(flow_back_copies, line, bpf_map_lookup_elem(&flow_back, &line));
 }
 
 /* Frees the answers' place of an entry, unless it is another's by now. */
@@ -385,7 +433,7 @@ static __always_inline void flow_back_free(__u32 index)
 	place = data->back - 1;
 	data->back = 0;
 	line = place / FLOW_BACK_WAYS;
-	set = bpf_map_lookup_elem(&flow_back, &line);
+	set = flow_back_at(line);
 	if (!set)
 		return;
 	way = &set->way[place % FLOW_BACK_WAYS];
@@ -473,6 +521,21 @@ static __always_inline void flow_touch(struct flow_ref *r, const struct packet *
 	r->word = word;
 	if (unlikely(FLOW_BIT(was) & FLOW_GOES_ON && FLOW_BIT(state) & FLOW_HAS_ENDED))
 		flow_ended(word);
+}
+
+/* A flow for NOTE_FLOW: its word, and the state before this packet. */
+static __always_inline __u64 flow_note(__u64 word, __u32 before)
+{
+	return flow_server(word) | (__u64)before << 32 | (__u64)flow_state(word) << 40;
+}
+
+/* The same for a packet of its server's. */
+static __always_inline void flow_touch_answer(struct flow_ref *r, const struct packet *p, __u32 now)
+{
+	__u32 before __attribute__((unused)) = flow_state(r->word);
+
+	flow_touch(r, p, now, true, true);
+	note(NOTE_FLOW, NOTE_FLOW_ANSWER, flow_note(r->word, before));
 }
 
 #endif

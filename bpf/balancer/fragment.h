@@ -64,6 +64,13 @@ struct {
 	__uint(max_entries, 1 << 20);
 } orphans SEC(".maps");
 
+#ifdef TRACING
+/* The datagram whose first fragment is looked for. A look-up would mark the entry
+ * of the live map as used, so the agent copies it and runs the program again.
+ */
+struct fragment_key fragment_wanted SEC(".data.notes");
+#endif
+
 static __always_inline bool is_fragment(const struct spot *s)
 {
 	return s->offset || s->more;
@@ -116,6 +123,7 @@ __noinline int fragment_remember(const struct rare *r)
 	};
 	struct fragment_key key;
 
+	note(NOTE_FRAGMENT, NOTE_FRAGMENT_FIRST, 0);
 	fragment_key_set(&key, r);
 	return bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
@@ -130,6 +138,9 @@ __noinline int fragment_hand_up(struct xdp_md *ctx, struct rare *r)
 
 	if (len != r->frame || len > ORPHAN_MAX)
 		return drop(ctx, DROP_FRAGMENT_LOST);
+	note(NOTE_FRAGMENT, NOTE_FRAGMENT_WAITS, 0);
+	if (tracing)
+		return XDP_DROP;
 	o = bpf_ringbuf_reserve(&orphans, sizeof(*o), 0);
 	if (!o)
 		return drop(ctx, DROP_FRAGMENT_LOST);
@@ -154,6 +165,9 @@ __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 	struct fragment *f;
 
 	fragment_key_set(&key, r);
+#ifdef TRACING
+	fragment_wanted = key;
+#endif
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || bpf_ktime_get_coarse_ns() - f->seen > FRAGMENT_NS)
 		return fragment_hand_up(ctx, r);
@@ -161,6 +175,7 @@ __noinline int fragment_recall(struct xdp_md *ctx, struct rare *r)
 		return drop(ctx, DROP_FRAGMENT_LOST);
 	if (r->own.offset < l4_least(f->proto))
 		return drop(ctx, DROP_TINY_FRAGMENT);
+	note(NOTE_FRAGMENT, NOTE_FRAGMENT_KNOWN, 0);
 	r->p.t.sport = f->sport;
 	r->p.t.dport = f->dport;
 	r->p.t.proto = f->proto;

@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_BALANCER_FRONTEND_H
 #define FAIRLEAD_BALANCER_FRONTEND_H
 
+#include "copy.h"
 #include "hash.h"
 #include "maps.h"
 #include "note.h"
@@ -31,13 +32,38 @@ static __always_inline bool is_own(const struct addr *a, bool v6)
 	note(NOTE_FRONTEND, (f)->id,                                                               \
 	     (f)->flags | (__u64)(f)->method << 32 | (__u64)(f)->scheduler << 40)
 
+#ifdef TRACING
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frontend);
+} frontend_copy SEC(".maps");
+
+/* The scheduler writes whose turn it is. A packet has one frontend at a time, so
+ * there is one copy.
+ */
+static __always_inline struct frontend *frontend_writable(const struct frontend *live)
+{
+	__u32 zero = 0;
+
+	if (!live || bpf_map_update_elem(&frontend_copy, &zero, live, BPF_ANY))
+		return NULL;
+	return bpf_map_lookup_elem(&frontend_copy, &zero);
+}
+
+#else
+#define frontend_writable(live) (live)
+#endif
+
 static __always_inline struct frontend *frontend_lookup(const struct addr *vip, __be16 port,
 							__u8 proto)
 {
 	struct frontend_key key __attribute__((aligned(8)));
 
 	frontend_key_set(&key, vip, port, proto);
-	return bpf_map_lookup_elem(&frontends, &key);
+	return frontend_writable(bpf_map_lookup_elem(&frontends, &key));
 }
 
 struct range_search {
@@ -77,7 +103,7 @@ static __noinline struct frontend *frontend_wide(const struct packet *p)
 		return whole;
 	index = s.found - 1;
 	r = bpf_map_lookup_elem(&port_ranges, &index);
-	return r ? &r->f : whole;
+	return r ? frontend_writable(&r->f) : whole;
 }
 
 #endif

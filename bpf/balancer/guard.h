@@ -11,6 +11,7 @@
 #ifndef FAIRLEAD_BALANCER_GUARD_H
 #define FAIRLEAD_BALANCER_GUARD_H
 
+#include "copy.h"
 #include "count.h"
 #include "hash.h"
 #include "maps.h"
@@ -130,6 +131,10 @@ struct {
 	__type(value, struct guard_set);
 } guard_clients SEC(".maps");
 
+COPIES(guard_bucket_copies, struct guard_buckets);
+COPIES(guard_credit_copies, struct guard_credit);
+COPIES(guard_client_copies, struct guard_set);
+
 /* Set at load by chance, so that nobody outside can aim at one set. */
 volatile const __u64 guard_key[2] = {HASH_K3, HASH_K4};
 
@@ -221,6 +226,7 @@ static __always_inline bool guard_of_client(const struct packet *p, __u32 fronte
 	__u32 now = now_ns * 2 / 125; /* 16 in a microsecond */
 	struct guard_client *c;
 
+	set = writable(guard_client_copies, index, set);
 	if (!set)
 		return true;
 	c = guard_client(set, hash >> 32 | 1, now, l);
@@ -261,6 +267,8 @@ static __always_inline bool guard_of_all(__u32 frontend, bool opens, const struc
 	struct guard_buckets *b = bpf_map_lookup_elem(&guard_buckets, &frontend);
 	struct guard_credit *credit = bpf_map_lookup_elem(&guard_credit, &frontend);
 
+	b = writable(guard_bucket_copies, frontend, b);
+	credit = writable(guard_credit_copies, frontend, credit);
 	if (!b || !credit)
 		return true;
 	if (opens && l->all_opens.step &&
@@ -296,7 +304,7 @@ __noinline int guard(struct xdp_md *ctx, const struct packet *p, const struct fr
 		return drop(ctx, DROP_SOURCE_DENIED);
 	if (!guard_rate(f->id, p))
 		return drop(ctx, DROP_RATE_LIMITED);
-	note(NOTE_GUARD, 0, 0);
+	note(NOTE_GUARD, !!bpf_map_lookup_elem(&guard_limits, &f->id), 0);
 	return 0;
 }
 

@@ -77,7 +77,7 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 {
 	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
 	struct flow_data *data = flow_data_at(index);
-	struct flow_set *flow = bpf_map_lookup_elem(&flows, &set);
+	struct flow_set *flow = flow_set_at(set);
 	__u64 word;
 
 	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
@@ -91,7 +91,7 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
  */
 __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
 {
-	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	struct flow_back *back = flow_back_at(line);
 	__u32 same = 0;
 
 	if (!back)
@@ -114,7 +114,7 @@ __noinline __u32 nat_same(__u32 line, __u32 check, __u32 now)
  */
 __noinline __u32 nat_free_place(__u32 line, __u32 now)
 {
-	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	struct flow_back *back = flow_back_at(line);
 
 	if (!back)
 		return FLOW_BACK_WAYS;
@@ -134,7 +134,7 @@ __noinline __u32 nat_free_place(__u32 line, __u32 now)
  */
 __noinline bool nat_take_place(__u32 line, __u32 check, __u32 index, __u32 now)
 {
-	struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+	struct flow_back *back = flow_back_at(line);
 	__u64 value = (__u64)check << 32 | (index + 1), was;
 	struct flow_data *data = flow_data_at(index);
 	__u32 free;
@@ -330,7 +330,7 @@ static __always_inline __u32 nat_find_back(__u64 tag)
 	__u32 line = (tag >> 32) * flow_back_lines >> 32;
 
 	for (int beside = 0; beside < 2; beside++, line ^= 1) {
-		struct flow_back *back = bpf_map_lookup_elem(&flow_back, &line);
+		struct flow_back *back = flow_back_at(line);
 
 		if (!back)
 			return 0;
@@ -384,7 +384,7 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 		return NULL;
 	r->index = place - 1;
 	set = r->index / FLOW_WAYS;
-	r->set = bpf_map_lookup_elem(&flows, &set);
+	r->set = flow_set_at(set);
 	data = flow_data_at(r->index);
 	if (!r->set || !data)
 		return NULL;
@@ -429,7 +429,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 		return drop(ctx, DROP_MALFORMED);
 	if (p->ttl <= 1)
 		return drop(ctx, DROP_TTL_EXPIRED);
-	flow_touch(&r, p, now, true, true);
+	flow_touch_answer(&r, p, now);
 	way = nat_way_back(ctx, data, &to, r.index, p->len, v6);
 	if (way == WAY_TOO_BIG)
 		return TO_RARE_TOO_BIG;

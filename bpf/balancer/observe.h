@@ -49,7 +49,7 @@ static __always_inline void observe(struct xdp_md *ctx, enum drop_reason reason)
 	struct drop_event *e;
 
 	note(NOTE_DROP, reason, 0);
-	if (set.sample == ~0u || tracing || bpf_get_prandom_u32() & set.sample)
+	if (tracing || set.sample == ~0u || bpf_get_prandom_u32() & set.sample)
 		return;
 	e = bpf_ringbuf_reserve(&drop_events, sizeof(*e), 0);
 	if (!e)

@@ -76,7 +76,7 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	if (*(volatile __u64 *)&ref.flow->tag != ref.tag)
 		return NAT_NO_ANSWER;
 	if (!r->is_error)
-		flow_touch(&ref, &r->p, now, true, true);
+		flow_touch_answer(&ref, &r->p, now);
 	return ref.index;
 }
 

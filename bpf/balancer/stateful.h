@@ -231,7 +231,7 @@ static __always_inline bool stateful_continues(struct choice *ch, struct flow_da
 	id = flow_server(r.word);
 	ch->hash = r.tag >> 32; /* only spreads over the ways to the server */
 	ch->chain = NULL;
-	ch->cpu = bpf_map_lookup_elem(&server_cpu, &id);
+	ch->cpu = server_cpu_at(id);
 	if (unlikely(!ch->cpu || flow_awaits_data(r.word, p) ||
 		     (f->affinity && flow_changes(r.word, p, is_nat(f)))))
 		return false;
@@ -269,6 +269,7 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 		o->index = r.index;
 		o->remembered = true;
 	}
+	note(NOTE_FLOW, known ? NOTE_FLOW_KNOWN : NOTE_FLOW_UNKNOWN, flow_note(o->word, o->state));
 	return known;
 }
 
@@ -359,11 +360,15 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	result = stateful_open(p, f, o);
 	if (unlikely(result == FLOW_BUSY))
 		result = stateful_open(p, f, o);
-	if (result == FLOW_FULL)
-		return stateful_unremembered(p, f, o);
 	if (result == FLOW_BUSY)
 		return FAILED(DROP_FLOW_BUSY);
-	return result >= 0 && o->claimed ? stateful_open_nat(p, f, o) : result;
+	if (result == FLOW_FULL)
+		result = stateful_unremembered(p, f, o);
+	else if (result >= 0 && o->claimed)
+		result = stateful_open_nat(p, f, o);
+	if (result >= 0)
+		note(NOTE_FLOW_MADE, o->remembered, flow_server(o->word));
+	return result;
 }
 
 /* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
@@ -376,16 +381,12 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
-	if (likely(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o))) {
-		note(NOTE_FLOW, 1, flow_server(o.word));
-	} else {
-		note(NOTE_FLOW, 0, 0);
+	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
 		if (!o.server && stateful_asks(p))
 			return STATEFUL_ASK;
 		failed = stateful_new(p, f, &o, v6);
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
-		note(NOTE_FLOW_MADE, o.remembered, flow_server(o.word));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
 		affinity_note(p, f, o.word, o.now, !o.fresh);

@@ -9,6 +9,7 @@
 #ifndef FAIRLEAD_BALANCER_TOO_BIG_H
 #define FAIRLEAD_BALANCER_TOO_BIG_H
 
+#include "copy.h"
 #include "edit.h"
 #include "nat.h"
 #include "scratch.h"
@@ -48,12 +49,15 @@ struct {
 	__type(value, struct allowance);
 } answers SEC(".maps");
 
+COPIES(answer_copies, struct allowance);
+
 static __always_inline bool answer_allowed(void)
 {
 	__u64 now = bpf_ktime_get_coarse_ns(), grown;
 	__u32 zero = 0;
 	struct allowance *a = bpf_map_lookup_elem(&answers, &zero);
 
+	a = writable(answer_copies, zero, a);
 	if (!a)
 		return false;
 	grown = (now - a->at) / (1000000000 / ANSWERS_PER_SECOND);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a program says of its decisions, for `fairlead trace`. A note is there
- * only in a program that was loaded with tracing set; the verifier takes it out
- * of all others (dataplane/xdp/trace.go loads the one and puts notes in words).
+/* What a program says of its decisions, for `fairlead trace`. Only the object that
+ * is compiled with TRACING has notes, and works on copies (balancer/copy.h);
+ * dataplane/xdp/trace.go loads it and puts notes in words.
  */
 #ifndef FAIRLEAD_NOTE_H
 #define FAIRLEAD_NOTE_H
@@ -18,10 +18,10 @@ enum note_kind {
 	NOTE_OWN,	/* to our own address, and to no frontend */
 	NOTE_FRONTEND,	/* id; flags | method << 32 | scheduler << 40 */
 	NOTE_UNSERVED,	/* a VIP, but no frontend */
-	NOTE_GUARD,	/* may pass */
+	NOTE_GUARD,	/* may pass; 1: it would use up limits */
 	NOTE_SLOT,	/* of how many; slot | hash << 32 */
 	NOTE_SERVER,	/* whom the slot names, by id; chain | opens << 32 */
-	NOTE_FLOW,	/* 1: known, 0: not; server's id */
+	NOTE_FLOW,	/* enum note_flow; server's id | state before << 32 | after << 40 */
 	NOTE_FLOW_MADE, /* 1: the flow table has a new entry; server's id */
 	NOTE_ASK,	/* the kernel's routes are asked; their answer, BPF_FIB_LKUP_RET_*; MTU */
 	NOTE_NEXT_HOP,	/* interface; the next hop's MAC address, its first byte lowest */
@@ -29,6 +29,22 @@ enum note_kind {
 	NOTE_DROP,	/* enum drop_reason */
 	NOTE_ANSWER,	/* the program answers: ICMP type of that; MTU that would do, or 0 */
 	NOTE_MAC,	/* the frame is for another host: -; its destination, as in NOTE_NEXT_HOP */
+	NOTE_TURN,	/* a scheduler takes a turn */
+	NOTE_REPLACED,	/* a new flow pushes this one out: its state; server's id */
+	NOTE_AFFINITY,	/* the client's next flows go to this server; its id */
+	NOTE_FRAGMENT,	/* enum note_fragment */
+};
+
+enum note_flow {
+	NOTE_FLOW_UNKNOWN,
+	NOTE_FLOW_KNOWN,
+	NOTE_FLOW_ANSWER, /* a server's packet of a known flow */
+};
+
+enum note_fragment {
+	NOTE_FRAGMENT_FIRST, /* its ports are kept for the others */
+	NOTE_FRAGMENT_KNOWN, /* the ports are those of the first */
+	NOTE_FRAGMENT_WAITS, /* user space keeps it until the first comes */
 };
 
 struct note {
@@ -39,16 +55,21 @@ struct note {
 
 #define NOTES 48
 
+#ifdef TRACING
+
+#define tracing true
+
 /* Not a map of its own, which would need stack for a key. */
-struct notes {
-	__u32 n; /* also where there was no room */
-	__u32 zero;
+struct note_list {
+	__u32 n;	/* also where there was no room */
+	__u32 uncopied; /* entries of live maps that could not be copied */
 	struct note note[NOTES];
 } notes SEC(".data.notes");
 
-volatile const bool tracing = false;
+const enum note_flow *unused_note_flow __attribute__((unused)); /* for bpf2go */
+const enum note_fragment *unused_note_fragment __attribute__((unused));
 
-static __always_inline void note_put(enum note_kind kind, __u32 a, __u64 b)
+static __always_inline void note(enum note_kind kind, __u32 a, __u64 b)
 {
 	__u32 at = notes.n++;
 
@@ -59,11 +80,18 @@ static __always_inline void note_put(enum note_kind kind, __u32 a, __u64 b)
 	notes.note[at].b = b;
 }
 
+#else
+
+#define tracing false
 #define note(kind, a, b)                                                                           \
 	do {                                                                                       \
-		if (tracing)                                                                       \
-			note_put(kind, a, b);                                                      \
+		if (0) {                                                                           \
+			(void)(a);                                                                 \
+			(void)(b);                                                                 \
+		}                                                                                  \
 	} while (0)
+
+#endif
 
 /* Six bytes as NOTE_NEXT_HOP carries them. */
 static __always_inline __u64 note_mac(const __u8 *mac)

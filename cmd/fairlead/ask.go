@@ -83,7 +83,7 @@ func (a *agent) answerTrace(s *stream, r *http.Request) error {
 	if err := json.NewDecoder(limit.NewReader(r.Body, "request", mostAsked)).Decode(&ask); err != nil {
 		return fmt.Errorf("what is to be traced: %w", err)
 	}
-	t, err := a.xdp.TracePacket(ask, a.serviceOf)
+	t, err := a.xdp.TracePacket(r.Context(), ask, a.serviceOf)
 	if err != nil {
 		return err
 	}

@@ -252,8 +252,8 @@ func traceSheet(t xdp.Trace) status.Sheet {
 		put("out", fmt.Sprintf("%d bytes", len(t.Out)))
 		put("", out...)
 	}
-	put("changed", t.Changed...)
-	put("attached", "the program that is attached "+t.Attached)
+	put("would", t.Would...)
+	put("attached", t.Attached)
 	return status.Sheet{Lines: lines, Value: struct {
 		xdp.Trace
 		InWords  []string `json:"inWords"`

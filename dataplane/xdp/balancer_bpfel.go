@@ -308,40 +308,6 @@ const (
 	balancerMethodMETHOD_DR         balancerMethod = 5
 )
 
-type balancerNoteKind uint32
-
-const (
-	balancerNoteKindNOTE_NONE      balancerNoteKind = 0
-	balancerNoteKindNOTE_PACKET    balancerNoteKind = 1
-	balancerNoteKindNOTE_NOT_OURS  balancerNoteKind = 2
-	balancerNoteKindNOTE_OWN       balancerNoteKind = 3
-	balancerNoteKindNOTE_FRONTEND  balancerNoteKind = 4
-	balancerNoteKindNOTE_UNSERVED  balancerNoteKind = 5
-	balancerNoteKindNOTE_GUARD     balancerNoteKind = 6
-	balancerNoteKindNOTE_SLOT      balancerNoteKind = 7
-	balancerNoteKindNOTE_SERVER    balancerNoteKind = 8
-	balancerNoteKindNOTE_FLOW      balancerNoteKind = 9
-	balancerNoteKindNOTE_FLOW_MADE balancerNoteKind = 10
-	balancerNoteKindNOTE_ASK       balancerNoteKind = 11
-	balancerNoteKindNOTE_NEXT_HOP  balancerNoteKind = 12
-	balancerNoteKindNOTE_ELSEWHERE balancerNoteKind = 13
-	balancerNoteKindNOTE_DROP      balancerNoteKind = 14
-	balancerNoteKindNOTE_ANSWER    balancerNoteKind = 15
-	balancerNoteKindNOTE_MAC       balancerNoteKind = 16
-)
-
-type balancerNotes struct {
-	_    structs.HostLayout
-	N    uint32
-	Zero uint32
-	Note [48]struct {
-		_    structs.HostLayout
-		Kind uint32
-		A    uint32
-		B    uint64
-	}
-}
-
 type balancerOlder struct {
 	_      structs.HostLayout
 	Server balancerServer
@@ -537,10 +503,8 @@ const (
 	balancerVarFlowSets        = "flow_sets"
 	balancerVarFlowYields      = "flow_yields"
 	balancerVarGuardKey        = "guard_key"
-	balancerVarNotes           = "notes"
 	balancerVarSet             = "set"
 	balancerVarStoresInOrder   = "stores_in_order"
-	balancerVarTracing         = "tracing"
 	balancerVarUnusedOrphan    = "unused_orphan"
 	balancerVarWatchFilter     = "watch_filter"
 	balancerVarWatchUntil      = "watch_until"
@@ -648,10 +612,8 @@ type balancerVariableSpecs struct {
 	FlowSets       *ebpf.VariableSpec `ebpf:"flow_sets"`
 	FlowYields     *ebpf.VariableSpec `ebpf:"flow_yields"`
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
-	Notes          *ebpf.VariableSpec `ebpf:"notes"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
-	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
 	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
@@ -770,10 +732,8 @@ type balancerVariables struct {
 	FlowSets       *ebpf.Variable `ebpf:"flow_sets"`
 	FlowYields     *ebpf.Variable `ebpf:"flow_yields"`
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
-	Notes          *ebpf.Variable `ebpf:"notes"`
 	Set            *ebpf.Variable `ebpf:"set"`
 	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
-	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
 	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`

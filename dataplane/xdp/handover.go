@@ -22,10 +22,14 @@ func (d *DataPlane) Prepare() error {
 	var loaded struct {
 		Program *ebpf.Program `ebpf:"handover"`
 	}
-	if err := d.loadAgain(&loaded, d.setConstants); err != nil {
+	spec, err := d.spec()
+	if err == nil {
+		err = d.loadAgain(&loaded, spec)
+	}
+	if err != nil {
 		return fmt.Errorf("xdp: load the program %s: %w", handoverProgram, err)
 	}
-	err := d.kernel.Steps.Put(uint32(balancerStepSTEP_HANDOVER), loaded.Program)
+	err = d.kernel.Steps.Put(uint32(balancerStepSTEP_HANDOVER), loaded.Program)
 	if err = errors.Join(err, loaded.Program.Close()); err != nil {
 		return fmt.Errorf("xdp: program %s: %w", handoverProgram, err)
 	}

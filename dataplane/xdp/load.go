@@ -75,8 +75,11 @@ func OlderLayouts(pinDir string) (known, other []string, err error) {
 }
 
 // spec gives the program and its maps as configured.
-func (c Config) spec() (*ebpf.CollectionSpec, error) {
-	spec, err := loadBalancer()
+func (c Config) spec() (*ebpf.CollectionSpec, error) { return c.specOf(loadBalancer) }
+
+// specOf does so for an object that is compiled from bpf/balancer.c.
+func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
+	spec, err := load()
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +128,10 @@ func (c Config) presetSettings(spec *ebpf.CollectionSpec) error {
 }
 
 // spec gives the programs and maps without what the kernel refuses.
-func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) {
-	spec, err := d.config.spec()
+func (d *DataPlane) spec() (*ebpf.CollectionSpec, error) { return d.specOf(loadBalancer) }
+
+func (d *DataPlane) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.CollectionSpec, error) {
+	spec, err := d.config.specOf(load)
 	if err == nil {
 		d.missing.Strip(spec)
 	}

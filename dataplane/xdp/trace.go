@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +22,7 @@ type TraceRequest struct {
 	Frame []byte `json:"frame"`
 }
 
-// Trace is what the program does with a frame, and why.
+// Trace is what the program would do with a frame, and why.
 type Trace struct {
 	Interface string      `json:"interface"`
 	Steps     []TraceStep `json:"steps"`
@@ -32,9 +33,11 @@ type Trace struct {
 	// In is the frame as it came, Out as it is afterwards.
 	In  []byte `json:"in"`
 	Out []byte `json:"out"`
-	// Changed is what this run has changed in what the balancer remembers.
-	Changed []string `json:"changed,omitempty"`
-	// Attached compares with the program that is attached.
+	// Would is what the packet would change in what the balancer remembers,
+	// besides counters. The trace has changed it in copies only.
+	Would []string `json:"would,omitempty"`
+	// Attached names the program that is attached to the interface, which a
+	// trace does not run.
 	Attached string `json:"attached"`
 }
 
@@ -51,11 +54,14 @@ var ErrFrame = errors.New("no frame for a test run")
 // leastFrame is the kernel's (net/bpf/test_run.c): an Ethernet header.
 const leastFrame = 14
 
-// TracePacket feeds a frame to the program, loaded once more so that it tells
-// its decisions, on the maps of the one that is attached. What that counts
-// stays as it is; flows that it remembers do not, which Changed says. name gives
-// a frontend's Service.
-func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (t Trace, err error) {
+// ErrTracing is what TracePacket answers when others have been tracing for a while.
+var ErrTracing = errors.New("other traces run: try again")
+
+// TracePacket feeds a frame to the program, compiled so that it tells its
+// decisions. That one reads the maps of the program that is attached and writes
+// none of them; it works on copies of the entries that the packet needs, which
+// nothing else sees. One trace runs at a time. name gives a frontend's Service.
+func (d *DataPlane) TracePacket(ctx context.Context, r TraceRequest, name func(service.Key) string) (t Trace, err error) {
 	if err := d.missing.Err(features.TestRun); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
@@ -73,49 +79,136 @@ func (d *DataPlane) TracePacket(r TraceRequest, name func(service.Key) string) (
 	if nic, err := net.InterfaceByIndex(index); err == nil && bytes.Equal(t.In[:6], make([]byte, 6)) {
 		copy(t.In, nic.HardwareAddr)
 	}
-	v, err := d.newVariant(func(spec *ebpf.CollectionSpec) error {
-		return spec.Variables[balancerVarTracing].Set(true)
-	}, balancerMapDrops, balancerMapFrontendCounts, balancerMapServerCpu)
-	if err != nil {
+	if !lockSoon(ctx, &d.tracing) {
+		return t, fmt.Errorf("trace: %w", ErrTracing)
+	}
+	defer d.tracing.Unlock()
+	if err := d.trace(&t, index, name); err != nil {
 		return t, fmt.Errorf("trace: %w", err)
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	if !d.handsOver.Load() {
-		if err := v.kernel.Steps.Delete(uint32(balancerStepSTEP_HANDOVER)); err != nil {
-			return t, fmt.Errorf("trace: %w", err)
-		}
-	}
-	verdict, out, err := testRun(v.kernel.Balancer, t.In, index)
-	if err != nil {
-		return t, fmt.Errorf("trace: %w", err)
-	}
-	t.Verdict, t.Out = verdict.String(), out
-	var notes balancerNotes
-	if err := v.kernel.Notes.Get(&notes); err != nil {
-		return t, fmt.Errorf("trace: read the notes: %w", err)
-	}
-	w := &traceWords{d: d, v: v, t: &t, name: name}
-	w.read(notes)
-	t.Attached, err = d.compare(&t, verdict, index, w.stateful)
-	return t, err
+	return t, nil
 }
 
-// compare runs the attached program on the same frame, where that changes
-// nothing but counters.
-func (d *DataPlane) compare(t *Trace, verdict xdpAction, index int, stateful bool) (string, error) {
-	if stateful {
-		return "not run on it: it would count as one more packet of a flow that is remembered", nil
+func (d *DataPlane) trace(t *Trace, ifindex int, name func(service.Key) string) error {
+	program, err := d.loadTracer()
+	if err != nil {
+		return err
 	}
-	v, out, err := testRun(d.kernel.Balancer, t.In, index)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("trace: the attached program: %w", err)
-	case v != verdict:
-		return fmt.Sprintf("decides otherwise: %s", v), nil
-	case !bytes.Equal(out, t.Out):
-		return fmt.Sprintf("makes other bytes of it: %x", out), nil
+	defer program.Close()
+	verdict, out, err := d.runTracer(program, t.In, ifindex)
+	if err != nil {
+		return err
 	}
-	return "gives the same verdict and the same bytes (it has counted the packet)", nil
+	t.Verdict, t.Out = verdict.String(), out
+	var notes tracerNoteList
+	if err := program.Notes.Get(&notes); err != nil {
+		return fmt.Errorf("read the notes: %w", err)
+	}
+	if notes.Uncopied > 0 {
+		return fmt.Errorf("there is no room for copies of %d entries that this packet needs", notes.Uncopied)
+	}
+	w := &traceWords{d: d, t: t, name: name}
+	w.read(notes)
+	t.Attached, err = d.attachedTo(t.Interface)
+	return err
+}
+
+// loadedTracer are the program that tells, and what is its own.
+type loadedTracer struct {
+	Balancer       *ebpf.Program  `ebpf:"balancer"`
+	Steps          *ebpf.Map      `ebpf:"steps"`
+	Fragments      *ebpf.Map      `ebpf:"fragments"`
+	Notes          *ebpf.Variable `ebpf:"notes"`
+	FragmentWanted *ebpf.Variable `ebpf:"fragment_wanted"`
+}
+
+// Close lets go of it, and of all that it has written.
+func (o *loadedTracer) Close() {
+	o.Balancer.Close()
+	o.Steps.Close()
+	o.Fragments.Close()
+}
+
+// tracerPrivate are the maps that the program writes and that need no copy of what
+// is there: what is at work on a CPU, and fragments (runTracer). What it writes of
+// the other maps it copies by itself (bpf/balancer/copy.h).
+var tracerPrivate = []string{
+	balancerMapSteps, balancerMapFragments,
+	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapNatScratch, balancerMapOlderOwners,
+}
+
+// tracerSpec gives the object with its private maps. Of fragments it needs the one
+// that the packet is, and the first of its datagram.
+func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := d.specOf(loadTracer)
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[balancerMapFragments].Type = ebpf.Hash
+	spec.Maps[balancerMapFragments].MaxEntries = 2
+	if !d.handsOver.Load() {
+		delete(spec.Programs, handoverProgram)
+	}
+	fillSteps(spec)
+	return spec, nil
+}
+
+func (d *DataPlane) loadTracer() (*loadedTracer, error) {
+	spec, err := d.tracerSpec()
+	if err != nil {
+		return nil, err
+	}
+	var o loadedTracer
+	if err := d.loadAgain(&o, spec, tracerPrivate...); err != nil {
+		return nil, fmt.Errorf("load the program that tells: %w", err)
+	}
+	return &o, nil
+}
+
+// runTracer runs the program; a second time where it looks for a datagram's first
+// fragment, and the balancer has that. No other entry is copied here: reading
+// this one in the program would mark it as used, and so keep it for longer.
+func (d *DataPlane) runTracer(o *loadedTracer, frame []byte, ifindex int) (xdpAction, []byte, error) {
+	verdict, out, err := testRun(o.Balancer, frame, ifindex)
+	if err != nil {
+		return 0, nil, err
+	}
+	var wanted balancerFragmentKey
+	if err := o.FragmentWanted.Get(&wanted); err != nil {
+		return 0, nil, fmt.Errorf("read which fragment is wanted: %w", err)
+	}
+	var first balancerFragment
+	err = ebpf.ErrKeyNotExist
+	if wanted != (balancerFragmentKey{}) {
+		err = d.kernel.Fragments.Lookup(wanted, &first)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return verdict, out, nil
+	}
+	if err == nil {
+		err = errors.Join(o.Fragments.Put(wanted, first), o.Notes.Set(tracerNoteList{}))
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("copy the first fragment: %w", err)
+	}
+	return testRun(o.Balancer, frame, ifindex)
+}
+
+// attachedTo names the program that is attached to an interface.
+func (d *DataPlane) attachedTo(name string) (string, error) {
+	own, err := d.kernel.Balancer.Info()
+	if err != nil {
+		return "", err
+	}
+	attached, err := d.links[name].Info()
+	if err != nil {
+		return "", fmt.Errorf("interface %s: %w", name, err)
+	}
+	id, _ := own.ID()
+	if attached.Program != id {
+		return fmt.Sprintf("program %d, which is not this agent's (%d): a capture runs, or another tool has replaced it", attached.Program, id), nil
+	}
+	return fmt.Sprintf("program %d, of the same source as the traced one; it was not run", id), nil
 }
 
 // xdpAction is what a program returns, enum xdp_action of linux/bpf.h.

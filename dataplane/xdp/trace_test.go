@@ -13,7 +13,7 @@ import (
 func (n *testNet) trace(t *testing.T, d *DataPlane, r TraceRequest) (got Trace) {
 	t.Helper()
 	testkit.Do(t, n.balancer, func() (err error) {
-		got, err = d.TracePacket(r, func(k service.Key) string {
+		got, err = d.TracePacket(t.Context(), r, func(k service.Key) string {
 			if k.Port == 80 {
 				return "default/web"
 			}
@@ -73,7 +73,7 @@ func TestTrace(t *testing.T) {
 			drops := dropsOf(d, c.drop)
 			frame := c.p.bytes(t)
 			got := n.trace(t, d, TraceRequest{Frame: frame})
-			if got.Verdict != c.verdict || got.Drop != c.drop || got.Interface != "eth0" || len(got.Changed) != 0 {
+			if got.Verdict != c.verdict || got.Drop != c.drop || got.Interface != "eth0" || len(got.Would) != 0 {
 				t.Errorf("%+v", got)
 			}
 			for _, w := range c.words {
@@ -81,8 +81,8 @@ func TestTrace(t *testing.T) {
 					t.Errorf("no word of %q in\n%s", w, got.words())
 				}
 			}
-			if !strings.HasPrefix(got.Attached, "gives the same verdict and the same bytes") {
-				t.Errorf("the attached program %s", got.Attached)
+			if !strings.HasSuffix(got.Attached, ", of the same source as the traced one; it was not run") {
+				t.Errorf("attached: %s", got.Attached)
 			}
 			v, out := n.run(t, d, frame)
 			if !strings.EqualFold("XDP_"+v.String(), c.verdict) || !bytes.Equal(out, got.Out) {
@@ -94,7 +94,7 @@ func TestTrace(t *testing.T) {
 			for i := range after {
 				counted += after[i].Total.Packets - before[i].Total.Packets
 			}
-			if want := uint64(2); counted != want && c.name != "not ours" { // compared once, run once
+			if want := uint64(1); counted != want && c.name != "not ours" { // that of the attached program
 				t.Errorf("%d packets counted, want %d", counted, want)
 			}
 		})
@@ -106,10 +106,10 @@ func TestTraceRefuses(t *testing.T) {
 	d := n.open(t, config())
 	nobody := func(service.Key) string { return "" }
 	testkit.Do(t, n.balancer, func() error {
-		if _, err := d.TracePacket(TraceRequest{Frame: make([]byte, 13)}, nobody); !errors.Is(err, ErrFrame) {
+		if _, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 13)}, nobody); !errors.Is(err, ErrFrame) {
 			t.Errorf("13 bytes: %v", err)
 		}
-		_, err := d.TracePacket(TraceRequest{Frame: make([]byte, 60), Interface: "eth9"}, nobody)
+		_, err := d.TracePacket(t.Context(), TraceRequest{Frame: make([]byte, 60), Interface: "eth9"}, nobody)
 		if err == nil || !strings.Contains(err.Error(), `interface "eth9": the data plane has only eth0`) {
 			t.Errorf("eth9: %v", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/netorder"
@@ -12,17 +13,15 @@ import (
 
 // traceWords puts the notes of a run in words.
 type traceWords struct {
-	d        *DataPlane
-	v        *variant
-	t        *Trace
-	name     func(service.Key) string
-	stateful bool
+	d    *DataPlane
+	t    *Trace
+	name func(service.Key) string
 }
 
-func (w *traceWords) read(all balancerNotes) {
+func (w *traceWords) read(all tracerNoteList) {
 	n := min(int(all.N), len(all.Note))
 	for _, note := range all.Note[:n] {
-		kind := balancerNoteKind(note.Kind)
+		kind := tracerNoteKind(note.Kind)
 		text := w.text(kind, note.A, note.B)
 		if text != "" {
 			w.t.Steps = append(w.t.Steps, TraceStep{Note: noteNames[kind], Text: text})
@@ -34,71 +33,114 @@ func (w *traceWords) read(all balancerNotes) {
 }
 
 // noteNames are the kinds as programs read them.
-var noteNames = map[balancerNoteKind]string{
-	balancerNoteKindNOTE_PACKET: "packet", balancerNoteKindNOTE_NOT_OURS: "not-ours", balancerNoteKindNOTE_OWN: "own",
-	balancerNoteKindNOTE_FRONTEND: "frontend", balancerNoteKindNOTE_UNSERVED: "unserved", balancerNoteKindNOTE_GUARD: "guard",
-	balancerNoteKindNOTE_SLOT: "slot", balancerNoteKindNOTE_SERVER: "server",
-	balancerNoteKindNOTE_FLOW: "flow", balancerNoteKindNOTE_FLOW_MADE: "flow-made",
-	balancerNoteKindNOTE_ASK: "ask", balancerNoteKindNOTE_NEXT_HOP: "next-hop",
-	balancerNoteKindNOTE_ELSEWHERE: "elsewhere", balancerNoteKindNOTE_DROP: "drop", balancerNoteKindNOTE_ANSWER: "answer",
-	balancerNoteKindNOTE_MAC: "mac",
+var noteNames = map[tracerNoteKind]string{
+	tracerNoteKindNOTE_PACKET: "packet", tracerNoteKindNOTE_NOT_OURS: "not-ours", tracerNoteKindNOTE_OWN: "own",
+	tracerNoteKindNOTE_FRONTEND: "frontend", tracerNoteKindNOTE_UNSERVED: "unserved", tracerNoteKindNOTE_GUARD: "guard",
+	tracerNoteKindNOTE_SLOT: "slot", tracerNoteKindNOTE_SERVER: "server",
+	tracerNoteKindNOTE_FLOW: "flow", tracerNoteKindNOTE_FLOW_MADE: "flow-made",
+	tracerNoteKindNOTE_ASK: "ask", tracerNoteKindNOTE_NEXT_HOP: "next-hop",
+	tracerNoteKindNOTE_ELSEWHERE: "elsewhere", tracerNoteKindNOTE_DROP: "drop", tracerNoteKindNOTE_ANSWER: "answer",
+	tracerNoteKindNOTE_TURN: "turn", tracerNoteKindNOTE_REPLACED: "replaced", tracerNoteKindNOTE_AFFINITY: "affinity",
+	tracerNoteKindNOTE_FRAGMENT: "fragment", tracerNoteKindNOTE_MAC: "mac",
 }
 
 // text gives a note in words; none for one that says nothing new.
-func (w *traceWords) text(kind balancerNoteKind, a uint32, b uint64) string {
+func (w *traceWords) text(kind tracerNoteKind, a uint32, b uint64) string {
 	switch kind {
-	case balancerNoteKindNOTE_PACKET:
+	case tracerNoteKindNOTE_PACKET:
 		return packetWords(a, b)
-	case balancerNoteKindNOTE_NOT_OURS:
+	case tracerNoteKindNOTE_NOT_OURS:
 		return "the destination is no VIP and no address of this balancer (its bit is clear): the kernel's"
-	case balancerNoteKindNOTE_OWN:
+	case tracerNoteKindNOTE_OWN:
 		return "to this balancer's own address: an answer, or the kernel's"
-	case balancerNoteKindNOTE_FRONTEND:
+	case tracerNoteKindNOTE_FRONTEND:
 		return w.frontend(a, b)
-	case balancerNoteKindNOTE_UNSERVED:
+	case tracerNoteKindNOTE_UNSERVED:
 		return "to a VIP, but to no frontend of it"
-	case balancerNoteKindNOTE_GUARD:
+	case tracerNoteKindNOTE_GUARD:
+		if a != 0 {
+			w.would("use up a part of the limits")
+		}
 		return "source ranges and limits let it pass"
-	case balancerNoteKindNOTE_SLOT:
+	case tracerNoteKindNOTE_SLOT:
 		return fmt.Sprintf("hash %#08x: slot %d of %d", b>>32, uint32(b), a)
-	case balancerNoteKindNOTE_SERVER:
+	case tracerNoteKindNOTE_SERVER:
 		return w.owners(a, uint32(b), b>>32 != 0)
-	case balancerNoteKindNOTE_ELSEWHERE:
+	case tracerNoteKindNOTE_ELSEWHERE:
 		return fmt.Sprintf("goes on in the program %q", stepPrograms[balancerStep(a)])
-	case balancerNoteKindNOTE_ASK:
+	case tracerNoteKindNOTE_ASK:
 		return askWords(a, b)
-	case balancerNoteKindNOTE_NEXT_HOP:
+	case tracerNoteKindNOTE_NEXT_HOP:
 		return fmt.Sprintf("leaves by %s to %s", w.nic(a), mac(b))
-	case balancerNoteKindNOTE_DROP:
+	case tracerNoteKindNOTE_DROP:
 		w.t.Drop = nameOfNumber(w.d.reasons, a)
 		return "dropped: " + w.t.Drop
-	case balancerNoteKindNOTE_ANSWER:
+	case tracerNoteKindNOTE_ANSWER:
 		return answerWords(b)
-	case balancerNoteKindNOTE_MAC:
+	case tracerNoteKindNOTE_MAC:
 		return fmt.Sprintf("the frame is for another host: %s is no MAC address of %s or of a device on top of it", mac(b), w.t.Interface)
 	}
 	return w.flow(kind, a, b)
 }
 
+// would adds to what the packet would change; the program rare may come to the
+// same once more.
+func (w *traceWords) would(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(w.t.Would, text) {
+		w.t.Would = append(w.t.Would, text)
+	}
+}
+
 // flow gives the notes about what is remembered.
-func (w *traceWords) flow(kind balancerNoteKind, a uint32, b uint64) string {
+func (w *traceWords) flow(kind tracerNoteKind, a uint32, b uint64) string {
+	server := w.addrOf(uint32(b))
 	switch kind {
-	case balancerNoteKindNOTE_FLOW:
-		w.stateful = true
+	case tracerNoteKindNOTE_FLOW:
+		return w.known(tracerNoteFlow(a), server, uint32(b>>32)&15, uint32(b>>40)&15)
+	case tracerNoteKindNOTE_FLOW_MADE:
 		if a == 0 {
-			return "the flow is not known"
+			return "chosen by the hash, since the flow table has no room: " + server
 		}
-		w.t.Changed = append(w.t.Changed, "the flow that is remembered has been used, which makes it live longer")
-		return "the flow is known: " + w.addrOf(uint32(b))
-	case balancerNoteKindNOTE_FLOW_MADE:
-		w.t.Changed = append(w.t.Changed, "a server was chosen, which moves the schedulers on that take turns")
-		if a == 0 {
-			return "chosen by the hash, since the flow table has no room: " + w.addrOf(uint32(b))
-		}
-		w.t.Changed = append(w.t.Changed, "the flow is remembered now, as one that opens")
-		return "chosen, and the flow remembered: " + w.addrOf(uint32(b))
+		w.would("open a flow to %s", server)
+		return "chosen for a new flow: " + server
+	case tracerNoteKindNOTE_TURN:
+		w.would("take the scheduler's next turn")
+	case tracerNoteKindNOTE_REPLACED:
+		w.would("push out an entry of the flow table: %s, %s", nameOfNumber(w.d.flows.states, a), server)
+	case tracerNoteKindNOTE_AFFINITY:
+		w.would("send the client's next flows to %s", server)
+	case tracerNoteKindNOTE_FRAGMENT:
+		return w.fragment(tracerNoteFragment(a))
 	}
 	return ""
+}
+
+// known tells of a flow that was looked for, and of its states before and after.
+func (w *traceWords) known(which tracerNoteFlow, server string, before, after uint32) string {
+	if which == tracerNoteFlowNOTE_FLOW_UNKNOWN {
+		return "the flow is not known"
+	}
+	words := "the flow is known: "
+	if which == tracerNoteFlowNOTE_FLOW_ANSWER {
+		words = "an answer of a flow that is known: "
+	}
+	if names := w.d.flows.states; before != after {
+		w.would("change the flow from %s to %s", nameOfNumber(names, before), nameOfNumber(names, after))
+	} else {
+		w.would("renew the flow's lifetime")
+	}
+	return words + server
+}
+
+func (w *traceWords) fragment(which tracerNoteFragment) string {
+	switch which {
+	case tracerNoteFragmentNOTE_FRAGMENT_FIRST:
+		w.would("keep the ports for the datagram's other fragments")
+	case tracerNoteFragmentNOTE_FRAGMENT_WAITS:
+		w.would("wait in the agent for the datagram's first fragment")
+		return "a later fragment, whose first has not come"
+	}
+	return "a fragment of a datagram"
 }
 
 // answerWords tells what the program answers by itself.
@@ -125,7 +167,6 @@ func packetWords(a uint32, length uint64) string {
 
 func (w *traceWords) frontend(id uint32, b uint64) string {
 	flags := balancerFrontendFlags(uint32(b))
-	w.stateful = w.stateful || flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0
 	words := fmt.Sprintf("method %s, scheduler %s",
 		nameOf(methods, balancerMethod(b>>32)), nameOf(schedulers, balancerScheduler(b>>40)))
 	if flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 {

@@ -17,24 +17,24 @@ type variant struct{ kernel balancerObjects }
 // the same constants.
 func (d *DataPlane) newVariant(set func(*ebpf.CollectionSpec) error, private ...string) (*variant, error) {
 	v := &variant{}
-	err := d.loadAgain(&v.kernel, func(spec *ebpf.CollectionSpec) error {
-		fillSteps(spec)
-		return errors.Join(d.setConstants(spec), set(spec))
-	}, append(private, balancerMapSteps)...)
+	spec, err := d.spec()
 	if err != nil {
+		return nil, err
+	}
+	fillSteps(spec)
+	if err := set(spec); err != nil {
+		return nil, err
+	}
+	if err := d.loadAgain(&v.kernel, spec, append(private, balancerMapSteps)...); err != nil {
 		return nil, fmt.Errorf("load the program once more: %w", err)
 	}
 	return v, nil
 }
 
-// loadAgain loads what a struct names, on the maps of the program that is
-// attached but for private ones.
-func (d *DataPlane) loadAgain(into any, set func(*ebpf.CollectionSpec) error, private ...string) error {
-	spec, err := d.spec()
-	if err != nil {
-		return err
-	}
-	if err := set(spec); err != nil {
+// loadAgain loads what a struct names, with the constants and on the maps of the
+// program that is attached, but for private maps.
+func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...string) error {
+	if err := d.setConstants(spec); err != nil {
 		return err
 	}
 	for _, m := range spec.Maps {

@@ -43,7 +43,7 @@ type DataPlane struct {
 	constants map[string]any // that the program was loaded with
 	guardTrie *ebpf.MapSpec  // a frontend's source ranges
 	// Each of these is for one at a time.
-	capturing, following sync.Mutex
+	capturing, following, tracing sync.Mutex
 
 	mu         sync.Mutex
 	attached   []string // for Describe

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Copies of entries, for `fairlead trace`. The object that is compiled with
+ * TRACING only reads the live maps: where the balancer gets an entry that it may
+ * write, it gets a copy. An entry is copied when the packet first needs it, so a
+ * trace costs the same with ten flows and with ten million. The maps of copies
+ * belong to one trace and end with it.
+ *
+ * In the object that is attached none of this exists.
+ */
+#ifndef FAIRLEAD_BALANCER_COPY_H
+#define FAIRLEAD_BALANCER_COPY_H
+
+#include "common.h"
+#include "note.h"
+
+#ifdef TRACING
+
+/* One packet needs at most 1,152 entries of a map: fullnat looks at 64 ports, two
+ * lines each, with nine flows to check in a line (nat.h).
+ */
+#define COPIES_MAX 2048
+
+#define COPIES(name, value_type)                                                                   \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                   \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                              \
+		__uint(max_entries, COPIES_MAX);                                                   \
+		__type(key, __u32);                                                                \
+		__type(value, value_type);                                                         \
+	} name SEC(".maps")
+
+/* Copies an entry. NULL: there is no room, which the agent reports. */
+static __always_inline void *copy_make(void *copies, __u32 index, const void *live)
+{
+	if (bpf_map_update_elem(copies, &index, live, BPF_ANY)) {
+		notes.uncopied++;
+		return NULL;
+	}
+	return bpf_map_lookup_elem(copies, &index);
+}
+
+static __always_inline void *copy_get(void *copies, __u32 index, const void *live)
+{
+	void *copy = bpf_map_lookup_elem(copies, &index);
+
+	return copy || !live ? copy : copy_make(copies, index, live);
+}
+
+/* The entry of a live map that may be written: the trace's copy of it. */
+#define writable(copies, index, live) copy_get(&(copies), index, live)
+
+#else
+
+#define COPIES(name, value_type) _Static_assert(sizeof(value_type), "")
+#define writable(copies, index, live) (live)
+
+#endif
+#endif
