@@ -65,7 +65,8 @@ func TestSheets(t *testing.T) {
 		want  string
 	}{
 		"trace": {traceSheet(xdp.Trace{
-			Interface: "eth0", In: in, Out: in, Verdict: "XDP_DROP", Drop: "not-served", Attached: "gives the same verdict and the same bytes",
+			Interface: "eth0", In: in, Out: in, Verdict: "XDP_DROP", Drop: "not-served", Attached: "program 57",
+			Would: []string{"open a flow", "take a turn"},
 			Steps: []xdp.TraceStep{{Note: "packet", Text: "read as TCP"}, {Note: "drop", Text: "dropped: not-served"}},
 		}), `in        eth0, 54 bytes
           Ethernet 02:00:00:00:00:01 > 00:00:00:00:00:00
@@ -74,7 +75,9 @@ func TestSheets(t *testing.T) {
 why       read as TCP
           dropped: not-served
 verdict   XDP_DROP: dropped, not-served
-attached  the program that is attached gives the same verdict and the same bytes
+would     open a flow
+          take a turn
+attached  program 57
 `},
 		"flows": {flowsSheet([]flow{{dataplane.Flow{
 			Client: netip.MustParseAddrPort("192.0.2.7:1234"), VIP: netip.MustParseAddrPort("10.1.1.1:80"),

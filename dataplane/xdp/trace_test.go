@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -115,6 +117,21 @@ func TestTraceRefuses(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A trace says so where another program is attached than the agent's own.
+func TestTraceNamesTheAttachedProgram(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	other, err := d.newVariant(func(*ebpf.CollectionSpec) error { return nil })
+	must(t, err)
+	defer other.Close()
+	must(t, d.swap(other.kernel.Balancer))
+	got := n.trace(t, d, TraceRequest{Frame: packet{src: "192.0.2.7:1234", dst: "10.1.1.1:80"}.bytes(t)})
+	if !strings.Contains(got.Attached, ", which is not this agent's (") {
+		t.Error(got.Attached)
+	}
+	must(t, d.swap(d.kernel.Balancer))
 }
 
 // A destination of zeros is the interface's own address.

@@ -188,8 +188,8 @@ func (l *looking) trace(t *testing.T) {
 					t.Errorf("no word of %q", w)
 				}
 			}
-			if !strings.Contains(table, "\nattached  the program that is attached gives the same verdict and the same bytes") {
-				t.Error("what is attached does otherwise")
+			if !strings.Contains(table, ", of the same source as the traced one; it was not run\n") {
+				t.Error("it does not name the attached program")
 			}
 			for _, w := range c.not {
 				if strings.Contains(table, w) {
@@ -208,7 +208,7 @@ func (l *looking) traceJSON(t *testing.T, table string, args []string, verdict, 
 	t.Helper()
 	var got traced
 	l.Look(t, &got, append(args, "--socket", cluster.Socket(l.balancer))...)
-	if got.Verdict != verdict || got.Drop != drop || got.Interface != paper.Dev || len(got.Changed) > 0 || !slices.Equal(decode.Lines(got.Out), got.OutWords) {
+	if got.Verdict != verdict || got.Drop != drop || got.Interface != paper.Dev || len(got.Would) > 0 || !slices.Equal(decode.Lines(got.Out), got.OutWords) {
 		t.Errorf("%+v", got)
 	}
 	for _, s := range got.Steps {
