@@ -80,6 +80,8 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 			return config.Invalid(err)
 		}
 	}
+	lacking := lacks(routerPrivileges(r)...)
+	defer func() { err = blame(err, lacking) }()
 	collectLess()
 	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {

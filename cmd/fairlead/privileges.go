@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/privilege"
+)
+
+// lacks warns of capabilities that these roles need and the process does not
+// have, and returns the same as an error. The process starts all the same: not all
+// it does needs all of them.
+func lacks(roles ...string) error {
+	err := privilege.Error(privilege.Missing(privilege.For(roles...), features.ReadPrivileges().Held))
+	if err != nil {
+		slog.Warn("a capability is missing", "error", err)
+	}
+	return err
+}
+
+// blame adds to an error of permission what the process lacks.
+func blame(err, lacks error) error {
+	if lacks == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, lacks)
+}
+
+// agentPrivileges names an agent's roles as package privilege does.
+func agentPrivileges(r *config.Resolved) (names []string) {
+	switch {
+	case r.Balancer && r.DataPlane == "ipvs":
+		names = append(names, privilege.BalancerIPVS)
+	case r.Balancer:
+		names = append(names, privilege.Balancer)
+	}
+	if r.Balancer && len(r.Agent.Layer2.Interfaces) > 0 {
+		names = append(names, privilege.BalancerLayer2)
+	}
+	if r.Server {
+		names = append(names, privilege.Server)
+	}
+	if r.Proxy {
+		names = append(names, privilege.Proxy)
+	}
+	if mounted, err := bpffs.Mounted(r.BPFFS); err == nil && !mounted {
+		names = append(names, privilege.OwnBPFFS)
+	}
+	return names
+}
+
+// routerPrivileges does so for a router.
+func routerPrivileges(r *config.ResolvedRouter) []string {
+	if len(r.Router.Balancers) > 0 {
+		return []string{privilege.Router, privilege.RouterListens}
+	}
+	return []string{privilege.Router}
+}
