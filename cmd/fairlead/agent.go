@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -127,7 +128,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 		}
 	}
 	a := &agent{config: r, started: time.Now(), lacks: lacks(agentPrivileges(r)...)}
-	defer func() { err = blame(errors.Join(err, a.close()), a.lacks) }()
+	defer func() { err = held.Blame(errors.Join(err, a.close()), a.lacks) }()
 	if err := a.open(); err != nil {
 		return err
 	}

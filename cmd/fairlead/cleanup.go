@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/dataplane/remove"
-	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -32,9 +32,9 @@ stay as the agents set them. It refuses while an agent runs.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lacking := lacks(privilege.Cleanup)
+			lacking := lacks(cleanupPrivileges(bpffs)...)
 			if err := cleanUp(cmd.Context(), filepath.Join(bpffs, "fairlead"), wait); err != nil {
-				return blame(err, lacking)
+				return held.Blame(err, lacking)
 			}
 			slog.Info("nothing is left", "bpffs", bpffs)
 			if stay {

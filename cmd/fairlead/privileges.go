@@ -1,34 +1,25 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/internal/bpffs"
-	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
 // lacks warns of capabilities that these roles need and the process does not
 // have, and returns the same as an error. The process starts all the same: not all
 // it does needs all of them.
 func lacks(roles ...string) error {
-	err := privilege.Error(privilege.Missing(privilege.For(roles...), features.ReadPrivileges().Held))
+	err := held.Lacks(roles...)
 	if err != nil {
 		slog.Warn("a capability is missing", "error", err)
 	}
 	return err
-}
-
-// blame adds to an error of permission what the process lacks.
-func blame(err, lacks error) error {
-	if lacks == nil || !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return fmt.Errorf("%w; %w", err, lacks)
 }
 
 // agentPrivileges names an agent's roles as package privilege does.
@@ -60,4 +51,12 @@ func routerPrivileges(r *config.ResolvedRouter) []string {
 		return []string{privilege.Router, privilege.RouterListens}
 	}
 	return []string{privilege.Router}
+}
+
+// cleanupPrivileges does so for a cleanup below a BPF file system.
+func cleanupPrivileges(folder string) []string {
+	if _, err := os.Stat(filepath.Join(folder, config.VDNPins)); err != nil {
+		return []string{privilege.Cleanup}
+	}
+	return []string{privilege.Cleanup, privilege.CleanupVDN}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/status"
 )
@@ -50,7 +51,7 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 
 func runReflector(ctx context.Context, c config.Reflector) (err error) {
 	lacking := lacks(privilege.Reflector)
-	defer func() { err = blame(err, lacking) }()
+	defer func() { err = held.Blame(err, lacking) }()
 	collectLess()
 	r, err := c.Resolve()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/status"
 )
@@ -81,7 +82,7 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 		}
 	}
 	lacking := lacks(routerPrivileges(r)...)
-	defer func() { err = blame(err, lacking) }()
+	defer func() { err = held.Blame(err, lacking) }()
 	collectLess()
 	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {

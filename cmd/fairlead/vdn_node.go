@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -60,7 +61,7 @@ func runVDNNode(ctx context.Context, c config.VDNNode) (err error) {
 	}
 	if r.Means == config.MeansKernel {
 		lacking := lacks(privilege.VDNNode)
-		defer func() { err = blame(err, lacking) }()
+		defer func() { err = held.Blame(err, lacking) }()
 	}
 	controller, err := client.New(r.Client)
 	if err != nil {

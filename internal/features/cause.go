@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 )
 
@@ -162,21 +162,14 @@ type process struct {
 }
 
 func readProcess() process {
-	p := process{held: privilege.All}
+	p := process{held: held.Read()}
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		return p
 	}
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "CapEff":
-			if held, err := strconv.ParseUint(value, 16, 64); err == nil {
-				p.held = privilege.Set(held)
-			}
-		case "Seccomp":
-			p.seccomp = value == "2"
+		if value, ok := strings.CutPrefix(line, "Seccomp:"); ok {
+			p.seccomp = strings.TrimSpace(value) == "2"
 		}
 	}
 	return p

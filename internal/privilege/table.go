@@ -15,6 +15,7 @@ const (
 	VDN            = "vdn"
 	VDNNode        = "vdn node"
 	Cleanup        = "cleanup"
+	CleanupVDN     = "cleanup, of vdn node"
 	CNI            = "fairlead-cni"
 )
 
@@ -63,10 +64,13 @@ var Table = []Role{
 	}},
 	{Cleanup, "fairlead cleanup", []Need{
 		{NetAdmin, "takes programs off interfaces, and puts sysctls back"},
-		{BPF, "opens pinned links"},
+	}},
+	{CleanupVDN, "fairlead cleanup, after fairlead vdn node", []Need{
+		{SysAdmin, "enters the network namespaces of pods on virtual networks"},
 	}},
 	{CNI, "fairlead-cni", []Need{
 		{NetAdmin, "makes and moves devices, and sets addresses and routes"},
+		{NetRaw, "asks by ARP and neighbour discovery whether an address is in use"},
 		{SysAdmin, "enters the pods' network namespaces"},
 	}},
 }
