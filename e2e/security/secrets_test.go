@@ -1,4 +1,4 @@
-package secrets
+package security
 
 import (
 	"context"
@@ -37,6 +37,8 @@ type place struct {
 	// said are the outputs of commands that have ended, by their arguments.
 	said map[string]string
 	n    int
+	// running are those that TestPorts looks at.
+	running []*lab.Process
 }
 
 func must(t *testing.T, err error) {
