@@ -39,7 +39,8 @@ func agentPrivileges(r *config.Resolved) (names []string) {
 	if r.Proxy {
 		names = append(names, privilege.Proxy)
 	}
-	if mounted, err := bpffs.Mounted(r.BPFFS); err == nil && !mounted {
+	// What an agent has mounted is further down: each role has a folder of its own.
+	if mounted, err := bpffs.Mounted(filepath.Join(r.BPFFS, "fairlead", r.Roles[0])); err == nil && !mounted {
 		names = append(names, privilege.OwnBPFFS)
 	}
 	return names

@@ -138,6 +138,14 @@ metadata: {name: second}
 stringData: {password: %s}
 `
 
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://10.0.0.254:6443"}}]
+users: [{name: u, user: {token: %s}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+`
+
 // routing runs an agent with all that it is trusted with, a router that shares the
 // agents' password, and a reflector that has another one.
 func (p *place) routing() {
@@ -155,6 +163,8 @@ func (p *place) routing() {
 		"--layer2", "eth0", "--layer2-members", "10.0.0.1,10.0.0.2", "--layer2-password-file", p.secret("layer2", "%s\n"),
 		"--cloud", "webhook", "--webhook-url-file", hook, "--webhook-secret-file", p.secret("signs", "%s\n"),
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
+	// Nor there: the controller asks in vain, with a token.
+	p.start("lb", "controller", "--kubeconfig", p.secret("kubeconfig", kubeconfig))
 	testkit.Eventually(p.t, world.Within, func() error {
 		s, err := status.Fetch(p.t.Context(), p.path("agent.sock"))
 		if err == nil && !strings.Contains(fmt.Sprint(s.Peers), "refused") {
@@ -172,7 +182,8 @@ func (p *place) networks() {
 	p.t.Helper()
 	cert, key := p.keys("lb")
 	token := p.secret("token", "%s\n")
-	p.start("lb", "vdn", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token)
+	p.start("lb", "vdn", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token,
+		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
 - {name: science, devices: [eth0], subnets: [{prefix: 10.9.0.0/24}], guarantee: 100M}

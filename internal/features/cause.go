@@ -91,7 +91,7 @@ func cause(err error) string {
 	switch {
 	case errors.As(err, &verifier) && len(verifier.Log) > 0:
 		if missing := readProcess().missing(); len(missing) > 0 {
-			return noPermission() + ", and the verifier allows less to such"
+			return noPermission() + ", without which the verifier rejects some programs"
 		}
 		return "the verifier rejected the program: this kernel lacks something, or limits programs further than Linux 6.1 does"
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
