@@ -96,13 +96,18 @@ metadata: {name: lb}
 	if err != nil {
 		return err
 	}
+	return p.endsSocket(lb, func() { must(p.t, c.Apply(p.t.Context(), fmt.Sprintf(clusterService, "10.0.0.22"))) })
+}
+
+// endsSocket has a UDP socket of another namespace lose its endpoint.
+func (p *place) endsSocket(lb *process, lose func()) error {
 	var socket net.Conn
 	must(p.t, p.lab.Host("web").Do(func() (err error) {
 		socket, err = net.Dial("udp", "10.96.0.80:53")
 		return err
 	}))
 	defer socket.Close()
-	must(p.t, c.Apply(p.t.Context(), fmt.Sprintf(clusterService, "10.0.0.22")))
+	lose()
 	return lb.until(func() error {
 		if _, err := socket.Write([]byte("?")); !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EDESTADDRREQ) {
 			return fmt.Errorf("the socket is still there: %v", err)

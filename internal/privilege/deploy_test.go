@@ -62,30 +62,11 @@ func TestManifests(t *testing.T) {
 	seen := map[string]bool{}
 	for file, text := range manifests(t) {
 		for object := range strings.SplitSeq(text, "\n---\n") {
-			var o struct {
-				Spec struct {
-					Template struct {
-						Spec struct {
-							SecurityContext            securityContext
-							InitContainers, Containers []container
-						}
-					}
-				}
-			}
-			if err := yaml.Unmarshal([]byte(object), &o); err != nil && strings.Contains(object, "containers:") {
-				t.Fatalf("%s: %v", file, err)
-			}
-			pod := o.Spec.Template.Spec
+			pod := podOf(t, object)
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 				name := file + "/" + c.Name
 				seen[name] = true
-				if have, want := "["+strings.Join(c.SecurityContext.Capabilities.Add, ", ")+"]", list(containers[name]...); have != want {
-					t.Errorf("%s adds %s, want %s", name, have, want)
-				}
-				if s := c.SecurityContext; !is(s.AllowPrivilegeEscalation, false) || !is(s.ReadOnlyRootFilesystem, true) || is(s.Privileged, true) ||
-					!slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || pod.SecurityContext.SeccompProfile.Type != "RuntimeDefault" {
-					t.Errorf("%s has %+v, its pod %+v", name, s, pod.SecurityContext)
-				}
+				checkContainer(t, name, c.SecurityContext, pod.SecurityContext)
 			}
 		}
 	}
@@ -98,6 +79,35 @@ func TestManifests(t *testing.T) {
 		if _, known := containers[name]; !known {
 			t.Errorf("container %s has no roles here", name)
 		}
+	}
+}
+
+// pod is what matters here of a pod's spec.
+type pod struct {
+	SecurityContext            securityContext
+	InitContainers, Containers []container
+}
+
+// podOf gives the pod of a workload; of other objects one without containers.
+func podOf(t *testing.T, object string) pod {
+	t.Helper()
+	var o struct {
+		Spec struct{ Template struct{ Spec pod } }
+	}
+	if err := yaml.Unmarshal([]byte(object), &o); err != nil && strings.Contains(object, "containers:") {
+		t.Fatalf("%v in %s", err, object)
+	}
+	return o.Spec.Template.Spec
+}
+
+func checkContainer(t *testing.T, name string, s, pod securityContext) {
+	t.Helper()
+	if have, want := "["+strings.Join(s.Capabilities.Add, ", ")+"]", list(containers[name]...); have != want {
+		t.Errorf("%s adds %s, want %s", name, have, want)
+	}
+	if !is(s.AllowPrivilegeEscalation, false) || !is(s.ReadOnlyRootFilesystem, true) || is(s.Privileged, true) ||
+		!slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || pod.SeccompProfile.Type != "RuntimeDefault" {
+		t.Errorf("%s has %+v, its pod %+v", name, s, pod)
 	}
 }
 
@@ -235,17 +245,7 @@ func TestUnits(t *testing.T) {
 		t.Errorf("there are %q (%v), want %d units", files, err, len(units))
 	}
 	for name, roles := range units {
-		text, err := os.ReadFile(filepath.Join(deploy, "systemd", name+".service"))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		set := map[string][]string{}
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
-				set[key] = append(set[key], value)
-			}
-		}
+		set := directives(t, name)
 		want := strings.ReplaceAll(privilege.Words(privilege.For(roles...)), ",", "")
 		if have := strings.Join(set["CapabilityBoundingSet"], "|"); have != want || len(set["CapabilityBoundingSet"]) != 1 {
 			t.Errorf("%s: CapabilityBoundingSet is %q, want %q", name, have, want)
@@ -268,6 +268,22 @@ func TestUnits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// directives reads a unit.
+func directives(t *testing.T, name string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, "systemd", name+".service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(key, "#") {
+			set[key] = append(set[key], value)
+		}
+	}
+	return set
 }
 
 // TestExposure asks systemd itself how far each unit is from the tightest sandbox.
