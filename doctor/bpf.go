@@ -66,8 +66,8 @@ func checkFeatures(e exam) {
 		switch {
 		case known.Err != "":
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": "+known.Err, "")
-		case len(e.missing()) > 0:
-			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+privilege.Words(e.missing()), "")
+		case len(e.unprobed()) > 0:
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+privilege.Words(e.unprobed()), "")
 		case len(known.Value) == 0:
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed", "")
 		default:

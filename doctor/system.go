@@ -86,6 +86,15 @@ func (e exam) missing() []privilege.Need {
 	return privilege.Missing(privilege.For(names...), e.System.Value.Held)
 }
 
+// unprobed lists the capabilities for want of which the kernel was not asked for
+// features: those that loading programs takes, whatever else the roles need.
+func (e exam) unprobed() []privilege.Need {
+	if e.Has(Balancer, Server, Proxy, VDN) {
+		return privilege.Missing(privilege.For(privilege.Balancer), e.System.Value.Held)
+	}
+	return e.missing()
+}
+
 // privileged names the roles as package privilege does.
 var privileged = map[Role]string{
 	Balancer: privilege.Balancer, Server: privilege.Server, Proxy: privilege.Proxy,

@@ -13,8 +13,20 @@ import (
 )
 
 // Read gives the effective capabilities of the calling thread; all of them where
-// that is unknown.
+// that is unknown. Where everybody may listen on BGP's port, as in the namespaces that
+// Docker makes, CAP_NET_BIND_SERVICE is among them.
 func Read() privilege.Set {
+	if lowest, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(lowest))); err == nil && n <= bgpPort {
+			return effective() | 1<<privilege.NetBindService
+		}
+	}
+	return effective()
+}
+
+const bgpPort = 179
+
+func effective() privilege.Set {
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		return privilege.All
