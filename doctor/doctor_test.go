@@ -106,8 +106,12 @@ func TestFindings(t *testing.T) {
 		"root without BPF":          {[]doctor.Role{doctor.Balancer}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
 		"not root": {all, sys(func(s *doctor.System) { s.Root, s.Held = false, 0 }),
 			"capabilities", doctor.Unknown, ""},
-		"a router needs no BPF":               {[]doctor.Role{doctor.Router}, sys(without(privilege.BPF)), "capabilities", doctor.OK, ""},
-		"CAP_SYS_ADMIN includes CAP_BPF":      {all, sys(func(s *doctor.System) { s.Held &^= 1 << privilege.BPF }), "capabilities", doctor.OK, ""},
+		"a router needs no BPF":          {[]doctor.Role{doctor.Router}, sys(without(privilege.BPF)), "capabilities", doctor.OK, ""},
+		"CAP_SYS_ADMIN includes CAP_BPF": {all, sys(func(s *doctor.System) { s.Held &^= 1 << privilege.BPF }), "capabilities", doctor.OK, ""},
+		"features are probed without CAP_SYS_ADMIN": {all, func(f *doctor.Facts, o *doctor.Options) {
+			sys(without())(f, o)
+			refuse("dsr-agent", doctor.Feature{Name: "bpf_loop", Essential: true})(f, o)
+		}, "feature/bpf_loop", doctor.Broken, ""},
 		"a proxy enters namespaces":           {all, sys(without()), "capabilities", doctor.Broken, "add SYS_ADMIN"},
 		"a reflector takes a port below 1024": {[]doctor.Role{doctor.Reflector}, sys(without(privilege.NetBindService)), "capabilities", doctor.Broken, "NET_BIND_SERVICE"},
 		"IPVS needs no BPF":                   {[]doctor.Role{doctor.Balancer}, func(f *doctor.Facts, o *doctor.Options) { sys(without(privilege.BPF))(f, o); o.DataPlane = "ipvs" }, "capabilities", doctor.OK, ""},
