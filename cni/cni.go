@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -23,6 +24,8 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/vdn/client"
 )
 
@@ -31,7 +34,23 @@ var Versions = version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0
 
 // Funcs are what fairlead-cni answers.
 func Funcs() skel.CNIFuncs {
-	return skel.CNIFuncs{Add: printed(Add), Del: Del, Check: Check, GC: GC, Status: Status}
+	return skel.CNIFuncs{Add: privileged(printed(Add)), Del: privileged(Del), Check: privileged(Check), GC: privileged(GC), Status: privileged(Status)}
+}
+
+// privileged adds to an error which capabilities the runtime did not leave us.
+func privileged(f func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		err := f(args)
+		lacks := held.Lacks(privilege.CNI)
+		if err == nil || lacks == nil {
+			return err
+		}
+		var e *types.Error
+		if !errors.As(err, &e) {
+			return fmt.Errorf("%w; %w", err, lacks)
+		}
+		return types.NewError(e.Code, e.Msg, strings.TrimPrefix(e.Details+"; "+lacks.Error(), "; "))
+	}
 }
 
 // IPAMFuncs are what fairlead-ipam answers.

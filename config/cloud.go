@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 )
 
@@ -23,10 +24,12 @@ type Cloud struct {
 	RouteTables  []string
 	AddressesVPC string
 	// Project, Network and Priority are those of Google Cloud's routes.
-	Project, Network  string
-	Priority          int
-	WebhookURL        string
-	WebhookSecretFile string
+	Project, Network string
+	Priority         int
+	// WebhookURL is told to everybody who lists processes; WebhookURLFile holds one
+	// with a password or a token in it.
+	WebhookURL, WebhookURLFile string
+	WebhookSecretFile          string
 }
 
 // DefaultCloud gives the defaults.
@@ -44,12 +47,34 @@ func (c Cloud) Secret() (string, error) {
 	return secret, nil
 }
 
+// Webhook is the URL that a webhook is posted to.
+func (c Cloud) Webhook() (string, error) {
+	switch {
+	case c.WebhookURLFile == "":
+		return c.WebhookURL, nil
+	case c.WebhookURL != "":
+		return "", errors.New("--webhook-url-file: there is --webhook-url, too: leave that out")
+	}
+	text, err := ReadPassword(c.WebhookURLFile)
+	if err != nil {
+		return "", fmt.Errorf("--webhook-url-file: %w", err)
+	}
+	return text, nil
+}
+
+// ShownURL says that WebhookURL has what only its user is to know, and shows it in
+// the list of processes.
+func (c Cloud) ShownURL() bool {
+	u, err := url.Parse(c.WebhookURL)
+	return err == nil && (u.User != nil || u.RawQuery != "")
+}
+
 // CheckName says whether there is such a cloud.
 func (c Cloud) CheckName() error {
 	if c.Cloud != "" && !slices.Contains(Clouds, c.Cloud) {
 		return invalid{fmt.Errorf("--cloud: %q is none of %s", c.Cloud, list(Clouds))}
 	}
-	if c.Cloud == "" && (len(c.RouteTables) > 0 || c.AddressesVPC != "" || c.Project != "" || c.Network != "" || c.WebhookURL != "" || c.WebhookSecretFile != "") {
+	if c.Cloud == "" && (len(c.RouteTables) > 0 || c.AddressesVPC != "" || c.Project != "" || c.Network != "" || c.WebhookURL != "" || c.WebhookURLFile != "" || c.WebhookSecretFile != "") {
 		return invalid{errors.New("--cloud: name the one whose settings are given: " + list(Clouds))}
 	}
 	return nil

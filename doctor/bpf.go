@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/internal/privilege"
 )
 
 // Components are the parts that a role consists of, by their names in
@@ -64,8 +66,8 @@ func checkFeatures(e exam) {
 		switch {
 		case known.Err != "":
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": "+known.Err, "")
-		case len(e.missing()) > 0:
-			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+strings.Join(e.missing(), ", "), "")
+		case len(e.unprobed()) > 0:
+			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed, as this process lacks "+privilege.Words(e.unprobed()), "")
 		case len(known.Value) == 0:
 			e.add("features/"+c, Unknown, "kernel features of the "+c+": not probed", "")
 		default:
@@ -124,7 +126,7 @@ func checkBPFFS(e exam) {
 	case !e.Has(Balancer, Server, Proxy, VDN):
 	case !known:
 		e.add("bpffs", Unknown, "BPF file system: "+e.Pins.Err, "")
-	case !b.Mounted && e.System.Value.Root && !e.System.Value.MayMount:
+	case !b.Mounted && e.System.Value.Root && !e.System.Value.Held.Has(privilege.SysAdmin):
 		e.add("bpffs", Broken, b.Path+" is not on a BPF file system, and this process may not mount one: nothing can be pinned", fix)
 	case !b.Mounted:
 		e.add("bpffs", Degraded, b.Path+" is not on a BPF file system: an agent mounts one there, but in a container it ends with the container, and forwarding with it", fix)

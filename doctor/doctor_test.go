@@ -10,15 +10,25 @@ import (
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/doctor"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/privilege"
 )
 
 // always is a fact that is known.
 func always[T any](v T) doctor.Known[T] { return doctor.Known[T]{Value: v} }
 
+// without takes capabilities away, and CAP_SYS_ADMIN, which includes others.
+func without(caps ...privilege.Capability) func(*doctor.System) {
+	return func(s *doctor.System) {
+		for _, c := range append(caps, privilege.SysAdmin) {
+			s.Held &^= 1 << c
+		}
+	}
+}
+
 // good are facts with which nothing is wrong.
 func good() *doctor.Facts {
 	f := &doctor.Facts{
-		System: always(doctor.System{Release: "6.12.3", BTF: true, Root: true, MayMount: true, UnprivilegedBPF: "2", OpenFiles: 1 << 20,
+		System: always(doctor.System{Release: "6.12.3", BTF: true, Root: true, Held: privilege.All, UnprivilegedBPF: "2", OpenFiles: 1 << 20,
 			LockedMemory: ^uint64(0), CPUs: 4}),
 		Features:   map[string]doctor.Known[[]doctor.Feature]{},
 		Pins:       always(doctor.BPFFS{Path: "/sys/fs/bpf", Mounted: true, Writable: true}),
@@ -93,17 +103,25 @@ func TestFindings(t *testing.T) {
 		}, "kernel", doctor.Broken, "Linux 6.1"},
 		"a kernel without a number": {all, sys(func(s *doctor.System) { s.Release = "?" }), "kernel", doctor.Unknown, ""},
 		"no BTF":                    {all, sys(func(s *doctor.System) { s.BTF = false }), "btf", doctor.Degraded, "CONFIG_DEBUG_INFO_BTF"},
-		"root without BPF":          {all, sys(func(s *doctor.System) { s.Missing = []string{"CAP_BPF"} }), "capabilities", doctor.Broken, "add BPF"},
-		"not root": {all, sys(func(s *doctor.System) { s.Root, s.Missing = false, []string{"CAP_BPF", "CAP_NET_ADMIN"} }),
+		"root without BPF":          {[]doctor.Role{doctor.Balancer}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
+		"not root": {all, sys(func(s *doctor.System) { s.Root, s.Held = false, 0 }),
 			"capabilities", doctor.Unknown, ""},
-		"a router needs no BPF": {[]doctor.Role{doctor.Router}, sys(func(s *doctor.System) { s.Missing = []string{"CAP_BPF"} }), "capabilities", doctor.OK, ""},
-		"lockdown":              {all, sys(func(s *doctor.System) { s.Lockdown = "confidentiality" }), "lockdown", doctor.Info, ""},
-		"seccomp":               {all, sys(func(s *doctor.System) { s.Seccomp = true }), "seccomp", doctor.Info, ""},
-		"BPF for everybody":     {all, sys(func(s *doctor.System) { s.UnprivilegedBPF = "0" }), "unprivileged-bpf", doctor.Info, ""},
-		"no JIT":                {all, setting("net.core.bpf_jit_enable", "0"), "bpf-jit", doctor.Degraded, "sysctl -w net.core.bpf_jit_enable=1"},
-		"little memory":         {all, sys(func(s *doctor.System) { s.MemoryMax = 64 << 20 }), "memory-limit", doctor.Degraded, "256M"},
-		"few files":             {all, sys(func(s *doctor.System) { s.OpenFiles = 1024 }), "open-files", doctor.Degraded, "LimitNOFILE"},
-		"locked memory":         {all, sys(func(s *doctor.System) { s.LockedMemory = 65536 }), "locked-memory", doctor.Info, ""},
+		"a router needs no BPF":          {[]doctor.Role{doctor.Router}, sys(without(privilege.BPF)), "capabilities", doctor.OK, ""},
+		"CAP_SYS_ADMIN includes CAP_BPF": {all, sys(func(s *doctor.System) { s.Held &^= 1 << privilege.BPF }), "capabilities", doctor.OK, ""},
+		"features are probed without CAP_SYS_ADMIN": {all, func(f *doctor.Facts, o *doctor.Options) {
+			sys(without())(f, o)
+			refuse("dsr-agent", doctor.Feature{Name: "bpf_loop", Essential: true})(f, o)
+		}, "feature/bpf_loop", doctor.Broken, ""},
+		"a proxy enters namespaces":           {all, sys(without()), "capabilities", doctor.Broken, "add SYS_ADMIN"},
+		"a reflector takes a port below 1024": {[]doctor.Role{doctor.Reflector}, sys(without(privilege.NetBindService)), "capabilities", doctor.Broken, "NET_BIND_SERVICE"},
+		"IPVS needs no BPF":                   {[]doctor.Role{doctor.Balancer}, func(f *doctor.Facts, o *doctor.Options) { sys(without(privilege.BPF))(f, o); o.DataPlane = "ipvs" }, "capabilities", doctor.OK, ""},
+		"lockdown":                            {all, sys(func(s *doctor.System) { s.Lockdown = "confidentiality" }), "lockdown", doctor.Info, ""},
+		"seccomp":                             {all, sys(func(s *doctor.System) { s.Seccomp = true }), "seccomp", doctor.Info, ""},
+		"BPF for everybody":                   {all, sys(func(s *doctor.System) { s.UnprivilegedBPF = "0" }), "unprivileged-bpf", doctor.Info, ""},
+		"no JIT":                              {all, setting("net.core.bpf_jit_enable", "0"), "bpf-jit", doctor.Degraded, "sysctl -w net.core.bpf_jit_enable=1"},
+		"little memory":                       {all, sys(func(s *doctor.System) { s.MemoryMax = 64 << 20 }), "memory-limit", doctor.Degraded, "256M"},
+		"few files":                           {all, sys(func(s *doctor.System) { s.OpenFiles = 1024 }), "open-files", doctor.Degraded, "LimitNOFILE"},
+		"locked memory":                       {all, sys(func(s *doctor.System) { s.LockedMemory = 65536 }), "locked-memory", doctor.Info, ""},
 		"1970": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Now = time.Unix(3600, 0) },
 			"clock", doctor.Broken, "chronyd"},
 		"a clock of its own": {all, func(f *doctor.Facts, _ *doctor.Options) { f.Clock.Value.Synchronised.Value = false },

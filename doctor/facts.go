@@ -1,6 +1,10 @@
 package doctor
 
-import "time"
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/internal/privilege"
+)
 
 // Known is a fact, or the reason why it is not known.
 type Known[T any] struct {
@@ -38,10 +42,9 @@ type System struct {
 	Release string
 	BTF     bool
 	Root    bool
-	// Missing are capabilities that agents need and the process lacks.
-	Missing []string
-	// MayMount: it has CAP_SYS_ADMIN.
-	MayMount, Seccomp bool
+	// Held are the process's effective capabilities.
+	Held    privilege.Set
+	Seccomp bool
 	// Lockdown and LSM are empty where they are not known.
 	Lockdown, LSM string
 	// UnprivilegedBPF is kernel.unprivileged_bpf_disabled, empty where unknown.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/privilege"
 )
 
 // The first kernel that is tested, and a year that no correct clock is before.
@@ -60,7 +62,7 @@ func checkPrivileges(e exam) {
 		return
 	}
 	missing := e.missing()
-	words := strings.Join(missing, ", ")
+	words := privilege.Words(missing)
 	switch {
 	case len(missing) == 0:
 		e.add("capabilities", OK, "this process has what the roles need", "")
@@ -73,14 +75,30 @@ func checkPrivileges(e exam) {
 }
 
 // missing lists the capabilities that the roles need and the process lacks.
-func (e exam) missing() []string {
-	if !e.Has(Balancer, Server, Proxy, VDN) {
-		if !e.Has(Router) {
-			return nil
-		}
-		return slices.DeleteFunc(slices.Clone(e.System.Value.Missing), func(c string) bool { return c != "CAP_NET_ADMIN" })
+func (e exam) missing() []privilege.Need {
+	var names []string
+	for _, role := range e.Roles {
+		names = append(names, privileged[role])
 	}
-	return e.System.Value.Missing
+	if i := slices.Index(names, privilege.Balancer); i >= 0 && e.DataPlane == "ipvs" {
+		names[i] = privilege.BalancerIPVS
+	}
+	return privilege.Missing(privilege.For(names...), e.System.Value.Held)
+}
+
+// unprobed lists the capabilities for want of which the kernel was not asked for
+// features: those that loading programs takes, whatever else the roles need.
+func (e exam) unprobed() []privilege.Need {
+	if e.Has(Balancer, Server, Proxy, VDN) {
+		return privilege.Missing(privilege.For(privilege.Balancer), e.System.Value.Held)
+	}
+	return e.missing()
+}
+
+// privileged names the roles as package privilege does.
+var privileged = map[Role]string{
+	Balancer: privilege.Balancer, Server: privilege.Server, Proxy: privilege.Proxy,
+	Router: privilege.Router, VDN: privilege.VDNNode, Reflector: privilege.Reflector,
 }
 
 func checkSecurity(e exam) {

@@ -47,6 +47,8 @@ type Agent struct {
 	// ProxySync tells when the service proxy has written all last, and since when
 	// something waits; nil where there is none.
 	ProxySync func() (last, waits time.Time)
+	// Lacks names the capabilities that the process lacks; nil for none.
+	Lacks error
 	// Degraded lists the optional kernel features that the agent goes without; nil
 	// for none.
 	Degraded func() []features.Degraded
@@ -64,6 +66,9 @@ func (a Agent) Gather(now time.Time) Status {
 	s := Status{
 		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
 		Problems: slices.Clone(g.view.Problems),
+	}
+	if a.Lacks != nil {
+		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
 	}
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()

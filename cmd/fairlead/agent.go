@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -126,8 +127,8 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 			return config.Invalid(err)
 		}
 	}
-	a := &agent{config: r, started: time.Now()}
-	defer func() { err = errors.Join(err, a.close()) }()
+	a := &agent{config: r, started: time.Now(), lacks: lacks(agentPrivileges(r)...)}
+	defer func() { err = held.Blame(errors.Join(err, a.close()), a.lacks) }()
 	if err := a.open(); err != nil {
 		return err
 	}
@@ -160,6 +161,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 type agent struct {
 	config  *config.Resolved
 	started time.Time
+	lacks   error // the capabilities that are missing; nil for none
 	socket  net.Listener
 	metrics net.Listener // for Prometheus; nil for none
 	speaker *bgp.Speaker
@@ -375,7 +377,7 @@ func (a *agent) ready() status.Readiness { return a.teller().Ready(time.Now()) }
 func (a *agent) teller() status.Agent {
 	s := status.Agent{
 		Version: version.String(), Kernel: version.Kernel(), Node: a.config.Node, Role: strings.Join(a.config.Roles, ", "),
-		Started: a.started, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
+		Started: a.started, Lacks: a.lacks, Degraded: a.degraded, PeersUnknown: a.speaker != nil && a.config.Agent.Kubernetes && !a.peersTold.Load(),
 	}
 	if a.loop != nil {
 		s.View = a.loop.View

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/dataplane/remove"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -31,8 +32,9 @@ stay as the agents set them. It refuses while an agent runs.`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			lacking := lacks(cleanupPrivileges(bpffs)...)
 			if err := cleanUp(cmd.Context(), filepath.Join(bpffs, "fairlead"), wait); err != nil {
-				return err
+				return held.Blame(err, lacking)
 			}
 			slog.Info("nothing is left", "bpffs", bpffs)
 			if stay {

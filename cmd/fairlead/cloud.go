@@ -28,6 +28,7 @@ func cloudFlags(cmd *cobra.Command, c *config.Cloud, names ...string) {
 	f.StringVar(&c.Network, "gcp-network", "", "`name` of the network of the routes")
 	f.IntVar(&c.Priority, "gcp-priority", c.Priority, "priority of the routes: the lowest wins")
 	f.StringVar(&c.WebhookURL, "webhook-url", "", "`URL` to which is posted what should be")
+	f.StringVar(&c.WebhookURLFile, "webhook-url-file", "", "`file` with that URL, where it has a password or a token, which the list of processes would show")
 	f.StringVar(&c.WebhookSecretFile, "webhook-secret-file", "", "`file` with the secret that signs it")
 	_ = cmd.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -53,7 +54,15 @@ func newCloud(c config.Cloud, node string) (p cloud.Provider, err error) {
 		if err != nil {
 			return nil, err
 		}
-		return webhook.New(webhook.Config{URL: c.WebhookURL, Secret: secret, Owner: c.Owner, Node: node})
+		url, err := c.Webhook()
+		if err != nil {
+			return nil, err
+		}
+		if c.ShownURL() {
+			slog.Warn("--webhook-url with a user or a query is deprecated: the list of processes shows it to every user of this machine; " +
+				"write the URL to a file and name that with --webhook-url-file")
+		}
+		return webhook.New(webhook.Config{URL: url, Secret: secret, Owner: c.Owner, Node: node})
 	}
 	return nil, nil
 }

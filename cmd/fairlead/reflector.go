@@ -12,6 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/status"
 )
@@ -47,7 +49,9 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	return cmd
 }
 
-func runReflector(ctx context.Context, c config.Reflector) error {
+func runReflector(ctx context.Context, c config.Reflector) (err error) {
+	lacking := lacks(privilege.Reflector)
+	defer func() { err = held.Blame(err, lacking) }()
 	collectLess()
 	r, err := c.Resolve()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/announce/bgp"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/fib"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/status"
 )
@@ -80,6 +81,8 @@ func runRouter(ctx context.Context, c config.Router, remove bool) (err error) {
 			return config.Invalid(err)
 		}
 	}
+	lacking := lacks(routerPrivileges(r)...)
+	defer func() { err = held.Blame(err, lacking) }()
 	collectLess()
 	settings, err := fib.RouterSysctls(c.HashSeed)
 	if err != nil {

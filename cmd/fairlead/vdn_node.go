@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -52,10 +54,14 @@ cleanup takes it off.`,
 	return cmd
 }
 
-func runVDNNode(ctx context.Context, c config.VDNNode) error {
+func runVDNNode(ctx context.Context, c config.VDNNode) (err error) {
 	r, err := c.Resolve()
 	if err != nil {
 		return err
+	}
+	if r.Means == config.MeansKernel {
+		lacking := lacks(privilege.VDNNode)
+		defer func() { err = held.Blame(err, lacking) }()
 	}
 	controller, err := client.New(r.Client)
 	if err != nil {

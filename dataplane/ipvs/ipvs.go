@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/ownns"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
 )
@@ -83,7 +84,11 @@ func (d *DataPlane) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("ipvs: NetNS: %w", err)
 	}
-	if d.routes, err = netlink.NewHandleAt(d.ns, unix.NETLINK_ROUTE); err != nil {
+	err = d.inside(func() (err error) {
+		d.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("ipvs: netlink socket: %w", err)
 	}
 	if err := d.loopbackUp(); err != nil {
@@ -127,8 +132,8 @@ func (d *DataPlane) inside(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		if err := netns.Set(d.ns); err != nil {
-			done <- fmt.Errorf("ipvs: enter the network namespace: %w", err)
+		if err := ownns.Enter(int(d.ns)); err != nil {
+			done <- fmt.Errorf("ipvs: %w", err)
 			return
 		}
 		done <- f()

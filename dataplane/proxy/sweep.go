@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/ownns"
 )
 
 // sweeper ends connected UDP sockets whose target is gone: unlike TCP's they
@@ -156,17 +157,19 @@ func (s *sweeper) eachNamespace(own netns.NsHandle, f func() error) error {
 	return errors.Join(errs...)
 }
 
-// inNamespace runs f on a thread in a network namespace; one that is gone is no
-// error.
+// inNamespace runs f on a thread in a network namespace.
 func inNamespace(ns netns.NsHandle, f func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		if err := netns.Set(ns); err != nil {
-			result <- nil
-			return
+		err := ownns.Enter(int(ns))
+		switch {
+		case err == nil:
+			err = f()
+		case errors.Is(err, unix.EINVAL):
+			err = nil // the namespace behind the name is gone
 		}
-		result <- f()
+		result <- err
 	}()
 	return <-result
 }

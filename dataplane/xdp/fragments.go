@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/ownns"
 )
 
 const (
@@ -57,7 +58,11 @@ func newOrphanage(k *kernelObjects) (*orphanage, error) {
 		return nil, errors.Join(fmt.Errorf("xdp: fragments: read the ring buffer: %w", err), netns.Close())
 	}
 	o := &orphanage{reader: reader, table: k.Fragments, program: k.Balancer, netns: netns, ended: make(chan struct{})}
-	go o.run()
+	began := make(chan error)
+	go o.run(began)
+	if err := <-began; err != nil {
+		return nil, errors.Join(fmt.Errorf("xdp: fragments: %w", err), o.close())
+	}
 	return o, nil
 }
 
@@ -73,11 +78,13 @@ func (o *orphanage) close() error {
 
 // run never unlocks its thread, which is in another namespace than the others
 // and ends with it.
-func (o *orphanage) run() {
+func (o *orphanage) run(began chan<- error) {
 	defer close(o.ended)
 	runtime.LockOSThread()
-	if err := unix.Setns(int(o.netns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return // the program goes on without: the ring buffer fills up, and it says what is lost
+	err := ownns.Enter(int(o.netns.Fd()))
+	began <- err
+	if err != nil {
+		return
 	}
 	var waiting []balancerOrphan
 	var record ringbuf.Record

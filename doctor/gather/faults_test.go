@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/xdp"
 	"github.com/fairlead/fairlead/doctor"
+	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/status"
@@ -343,7 +344,7 @@ var systemFaults = []fault{
 		[]expected{{"bpffs", doctor.Degraded, "not on a BPF file system", "mount -t bpf"}}},
 	{"the folder for pins is on none, and may not be mounted", both, func(w *world) {
 		w.o.BPFFS = w.TempDir()
-		w.env = append(w.env, dropVariable+"=21") // CAP_SYS_ADMIN
+		w.without = []privilege.Capability{privilege.SysAdmin}
 	}, []expected{{"bpffs", doctor.Broken, "may not mount", "mount -t bpf"}}},
 	{"the BPF file system is read-only", both, func(w *world) { w.o.BPFFS = w.mount("bpf", unix.MS_RDONLY) },
 		[]expected{{"bpffs", doctor.Broken, "read-only", "remount,rw"}}},
@@ -351,9 +352,9 @@ var systemFaults = []fault{
 		w.o.BPFFS = w.mount("bpf", 0)
 		w.must(os.MkdirAll(filepath.Join(w.o.BPFFS, "fairlead/balancer/balancer-v1"), 0o700))
 	}, []expected{{"pins/balancer-v1", doctor.Broken, "layout", "rm -r "}}},
-	{"root may not use BPF", both, func(w *world) { w.env = append(w.env, dropVariable+"=39,21") },
+	{"root may not use BPF", both, func(w *world) { w.without = []privilege.Capability{privilege.BPF, privilege.SysAdmin} },
 		[]expected{{"capabilities", doctor.Broken, "lacks CAP_BPF", "securityContext.capabilities"}, {"features/balancer", doctor.Unknown, "lacks CAP_BPF", ""}}},
-	{"root may not configure networks", router, func(w *world) { w.env = append(w.env, dropVariable+"=12") },
+	{"root may not configure networks", router, func(w *world) { w.without = []privilege.Capability{privilege.NetAdmin} },
 		[]expected{{"capabilities", doctor.Broken, "lacks CAP_NET_ADMIN", "NET_ADMIN"}}},
 	{"it is not run as root", both, func(w *world) { w.env = append(w.env, nobodyVariable+"=1") },
 		[]expected{{"capabilities", doctor.Unknown, "run as root", ""}, {"features/dsr-agent", doctor.Unknown, "not probed", ""}, {"bpffs", doctor.Unknown, "not checked", ""}}},

@@ -21,7 +21,7 @@ import (
 func system(context.Context) (doctor.System, error) {
 	p := features.ReadPrivileges()
 	s := doctor.System{
-		Release: version.Release(), Root: os.Geteuid() == 0, Missing: p.Missing, MayMount: p.SysAdmin, Seccomp: p.Seccomp,
+		Release: version.Release(), Root: os.Geteuid() == 0, Held: p.Held, Seccomp: p.Seccomp,
 		Lockdown: p.Lockdown, LSM: p.LSM, UnprivilegedBPF: read("/proc/sys/kernel/unprivileged_bpf_disabled"),
 		MemoryMax: memoryMax(), CPUs: runtime.NumCPU(),
 	}

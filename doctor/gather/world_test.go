@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/doctor"
 	"github.com/fairlead/fairlead/doctor/gather"
+	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/netns"
 )
@@ -27,7 +27,6 @@ import (
 // namespace that it is started in, or one that waits under another name.
 const (
 	examineVariable = "FAIRLEAD_TEST_EXAMINE" // doctor.Options, as JSON
-	dropVariable    = "FAIRLEAD_TEST_DROP"    // capabilities to drop first, by number
 	nobodyVariable  = "FAIRLEAD_TEST_NOBODY"  // not empty: examine as another user
 	nameVariable    = "FAIRLEAD_TEST_NAME"    // a process's name, to wait under
 )
@@ -57,9 +56,6 @@ func TestMain(m *testing.M) {
 
 // examineHere is what the child does.
 func examineHere(text string) error {
-	if drop := os.Getenv(dropVariable); drop != "" {
-		return withoutCapabilities(drop)
-	}
 	if os.Getenv(nobodyVariable) != "" {
 		if err := syscall.Setuid(65534); err != nil {
 			return err
@@ -73,32 +69,15 @@ func examineHere(text string) error {
 	return json.NewEncoder(os.Stdout).Encode(doctor.Examine(facts, o))
 }
 
-// withoutCapabilities starts this program again with a smaller bounding set, which
-// is all that root has.
-func withoutCapabilities(numbers string) error {
-	runtime.LockOSThread()
-	for text := range strings.SplitSeq(numbers, ",") {
-		var n int
-		if _, err := fmt.Sscan(text, &n); err != nil {
-			return err
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(n), 0, 0, 0); err != nil {
-			return err
-		}
-	}
-	if err := os.Unsetenv(dropVariable); err != nil {
-		return err
-	}
-	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
-}
-
 // world is a network namespace with one interface, as a load balancer has it.
 type world struct {
 	*testing.T
 	ns *netns.NS
-	// o is what the child examines, env what it gets in its environment.
-	o   doctor.Options
-	env []string
+	// o is what the child examines, env what it gets in its environment, and without
+	// the capabilities that it has not.
+	o       doctor.Options
+	env     []string
+	without []privilege.Capability
 }
 
 // healthy makes one in which nothing is wrong.
@@ -194,6 +173,11 @@ func (w *world) examine() (r doctor.Report) {
 		cmd := exec.CommandContext(ctx, "/proc/self/exe")
 		cmd.Env = append(append(os.Environ(), examineVariable+"="+string(text)), w.env...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		may := privilege.All
+		for _, c := range w.without {
+			may &^= 1 << c
+		}
+		testkit.Limit(cmd, may)
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%w: %s", err, &stderr)
 		}

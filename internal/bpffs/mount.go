@@ -16,7 +16,7 @@ const Standard = "/sys/fs/bpf"
 // on Standard if path is below that, else on path itself.
 func Mount(path string) error {
 	path = filepath.Clean(path)
-	on, err := isBPF(path)
+	on, err := Mounted(path)
 	if on || err != nil {
 		return err
 	}
@@ -32,8 +32,9 @@ func Mount(path string) error {
 	return nil
 }
 
-// isBPF looks at the nearest folder above a path that is there.
-func isBPF(path string) (bool, error) {
+// Mounted reports whether a path is on a BPF file system. Of a path that is not
+// there the nearest folder above it counts.
+func Mounted(path string) (bool, error) {
 	for {
 		var st unix.Statfs_t
 		err := unix.Statfs(path, &st)

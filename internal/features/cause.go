@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
 	"github.com/fairlead/fairlead/internal/version"
 )
 
@@ -88,6 +90,9 @@ func cause(err error) string {
 	}
 	switch {
 	case errors.As(err, &verifier) && len(verifier.Log) > 0:
+		if missing := readProcess().missing(); len(missing) > 0 {
+			return noPermission() + ", without which the verifier rejects some programs"
+		}
 		return "the verifier rejected the program: this kernel lacks something, or limits programs further than Linux 6.1 does"
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return noPermission()
@@ -111,7 +116,7 @@ func older(running, since string) bool {
 func noPermission() string {
 	process := readProcess()
 	if missing := process.missing(); len(missing) > 0 {
-		return "the process lacks " + strings.Join(missing, " and ")
+		return "the process lacks " + strings.ReplaceAll(privilege.Words(missing), ", ", " and ")
 	}
 	if process.seccomp && rejectsEverything() {
 		return "a seccomp filter or an LSM rejects every call of bpf(2), and this process runs under a seccomp filter"
@@ -152,58 +157,33 @@ func checks(err error) []string {
 
 // process is what matters of /proc/thread-self/status.
 type process struct {
-	effective uint64
-	seccomp   bool
-	known     bool
+	held    privilege.Set // all where unknown
+	seccomp bool
 }
 
-// capabilities that loading needs, by number (linux/capability.h).
-var capabilities = []struct {
-	bit  uint
-	name string
-}{{39, "CAP_BPF"}, {12, "CAP_NET_ADMIN"}, {38, "CAP_PERFMON"}}
-
-const sysAdmin = 21 // stands for CAP_BPF and CAP_PERFMON, too
-
-func readProcess() (p process) {
+func readProcess() process {
+	p := process{held: held.Read()}
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		return p
 	}
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "CapEff":
-			_, err := fmt.Sscanf(value, "%x", &p.effective)
-			p.known = err == nil
-		case "Seccomp":
-			p.seccomp = value == "2"
+		if value, ok := strings.CutPrefix(line, "Seccomp:"); ok {
+			p.seccomp = strings.TrimSpace(value) == "2"
 		}
 	}
 	return p
 }
 
-// missing lists the capabilities that the process needs and lacks.
-func (p process) missing() (names []string) {
-	if !p.known {
-		return nil
-	}
-	for _, c := range capabilities {
-		covered := c.bit != 12 && p.effective&(1<<sysAdmin) != 0
-		if p.effective&(1<<c.bit) == 0 && !covered {
-			names = append(names, c.name)
-		}
-	}
-	return names
+// missing lists the capabilities that loading needs and the process lacks.
+func (p process) missing() []privilege.Need {
+	return privilege.Missing(privilege.For(privilege.Balancer), p.held)
 }
 
 // Privileges are what decides whether this process may use BPF.
 type Privileges struct {
-	// Missing are capabilities that loading needs and the process lacks.
-	Missing []string
-	// SysAdmin is CAP_SYS_ADMIN: to mount and to enter network namespaces.
-	SysAdmin bool
+	// Held are the effective capabilities; all of them where that is unknown.
+	Held privilege.Set
 	// Seccomp: the process runs under a filter of its system calls.
 	Seccomp bool
 	// Lockdown is the kernel's mode, LSM lists the active security modules; both
@@ -215,7 +195,7 @@ type Privileges struct {
 func ReadPrivileges() Privileges {
 	p := readProcess()
 	return Privileges{
-		Missing: p.missing(), SysAdmin: p.effective&(1<<sysAdmin) != 0, Seccomp: p.seccomp,
+		Held: p.held, Seccomp: p.seccomp,
 		Lockdown: lockdown(), LSM: activeModules(),
 	}
 }

@@ -123,7 +123,17 @@ func parse(where string) (base, socket string, err error) {
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		return strings.TrimSuffix(where, "/"), "", nil
 	}
-	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", where, DefaultURL)
+	return "", "", fmt.Errorf("controller, url: %q is none: write one like %s, https://vdn.example:7473 or unix:///run/fairlead/vdn/api.sock", shown(where), DefaultURL)
+}
+
+// shown is a URL without what may be a password or a token: a query, and a user, also
+// where it cannot be parsed.
+func shown(where string) string {
+	where, _, _ = strings.Cut(where, "?")
+	if at := strings.LastIndex(where, "@"); at >= 0 {
+		return "..." + where[at:]
+	}
+	return where
 }
 
 // ReadToken reads a token's file.

@@ -82,7 +82,7 @@ const mostWords = 4096
 func New(c Config) (*Provider, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("webhook: %q is not a URL of http or https", c.URL)
+		return nil, errors.New("webhook: its URL is not a URL of http or https") // which may hold a password
 	}
 	if err := cloud.CheckOwner(c.Owner); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.c.URL, bytes.NewReader(body))
 	if err != nil {
-		return a, fmt.Errorf("webhook: %w", err)
+		return a, errors.New("webhook: its URL cannot be asked")
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	sum := sha256.Sum256(body)
@@ -128,7 +128,7 @@ func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) 
 	}
 	resp, err := p.client.Do(r)
 	if err != nil {
-		return a, fmt.Errorf("webhook: %w", err)
+		return a, fmt.Errorf("webhook: %w", unnamed(r.URL, err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
@@ -146,6 +146,15 @@ func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) 
 		return a, fmt.Errorf("webhook: the answer cannot be read: %w", err)
 	}
 	return a, nil
+}
+
+// unnamed has an error of http.Client name the host alone: the rest of a URL may
+// hold passwords and tokens, and errors show in logs and status.
+func unnamed(u *url.URL, err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%s: %w", u.Host, e.Err)
+	}
+	return err
 }
 
 // refusal says what an answer means that is none of 2xx.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+
+	"github.com/fairlead/fairlead/internal/ownns"
 )
 
 // ErrClosed is what a Worker answers, wrapped, once it has ended.
@@ -72,8 +74,8 @@ func (w *Worker) run(ns netns.NsHandle, began chan<- error) {
 }
 
 func (w *Worker) begin(ns netns.NsHandle) (*Watch, error) {
-	if err := netns.Set(ns); err != nil {
-		return nil, fmt.Errorf("enter the network namespace: %w", err)
+	if err := ownns.Enter(int(ns)); err != nil {
+		return nil, err
 	}
 	// Before the first look: what changes after that is seen.
 	watch, err := NewWatch(All)

@@ -97,7 +97,7 @@ func (k *Kernel) applyPod(att vdn.Attachment, slice vdn.Slice) error {
 		}
 		return p.hold(link.Attrs().Index)
 	})
-	if _, missing := err.(ns.NSPathNotExistErr); missing || errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		k.log.Debug("vdn: a namespace is gone", "attachment", att.ID, "netns", att.NetNS)
 		return nil
 	}
@@ -254,11 +254,22 @@ func removePod(folder string) error {
 	off := func(ns.NetNS) error {
 		return errors.Join(tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgPodOut, vdnProgPodIn))
 	}
-	if err := ns.WithNetNSPath(at, off); err != nil {
+	err = ns.WithNetNSPath(at, off)
+	if gone(err) {
 		// With the namespace its filters are gone. Links, too, but they are still pinned.
-		return errors.Join(tc.RemoveLinks(dir), dir.RemoveAll())
+		err = tc.RemoveLinks(dir)
+	}
+	if err != nil {
+		return errors.Join(err, dir.Close()) // the pins stay, by which the next try finds it
 	}
 	return dir.RemoveAll()
+}
+
+// gone says of an error of ns.WithNetNSPath that no namespace is there.
+func gone(err error) bool {
+	var missing ns.NSPathNotExistErr
+	var other ns.NSPathNotNSErr
+	return errors.As(err, &missing) || errors.As(err, &other) || errors.Is(err, fs.ErrNotExist)
 }
 
 // Clean takes off what was left at a node whose Kernel has ended, in the calling

@@ -19,6 +19,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.balancers (and .Values.agent.enabled (has "balancer" .Values.agent.roles)) }}yes{{ end }}
 {{- end }}
 
+{{/* What agents with agent.roles may do. internal/privilege/table.go has the reasons. */}}
+{{- define "fairlead.agentCapabilities" -}}
+{{- $a := .Values.agent -}}
+{{- $all := list "NET_ADMIN" -}}
+{{- if has "proxy" $a.roles }}
+{{- $all = append $all "SYS_ADMIN" -}}
+{{- else if or (has "server" $a.roles) (ne $a.dataplane "ipvs") }}
+{{- $all = concat $all (list "BPF" "PERFMON") -}}
+{{- end }}
+{{- if and (has "balancer" $a.roles) .Values.layer2.interfaces }}
+{{- $all = append $all "NET_RAW" -}}
+{{- end }}
+{{- printf "[%s]" ($all | sortAlpha | join ", ") -}}
+{{- end }}
+
 {{/* What both containers of the cleanup have. */}}
 {{- define "fairlead.cleanup" -}}
 image: {{ include "fairlead.image" . }}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/privilege"
+	"github.com/fairlead/fairlead/internal/privilege/held"
+)
+
+// lacks warns of capabilities that these roles need and the process does not
+// have, and returns the same as an error. The process starts all the same: not all
+// it does needs all of them.
+func lacks(roles ...string) error {
+	err := held.Lacks(roles...)
+	if err != nil {
+		slog.Warn("a capability is missing", "error", err)
+	}
+	return err
+}
+
+// agentPrivileges names an agent's roles as package privilege does.
+func agentPrivileges(r *config.Resolved) (names []string) {
+	switch {
+	case r.Balancer && r.DataPlane == "ipvs":
+		names = append(names, privilege.BalancerIPVS)
+	case r.Balancer:
+		names = append(names, privilege.Balancer)
+	}
+	if r.Balancer && len(r.Agent.Layer2.Interfaces) > 0 {
+		names = append(names, privilege.BalancerLayer2)
+	}
+	if r.Server {
+		names = append(names, privilege.Server)
+	}
+	if r.Proxy {
+		names = append(names, privilege.Proxy)
+	}
+	// What an agent has mounted is further down: each role has a folder of its own.
+	if mounted, err := bpffs.Mounted(filepath.Join(r.BPFFS, "fairlead", r.Roles[0])); err == nil && !mounted {
+		names = append(names, privilege.OwnBPFFS)
+	}
+	return names
+}
+
+// routerPrivileges does so for a router.
+func routerPrivileges(r *config.ResolvedRouter) []string {
+	if len(r.Router.Balancers) > 0 {
+		return []string{privilege.Router, privilege.RouterListens}
+	}
+	return []string{privilege.Router}
+}
+
+// cleanupPrivileges does so for a cleanup below a BPF file system.
+func cleanupPrivileges(folder string) []string {
+	if _, err := os.Stat(filepath.Join(folder, config.VDNPins)); err != nil {
+		return []string{privilege.Cleanup}
+	}
+	return []string{privilege.Cleanup, privilege.CleanupVDN}
+}

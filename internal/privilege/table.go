@@ -1,0 +1,76 @@
+package privilege
+
+// The roles of Fairlead's processes. A process may have several: see For.
+const (
+	Balancer       = "balancer"
+	BalancerLayer2 = "balancer, --layer2"
+	BalancerIPVS   = "balancer, --dataplane ipvs"
+	OwnBPFFS       = "agent, --bpffs to mount"
+	Server         = "server"
+	Proxy          = "proxy"
+	Router         = "router"
+	RouterListens  = "router, --balancers"
+	Reflector      = "reflector"
+	Controller     = "controller"
+	VDN            = "vdn"
+	VDNNode        = "vdn node"
+	Cleanup        = "cleanup"
+	CleanupVDN     = "cleanup, of vdn node"
+	CNI            = "fairlead-cni"
+)
+
+// Table is every role and what it needs. It is the only place that says so: the
+// warnings of a process that lacks something, `fairlead doctor`, the chart, the
+// systemd units and docs/security.md are tested against it, and e2e/privileges
+// runs each role with exactly these and then without each in turn.
+var Table = []Role{
+	{Balancer, "fairlead agent", []Need{
+		{NetAdmin, "attaches XDP programs to interfaces, and sets sysctls"},
+		{BPF, "loads BPF programs and maps"},
+		{Perfmon, "loads programs that compare and subtract packet pointers"},
+	}},
+	{BalancerLayer2, "fairlead agent --layer2", []Need{
+		{NetRaw, "answers ARP and neighbour discovery on packet sockets"},
+	}},
+	{BalancerIPVS, "fairlead agent --dataplane ipvs", []Need{
+		{NetAdmin, "writes virtual services, addresses and sysctls"},
+	}},
+	{OwnBPFFS, "fairlead agent --bpffs", []Need{
+		{SysAdmin, "mounts a BPF file system where --bpffs names none"},
+	}},
+	{Server, "fairlead agent --role server", []Need{
+		{NetAdmin, "attaches tc programs to interfaces, and sets sysctls"},
+		{BPF, "loads BPF programs and maps"},
+		{Perfmon, "loads programs that compare and subtract packet pointers"},
+	}},
+	{Proxy, "fairlead agent --role proxy", []Need{
+		{NetAdmin, "attaches programs to cgroups and interfaces, and ends UDP sockets"},
+		{SysAdmin, "enters the pods' network namespaces to end UDP sockets whose endpoint is gone; includes CAP_BPF and CAP_PERFMON"},
+	}},
+	{Router, "fairlead router", []Need{
+		{NetAdmin, "writes routes, next hops and sysctls"},
+	}},
+	{RouterListens, "fairlead router --balancers", []Need{
+		{NetBindService, "listens on BGP's port, 179"},
+	}},
+	{Reflector, "fairlead reflector", []Need{
+		{NetBindService, "listens on BGP's port, 179"},
+	}},
+	{Controller, "fairlead controller", nil},
+	{VDN, "fairlead vdn", nil},
+	{VDNNode, "fairlead vdn node", []Need{
+		{NetAdmin, "attaches tc programs and queues to interfaces"},
+		{SysAdmin, "enters the pods' network namespaces; includes CAP_BPF and CAP_PERFMON"},
+	}},
+	{Cleanup, "fairlead cleanup", []Need{
+		{NetAdmin, "takes programs off interfaces, and puts sysctls back"},
+	}},
+	{CleanupVDN, "fairlead cleanup, after fairlead vdn node", []Need{
+		{SysAdmin, "enters the network namespaces of pods on virtual networks"},
+	}},
+	{CNI, "fairlead-cni", []Need{
+		{NetAdmin, "makes and moves devices, and sets addresses and routes"},
+		{NetRaw, "asks by ARP and neighbour discovery whether an address is in use"},
+		{SysAdmin, "enters the pods' network namespaces"},
+	}},
+}
