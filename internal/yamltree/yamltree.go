@@ -48,7 +48,7 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 			docs, bad = nil, &Error{1, fmt.Sprintf("not YAML that can be read: %v", r)}
 		}
 	}()
-	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec, lines := yaml.NewDecoder(bytes.NewReader(text)), Lines(text)
 	for {
 		var doc yaml.Node
 		err := dec.Decode(&doc)
@@ -58,7 +58,7 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 		if err != nil {
 			return nil, yamlError(text, err)
 		}
-		if line := settle(&doc, Lines(text), -1); line > 0 { // the document itself is no level
+		if line := settle(&doc, lines, -1); line > 0 { // the document itself is no level
 			return nil, &Error{line, fmt.Sprintf("nested deeper than %d", MaxDepth)}
 		}
 		if root := doc.Content[0]; root.ShortTag() != "!!null" {
