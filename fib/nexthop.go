@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -117,7 +118,8 @@ func parseNexthop(m []byte) (nexthop, error) {
 		return nexthop{}, unix.EINVAL
 	}
 	o := nexthop{protocol: m[2]}
-	attrs, err := nl.ParseRouteAttr(m[sizeofNhmsg:])
+	padded := append(slices.Clip(m[sizeofNhmsg:]), make([]byte, -len(m)&3)...) // the library reads beyond an end that is not aligned
+	attrs, err := nl.ParseRouteAttr(padded)
 	if err != nil {
 		return o, err
 	}

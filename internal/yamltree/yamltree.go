@@ -48,7 +48,7 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 			docs, bad = nil, &Error{1, fmt.Sprintf("not YAML that can be read: %v", r)}
 		}
 	}()
-	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec, lines := yaml.NewDecoder(bytes.NewReader(text)), Lines(text)
 	for {
 		var doc yaml.Node
 		err := dec.Decode(&doc)
@@ -58,7 +58,7 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 		if err != nil {
 			return nil, yamlError(text, err)
 		}
-		if line := tooDeep(&doc, -1); line > 0 { // the document itself is no level
+		if line := settle(&doc, lines, -1); line > 0 { // the document itself is no level
 			return nil, &Error{line, fmt.Sprintf("nested deeper than %d", MaxDepth)}
 		}
 		if root := doc.Content[0]; root.ShortTag() != "!!null" {
@@ -67,9 +67,11 @@ func parseYAML(text []byte) (docs []*yaml.Node, bad *Error) {
 	}
 }
 
-// tooDeep gives the line of the first list or fields below more than MaxDepth others;
-// 0 where there are none. The library itself stops at 10,000 levels.
-func tooDeep(n *yaml.Node, depth int) (line int) {
+// settle gives the line of the first list or fields below more than MaxDepth others; 0
+// where there are none. The library itself stops at 10,000 levels. On the way it puts
+// nodes that the library counts behind the last line, as an empty one there, onto it.
+func settle(n *yaml.Node, lines, depth int) (line int) {
+	n.Line = min(n.Line, lines)
 	if n.Kind == yaml.ScalarNode || n.Kind == yaml.AliasNode {
 		return 0
 	}
@@ -77,7 +79,7 @@ func tooDeep(n *yaml.Node, depth int) (line int) {
 		return n.Line
 	}
 	for _, c := range n.Content {
-		if line = tooDeep(c, depth+1); line > 0 {
+		if line = settle(c, lines, depth+1); line > 0 {
 			return line
 		}
 	}
