@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -33,11 +34,18 @@ func (p *place) routed() error {
 	return err
 }
 
-// balancer: its session is up, and the VIP answers.
+// balancer: its session is up, and the VIP answers, also after a restart.
 func balancer(p *place, caps privilege.Set) error {
 	p.withRouter(privilege.All)
-	lb := p.agent("lb", caps, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
-	return lb.until(func() error { return errors.Join(p.established("lb"), p.answered(vip)) })
+	for range 2 {
+		lb := p.agent("lb", caps, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
+		if err := lb.until(func() error { return errors.Join(p.established("lb"), p.answered(vip)) }); err != nil {
+			return err
+		}
+		must(p.t, lb.Signal(syscall.SIGKILL))
+		<-lb.Done()
+	}
+	return nil
 }
 
 // layer2: the client, which has no route there, finds the VIP by ARP.

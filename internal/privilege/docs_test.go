@@ -60,16 +60,16 @@ func table() string {
 func TestFor(t *testing.T) {
 	words := func(roles ...string) string { return privilege.Words(privilege.For(roles...)) }
 	for want, have := range map[string]string{
-		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":              words(privilege.Balancer, privilege.Server),
-		"CAP_NET_ADMIN, CAP_SYS_ADMIN":                     words(privilege.Balancer, privilege.Proxy),
-		"CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON": words(privilege.Balancer, privilege.BalancerLayer2),
+		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":       words(privilege.Server),
+		"CAP_NET_ADMIN, CAP_SYS_ADMIN":              words(privilege.Balancer, privilege.Server),
+		"CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN": words(privilege.Balancer, privilege.BalancerLayer2),
 		"": words(privilege.Controller),
 	} {
 		if have != want {
 			t.Errorf("%s, want %s", have, want)
 		}
 	}
-	needs := privilege.For(privilege.Balancer)
+	needs := privilege.For(privilege.Server)
 	for held, want := range map[privilege.Set]string{
 		0: "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON", privilege.All: "", 1 << privilege.SysAdmin: "CAP_NET_ADMIN", 1 << privilege.BPF: "CAP_NET_ADMIN, CAP_PERFMON",
 	} {

@@ -26,8 +26,7 @@ const (
 var Table = []Role{
 	{Balancer, "fairlead agent", []Need{
 		{NetAdmin, "attaches XDP programs to interfaces, and sets sysctls"},
-		{BPF, "loads BPF programs and maps"},
-		{Perfmon, "loads programs that compare and subtract packet pointers"},
+		{SysAdmin, "takes over a predecessor's maps inside maps, by their IDs; includes CAP_BPF and CAP_PERFMON"},
 	}},
 	{BalancerLayer2, "fairlead agent --layer2", []Need{
 		{NetRaw, "answers ARP and neighbour discovery on packet sockets"},

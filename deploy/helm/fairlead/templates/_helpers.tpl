@@ -23,9 +23,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "fairlead.agentCapabilities" -}}
 {{- $a := .Values.agent -}}
 {{- $all := list "NET_ADMIN" -}}
-{{- if has "proxy" $a.roles }}
+{{- if or (has "proxy" $a.roles) (and (has "balancer" $a.roles) (ne $a.dataplane "ipvs")) }}
 {{- $all = append $all "SYS_ADMIN" -}}
-{{- else if or (has "server" $a.roles) (ne $a.dataplane "ipvs") }}
+{{- else if has "server" $a.roles }}
 {{- $all = concat $all (list "BPF" "PERFMON") -}}
 {{- end }}
 {{- if and (has "balancer" $a.roles) .Values.layer2.interfaces }}
