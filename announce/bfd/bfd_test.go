@@ -186,17 +186,21 @@ func TestUpThenSilence(t *testing.T) {
 }
 
 func TestRestartedNeighbourIsSeen(t *testing.T) {
-	a, b := endpoint(t, "127.31.1.1"), endpoint(t, "127.31.1.2")
-	sa, down := add(t, a, "127.31.1.2", Timing{})
-	first, _ := add(t, b, "127.31.1.1", Timing{})
-	until(t, sa, Up)
-	until(t, first, Up)
-	second, _ := add(t, b, "127.31.1.1", Timing{}) // replaces the first, without a word
-	if reason := <-down; !strings.Contains(reason, "started anew") {
-		t.Errorf("reason %q", reason)
+	for port, want := range map[uint16]string{PortSingleHop: "started anew", PortMultihop: "nothing heard"} {
+		a, b := endpoint(t, "127.31.1.1"), endpoint(t, "127.31.1.2")
+		sa, down := add(t, a, "127.31.1.2", Timing{Port: port})
+		first, _ := add(t, b, "127.31.1.1", Timing{Port: port})
+		until(t, sa, Up)
+		until(t, first, Up)
+		second, _ := add(t, b, "127.31.1.1", Timing{Port: port}) // replaces the first, without a word
+		if reason := <-down; !strings.Contains(reason, want) {
+			t.Errorf("on port %d: reason %q, want %q", port, reason, want)
+		}
+		until(t, second, Up)
+		until(t, sa, Up)
+		a.Close()
+		b.Close()
 	}
-	until(t, second, Up)
-	until(t, sa, Up)
 }
 
 func TestClosingOnPurposeIsNoLoss(t *testing.T) {
@@ -225,6 +229,7 @@ func TestFollowsTheNeighboursPort(t *testing.T) {
 func TestStrangersAreRefused(t *testing.T) {
 	a := endpoint(t, "127.31.4.1")
 	s, _ := add(t, a, "127.31.4.2", Timing{})
+	unfiltered(t, a)
 	send := func(from string, port int, ttl bool, p packet) {
 		t.Helper()
 		before := a.Refused()

@@ -48,16 +48,12 @@ type Endpoint struct {
 func Listen(local netip.Addr) (*Endpoint, error) {
 	e := &Endpoint{local: local, byRemote: map[netip.Addr]*Session{}, byLocal: map[uint32]*Session{}}
 	for _, port := range []uint16{PortSingleHop, PortMultihop} {
-		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
-		if err == nil {
-			e.sockets = append(e.sockets, c)
-			err = datagram.Expect(c, local.Is4())
-		}
-		if err != nil {
+		if err := e.listen(port); err != nil {
 			e.closeSockets()
 			return nil, fmt.Errorf("BFD on %s, UDP port %d: %w", local, port, err)
 		}
 	}
+	e.filter()
 	for i, c := range e.sockets {
 		e.wg.Add(1)
 		go e.receive(c, i == 0)
@@ -65,7 +61,8 @@ func Listen(local netip.Addr) (*Endpoint, error) {
 	return e, nil
 }
 
-// Refused counts packets that fitted no session or broke a rule.
+// Refused counts packets that fitted no session or broke a rule, of those that the
+// filter let through.
 func (e *Endpoint) Refused() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,7 +127,10 @@ func (e *Endpoint) handle(d datagram.Datagram, singleHop bool) {
 	if p.your != 0 {
 		s = e.byLocal[p.your]
 	}
-	if s == nil || s.remote != from {
+	if s == nil || s.remote != from || s.machine.state == Up && !singleHop && (p.your == 0 || s.port == PortSingleHop) {
+		// The last: where the TTL proves nothing, who takes a session down must
+		// know our discriminator. A neighbour that starts anew is noticed by its
+		// silence.
 		e.refused++
 		return
 	}

@@ -84,6 +84,7 @@ func (e *Endpoint) Add(remote netip.Addr, t Timing, onDown func(reason string)) 
 	s.tx = time.AfterFunc(time.Hour, s.tick)
 	s.detect = time.AfterFunc(time.Hour, s.overdue)
 	e.byRemote[remote], e.byLocal[s.machine.local] = s, s
+	e.filter()
 	s.send(false)
 	return s, nil
 }
@@ -126,6 +127,7 @@ func (s *Session) end() {
 	s.conn.Close()
 	if s.e.byRemote[s.remote] == s {
 		delete(s.e.byRemote, s.remote)
+		s.e.filter()
 	}
 	delete(s.e.byLocal, s.machine.local)
 }

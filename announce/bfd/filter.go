@@ -1,0 +1,87 @@
+package bfd
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/datagram"
+)
+
+// maxFiltered is how many neighbours the kernel tells from strangers: its jumps are
+// short. With more, strangers are refused in receive, after they took room in the
+// socket's queue.
+const maxFiltered = 50
+
+// keepNet is SKF_NET_OFF: offsets from the IP header (linux/filter.h).
+const keepNet = 0xfff00000
+
+// filter has the kernel drop what receive would refuse by its TTL or its source, so
+// that a flood of it does not fill the queue that neighbours' packets need, too. It
+// is no more than that: where it cannot be set, receive refuses the same. Runs
+// under e.mu, or before the sockets are shared.
+func (e *Endpoint) filter() {
+	for i, c := range e.sockets {
+		program := e.program(i == 0)
+		rc, err := c.SyscallConn()
+		if err != nil {
+			continue
+		}
+		_ = rc.Control(func(fd uintptr) { attach(int(fd), program) })
+	}
+}
+
+func attach(fd int, program []unix.SockFilter) {
+	_ = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+}
+
+// program is a filter in classic BPF.
+func (e *Endpoint) program(singleHop bool) (p []unix.SockFilter) {
+	ttl, source := uint32(keepNet+8), uint32(keepNet+12)
+	if e.local.Is6() {
+		ttl, source = keepNet+7, keepNet+8
+	}
+	if singleHop {
+		p = append(p,
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ttl},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: datagram.MaxTTL},
+			drop)
+	}
+	if len(e.byRemote) > maxFiltered {
+		return append(p, take)
+	}
+	for remote := range e.byRemote {
+		p = append(p, fromAddress(remote, source)...)
+	}
+	return append(p, drop)
+}
+
+var (
+	drop = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
+	take = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16}
+)
+
+// fromAddress takes a packet from an address, else goes on.
+func fromAddress(a netip.Addr, source uint32) (p []unix.SockFilter) {
+	words := a.AsSlice()
+	for i := 0; i < len(words); i += 4 {
+		left := uint8(len(words)-i)/4 - 1 // more words
+		p = append(p,
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: source + uint32(i)},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 2*left + 1, K: binary.BigEndian.Uint32(words[i:])})
+	}
+	return append(p, take)
+}
+
+// listen opens one of the ports.
+func (e *Endpoint) listen(port uint16) error {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(e.local, port)))
+	if err != nil {
+		return err
+	}
+	e.sockets = append(e.sockets, c)
+	return datagram.Expect(c, e.local.Is4())
+}
