@@ -132,6 +132,9 @@ type Peer struct {
 	// State is Established, or the protocol's name for what it waits for.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
+	// Stranger says that the configuration has no peer with this address: its
+	// connections are refused.
+	Stranger bool `json:"stranger,omitempty"`
 	// LastError is why the session last failed or could not come up, in
 	// words; empty where it never did.
 	LastError string `json:"lastError,omitempty"`

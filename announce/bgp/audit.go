@@ -75,7 +75,7 @@ func (e *engine) audit(t *tap, before difference) difference {
 		return before
 	}
 	if now.missing > 0 {
-		_ = e.server.ResetPeer(e.ctx, &api.ResetPeerRequest{Address: t.peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT})
+		e.sendAgain(t)
 	}
 	for p := range now.stale {
 		if !before.stale[p] {
@@ -89,6 +89,39 @@ func (e *engine) audit(t *tap, before difference) difference {
 		delete(now.stale, p)
 	}
 	return now
+}
+
+// refreshEvery is how often, at most, a peer that asks for it is sent all routes
+// again. gobgp would answer every ROUTE-REFRESH of 23 bytes with its whole table,
+// and queue the answers without end.
+const refreshEvery = time.Second
+
+// refreshLoop answers the ROUTE-REFRESH messages of a peer until its session ends.
+func (e *engine) refreshLoop(t *tap) {
+	defer e.wg.Done()
+	if !e.awaitEstablishedInside(t) {
+		return
+	}
+	for {
+		select {
+		case <-t.asked:
+			e.sendAgain(t)
+		case <-t.done:
+			return
+		case <-e.ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(refreshEvery):
+		case <-t.done:
+		case <-e.ctx.Done():
+		}
+	}
+}
+
+// sendAgain sends a peer all that it is to be told.
+func (e *engine) sendAgain(t *tap) {
+	_ = e.server.ResetPeer(e.ctx, &api.ResetPeerRequest{Address: t.peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT})
 }
 
 func (e *engine) compare(t *tap) (difference, error) {

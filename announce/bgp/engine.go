@@ -95,6 +95,7 @@ func startEngine(s setup) (*engine, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.log = quieten(s.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &engine{setup: s, ctx: ctx, cancel: cancel,
 		peers: map[netip.Addr]*peerState{}, endpoints: map[netip.Addr]*bfd.Endpoint{}, changed: make(chan struct{})}

@@ -1,10 +1,14 @@
 package bgp
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"reflect"
+	"sync"
 
+	"github.com/eapache/channels"
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
@@ -26,7 +30,59 @@ func openGate(s *server.BgpServer) (gate, error) {
 	if !field.IsValid() || field.Type() != reflect.TypeFor[chan net.Conn]() {
 		return nil, fmt.Errorf("this gobgp has no accept channel as 4.8.0 has: use that version, or mend gate.go")
 	}
+	if err := checkQueues(); err != nil {
+		return nil, err
+	}
 	ch := make(chan net.Conn, 64)
 	*(*chan net.Conn)(field.Addr().UnsafePointer()) = ch
 	return ch, nil
+}
+
+// queue is what gobgp has yet to write to a neighbour. When a session ends, gobgp
+// 4.8 closes it and takes out what is ready just then. A goroutine that is about to
+// hand over the rest waits for ever: one is lost with each session, and with it all
+// that the neighbour had not taken. So whoever saw the session drains it.
+type queue = channels.InfiniteChannel
+
+// queueOf gives the queue of a neighbour that gobgp has, under gobgp's own lock.
+func queueOf(s *server.BgpServer, a netip.Addr) *queue {
+	v := reflect.ValueOf(s).Elem()
+	mu := (*sync.RWMutex)(v.FieldByName("shared").Elem().FieldByName("mu").Addr().UnsafePointer())
+	mu.RLock()
+	defer mu.RUnlock()
+	peer := v.FieldByName("neighborMap").MapIndex(reflect.ValueOf(a))
+	if !peer.IsValid() {
+		return nil
+	}
+	return (*queue)(peer.Elem().FieldByName("fsm").Elem().FieldByName("outgoingCh").UnsafePointer())
+}
+
+// checkQueues says whether queueOf would find all that it reads.
+func checkQueues() error {
+	field := func(t reflect.Type, name string, want reflect.Kind) reflect.Type {
+		if f, ok := t.FieldByName(name); ok && f.Type.Kind() == want {
+			return f.Type
+		}
+		return reflect.TypeFor[struct{}]() // has no field
+	}
+	elem := func(t reflect.Type) reflect.Type {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Map {
+			t = t.Elem()
+		}
+		return t
+	}
+	s := reflect.TypeFor[server.BgpServer]()
+	mu := field(elem(field(s, "shared", reflect.Pointer)), "mu", reflect.Struct)
+	neighbours := field(s, "neighborMap", reflect.Map)
+	out := field(elem(field(elem(neighbours), "fsm", reflect.Pointer)), "outgoingCh", reflect.Pointer)
+	if mu != reflect.TypeFor[sync.RWMutex]() || neighbours.Kind() != reflect.Map || neighbours.Key() != reflect.TypeFor[netip.Addr]() || out != reflect.TypeFor[*queue]() {
+		return errors.New("this gobgp has no queues as 4.8.0 has: use that version, or mend gate.go")
+	}
+	return nil
+}
+
+// drain empties a queue until gobgp has closed it.
+func drain(q *queue) {
+	for range q.Out() {
+	}
 }

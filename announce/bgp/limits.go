@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -22,6 +23,11 @@ const (
 	tellEvery = time.Second
 	// countEvery is how often, at most, a neighbour's paths are counted.
 	countEvery = 20 * time.Millisecond
+	// A neighbour may connect connectBurst times at once, and connectsPerSecond.
+	connectBurst      = 30
+	connectsPerSecond = 1
+	// slowTimes hold times in a row a peer may keep us waiting to be sent more.
+	slowTimes = 3
 	// maxListed bounds the neighbours that are gone and still listed.
 	maxListed = 1024
 )
@@ -37,6 +43,11 @@ func (e *engine) admit(c *net.TCPConn, from netip.Addr) bool {
 		}
 		e.mu.Unlock()
 		turnAway(c, tell)
+		return false
+	} else if p != nil && p.tap == nil && !p.connects.take(now, connectBurst, connectsPerSecond) {
+		p.LastError = fmt.Sprintf("%s connects too often: more than %d connections ended soon, and one a second is taken now", from, connectBurst)
+		e.mu.Unlock()
+		c.Close()
 		return false
 	}
 	var oldest *tap
@@ -118,6 +129,44 @@ func (t *tap) reject(code, sub uint8, reason string) {
 		_, _ = t.TCPConn.Write(b)
 	}
 	t.Close()
+}
+
+// tooSlow notes how long a write took, and says whether the peer has kept us waiting
+// nearly all the time for some hold times. gobgp queues without end what such a
+// peer does not take (compare RFC 9687). Runs under t.writing.
+func (t *tap) tooSlow(took time.Duration) bool {
+	now := time.Now()
+	if t.paced.IsZero() {
+		t.paced = now.Add(-took)
+	}
+	t.blocked += took
+	span := now.Sub(t.paced)
+	if span < slowTimes*t.group.hold {
+		return false
+	}
+	slow := t.blocked > span*9/10
+	t.paced, t.blocked = now, 0
+	return slow
+}
+
+// rejectHold ends a session that would never end by itself: without a hold time
+// nobody notices that the peer is gone (RFC 4271, section 6.2, allows to refuse).
+func (t *tap) rejectHold() {
+	t.reject(pkt.BGP_ERROR_OPEN_MESSAGE_ERROR, pkt.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME,
+		fmt.Sprintf("%s wants no hold time (0): its silence would never be noticed; give it one of 3 seconds at least", t.peer))
+}
+
+// wantsNoHold says whether an OPEN has a hold time of 0.
+func wantsNoHold(open []byte) bool { return len(open) >= 5 && open[3] == 0 && open[4] == 0 }
+
+// rejectOpen ends a session whose peer sends another OPEN (RFC 4271, section 8.2.2;
+// codes of RFC 6608). gobgp would ignore it in an established session.
+func (t *tap) rejectOpen(state string) {
+	sub := uint8(pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_OPENCONFIRM_STATE)
+	if state == stateEstablished {
+		sub = pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_ESTABLISHED_STATE
+	}
+	t.reject(pkt.BGP_ERROR_FSM_ERROR, sub, fmt.Sprintf("%s sent an OPEN twice", t.peer))
 }
 
 // updateLimit is how many updates a minute a neighbour may send that has a limit
@@ -228,14 +277,31 @@ func (t *tap) overLimit() bool {
 	return t.cut
 }
 
-// trim bounds what is listed of those that are gone; runs under e.mu.
+// trim bounds what is listed of those that are gone: strangers go first, and then who
+// is gone longest. Who must stay away for a while stays listed until then, or it
+// could come back. Runs under e.mu.
 func (e *engine) trim() {
-	gone := 0
+	now := time.Now()
+	var gone []netip.Addr
 	for a, p := range e.peers {
-		if p.tap == nil && !p.dial {
-			if gone++; gone > maxListed {
-				delete(e.peers, a)
-			}
+		if p.tap == nil && !p.dial && now.After(p.cutUntil) {
+			gone = append(gone, a)
 		}
+	}
+	if len(gone) <= maxListed {
+		return
+	}
+	slices.SortFunc(gone, func(a, b netip.Addr) int {
+		p, q := e.peers[a], e.peers[b]
+		if stranger := p.group == nil; stranger != (q.group == nil) {
+			if stranger {
+				return -1
+			}
+			return 1
+		}
+		return p.Since.Compare(q.Since)
+	})
+	for _, a := range gone[:len(gone)-maxListed*3/4] { // not one by one
+		delete(e.peers, a)
 	}
 }

@@ -34,6 +34,8 @@ type peerState struct {
 	admitted bool
 	// cutUntil is when a neighbour that sent too much may come back.
 	cutUntil time.Time
+	// connects counts its connections.
+	connects bucket
 	// told is when it was last told so.
 	told time.Time
 }
@@ -145,7 +147,7 @@ func (e *engine) list() []announce.Peer {
 	rows := make(map[netip.Addr]announce.Peer, len(e.peers))
 	for a, p := range e.peers {
 		row := p.Peer
-		row.BFD = p.bfdWords()
+		row.BFD, row.Stranger = p.bfdWords(), p.group == nil
 		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.count.received.Load(), p.count.sent.Load(), p.count.flaps.Load()
 		rows[a] = row
 	}

@@ -21,6 +21,9 @@ const (
 	// refusedRetry follows a peer that answered and then refused us: only a
 	// change of configuration mends that.
 	refusedRetry = 2 * time.Second
+	// briefly is how long a session lasts that does not count as one: the pauses
+	// after such sessions grow up to refusedRetry (RFC 4271's DampPeerOscillations).
+	briefly = 3 * time.Second
 )
 
 func (e *engine) listenAll() error {
@@ -64,10 +67,11 @@ func (e *engine) acceptLoop(l *net.TCPListener) {
 			c.Close()
 			continue
 		}
+		t := e.newTap(c, from, g)
+		e.track(t) // before the next connection is looked at
 		e.wg.Add(1)
 		go func() {
 			defer e.wg.Done()
-			t := e.newTap(c, from, g)
 			e.hand(t)
 			t.oversee()
 		}()
@@ -141,6 +145,7 @@ func (e *engine) dialLoop(ctx context.Context, d *dialTarget) {
 			continue
 		}
 		t := e.newTap(c, d.to.Addr(), d.group)
+		e.track(t)
 		e.hand(t)
 		t.oversee()
 		wait = afterSession(d, t, wait)
@@ -172,7 +177,10 @@ func afterSession(d *dialTarget, t *tap, wait time.Duration) time.Duration {
 	if t.overLimit() {
 		return cutFor
 	}
-	state, _, _, _, _ := t.status()
+	state, since, _, _, _ := t.status()
+	if state == stateEstablished && time.Since(since) < briefly {
+		return min(2*wait, max(refusedRetry, d.retry))
+	}
 	if state == stateEstablished {
 		return firstRetry
 	}
@@ -201,7 +209,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // hand gives a connection to gobgp, after what is left of an earlier session
 // with the same address is gone.
 func (e *engine) hand(t *tap) {
-	e.track(t)
 	deadline := time.Now().Add(time.Second)
 	for !e.bury(t.peer, t) {
 		if time.Now().After(deadline) || e.ctx.Err() != nil {
@@ -278,6 +285,7 @@ func (e *engine) onTap(t *tap) {
 	}
 	e.wake()
 	e.mu.Unlock()
+	e.keepQueue(t, state, closed)
 	switch {
 	case refused != "":
 		t.reject(code, sub, refused)
@@ -296,9 +304,27 @@ func (e *engine) onTap(t *tap) {
 			go e.boundPaths(t)
 		}
 		if !t.group.silent {
-			e.wg.Add(1)
+			e.wg.Add(2)
 			go e.auditLoop(t)
+			go e.refreshLoop(t)
 		}
+	}
+}
+
+// keepQueue finds the queue of a session that comes up, while gobgp still has it,
+// and drains it at its end.
+func (e *engine) keepQueue(t *tap, state string, closed bool) {
+	t.mu.Lock()
+	q := t.queue
+	t.mu.Unlock()
+	switch {
+	case closed && q != nil:
+		go drain(q)
+	case !closed && q == nil && state == stateEstablished:
+		q = queueOf(e.server, t.peer)
+		t.mu.Lock()
+		t.queue = q
+		t.mu.Unlock()
 	}
 }
 

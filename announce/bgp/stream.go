@@ -1,10 +1,14 @@
 package bgp
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
+
+// marker begins every message (RFC 4271, section 4.1).
+var marker = bytes.Repeat([]byte{0xff}, 16)
 
 // scanner cuts a stream into BGP messages, however it was chopped. Bodies of
 // updates are kept only where they are asked for.
@@ -26,6 +30,9 @@ func (s *scanner) feed(b []byte) {
 				return
 			}
 			s.left = bodyLength(s.head)
+			if !bytes.Equal(s.head[:16], marker) {
+				s.left = 0 // no message, so no length: whoever reads it refuses it
+			}
 			s.keep = s.head[18] != pkt.BGP_MSG_UPDATE || s.updates
 		}
 		n := min(s.left, len(b))
@@ -41,31 +48,43 @@ func (s *scanner) feed(b []byte) {
 	}
 }
 
+// missing is how many bytes the current message lacks, as far as is known.
+func (s *scanner) missing() int {
+	if len(s.head) < pkt.BGP_HEADER_LENGTH {
+		return pkt.BGP_HEADER_LENGTH - len(s.head)
+	}
+	return s.left
+}
+
 // bodyLength reads how long the body behind a header is (RFC 4271, section 4.1).
 func bodyLength(head []byte) int {
 	return max(int(binary.BigEndian.Uint16(head[16:]))-pkt.BGP_HEADER_LENGTH, 0)
 }
 
-// sieve makes keepalives of the updates in a stream. A balancer takes in no
-// routes; gobgp would keep them all the same, to have them if a policy changed,
-// and would fall out with a peer over one that is malformed.
+// sieve stands between a socket and gobgp. Its scanner's callback sees each whole
+// message and decides with pass or put what gobgp reads in its place.
 type sieve struct {
+	scanner
 	in   [4096]byte
-	head []byte
-	left int
-	drop bool // what is left is an update's
-	out  []byte
-	room [4096 + pkt.BGP_HEADER_LENGTH]byte // of out
+	out  []byte // not read yet
+	room []byte // of out
 }
 
-// read gives what passes of what is read by from.
-func (s *sieve) read(b []byte, from func([]byte) (int, error)) (int, error) {
+// read gives what passes of what is read by from. Without ahead it stops at the
+// end of a message, so that gobgp acts on one before the next is looked at.
+func (s *sieve) read(b []byte, ahead bool, from func([]byte) (int, error)) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
 	for len(s.out) == 0 {
-		n, err := from(s.in[:])
+		s.out = s.room[:0]
+		limit := len(s.in)
+		if !ahead {
+			limit = min(limit, s.missing())
+		}
+		n, err := from(s.in[:limit])
 		s.feed(s.in[:n])
+		s.room = s.out
 		if err != nil && len(s.out) == 0 {
 			return 0, err
 		}
@@ -75,28 +94,13 @@ func (s *sieve) read(b []byte, from func([]byte) (int, error)) (int, error) {
 	return n, nil
 }
 
-func (s *sieve) feed(b []byte) {
-	s.out = s.room[:0] // all of it was read
-	for len(b) > 0 {
-		if s.left > 0 {
-			n := min(s.left, len(b))
-			if !s.drop {
-				s.out = append(s.out, b[:n]...)
-			}
-			s.left, b = s.left-n, b[n:]
-			continue
-		}
-		n := min(pkt.BGP_HEADER_LENGTH-len(s.head), len(b))
-		s.head, b = append(s.head, b[:n]...), b[n:]
-		if len(s.head) < pkt.BGP_HEADER_LENGTH {
-			return
-		}
-		s.left = bodyLength(s.head)
-		if s.drop = s.head[18] == pkt.BGP_MSG_UPDATE; s.drop {
-			binary.BigEndian.PutUint16(s.head[16:], pkt.BGP_HEADER_LENGTH)
-			s.head[18] = pkt.BGP_MSG_KEEPALIVE
-		}
-		s.out = append(s.out, s.head...)
-		s.head = s.head[:0]
-	}
+// pass lets the current message through as it came.
+func (s *sieve) pass() { s.out = append(append(s.out, s.head...), s.body...) }
+
+// put has gobgp read another message in place of the current one. The marker stays:
+// gobgp checks it.
+func (s *sieve) put(typ uint8, body []byte) {
+	s.out = append(s.out, s.head[:16]...)
+	s.out = binary.BigEndian.AppendUint16(s.out, uint16(pkt.BGP_HEADER_LENGTH+len(body)))
+	s.out = append(append(s.out, typ), body...)
 }

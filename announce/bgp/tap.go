@@ -22,9 +22,9 @@ type tap struct {
 	local  netip.Addr
 	group  *group
 	ourAS  uint32
-	in     scanner
+	in     sieve
 	out    scanner
-	sieve  *sieve     // nil where updates are taken in
+	deaf   bool       // no update is taken in
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 	count  *count // its peer's
@@ -32,6 +32,8 @@ type tap struct {
 	greeted chan struct{}
 
 	writing sync.Mutex
+	blocked time.Duration // in writes, since paced; under writing
+	paced   time.Time
 
 	mu     sync.Mutex
 	state  string
@@ -43,6 +45,10 @@ type tap struct {
 	// could be more than there may be.
 	octets, counted int
 	more            chan struct{}
+	// queue is what gobgp has yet to write; nil before the session is established.
+	queue *queue
+	// asked is told when the peer wants to hear all routes again.
+	asked chan struct{}
 	// updates came in since minute.
 	updates int
 	minute  time.Time
@@ -72,28 +78,23 @@ const (
 
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
-		TCPConn: c, peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		TCPConn: c, deaf: e.deaf, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
 		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
-	if e.deaf {
-		t.sieve = &sieve{}
-	}
-	t.in.message, t.out.message = t.received, t.wrote
-	t.out.updates = true
+	t.in.message, t.out.message = t.filter, t.wrote
+	t.in.updates, t.out.updates = !e.deaf, true
 	return t
 }
 
-// Read overhears what comes in.
+// Read overhears what comes in, and filters it. Before the session is established
+// gobgp may refuse it at any message, and the next must not count as heard.
 func (t *tap) Read(b []byte) (int, error) {
-	if t.sieve != nil {
-		return t.sieve.read(b, t.hear)
-	}
-	return t.hear(b)
+	state, _, _, _, _ := t.status()
+	return t.in.read(b, state == stateEstablished, t.hear)
 }
 
 func (t *tap) hear(b []byte) (int, error) {
 	n, err := t.TCPConn.Read(b)
-	t.in.feed(b[:n])
 	t.weigh(n)
 	if err != nil && !isTimeout(err) {
 		t.end(t.readFailure(err))
@@ -107,9 +108,13 @@ func (t *tap) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
+	began := time.Now()
 	n, err := t.TCPConn.Write(b)
 	t.out.feed(b[:n])
-	if err != nil && isTimeout(err) {
+	if err == nil && t.tooSlow(time.Since(began)) {
+		err = fmt.Errorf("the peer takes what it is sent too slowly: we could hardly write for %s", slowTimes*t.group.hold)
+		t.end(err.Error())
+	} else if err != nil && isTimeout(err) {
 		t.end(fmt.Sprintf("the peer took nothing of what it was sent for the hold time of %s", t.group.hold))
 	} else if err != nil {
 		t.end(errorWords(err))
@@ -192,6 +197,14 @@ func (t *tap) received(typ uint8, body []byte) {
 	t.mu.Unlock()
 	switch typ {
 	case pkt.BGP_MSG_OPEN:
+		if state != stateOpenSent {
+			t.rejectOpen(state)
+			return
+		}
+		if wantsNoHold(body) {
+			t.rejectHold()
+			return
+		}
 		t.mu.Lock()
 		t.peerAS, t.peerID, t.addPath = readOpen(body)
 		if t.group.sendMax == 0 {
@@ -205,6 +218,11 @@ func (t *tap) received(typ uint8, body []byte) {
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
+		}
+	case pkt.BGP_MSG_ROUTE_REFRESH:
+		select {
+		case t.asked <- struct{}{}:
+		default:
 		}
 	case pkt.BGP_MSG_NOTIFICATION:
 		t.end(t.receivedWords(body))

@@ -125,9 +125,13 @@ func truth(b bool) float64 {
 // nameOf is a peer's name in the configuration, or its address.
 func nameOf(p *announce.Peer) string { return cmp.Or(p.Name, p.Address) }
 
+// ofPeers leaves out strangers: whoever connects would choose the values of a label.
 func ofPeers(name, help string, counter bool, read func(*announce.Peer) float64) Metric {
 	return Metric{name, help, []string{"peer"}, counter, func(s *status.Status, emit emit) {
 		for i := range s.Peers {
+			if s.Peers[i].Stranger {
+				continue
+			}
 			emit(read(&s.Peers[i]), nameOf(&s.Peers[i]))
 		}
 	}}

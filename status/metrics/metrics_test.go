@@ -71,6 +71,7 @@ func full() status.Status {
 		Peers: []announce.Peer{
 			{Name: "tor-1", Address: "10.0.0.1", State: announce.Established, BFD: "up", Sent: 1, Received: 2, UpdatesSent: 11, UpdatesReceived: 12, Flaps: 13},
 			{Address: "10.0.0.2", State: "active", BFD: "off"},
+			{Address: "203.0.113.9", State: "idle", Stranger: true},
 		},
 	}
 }
@@ -119,6 +120,9 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 	}
 	if strings.Contains(got, `fairlead_bfd_session_up{peer="10.0.0.2"}`) {
 		t.Error("BFD that is off has a value")
+	}
+	if strings.Contains(got, "203.0.113.9") {
+		t.Error("a stranger that was refused has values of its own")
 	}
 	if t.Failed() {
 		t.Log(got)
