@@ -103,7 +103,7 @@ func TestFindings(t *testing.T) {
 		}, "kernel", doctor.Broken, "Linux 6.1"},
 		"a kernel without a number": {all, sys(func(s *doctor.System) { s.Release = "?" }), "kernel", doctor.Unknown, ""},
 		"no BTF":                    {all, sys(func(s *doctor.System) { s.BTF = false }), "btf", doctor.Degraded, "CONFIG_DEBUG_INFO_BTF"},
-		"root without BPF":          {[]doctor.Role{doctor.Balancer}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
+		"root without BPF":          {[]doctor.Role{doctor.Server}, sys(without(privilege.BPF)), "capabilities", doctor.Broken, "add BPF"},
 		"not root": {all, sys(func(s *doctor.System) { s.Root, s.Held = false, 0 }),
 			"capabilities", doctor.Unknown, ""},
 		"a router needs no BPF":          {[]doctor.Role{doctor.Router}, sys(without(privilege.BPF)), "capabilities", doctor.OK, ""},
@@ -112,6 +112,7 @@ func TestFindings(t *testing.T) {
 			sys(without())(f, o)
 			refuse("dsr-agent", doctor.Feature{Name: "bpf_loop", Essential: true})(f, o)
 		}, "feature/bpf_loop", doctor.Broken, ""},
+		"a balancer restarts":                 {[]doctor.Role{doctor.Balancer}, sys(without()), "capabilities", doctor.Broken, "add SYS_ADMIN"},
 		"a proxy enters namespaces":           {all, sys(without()), "capabilities", doctor.Broken, "add SYS_ADMIN"},
 		"a reflector takes a port below 1024": {[]doctor.Role{doctor.Reflector}, sys(without(privilege.NetBindService)), "capabilities", doctor.Broken, "NET_BIND_SERVICE"},
 		"IPVS needs no BPF":                   {[]doctor.Role{doctor.Balancer}, func(f *doctor.Facts, o *doctor.Options) { sys(without(privilege.BPF))(f, o); o.DataPlane = "ipvs" }, "capabilities", doctor.OK, ""},

@@ -82,6 +82,8 @@ func (e exam) missing() []privilege.Need {
 	}
 	if i := slices.Index(names, privilege.Balancer); i >= 0 && e.DataPlane == "ipvs" {
 		names[i] = privilege.BalancerIPVS
+	} else if i >= 0 {
+		names = append(names, privilege.Takeover)
 	}
 	return privilege.Missing(privilege.For(names...), e.System.Value.Held)
 }

@@ -28,7 +28,7 @@ func agentPrivileges(r *config.Resolved) (names []string) {
 	case r.Balancer && r.DataPlane == "ipvs":
 		names = append(names, privilege.BalancerIPVS)
 	case r.Balancer:
-		names = append(names, privilege.Balancer)
+		names = append(names, privilege.Balancer, privilege.Takeover)
 	}
 	if r.Balancer && len(r.Agent.Layer2.Interfaces) > 0 {
 		names = append(names, privilege.BalancerLayer2)

@@ -345,7 +345,7 @@ var systemFaults = []fault{
 	{"the folder for pins is on none, and may not be mounted", both, func(w *world) {
 		w.o.BPFFS = w.TempDir()
 		w.without = []privilege.Capability{privilege.SysAdmin}
-	}, []expected{{"bpffs", doctor.Broken, "may not mount", "mount -t bpf"}}},
+	}, []expected{{"bpffs", doctor.Broken, "may not mount", "mount -t bpf"}, {"capabilities", doctor.Broken, "lacks CAP_SYS_ADMIN", "SYS_ADMIN"}}},
 	{"the BPF file system is read-only", both, func(w *world) { w.o.BPFFS = w.mount("bpf", unix.MS_RDONLY) },
 		[]expected{{"bpffs", doctor.Broken, "read-only", "remount,rw"}}},
 	{"another version left its pins", balancer, func(w *world) {
@@ -353,7 +353,7 @@ var systemFaults = []fault{
 		w.must(os.MkdirAll(filepath.Join(w.o.BPFFS, "fairlead/balancer/balancer-v1"), 0o700))
 	}, []expected{{"pins/balancer-v1", doctor.Broken, "layout", "rm -r "}}},
 	{"root may not use BPF", both, func(w *world) { w.without = []privilege.Capability{privilege.BPF, privilege.SysAdmin} },
-		[]expected{{"capabilities", doctor.Broken, "lacks CAP_BPF", "securityContext.capabilities"}, {"features/balancer", doctor.Unknown, "lacks CAP_BPF", ""}}},
+		[]expected{{"capabilities", doctor.Broken, "lacks CAP_SYS_ADMIN", "securityContext.capabilities"}, {"features/balancer", doctor.Unknown, "lacks CAP_BPF", ""}}},
 	{"root may not configure networks", router, func(w *world) { w.without = []privilege.Capability{privilege.NetAdmin} },
 		[]expected{{"capabilities", doctor.Broken, "lacks CAP_NET_ADMIN", "NET_ADMIN"}}},
 	{"it is not run as root", both, func(w *world) { w.env = append(w.env, nobodyVariable+"=1") },

@@ -5,13 +5,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
@@ -52,16 +52,15 @@ func (p *pods) pastTheBalancers(t *testing.T) {
 // routeToPod has the router lead clients to a pod itself, as many networks do.
 func (p *pods) routeToPod(t *testing.T, pod paper.Pod) (remove func()) {
 	t.Helper()
-	host := &net.IPNet{IP: pod.Addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
-	change := func(change func(*netlink.Route) error) {
+	change := func(verb string) {
 		t.Helper()
-		route := &netlink.Route{Dst: host, Gw: pod.Node.Addr.AsSlice()}
-		if err := p.Lab.Host(paper.Router).Do(func() error { return change(route) }); err != nil {
-			t.Fatal(err)
+		cmd := exec.Command("ip", "route", verb, pod.Addr.String(), "via", pod.Node.Addr.String())
+		if err := p.Lab.Host(paper.Router).Do(cmd.Run); err != nil {
+			t.Fatalf("%s: %v", cmd, err)
 		}
 	}
-	change(netlink.RouteAdd)
-	return func() { change(netlink.RouteDel) }
+	change("add")
+	return func() { change("del") }
 }
 
 // asksPast sends a datagram for a VIP to a backend itself, in IP in IP, and says

@@ -20,6 +20,7 @@ type story struct {
 
 var stories = map[string]story{
 	privilege.Balancer:       {run: balancer},
+	privilege.Takeover:       {[]string{privilege.Balancer}, takeover},
 	privilege.BalancerLayer2: {[]string{privilege.Balancer}, layer2},
 	privilege.OwnBPFFS:       {[]string{privilege.Balancer}, ownBPFFS},
 	privilege.Server:         {run: server},

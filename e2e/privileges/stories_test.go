@@ -34,10 +34,15 @@ func (p *place) routed() error {
 	return err
 }
 
-// balancer: its session is up, and the VIP answers, also after a restart.
-func balancer(p *place, caps privilege.Set) error {
+// balancer: its session is up, and the VIP answers.
+func balancer(p *place, caps privilege.Set) error { return balancers(p, caps, 1) }
+
+// takeover: so it is again after a restart.
+func takeover(p *place, caps privilege.Set) error { return balancers(p, caps, 2) }
+
+func balancers(p *place, caps privilege.Set, n int) error {
 	p.withRouter(privilege.All)
-	for range 2 {
+	for range n {
 		lb := p.agent("lb", caps, "--services", p.services(vip.Addr().String(), "fullnat"), "--peer", "10.0.0.254")
 		if err := lb.until(func() error { return errors.Join(p.established("lb"), p.answered(vip)) }); err != nil {
 			return err

@@ -31,11 +31,11 @@ func list(roles ...string) string {
 
 // containers are those of the manifests, with their roles.
 var containers = map[string][]string{
-	"agent/doctor": {privilege.Balancer, privilege.Server}, // as the agent, to see what that may not do
-	"agent/agent":  {privilege.Balancer, privilege.Server},
+	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.Server}, // as the agent, to see what that may not do
+	"agent/agent":  {privilege.Balancer, privilege.Takeover, privilege.Server},
 
-	"proxy/agent/doctor":      {privilege.Balancer, privilege.Server, privilege.Proxy},
-	"proxy/agent/agent":       {privilege.Balancer, privilege.Server, privilege.Proxy},
+	"proxy/agent/doctor":      {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
+	"proxy/agent/agent":       {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
 	"controller/controller":   {privilege.Controller},
 	"vdn/vdn/vdn":             {privilege.VDN},
 	"vdn/vdn/install-cni":     {},
@@ -140,7 +140,7 @@ func TestChart(t *testing.T) {
 	agent := `{{ include "fairlead.agentCapabilities" . }}` // TestAgentCapabilities
 	want := map[string][]string{
 		"agent.yaml":     {agent, agent},
-		"balancers.yaml": {list(privilege.Balancer, privilege.OwnBPFFS)},
+		"balancers.yaml": {list(privilege.Balancer, privilege.Takeover, privilege.OwnBPFFS)},
 		"reflector.yaml": {list(privilege.Reflector)},
 		"vdn.yaml":       {list(privilege.VDNNode)},
 		"_helpers.tpl":   {list(privilege.Cleanup, privilege.CleanupVDN)},
@@ -184,6 +184,8 @@ func TestAgentCapabilities(t *testing.T) {
 				if i := slices.Index(roles, "balancer"); i >= 0 {
 					if plane == "ipvs" {
 						needed[i] = privilege.BalancerIPVS
+					} else {
+						needed = append(needed, privilege.Takeover)
 					}
 					if interfaces != nil {
 						needed = append(needed, privilege.BalancerLayer2)
@@ -223,7 +225,7 @@ var sprig = template.FuncMap{
 
 // units are the services of systemd, with their roles.
 var units = map[string][]string{
-	"fairlead-agent":     {privilege.Balancer, privilege.Server},
+	"fairlead-agent":     {privilege.Balancer, privilege.Takeover, privilege.Server},
 	"fairlead-reflector": {privilege.Reflector},
 	"fairlead-router":    {privilege.Router, privilege.RouterListens},
 	"fairlead-vdn":       {privilege.VDN},

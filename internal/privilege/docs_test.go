@@ -60,9 +60,9 @@ func table() string {
 func TestFor(t *testing.T) {
 	words := func(roles ...string) string { return privilege.Words(privilege.For(roles...)) }
 	for want, have := range map[string]string{
-		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":       words(privilege.Server),
-		"CAP_NET_ADMIN, CAP_SYS_ADMIN":              words(privilege.Balancer, privilege.Server),
-		"CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN": words(privilege.Balancer, privilege.BalancerLayer2),
+		"CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON":              words(privilege.Balancer, privilege.Server),
+		"CAP_NET_ADMIN, CAP_SYS_ADMIN":                     words(privilege.Balancer, privilege.Takeover),
+		"CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON": words(privilege.Balancer, privilege.BalancerLayer2),
 		"": words(privilege.Controller),
 	} {
 		if have != want {

@@ -3,6 +3,7 @@ package privilege
 // The roles of Fairlead's processes. A process may have several: see For.
 const (
 	Balancer       = "balancer"
+	Takeover       = "balancer, restarted"
 	BalancerLayer2 = "balancer, --layer2"
 	BalancerIPVS   = "balancer, --dataplane ipvs"
 	OwnBPFFS       = "agent, --bpffs to mount"
@@ -26,7 +27,11 @@ const (
 var Table = []Role{
 	{Balancer, "fairlead agent", []Need{
 		{NetAdmin, "attaches XDP programs to interfaces, and sets sysctls"},
-		{SysAdmin, "takes over a predecessor's maps inside maps, by their IDs; includes CAP_BPF and CAP_PERFMON"},
+		{BPF, "loads BPF programs and maps"},
+		{Perfmon, "loads programs that compare and subtract packet pointers"},
+	}},
+	{Takeover, "fairlead agent, after another", []Need{
+		{SysAdmin, "opens a predecessor's maps inside maps, by their IDs; includes CAP_BPF and CAP_PERFMON"},
 	}},
 	{BalancerLayer2, "fairlead agent --layer2", []Need{
 		{NetRaw, "answers ARP and neighbour discovery on packet sockets"},
