@@ -259,10 +259,12 @@ func (p *jsonParser) container(n *yaml.Node, open json.Delim, depth int) error {
 		n.Content = append(n.Content, child)
 	}
 	p.depth = depth
-	_, err := p.dec.Token() // the closing one
+	if _, err := p.dec.Token(); err != nil { // the closing one
+		return err // still within: an end here is too early
+	}
 	p.advance(p.dec.InputOffset())
 	p.depth = depth - 1
-	return err
+	return nil
 }
 
 // Got says what a node is.

@@ -42,6 +42,20 @@ func TestDepth(t *testing.T) {
 	}
 }
 
+// A text that ends within a value is an error, and no text without documents.
+func TestHalfJSON(t *testing.T) {
+	const whole = `{"a": [1, {"b": "c"}], "d": null}`
+	for n := 1; n < len(whole); n++ {
+		docs, bad := Parse("a.json", []byte(whole[:n]))
+		if bad == nil || docs != nil || !strings.Contains(bad.Message, "half-written") {
+			t.Errorf("%s: %d documents, %+v", whole[:n], len(docs), bad)
+		}
+	}
+	if docs, bad := Parse("a.json", []byte(whole+whole)); bad != nil || len(docs) != 2 {
+		t.Errorf("%d documents, %+v", len(docs), bad)
+	}
+}
+
 func TestCost(t *testing.T) {
 	laughs := "a: &a0 [xx]\n"
 	for i := range 30 {

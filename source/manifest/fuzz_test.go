@@ -147,3 +147,20 @@ func BenchmarkChange(b *testing.B) {
 		d.snapshot()
 	}
 }
+
+// A JSON file that was written half keeps what it held.
+func TestHalfWrittenJSON(t *testing.T) {
+	const whole = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`
+	f := &file{}
+	f.take(parseFile("web.json", []byte(whole)))
+	held := len(f.objects)
+	if held == 0 {
+		t.Fatalf("nothing is held: %v", f.problems)
+	}
+	for n := 1; n < len(whole); n++ {
+		f.take(parseFile("web.json", []byte(whole[:n])))
+		if len(f.objects) != held || len(f.problems) == 0 {
+			t.Fatalf("after %s: %d objects, %v", whole[:n], len(f.objects), f.problems)
+		}
+	}
+}
