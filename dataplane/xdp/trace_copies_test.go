@@ -367,7 +367,9 @@ func TestTraceOfHandoverChangesNothing(t *testing.T) {
 // Traces beside live packets: what these have written is there, and nothing else.
 func TestTraceBesideTraffic(t *testing.T) {
 	n := newNet(t)
-	d := n.open(t, config())
+	c := config()
+	c.MaxFlows = 1 << 17 // by chance, no set has more flows than it has room for
+	d := n.open(t, c)
 	f := stateful(service.RoundRobin, 3)
 	f.Limits = service.Limits{ClientPackets: 1e6, Packets: 1e6}
 	upsert(t, d, f)
