@@ -33,14 +33,20 @@ func ParseRate(s string) (Rate, error) {
 	return 0, fmt.Errorf("rate %q: want bit/s like 400M, 1.5G or 9600", s)
 }
 
-// String is what ParseRate reads.
+// String is what ParseRate reads as the same rate: with the greatest unit that does not
+// round it.
 func (r Rate) String() string {
 	for _, u := range units {
-		if f := float64(r) / u.bits; f >= 1 || u.bits == 1 {
-			return strconv.FormatFloat(f, 'f', -1, 64) + u.suffix
+		f := float64(r) / u.bits
+		if f < 1 {
+			continue
+		}
+		text := strconv.FormatFloat(f, 'f', -1, 64) + u.suffix
+		if same, err := ParseRate(text); err == nil && same == r {
+			return text
 		}
 	}
-	return "0"
+	return strconv.FormatUint(uint64(r), 10)
 }
 
 // MarshalJSON writes it as String.
