@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
 	"github.com/cilium/ebpf"
@@ -55,7 +56,38 @@ func (v *variant) Close() error { return v.kernel.Close() }
 // them with, for who puts one into another, as benchmarks do, and the folder of
 // the maps' pins. There it answers XDP_TX on a veth, too, as on hardware.
 func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
-	if spec, err = d.spec(); err != nil {
+	return d.programs(loadBalancer)
+}
+
+// ProgramsOf does so with another build of the object, to compare the two on the
+// same maps. A map or variable that the other build does not have is added: its
+// programs do not use it.
+func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
+	return d.programs(func() (*ebpf.CollectionSpec, error) {
+		other, err := ebpf.LoadCollectionSpecFromReader(object)
+		if err != nil {
+			return nil, err
+		}
+		own, err := loadBalancer()
+		if err != nil {
+			return nil, err
+		}
+		addMissing(other.Maps, own.Maps)
+		addMissing(other.Variables, own.Variables)
+		return other, nil
+	})
+}
+
+func addMissing[T any](to, from map[string]T) {
+	for name, v := range from {
+		if _, has := to[name]; !has {
+			to[name] = v
+		}
+	}
+}
+
+func (d *DataPlane) programs(load func() (*ebpf.CollectionSpec, error)) (spec *ebpf.CollectionSpec, pins string, err error) {
+	if spec, err = d.specOf(load); err != nil {
 		return nil, "", err
 	}
 	err = errors.Join(d.setConstants(spec), spec.Variables[balancerVarBackByRedirect].Set(false))

@@ -70,11 +70,16 @@ func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.Coll
 // balancerRig has the balancer, on the maps that d has pinned. On hardware, as
 // here, it answers XDP_TX.
 func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
-	spec, err := loadHarness()
+	balancer, pins, err := d.Programs()
 	if err != nil {
 		return nil, err
 	}
-	balancer, pins, err := d.Programs()
+	return rigOf(balancer, pins, nic)
+}
+
+// rigOf has a balancer's program on the maps that are pinned in a folder.
+func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
+	spec, err := loadHarness()
 	if err != nil {
 		return nil, err
 	}
