@@ -11,7 +11,7 @@
 #define FAIRLEAD_BALANCER_NAT_H
 
 #include "choose.h"
-#include "flow.h"
+#include "flow_life.h"
 #include "hash.h"
 #include "leave.h"
 #include "rewrite.h"
@@ -78,12 +78,17 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
 	struct flow_data *data = flow_data_at(index);
 	struct flow_set *flow = flow_set_at(set);
-	__u64 word;
+	__u64 word, *at;
 
 	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
 		return false;
-	word = *(volatile __u64 *)&flow->way[index % FLOW_WAYS].word;
-	return !flow_expired(word, now) && flow_server_alive(word);
+	at = &flow->way[index % FLOW_WAYS].word;
+	word = *(volatile __u64 *)at;
+	if (!flow_is_found(word, now) || !flow_server_alive(word))
+		return false;
+	/* One that lingers is over before another gets what it holds. */
+	return !flow_expired(word, now) ||
+	       __sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word;
 }
 
 /* How many flows that live have such answers in a line. Places of others with
@@ -353,7 +358,7 @@ static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct
 	bool full = data->nat_port;
 	__u32 differ;
 
-	if (!s || !flow_generation_is(r->word, s->generation) || flow_expired(r->word, now) ||
+	if (!s || !flow_generation_is(r->word, s->generation) || !flow_is_found(r->word, now) ||
 	    !(r->word & FLOW_NAT))
 		return false;
 	differ = s->addr.word[3] ^ p->t.src.word[3];
@@ -390,9 +395,9 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 		return NULL;
 	r->flow = &r->set->way[r->index % FLOW_WAYS];
 	r->tag = flow_tag_of(r->flow);
-	if (!r->tag || !flow_read(r, r->flow))
+	if (!r->tag || !flow_read(r, (void *)r->flow + order_after(r->tag)))
 		return NULL;
-	return nat_is_answer(r, data, p, now, v6) ? data : NULL;
+	return nat_is_answer(r, data + order_after(r->tag), p, now, v6) ? data : NULL;
 }
 
 /* It is no answer of any flow's. */
@@ -422,8 +427,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	to.dst = data->client;
 	to.sport = data->vip_port;
 	to.dport = data->client_port;
-	barrier();
-	if (flow_tag_of(r.flow) != r.tag)
+	if (!flow_holds(&r))
 		return NAT_NO_ANSWER;
 	if (is_malformed(ctx, p))
 		return drop(ctx, DROP_MALFORMED);

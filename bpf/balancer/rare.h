@@ -76,6 +76,9 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->frame = bpf_xdp_get_buff_len(ctx);
 	r->is_error = false;
 	r->answered = false;
+	r->seq = 0;
+	r->ack = 0;
+	r->payload = 0;
 	r->is_answer = false;
 	r->handed = rare_handed();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
@@ -125,6 +128,9 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 		r->p.t.sport = tcp.source;
 		r->p.t.dport = tcp.dest;
 		r->p.flags = tcp_flags_of(&tcp);
+		r->seq = bpf_ntohl(tcp.seq);
+		r->ack = bpf_ntohl(tcp.ack_seq);
+		r->payload = room > tcp.doff * 4u;
 		return RARE_GO_ON;
 	case IPPROTO_UDP:
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &udp, sizeof(udp)) ||
@@ -140,6 +146,8 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 	r->p.t.sport = sctp.header.source;
 	r->p.t.dport = sctp.header.dest;
 	r->p.flags = sctp_flags_of(sctp.chunk.type);
+	r->seq = bpf_ntohl(sctp.header.tag);
+	r->ack = r->seq;
 	return RARE_GO_ON;
 }
 
@@ -170,6 +178,9 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 
 	if (!r || !f)
 		return XDP_ABORTED;
+	o.seq = r->seq;
+	o.ack = r->ack;
+	o.payload = r->payload;
 	r->p.flags |= r->handed;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
 		if (!o.server && !r->tagged && stateful_asks(&r->p))
@@ -181,7 +192,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 			return drop(ctx, FAILED_WHY(failed));
 	}
 	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
-		affinity_note(&r->p, f, o.word, o.now, !o.fresh);
+		affinity_note(&r->p, f, o.word, o.now);
 	r->pick.id = flow_server(o.word);
 	r->pick.chain = 0;
 	r->pick.hash = o.tag >> 32; /* as in stateful.h */

@@ -73,7 +73,7 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	r->to.dst = data->client;
 	r->to.sport = data->vip_port;
 	r->to.dport = data->client_port;
-	if (*(volatile __u64 *)&ref.flow->tag != ref.tag)
+	if (!flow_holds(&ref))
 		return NAT_NO_ANSWER;
 	if (!r->is_error)
 		flow_touch_answer(&ref, &r->p, now);

@@ -15,6 +15,7 @@
 #include "affinity.h"
 #include "choose.h"
 #include "count.h"
+#include "flow_life.h"
 #include "flow_open.h"
 #include "nat.h"
 #include "schedule.h"
@@ -30,14 +31,12 @@ static __always_inline bool stateful_asks(const struct packet *p)
 	return p->flags & PACKET_ASK || set.draining_peers;
 }
 
-/* A new connection on the ports of one that has ended is another flow. */
+/* A new connection on the ports of one that is over is another flow. */
 static __always_inline bool stateful_binds(__u64 word, const struct packet *p, __u32 now)
 {
-	__u32 state = flow_state(word);
-
-	if (flow_expired(word, now))
+	if (!flow_is_found(word, now))
 		return false;
-	return !(p->flags & TCP_OPENS) || (state != FLOW_FINISHING && state != FLOW_CLOSED);
+	return !(p->flags & TCP_OPENS) || !(FLOW_IS_OVER >> flow_state(word) & 1);
 }
 
 /* What a new flow is opened with, and what comes of it. */
@@ -47,6 +46,8 @@ struct opening {
 	__u32 index;  /* out: of the flow */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
+	__u32 seq, ack; /* in: of the packet, as struct flow_numbers has them */
+	bool payload;	/* in: the packet has data */
 	bool remembered;       /* out: there is an entry */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	       /* out: it was not known */
@@ -78,6 +79,11 @@ static __always_inline void stateful_describe(__u32 index, const struct packet *
 	data->nat_port = 0;
 	data->egress = (__u32)p->t.proto << 24;
 	data->tick = (__u32)bpf_jiffies64() - 1;
+}
+
+static __always_inline struct flow_numbers *stateful_numbers(struct flow_data *data)
+{
+	return (struct flow_numbers *)data->macs;
 }
 
 /* Makes the flow that was claimed, or that another CPU has opened, the packet's. */
@@ -152,25 +158,71 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 	return 0;
 }
 
-/* Describes a flow that is about to be no longer opening, which its entry then
- * says. False: another CPU is at its set; the next packet may have more luck.
+/* Writes what a flow by direct return is about to need: all of it when it is about
+ * to be no longer opening, and what its FIN acknowledges. False: another CPU is at
+ * its set; the next packet may have more luck.
  */
-__noinline bool stateful_introduce(const struct packet *p, __u64 tag, __u32 index)
+__noinline bool stateful_introduce(const struct packet *p, const struct opening *o, __u32 index,
+				   bool opening)
 {
+	struct flow_data *data = flow_data_at(index);
 	struct flow_set *set;
 	__u32 first;
 	bool lives;
 
-	if (!p)
+	if (!p || !o || !data)
 		return false;
-	set = flow_set_of(tag, &first);
+	set = flow_set_of(o->tag, &first);
 	if (!set || !flow_lock(set))
 		return false;
-	lives = flow_tag_of(flow_at(set, index)) == tag;
-	if (lives)
+	lives = flow_tag_of(flow_at(set, index)) == o->tag;
+	if (lives && opening) {
 		stateful_describe(index, p);
+		stateful_numbers(data)->seq = o->seq;
+	}
+	if (lives)
+		stateful_numbers(data)->ack = o->ack;
 	flow_unlock(set);
 	return lives;
+}
+
+/* What a packet shows of its flow's end, by direct return: enum flow_evidence. */
+static __always_inline __u32 stateful_evidence(const struct flow_ref *r, const struct packet *p,
+					       const struct opening *o)
+{
+	struct flow_data *data = flow_data_at(r->index);
+	__u32 evidence = o->payload ? FLOW_PAYLOAD : 0, sent, received;
+	__u32 state = flow_state(r->word);
+
+	if (!data || FLOW_BIT(state) & (FLOW_OPENINGS | FLOW_BIT(FLOW_ANSWERED)))
+		return evidence;
+	sent = o->seq - stateful_numbers(data)->seq;
+	received = o->ack - stateful_numbers(data)->ack;
+	if (p->t.proto == IPPROTO_SCTP ? !sent
+				       : sent < FLOW_SENT_MAX && received < FLOW_RECEIVED_MAX)
+		evidence |= FLOW_PROVEN;
+	if (state == FLOW_TIME_WAIT && received > 1 && received < 1u << 31)
+		evidence |= FLOW_BEYOND;
+	return evidence;
+}
+
+/* Notes that a client's packet of a known flow went by. */
+static __always_inline void stateful_touch(struct flow_ref *r, const struct packet *p,
+					   const struct opening *o, bool two_way)
+{
+	__u32 state = flow_state(r->word), evidence, next;
+	bool opening = FLOW_OPENINGS >> state & 1;
+
+	if (likely(flow_is_steady(r->word, p, two_way))) {
+		flow_renew(r, o->now);
+		return;
+	}
+	evidence = two_way ? (o->payload ? FLOW_PAYLOAD : 0) : stateful_evidence(r, p, o);
+	next = flow_next(state, p, two_way, evidence);
+	if (!two_way && next != state && (opening || next == FLOW_TIME_WAIT) &&
+	    !stateful_introduce(p, o, r->index, opening))
+		return;
+	flow_touch(r, next, o->now);
 }
 
 /* Whether a packet's flow lives, and so does its server. */
@@ -232,8 +284,7 @@ static __always_inline bool stateful_continues(struct choice *ch, struct flow_da
 	ch->hash = r.tag >> 32; /* only spreads over the ways to the server */
 	ch->chain = NULL;
 	ch->cpu = server_cpu_at(id);
-	if (unlikely(!ch->cpu || flow_awaits_data(r.word, p) ||
-		     (f->affinity && flow_changes(r.word, p, is_nat(f)))))
+	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
 		*data = stateful_nat_data(&r, p, f, v6);
@@ -242,7 +293,7 @@ static __always_inline bool stateful_continues(struct choice *ch, struct flow_da
 	} else if (unlikely(f->method != METHOD_TUNNEL)) {
 		return false;
 	}
-	flow_touch(&r, p, now, false, is_nat(f));
+	flow_renew(&r, now);
 	return true;
 }
 
@@ -262,9 +313,8 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 	known = stateful_known(&r, p, f, o->now, &o->server, v6);
 	if (r.flow) {
 		o->state = flow_state(r.word);
-		if (known &&
-		    (!flow_awaits_data(r.word, p) || stateful_introduce(p, r.tag, r.index)))
-			flow_touch(&r, p, o->now, false, is_nat(f));
+		if (known)
+			stateful_touch(&r, p, o, is_nat(f));
 		o->word = r.word;
 		o->index = r.index;
 		o->remembered = true;
@@ -371,6 +421,28 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	return result;
 }
 
+/* Reads the numbers of a packet that begins with Ethernet and an IP header without
+ * options.
+ */
+static __always_inline void stateful_read_numbers(struct xdp_md *ctx, const struct packet *p,
+						  struct opening *o, bool v6)
+{
+	const __u32 header = v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	void *l4 = (void *)(long)ctx->data + sizeof(struct ethhdr) + header;
+	void *end = (void *)(long)ctx->data_end;
+	struct sctphdr *sctp = l4;
+	struct tcphdr *tcp = l4;
+
+	if (p->t.proto == IPPROTO_TCP && (void *)(tcp + 1) <= end) {
+		o->seq = bpf_ntohl(tcp->seq);
+		o->ack = bpf_ntohl(tcp->ack_seq);
+		o->payload = p->len > header + (((const __u8 *)tcp)[12] >> 4) * 4;
+	} else if (p->t.proto == IPPROTO_SCTP && (void *)(sctp + 1) <= end) {
+		o->seq = bpf_ntohl(sctp->tag);
+		o->ack = o->seq;
+	}
+}
+
 /* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
 static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
 				    bool v6)
@@ -381,6 +453,7 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
+	stateful_read_numbers(ctx, p, &o, v6);
 	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
 		if (!o.server && stateful_asks(p))
 			return STATEFUL_ASK;
@@ -389,7 +462,7 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 			return drop(ctx, FAILED_WHY(failed));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
-		affinity_note(p, f, o.word, o.now, !o.fresh);
+		affinity_note(p, f, o.word, o.now);
 	if (is_nat(f))
 		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
 	k.id = flow_server(o.word);

@@ -136,6 +136,11 @@ const (
 	balancerFlowStateFLOW_UDP            balancerFlowState = 6
 	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
 	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
+	balancerFlowStateFLOW_ANSWERED       balancerFlowState = 9
+	balancerFlowStateFLOW_CLIENT_RESET   balancerFlowState = 10
+	balancerFlowStateFLOW_SERVER_FIN     balancerFlowState = 11
+	balancerFlowStateFLOW_TIME_WAIT      balancerFlowState = 12
+	balancerFlowStateFLOW_LINGERING      balancerFlowState = 13
 )
 
 type balancerFragment struct {

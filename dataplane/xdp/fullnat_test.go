@@ -190,15 +190,15 @@ func TestFullNATLives(t *testing.T) {
 		lives time.Duration
 	}{
 		{&in, "S", balancerFlowStateFLOW_OPENING, time.Minute},
-		{&back, "SA", balancerFlowStateFLOW_OPENING, time.Minute},
+		{&back, "SA", balancerFlowStateFLOW_ANSWERED, time.Minute},
 		{&in, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
 		{&back, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
-		{&back, "FA", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
-		{&in, "A", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
+		{&back, "FA", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
+		{&in, "A", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
 		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
-		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.state != balancerFlowStateFLOW_OPENING; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
+		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
 			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
 		}
 	}
@@ -207,7 +207,7 @@ func TestFullNATLives(t *testing.T) {
 	_, out := n.run(t, d, in.bytes(t))
 	tcp := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
 	back.dst = fmt.Sprintf("172.16.0.2:%d", tcp.SrcPort)
-	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_OPENING, time.Minute)
+	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_ANSWERED, time.Minute)
 	checkLife(t, n, d, in, "A", in, service.TCP, balancerFlowStateFLOW_ESTABLISHED, 15*time.Minute)
 	in.udp, back.udp = true, true
 	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)
