@@ -46,8 +46,8 @@ struct opening {
 	__u32 index;  /* out: of the flow */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
-	__u32 seq, ack; /* in: of the packet, as struct flow_numbers has them */
-	bool payload;	/* in: the packet has data */
+	__u32 seq, ack;	       /* in: of the packet, as struct flow_numbers has them */
+	bool payload;	       /* in: the packet has data */
 	bool remembered;       /* out: there is an entry */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	       /* out: it was not known */

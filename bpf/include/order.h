@@ -64,4 +64,14 @@ static __always_inline void order_store(__u64 *at, __u64 value)
 	barrier();
 }
 
+static __always_inline void order_store32(__u32 *at, __u32 value)
+{
+	barrier();
+	if (stores_in_order)
+		*(volatile __u32 *)at = value;
+	else
+		__sync_lock_test_and_set(at, value);
+	barrier();
+}
+
 #endif

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 
@@ -48,6 +49,7 @@ func (h *Half) load(newHook tc.Opener) error {
 		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
 		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
 		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
+		spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"),
 	); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -148,6 +149,11 @@ func (h *half) load(object io.ReaderAt) error {
 	}
 	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
 		return err
+	}
+	if v := spec.Variables[serverVarStoresInOrder]; v != nil { // builds before it have none
+		if err := v.Set(runtime.GOARCH == "amd64"); err != nil {
+			return err
+		}
 	}
 	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
 		return fmt.Errorf("%+v", err)
