@@ -123,7 +123,8 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
 static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
 					const struct frontend *f, bool v6)
 {
-	struct flow_data *data = NULL;
+	__be16 own_port = 0;
+	bool nat = false;
 	struct choice ch;
 	int verdict;
 
@@ -132,13 +133,14 @@ static __always_inline int serve_common(struct xdp_md *ctx, const struct packet 
 	if (unlikely(f->flags & FRONTEND_GUARDED) || tracing)
 		return NOT_COMMON;
 	if (f->flags & FRONTEND_STATEFUL) {
-		if (unlikely(!stateful_continues(&ch, &data, p, f, v6)))
+		if (unlikely(!stateful_continues(&ch, &own_port, p, f, v6)))
 			return NOT_COMMON;
+		nat = is_nat(f);
 	} else if (unlikely(f->method != METHOD_TUNNEL || !choose_by_slot(&ch, p, f))) {
 		return NOT_COMMON;
 	}
-	if (data)
-		verdict = nat_send(ctx, p, &ch, data, v6);
+	if (nat)
+		verdict = nat_send(ctx, p, &ch, own_port, v6);
 	else
 		verdict = tunnel_common(ctx, p, f, &ch, v6);
 	if (likely(sent(verdict)))

@@ -249,9 +249,11 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 	return found;
 }
 
-/* Whether an entry is this packet's flow, by the method that it has now. */
+/* Whether an entry is this packet's flow, by the method that it has now, and which
+ * port of ours it has toward the server, by fullnat.
+ */
 static __always_inline bool nat_is_flow(const struct flow_data *data, const struct packet *p,
-					bool full, bool v6)
+					bool full, __be16 *own_port, bool v6)
 {
 	__u32 differ = (data->client_port ^ p->t.sport) | (data->vip_port ^ p->t.dport) |
 		       (data->egress >> 24 ^ p->t.proto);
@@ -261,12 +263,29 @@ static __always_inline bool nat_is_flow(const struct flow_data *data, const stru
 	if (v6)
 		differ |=
 			addr_differ(&data->client, &p->t.src) | addr_differ(&data->vip, &p->t.dst);
-	return !differ && !!data->nat_port == full;
+	*own_port = *(volatile __be16 *)&data->nat_port;
+	return !differ && !!*own_port == full;
 }
 
-/* From the client to the server. */
+/* That port of the flow with this tag, whose entry was found before. False: the entry
+ * is another's by now.
+ */
+static __always_inline bool nat_own_port(__u32 index, __u64 tag, __be16 *own_port)
+{
+	struct flow_data *data = flow_data_at(index);
+	__u32 set = index / FLOW_WAYS;
+	struct flow_ref r = {.tag = tag, .set = flow_set_at(set)};
+
+	if (!data || !r.set)
+		return false;
+	*own_port = *(volatile __be16 *)&data->nat_port;
+	r.flow = &r.set->way[index % FLOW_WAYS];
+	return flow_holds(&r);
+}
+
+/* From the client to the server; own_port is 0 by nat. */
 static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
-				    const struct choice *ch, const struct flow_data *data, bool v6)
+				    const struct choice *ch, __be16 own_port, bool v6)
 {
 	enum way way = way_to(ctx, ch);
 	struct tuple to = p->t;
@@ -277,9 +296,9 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 		return TO_RARE_TOO_BIG;
 	to.dst = ch->server->addr;
 	to.dport = nat_server_port(ch->server, p->t.dport);
-	if (data->nat_port) {
+	if (own_port) {
 		to.src = v6 ? set.own6 : set.own4;
-		to.sport = data->nat_port;
+		to.sport = own_port;
 	}
 	if (!rewrite(ctx, p, &to, v6))
 		return drop(ctx, DROP_NO_ROOM);

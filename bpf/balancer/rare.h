@@ -197,7 +197,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	r->pick.chain = 0;
 	r->pick.hash = o.tag >> 32; /* as in stateful.h */
 	r->pick.new_flow = o.fresh;
-	return is_nat(f) ? rare_nat(ctx, r, f, o.index) : rare_send(ctx, r, f);
+	return is_nat(f) ? rare_nat(ctx, r, f, o.index, o.tag) : rare_send(ctx, r, f);
 }
 
 /* The flow is known: to its frontend's server, or back to its client. */

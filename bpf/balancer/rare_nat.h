@@ -19,10 +19,10 @@ static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool s
 }
 
 static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const struct choice *ch,
-				       const struct flow_data *data)
+				       __be16 own_port)
 {
 	enum way way = rare_way(ctx, r, ch, r->p.len);
-	bool full = data->nat_port;
+	bool full = own_port;
 
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
@@ -32,25 +32,28 @@ static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const
 	r->to.dport = nat_server_port(ch->server, r->p.t.dport);
 	if (full) {
 		r->to.src = r->v6 ? set.own6 : set.own4;
-		r->to.sport = data->nat_port;
+		r->to.sport = own_port;
 	}
 	if (!rare_turn(ctx, r, full))
 		return drop(ctx, edit_refusal(r));
 	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* From the client to the server of the flow with that index. */
-__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index)
+/* From the client to the server of the flow with that index and tag. */
+__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index,
+			__u64 tag)
 {
-	const struct flow_data *data = flow_data_at(index);
 	struct choice ch;
+	__be16 own_port;
 
 	if (!r || !f)
 		return XDP_ABORTED;
 	r->more = 0;
-	if (!data || !choice_of(&ch, &r->pick))
+	if (!nat_own_port(index, tag, &own_port))
+		return drop(ctx, DROP_FLOW_BUSY);
+	if (!choice_of(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, data));
+	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, own_port));
 }
 
 /* Finds the flow of which r->p is an answer: its index, and in r->to what the

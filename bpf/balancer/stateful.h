@@ -235,17 +235,19 @@ static __always_inline bool stateful_lives(const struct flow_ref *r, const struc
 	return *server;
 }
 
-/* The data of a flow, if it has a way back as the method needs it now. */
-static __always_inline struct flow_data *stateful_nat_data(const struct flow_ref *r,
-							   const struct packet *p,
-							   const struct frontend *f, bool v6)
+/* Whether a flow has a way back as the method needs it now, and with which port of
+ * ours.
+ */
+static __always_inline bool stateful_has_way(const struct flow_ref *r, const struct packet *p,
+					     const struct frontend *f, __be16 *own_port, bool v6)
 {
 	struct flow_data *data;
 
 	if (!(r->word & FLOW_NAT))
-		return NULL;
+		return false;
 	data = flow_data_at(r->index);
-	return data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, v6) ? data : NULL;
+	return data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, own_port, v6) &&
+	       flow_holds(r);
 }
 
 /* Whether a packet's flow is known: r has it. Where only its way back is
@@ -256,19 +258,20 @@ static __always_inline bool stateful_known(struct flow_ref *r, const struct pack
 					   bool v6)
 {
 	const struct server *server;
+	__be16 own_port;
 
 	if (!flow_find(r) || !stateful_lives(r, &server, p, now))
 		return false;
-	if (!is_nat(f) || stateful_nat_data(r, p, f, v6))
+	if (!is_nat(f) || stateful_has_way(r, p, f, &own_port, v6))
 		return true;
 	*keep = flow_server(r->word);
 	return false;
 }
 
-/* Whether a packet only continues a flow: to whom, and for nat and fullnat the
- * flow's data. All else is for stateful.
+/* Whether a packet only continues a flow: to whom, and for fullnat by which port of
+ * ours. All else is for stateful.
  */
-static __always_inline bool stateful_continues(struct choice *ch, struct flow_data **data,
+static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_port,
 					       const struct packet *p, const struct frontend *f,
 					       bool v6)
 {
@@ -287,8 +290,7 @@ static __always_inline bool stateful_continues(struct choice *ch, struct flow_da
 	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
-		*data = stateful_nat_data(&r, p, f, v6);
-		if (unlikely(!*data))
+		if (unlikely(!stateful_has_way(&r, p, f, own_port, v6)))
 			return false;
 	} else if (unlikely(f->method != METHOD_TUNNEL)) {
 		return false;
@@ -340,17 +342,18 @@ static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet 
 					const struct frontend *f, const struct opening *o, bool v6)
 {
 	struct pick k = {.new_flow = 0};
-	const struct flow_data *data;
 	struct choice ch;
+	__be16 own_port;
 	int verdict;
 
 	if (!ctx || !p || !f || !o) /* for the verifier */
 		return XDP_PASS;
 	k.id = flow_server(o->word);
-	data = flow_data_at(o->index);
-	if (!data || !choice_of(&ch, &k))
+	if (!nat_own_port(o->index, o->tag, &own_port))
+		return drop(ctx, DROP_FLOW_BUSY);
+	if (!choice_of(&ch, &k))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = nat_send(ctx, p, &ch, data, v6);
+	verdict = nat_send(ctx, p, &ch, own_port, v6);
 	if (sent(verdict))
 		count(f->id, ch.cpu, p->len, o->fresh);
 	return verdict;

@@ -10,9 +10,9 @@
  * compiled away when the program is loaded. Other CPUs (arm64) reorder them, also
  * loads behind a branch that depends on an earlier load; what they keep in order is
  * a load whose address depends on an earlier one. BPF has no load-acquire before
- * Linux 6.14; its value-returning atomic operations are full barriers
- * (Documentation/memory-barriers.txt, and arch/arm64/net/bpf_jit_comp.c, which
- * makes LDADDAL or STLXR and DMB of them).
+ * Linux 6.15; its value-returning atomic operations are full barriers
+ * (Documentation/memory-barriers.txt; arch/arm64/net/bpf_jit_comp.c makes SWPAL of
+ * an exchange, or STLXR and DMB).
  */
 #ifndef FAIRLEAD_ORDER_H
 #define FAIRLEAD_ORDER_H

@@ -82,6 +82,13 @@ func flowNow() uint32 { return uint32(clock.Now() >> flowTickShift) }
 // tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
 
+// loadsInOrder has plain loads before it be made before atomic loads behind it: those
+// do not pass an atomic store, nor does that pass what is before it.
+func loadsInOrder() {
+	var fence uint64
+	atomic.StoreUint64(&fence, 1)
+}
+
 // flowTable is the kernel's memory of what is remembered. Who gives an entry
 // another tag has its set's lock, which this side never takes: it would hold up
 // packets. It changes words alone.
@@ -416,6 +423,7 @@ func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplan
 				continue
 			}
 			data := t.data[i*flowWays+j]
+			loadsInOrder()
 			if id := w.server(); tagOf(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
 				continue
 			}

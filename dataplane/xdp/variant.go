@@ -7,6 +7,8 @@ import (
 	"reflect"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // variant is the program loaded once more, with other constants, on the maps of
@@ -60,30 +62,9 @@ func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err erro
 }
 
 // ProgramsOf does so with another build of the object, to compare the two on the
-// same maps. A map or variable that the other build does not have is added: its
-// programs do not use it.
+// same maps.
 func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
-	return d.programs(func() (*ebpf.CollectionSpec, error) {
-		other, err := ebpf.LoadCollectionSpecFromReader(object)
-		if err != nil {
-			return nil, err
-		}
-		own, err := loadBalancer()
-		if err != nil {
-			return nil, err
-		}
-		addMissing(other.Maps, own.Maps)
-		addMissing(other.Variables, own.Variables)
-		return other, nil
-	})
-}
-
-func addMissing[T any](to, from map[string]T) {
-	for name, v := range from {
-		if _, has := to[name]; !has {
-			to[name] = v
-		}
-	}
+	return d.programs(func() (*ebpf.CollectionSpec, error) { return bpfload.Other(object, loadBalancer) })
 }
 
 func (d *DataPlane) programs(load func() (*ebpf.CollectionSpec, error)) (spec *ebpf.CollectionSpec, pins string, err error) {

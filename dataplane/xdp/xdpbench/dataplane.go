@@ -41,7 +41,8 @@ type meter struct {
 }
 
 // MeasureDataplane measures the programs packet by packet, and how long a
-// change takes. It needs a sandbox.
+// change takes. It needs a sandbox. What was measured before an error is in the
+// report.
 func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
 	n, err := newNetwork()
 	if err != nil {
@@ -61,7 +62,7 @@ func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, e
 		}
 	}
 	if err := errors.Join(err, n.Close()); err != nil {
-		return nil, fmt.Errorf("dataplane: %w", err)
+		return m.report, fmt.Errorf("dataplane: %w", err)
 	}
 	if len(m.report.Rows) == 0 {
 		return nil, fmt.Errorf("dataplane: no case has %q in its name", o.Only)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
@@ -131,7 +132,7 @@ func (h *half) wire() error {
 func (h *half) load(object io.ReaderAt) error {
 	spec, err := loadServer()
 	if object != nil {
-		spec, err = ebpf.LoadCollectionSpecFromReader(object)
+		spec, err = bpfload.Other(object, loadServer)
 	}
 	if err != nil {
 		return err
@@ -150,10 +151,8 @@ func (h *half) load(object io.ReaderAt) error {
 	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
 		return err
 	}
-	if v := spec.Variables[serverVarStoresInOrder]; v != nil { // builds before it have none
-		if err := v.Set(runtime.GOARCH == "amd64"); err != nil {
-			return err
-		}
+	if err := spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"); err != nil {
+		return err
 	}
 	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
 		return fmt.Errorf("%+v", err)
