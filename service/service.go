@@ -128,6 +128,20 @@ const (
 	PowerOfTwo         Scheduler = "p2c" // the less loaded of two taken at random
 )
 
+// SYNProtection is when a balancer protects a frontend from floods of SYNs with forged
+// sources; empty is SYNOff.
+type SYNProtection string
+
+// When a frontend is protected.
+const (
+	SYNOff    SYNProtection = "off"
+	SYNAuto   SYNProtection = "auto"   // while it is under pressure, where the data plane can
+	SYNAlways SYNProtection = "always" // all the time
+)
+
+// SYNProtections lists the valid values.
+var SYNProtections = []SYNProtection{SYNOff, SYNAuto, SYNAlways}
+
 // Methods and Schedulers list the valid values, in the order they are told to
 // a user.
 var (
@@ -286,6 +300,7 @@ const (
 	DefaultMethod        = Tunnel
 	DefaultEncapsulation = IPIP
 	DefaultScheduler     = Maglev
+	DefaultSYNProtection = SYNAuto
 	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
 	// does not say for how long.
 	DefaultAffinity = 3 * time.Hour
@@ -329,9 +344,10 @@ type Service struct {
 	Affinity time.Duration
 	// Allow, where there are any, are the only clients that are served; Deny
 	// are not, also where Allow has them.
-	Allow, Deny []netip.Prefix
-	Limits      Limits
-	Health      HealthCheck
+	Allow, Deny   []netip.Prefix
+	Limits        Limits
+	SYNProtection SYNProtection
+	Health        HealthCheck
 	// Dedicated leaves the Service to balancers of its own.
 	Dedicated bool
 	// Panic keeps all servers in service when every one fails its checks.

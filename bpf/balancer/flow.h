@@ -73,6 +73,11 @@ struct flow_data {
 	__u8 macs[12] __attribute__((aligned(4))); /* by direct return struct flow_numbers */
 };
 
+/* In the protocol of a flow whose sequence numbers are translated (syn_proxy.h): to all
+ * that looks for the protocol itself it is another flow.
+ */
+#define FLOW_PROXIED 0x80
+
 _Static_assert(sizeof(struct flow_data) == 64, "one line");
 _Static_assert(sizeof(struct flow_numbers) == 12, "in the place of MAC addresses");
 

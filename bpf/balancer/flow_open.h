@@ -217,7 +217,7 @@ static __always_inline void flow_publish(struct flow_set *set, __u32 index, __u6
 	flow_unlock(set);
 }
 
-/* Lets go of a claimed entry: nobody's. */
+/* Lets go of a claimed entry: it is nobody's. */
 static __always_inline void flow_drop(struct flow_set *set, __u32 index)
 {
 	__u64 was = __sync_lock_test_and_set(&flow_at(set, index)->word, 0);

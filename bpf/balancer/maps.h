@@ -81,6 +81,9 @@ enum drop_reason {
 	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
 	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
 	DROP_UNKNOWN_BALANCER, /* handed over by, or to be handed to, no known balancer */
+	DROP_SYN_COOKIE,       /* under pressure: an ACK of no known flow, without a valid cookie */
+	DROP_SYN_ODD,	       /* under pressure: IP options, extension headers or fragments */
+	DROP_SYN_FLOW_LOST, /* how a connection's sequence numbers differ is not known any more */
 	DROP_REASONS,
 };
 
@@ -90,8 +93,9 @@ enum drop_reason {
 #define DROP_ROOM 64
 
 /* In a packet's flags, where another balancer has handed it over: whether yet
- * another may know its flow.
+ * another may know its flow. ADMITTED: the program syn has let it pass.
  */
+#define PACKET_ADMITTED 0x20
 #define PACKET_ASK 0x40
 #define PACKET_LAST 0x80
 
@@ -123,11 +127,13 @@ static __always_inline void frontend_key_set(struct frontend_key *key, const str
 }
 
 enum frontend_flags {
-	FRONTEND_STATEFUL = 1,	  /* flows are remembered here: stateful.h */
-	FRONTEND_GUARDED = 2,	  /* source ranges or limits: guard.h */
-	FRONTEND_CLIENT_HASH = 4, /* the slot is by the client's address alone: affinity, sh */
-	FRONTEND_VIP_HASH = 8,	  /* the slot is by the VIP alone: dh */
-	FRONTEND_KEEP_PORT = 16,  /* a range: servers have no port of their own */
+	FRONTEND_STATEFUL = 1,	   /* flows are remembered here: stateful.h */
+	FRONTEND_GUARDED = 2,	   /* source ranges or limits: guard.h */
+	FRONTEND_CLIENT_HASH = 4,  /* the slot is by the client's address alone: affinity, sh */
+	FRONTEND_VIP_HASH = 8,	   /* the slot is by the VIP alone: dh */
+	FRONTEND_KEEP_PORT = 16,   /* a range: servers have no port of their own */
+	FRONTEND_SYN_GUARDED = 32, /* under pressure: syn.h */
+	FRONTEND_SYN_CHECKED = 64, /* nat, fullnat: ACKs may have cookies */
 };
 
 struct frontend {
@@ -363,6 +369,7 @@ struct {
 enum step {
 	STEP_RARE = 0,
 	STEP_HANDOVER = 1,
+	STEP_SYN = 2,
 	STEPS,
 };
 

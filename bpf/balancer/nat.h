@@ -250,13 +250,14 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 }
 
 /* Whether an entry is this packet's flow, by the method that it has now, and which
- * port of ours it has toward the server, by fullnat.
+ * port of ours it has toward the server, by fullnat. proto is the packet's, with
+ * FLOW_PROXIED where such a flow is looked for.
  */
 static __always_inline bool nat_is_flow(const struct flow_data *data, const struct packet *p,
-					bool full, __be16 *own_port, bool v6)
+					__u8 proto, bool full, __be16 *own_port, bool v6)
 {
 	__u32 differ = (data->client_port ^ p->t.sport) | (data->vip_port ^ p->t.dport) |
-		       (data->egress >> 24 ^ p->t.proto);
+		       (data->egress >> 24 ^ proto);
 
 	differ |= data->client.word[3] ^ p->t.src.word[3];
 	differ |= data->vip.word[3] ^ p->t.dst.word[3];
@@ -371,7 +372,7 @@ static __always_inline __u32 nat_find_back(__u64 tag)
 
 /* Whether a packet is the answer of the flow in hand. */
 static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct flow_data *data,
-					  const struct packet *p, __u32 now, bool v6)
+					  const struct packet *p, __u8 proto, __u32 now, bool v6)
 {
 	struct server *s = server_lookup(flow_server(r->word));
 	bool full = data->nat_port;
@@ -383,7 +384,7 @@ static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct
 	differ = s->addr.word[3] ^ p->t.src.word[3];
 	differ |= nat_server_port(s, data->vip_port) ^ p->t.sport;
 	differ |= (full ? data->nat_port : data->client_port) ^ p->t.dport;
-	differ |= data->egress >> 24 ^ p->t.proto;
+	differ |= data->egress >> 24 ^ proto;
 	if (v6)
 		differ |= addr_differ(&s->addr, &p->t.src);
 	if (full)
@@ -395,9 +396,11 @@ static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct
 	return !differ;
 }
 
-/* Finds the flow of an answer. The tag is read before and after the data. */
+/* Finds the flow of an answer. The tag is read before and after the data. proto is as
+ * in nat_is_flow.
+ */
 static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, const struct packet *p,
-							 __u32 now, bool v6)
+							 __u8 proto, __u32 now, bool v6)
 {
 	struct flow_secret *secret = flow_secret_get();
 	__u32 place = secret ? nat_find_back(flow_tag(secret, &p->t, v6)) : 0;
@@ -416,7 +419,7 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 	r->tag = flow_tag_of(r->flow);
 	if (!r->tag || !flow_read(r, (void *)r->flow + order_after(r->tag)))
 		return NULL;
-	return nat_is_answer(r, data + order_after(r->tag), p, now, v6) ? data : NULL;
+	return nat_is_answer(r, data + order_after(r->tag), p, proto, now, v6) ? data : NULL;
 }
 
 /* It is no answer of any flow's. */
@@ -439,7 +442,7 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	struct flow_ref r;
 	enum way way;
 
-	data = nat_find_answer(&r, p, now, v6);
+	data = nat_find_answer(&r, p, p->t.proto, now, v6);
 	if (!data)
 		return NAT_NO_ANSWER;
 	to.src = data->vip;

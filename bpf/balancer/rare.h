@@ -20,9 +20,23 @@
 #include "rare_nat.h"
 #include "rare_send.h"
 #include "stateful.h"
+#include "syn_packet.h"
 #include "unserved.h"
 #include "vlan.h"
 #include "watch.h"
+
+/* PACKET_ADMITTED where the program syn has let the packet pass, else 0. */
+static __always_inline __u8 rare_admitted(void)
+{
+	struct syn_scratch *s = syn_scratch_get();
+	bool admitted;
+
+	if (!s)
+		return 0;
+	admitted = s->admitted;
+	s->admitted = false;
+	return admitted ? PACKET_ADMITTED : 0;
+}
 
 /* What the packet says of itself before its ports. */
 static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
@@ -81,6 +95,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->payload = 0;
 	r->is_answer = false;
 	r->handed = rare_handed();
+	r->admitted = rare_admitted();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -170,7 +185,22 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 	}
 }
 
-/* To the server of a flow that is remembered, or to be. No error opens one. */
+/* An error about a packet of no flow. */
+#define RARE_IS_NOBODYS 2
+
+/* Gives an unknown flow a server, as stateful_unknown does. No error opens one, but
+ * one whose sequence numbers are translated is known.
+ */
+static __always_inline int rare_unknown(struct rare *r, struct frontend *f, struct opening *o)
+{
+	if (!r->is_error)
+		return stateful_unknown(&r->p, f, o, !r->tagged, r->v6);
+	if (o->proxied)
+		return 0;
+	return !o->server && !r->tagged && stateful_asks(&r->p) ? STATEFUL_ASK : RARE_IS_NOBODYS;
+}
+
+/* To the server of a flow that is remembered, or to be. */
 __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
@@ -181,15 +211,17 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	o.seq = r->seq;
 	o.ack = r->ack;
 	o.payload = r->payload;
-	r->p.flags |= r->handed;
+	r->p.flags |= r->handed | r->admitted;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
-		if (!o.server && !r->tagged && stateful_asks(&r->p))
+		failed = rare_unknown(r, f, &o);
+		if (failed == STATEFUL_ASK)
 			return rare_ask(ctx, r);
-		if (r->is_error)
-			return rare_refuse(ctx, r, DROP_NOT_SERVED);
-		failed = stateful_new(&r->p, f, &o, r->v6);
+		if (failed == TO_SYN)
+			return TO_SYN;
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
+		if (failed == RARE_IS_NOBODYS)
+			return rare_refuse(ctx, r, DROP_NOT_SERVED);
 	}
 	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
 		affinity_note(&r->p, f, o.word, o.now);
@@ -219,10 +251,14 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (f->flags & FRONTEND_GUARDED && !r->is_error && guard_handed(ctx, &r->p, f, r->handed))
+	if (f->flags & FRONTEND_GUARDED && !r->is_error && !r->admitted &&
+	    guard_handed(ctx, &r->p, f, r->handed))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);
+	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
+	    !r->admitted && syn_concerns(&r->p))
+		return TO_SYN;
 	choose(&r->pick, f, &r->p);
 	note_pick(f, &r->pick);
 	if (r->own.offset)
@@ -303,6 +339,11 @@ int rare(struct xdp_md *ctx)
 {
 	int verdict = rare_frame(ctx);
 
+	if (verdict == TO_SYN) {
+		note(NOTE_ELSEWHERE, STEP_SYN, 0);
+		bpf_tail_call(ctx, &steps, STEP_SYN);
+		verdict = drop(ctx, DROP_SYN_ODD);
+	}
 	if (watching)
 		watch_after(ctx, verdict);
 	return verdict;

@@ -64,11 +64,18 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	__u32 now = flow_now();
 	struct flow_data *data;
 	struct flow_ref ref = {};
+	__u8 proto;
 
 	if (!ctx || !r)
 		return NAT_NO_ANSWER;
-	data = r->v6 ? nat_find_answer(&ref, &r->p, now, true)
-		     : nat_find_answer(&ref, &r->p, now, false);
+	proto = r->p.t.proto;
+	data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
+		     : nat_find_answer(&ref, &r->p, proto, now, false);
+	if (!data && r->is_error) { /* what it quotes is the same at both ends */
+		proto |= FLOW_PROXIED;
+		data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
+			     : nat_find_answer(&ref, &r->p, proto, now, false);
+	}
 	if (!data)
 		return NAT_NO_ANSWER;
 	r->to = r->p.t;

@@ -21,8 +21,11 @@
 #include "schedule.h"
 #include "send.h"
 
-/* No verdict, as TO_RARE: another balancer is to be asked for the flow. */
+/* No verdict, as TO_RARE: another balancer is to be asked for the flow; the program syn
+ * is to have the packet.
+ */
 #define STATEFUL_ASK (-1000)
+#define TO_SYN (-1002)
 
 static __always_inline bool stateful_asks(const struct packet *p)
 {
@@ -48,6 +51,7 @@ struct opening {
 	__u32 now;
 	__u32 seq, ack;	       /* in: of the packet, as struct flow_numbers has them */
 	bool payload;	       /* in: the packet has data */
+	bool proxied;	       /* its sequence numbers are translated: syn_proxy.h */
 	bool remembered;       /* out: there is an entry */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	       /* out: it was not known */
@@ -66,7 +70,7 @@ static __always_inline int stateful_refuses(const struct packet *p, const struct
 }
 
 /* Writes a flow's data, with the lock of its set held. */
-static __always_inline void stateful_describe(__u32 index, const struct packet *p)
+static __always_inline void stateful_describe(__u32 index, const struct packet *p, bool proxied)
 {
 	struct flow_data *data = flow_data_at(index);
 
@@ -77,7 +81,7 @@ static __always_inline void stateful_describe(__u32 index, const struct packet *
 	data->client_port = p->t.sport;
 	data->vip_port = p->t.dport;
 	data->nat_port = 0;
-	data->egress = (__u32)p->t.proto << 24;
+	data->egress = (__u32)(p->t.proto | (proxied ? FLOW_PROXIED : 0)) << 24;
 	data->tick = (__u32)bpf_jiffies64() - 1;
 }
 
@@ -133,6 +137,16 @@ __noinline int stateful_open(const struct packet *p, const struct frontend *f, s
 	return claimed;
 }
 
+/* Lets go of a flow that is claimed. */
+static __always_inline void stateful_drop(const struct opening *o)
+{
+	__u32 first;
+	struct flow_set *set = flow_set_of(o->tag, &first);
+
+	if (set)
+		flow_drop(set, o->index);
+}
+
 /* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
  * stateful_open because of the stack.
  */
@@ -149,7 +163,7 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 	if (!set)
 		return FAILED(DROP_FLOW_BUSY);
 	server = server_lookup(o->server);
-	stateful_describe(o->index, p);
+	stateful_describe(o->index, p, o->proxied);
 	if (!server || !nat_open(p, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
 		flow_drop(set, o->index);
 		return FAILED(DROP_NO_PORT);
@@ -177,7 +191,7 @@ __noinline bool stateful_introduce(const struct packet *p, const struct opening 
 		return false;
 	lives = flow_tag_of(flow_at(set, index)) == o->tag;
 	if (lives && opening) {
-		stateful_describe(index, p);
+		stateful_describe(index, p, false);
 		stateful_numbers(data)->seq = o->seq;
 	}
 	if (lives)
@@ -246,25 +260,44 @@ static __always_inline bool stateful_has_way(const struct flow_ref *r, const str
 	if (!(r->word & FLOW_NAT))
 		return false;
 	data = flow_data_at(r->index);
-	return data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, own_port, v6) &&
+	return data &&
+	       nat_is_flow(data, p, p->t.proto, f->method == METHOD_FULLNAT, own_port, v6) &&
+	       flow_holds(r);
+}
+
+/* Whether a flow is one by nat or fullnat whose sequence numbers are translated. */
+static __always_inline bool stateful_is_proxied(const struct flow_ref *r, const struct packet *p,
+						const struct frontend *f, bool v6)
+{
+	struct flow_data *data;
+	__be16 own_port;
+
+	if (p->t.proto != IPPROTO_TCP || !(r->word & FLOW_NAT))
+		return false;
+	data = flow_data_at(r->index);
+	return data &&
+	       nat_is_flow(data, p, IPPROTO_TCP | FLOW_PROXIED, f->method == METHOD_FULLNAT,
+			   &own_port, v6) &&
 	       flow_holds(r);
 }
 
 /* Whether a packet's flow is known: r has it. Where only its way back is
- * missing, because the method has changed, keep gets its server.
+ * missing, because the method has changed, o gets its server. Of one that the program
+ * syn looks after o says so.
  */
 static __always_inline bool stateful_known(struct flow_ref *r, const struct packet *p,
-					   const struct frontend *f, __u32 now, __u32 *keep,
-					   bool v6)
+					   const struct frontend *f, struct opening *o, bool v6)
 {
 	const struct server *server;
 	__be16 own_port;
 
-	if (!flow_find(r) || !stateful_lives(r, &server, p, now))
+	if (!flow_find(r) || !stateful_lives(r, &server, p, o->now))
 		return false;
 	if (!is_nat(f) || stateful_has_way(r, p, f, &own_port, v6))
 		return true;
-	*keep = flow_server(r->word);
+	o->proxied = stateful_is_proxied(r, p, f, v6);
+	if (!o->proxied)
+		o->server = flow_server(r->word);
 	return false;
 }
 
@@ -312,7 +345,7 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 	o->tag = flow_tag(secret, &p->t, v6);
 	if (!flow_ref_init(&r, o->tag))
 		return false;
-	known = stateful_known(&r, p, f, o->now, &o->server, v6);
+	known = stateful_known(&r, p, f, o, v6);
 	if (r.flow) {
 		o->state = flow_state(r.word);
 		if (known)
@@ -446,6 +479,54 @@ static __always_inline void stateful_read_numbers(struct xdp_md *ctx, const stru
 	}
 }
 
+/* Whether a packet opens a connection, or may answer a challenge. */
+static __always_inline bool syn_concerns(const struct packet *p)
+{
+	return p->flags & TCP_OPENS || (p->flags & TCP_RESETS && !(p->flags & TCP_CONTINUES));
+}
+
+/* What becomes of a packet of no known flow at a frontend that may be under pressure:
+ * TO_SYN, 0 where it is served as ever, or else without being remembered.
+ */
+#define STATEFUL_UNREMEMBERED 1
+
+static __always_inline int stateful_syn(const struct packet *p, const struct frontend *f)
+{
+	bool guarded = f->flags & FRONTEND_SYN_GUARDED;
+	bool handed = p->flags & (PACKET_ASK | PACKET_LAST);
+
+	if (likely(!(f->flags & (FRONTEND_SYN_GUARDED | FRONTEND_SYN_CHECKED))) ||
+	    p->t.proto != IPPROTO_TCP)
+		return 0;
+	if (is_nat(f)) {
+		if (handed) /* has been judged by who asked */
+			return guarded ? STATEFUL_UNREMEMBERED : 0;
+		return p->flags & PACKET_ADMITTED ? 0 : TO_SYN;
+	}
+	if (!guarded)
+		return 0;
+	if (syn_concerns(p) && !handed && !(p->flags & PACKET_ADMITTED))
+		return TO_SYN;
+	return p->flags & TCP_OPENS ? 0 : STATEFUL_UNREMEMBERED;
+}
+
+/* Gives an unknown flow a server, remembered or not: 0, FAILED, TO_SYN or
+ * STATEFUL_ASK. Of those that FAILED none is below STATEFUL_ASK.
+ */
+static __always_inline int stateful_unknown(const struct packet *p, struct frontend *f,
+					    struct opening *o, bool ask, bool v6)
+{
+	int syn = stateful_syn(p, f);
+
+	if (o->proxied || syn == TO_SYN)
+		return TO_SYN;
+	if (ask && !o->server && stateful_asks(p))
+		return STATEFUL_ASK;
+	if (syn == STATEFUL_UNREMEMBERED)
+		return is_nat(f) ? FAILED(DROP_SYN_COOKIE) : stateful_unremembered(p, f, o);
+	return stateful_new(p, f, o, v6);
+}
+
 /* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
 static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
 				    bool v6)
@@ -458,9 +539,9 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 		return XDP_PASS;
 	stateful_read_numbers(ctx, p, &o, v6);
 	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
-		if (!o.server && stateful_asks(p))
-			return STATEFUL_ASK;
-		failed = stateful_new(p, f, &o, v6);
+		failed = stateful_unknown(p, f, &o, true, v6);
+		if (failed <= STATEFUL_ASK)
+			return failed;
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
 	}

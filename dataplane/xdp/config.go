@@ -36,6 +36,7 @@ const (
 	DefaultMaxMembers   = 262144 // or more, where there are many frontends
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
+	DefaultSYNThreshold = 10000
 )
 
 // membersEach is for how many backends of each of very many frontends there is
@@ -83,6 +84,9 @@ type Config struct {
 	// GUEPort is the UDP port to which tunnels of the encapsulation gue lead.
 	GUEPort uint16
 	Mode    Mode
+	// SYNThreshold is how many TCP connections a second are opened to a frontend
+	// that may be under pressure (service.SYNAuto).
+	SYNThreshold float64
 }
 
 func (c Config) withDefaults() Config {
@@ -105,6 +109,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.GUEPort = cmp.Or(c.GUEPort, service.DefaultGUEPort)
 	c.Mode = cmp.Or(c.Mode, Auto)
+	c.SYNThreshold = cmp.Or(c.SYNThreshold, DefaultSYNThreshold)
 	return c
 }
 

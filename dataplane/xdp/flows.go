@@ -29,6 +29,7 @@ const (
 	flowLocked     = 1
 	flowTickShift  = 30 // of nanoseconds
 	flowStateShift = 28
+	flowProxied    = 0x80
 	flowLingers    = (900*1e9)>>flowTickShift - (120*1e9)>>flowTickShift // FLOW_LINGERS, in ticks
 	maxServerID    = 1<<20 - 1
 
@@ -101,6 +102,7 @@ type flowTable struct {
 	states      []string
 	swept       []uint32      // by server: the generation before which none has flows left
 	overtaken   atomic.Uint64 // counts the sweeps that another one must not outlast
+	opening     int           // flows that were not established, at the last sweep
 	stop, done  chan struct{} // of the sweeper
 }
 
@@ -113,6 +115,7 @@ func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 		balancerMapFlowData:    sets * flowWays,
 		balancerMapFlowBack:    2 * sets, // half of the places free, when all flows need one
 		balancerMapConnections: uint32(c.MaxBackends) + 1,
+		balancerMapSynFlows:    sets * flowWays,
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -237,6 +240,7 @@ type census struct {
 	owners, generations []uint32 // when it began
 	before, counted     []uint64 // connections
 	overtaken           uint64   // what flowTable's was
+	opening             int      // flows that are not established yet
 }
 
 // sweep clears what has expired and what was a server's that is gone, and counts
@@ -246,6 +250,7 @@ func (d *DataPlane) sweep(now uint32) {
 	c := d.beginSweep()
 	d.mu.Unlock()
 	d.flows.sweep(c, now)
+	d.sweepSYN(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endSweep(c)
@@ -281,6 +286,9 @@ func (t *flowTable) sweep(c *census, now uint32) {
 				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(next)) // unless a packet has changed it meanwhile
 			case w.isFlow() && c.owners[id] == w.generation()+1:
 				c.counted[id] += w.counts()
+				if w.in(balancerFlowStateFLOW_OPENING, balancerFlowStateFLOW_ANSWERED) {
+					c.opening++
+				}
 			}
 		}
 	}
@@ -368,7 +376,7 @@ func (d *DataPlane) endSweep(c *census) {
 			atomic.AddUint64(&d.flows.connections[id], amiss(c.before[id], c.counted[id], after))
 		}
 	}
-	d.flows.swept = c.generations
+	d.flows.swept, d.flows.opening = c.generations, c.opening
 }
 
 // makeGenerations sees to it that the flows which are left of a number's owners
@@ -439,7 +447,7 @@ func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) datapl
 	f := dataplane.Flow{
 		Client:   netip.AddrPortFrom(fromAddr(data.Client), netorder.Port(data.ClientPort)),
 		VIP:      netip.AddrPortFrom(fromAddr(data.Vip), netorder.Port(data.VipPort)),
-		Protocol: service.Protocol(data.Egress >> 24),
+		Protocol: service.Protocol(data.Egress >> 24 &^ flowProxied),
 		Server:   d.servers.addrOf(w.server()),
 		State:    d.flows.states[w.state()],
 		Idle:     time.Duration(d.flows.lives[w.state()]-(w.expires()-now)) << flowTickShift,
