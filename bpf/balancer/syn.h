@@ -135,6 +135,24 @@ __noinline int syn_open(struct syn_scratch *s, struct frontend *f, bool v6)
 	return stateful_open_nat(&s->p, f, o);
 }
 
+/* Whether an ACK gives a valid cookie back: the handshake's own, or, where that was
+ * lost, one that asks whether the window is open, with the number before (RFC 9293,
+ * 3.8.6.1).
+ */
+static __always_inline bool syn_gives_cookie(struct syn_scratch *s)
+{
+	struct opening *o = &s->o;
+
+	if (!(s->p.flags & TCP_CONTINUES) || s->p.flags & TCP_FINISHES)
+		return false;
+	if (syn_cookie_valid(&s->p.t, o->seq - 1, o->ack - 1, &s->client))
+		return true;
+	if (!syn_cookie_valid(&s->p.t, o->seq, o->ack - 1, &s->client))
+		return false;
+	o->seq++;
+	return true;
+}
+
 /* An ACK of no flow. */
 __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struct frontend *f,
 				bool v6)
@@ -143,8 +161,7 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 
 	if (!ctx || !s || !f)
 		return XDP_ABORTED;
-	if (!(s->p.flags & TCP_CONTINUES) || s->p.flags & TCP_FINISHES ||
-	    !syn_cookie_valid(&s->p.t, s->o.seq - 1, s->o.ack - 1, &s->client)) {
+	if (!syn_gives_cookie(s)) {
 		if (stateful_asks(&s->p))
 			return STATEFUL_ASK;
 		if (!(f->flags & FRONTEND_SYN_GUARDED))

@@ -320,6 +320,14 @@ static __always_inline void syn_refused(struct syn_scratch *s, const struct syn_
 	m->ack = f->seq + 1;
 }
 
+/* The server has an older connection of these ports, as its ACK says: it is to forget
+ * that (RFC 9293, 3.10.7.3). The client's next packet sends the SYN again.
+ */
+static __always_inline void syn_clear(struct syn_scratch *s)
+{
+	syn_make(s, TCP_BYTE_RST)->seq = bpf_ntohl(s->in.tcp.ack_seq);
+}
+
 /* Completes the handshake in the client's place. */
 static __always_inline void syn_complete(struct syn_scratch *s, const struct syn_flow *f)
 {
@@ -360,11 +368,14 @@ static __always_inline enum syn_back syn_judge_back(struct syn_scratch *s, struc
 		syn_window_update(s, f);
 		return SYN_BACK_BUILT;
 	}
-	if (!answered && tcp->rst) {
+	if (answered)
+		return SYN_BACK_SHIFTED;
+	if (tcp->rst) {
 		syn_refused(s, f);
 		return SYN_BACK_BUILT;
 	}
-	return SYN_BACK_SHIFTED;
+	syn_clear(s);
+	return SYN_BACK_ANSWERED;
 }
 
 /* Sends a server's packet, or what is built in its place, to the client: s->turned is

@@ -414,12 +414,13 @@ func TestInvalidCookies(t *testing.T) {
 func TestValidCookies(t *testing.T) {
 	old, fresh := CookieKey{1}, CookieKey{2}
 	for name, change := range map[string]func(t *testing.T, d *DataPlane){
-		"at once":            func(*testing.T, *DataPlane) {},
-		"a slot later":       func(t *testing.T, d *DataPlane) { later(t, d, slotNS) },
-		"another clock":      func(t *testing.T, d *DataPlane) { later(t, d, -slotNS) },
-		"a second key":       func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(fresh, old)) },
-		"no longer guarded":  func(t *testing.T, d *DataPlane) { setPressure(t, d, synTestKey, false, true) },
-		"a second key first": func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(old, fresh)) },
+		"at once":                          func(*testing.T, *DataPlane) {},
+		"a slot later":                     func(t *testing.T, d *DataPlane) { later(t, d, slotNS) },
+		"another clock":                    func(t *testing.T, d *DataPlane) { later(t, d, -slotNS) },
+		"a second key":                     func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(fresh, old)) },
+		"no longer guarded":                func(t *testing.T, d *DataPlane) { setPressure(t, d, synTestKey, false, true) },
+		"only a probe of the window comes": func(*testing.T, *DataPlane) {},
+		"a second key first":               func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(old, fresh)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNet(t)
@@ -431,8 +432,12 @@ func TestValidCookies(t *testing.T) {
 			c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
 			k := c.syn().tcp.Seq
 			change(t, d)
-			if to := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect); to.flags() != "S" {
-				t.Errorf("the server gets %s", to.flags())
+			seq := uint32(1001)
+			if name == "only a probe of the window comes" {
+				seq--
+			}
+			if to := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: seq, Ack: k + 1}}, redirect); to.flags() != "S" || to.tcp.Seq != 1000 {
+				t.Errorf("the server gets %s, seq %d", to.flags(), to.tcp.Seq)
 			}
 		})
 	}
@@ -695,6 +700,27 @@ func TestServerRefusesAfterACookie(t *testing.T) {
 	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{RST: true, ACK: true, Ack: 1001}}, redirect)
 	if rst.flags() != "AR" || rst.tcp.Seq != k+1 || rst.dst != c.src || rst.src != c.vip {
 		t.Errorf("the client gets %s, seq %d beyond the cookie", rst.flags(), rst.tcp.Seq-k)
+	}
+}
+
+// A server that still has an older connection of the flow's ports says so by an ACK. It
+// is told to forget that, and gets the SYN again with the client's next packet.
+func TestServerHasAnOlderConnection(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	k := c.syn().tcp.Seq
+	ack := tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}
+	first := c.send(ack, redirect)
+	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{ACK: true, Seq: 777, Ack: 4242}}, redirect)
+	if rst.flags() != "R" || rst.tcp.Seq != 4242 || rst.dst != servers[false] || rst.src != first.src {
+		t.Errorf("the server gets %s, seq %d, from %s", rst.flags(), rst.tcp.Seq, rst.src)
+	}
+	if again := c.send(ack, redirect); again.flags() != "S" || again.tcp.Seq != 1000 || again.dst != servers[false] {
+		t.Errorf("and then %s, seq %d", again.flags(), again.tcp.Seq)
 	}
 }
 
