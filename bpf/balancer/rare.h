@@ -94,6 +94,8 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->ack = 0;
 	r->payload = 0;
 	r->is_answer = false;
+	r->proxied = false;
+	r->shift = 0;
 	r->handed = rare_handed();
 	r->admitted = rare_admitted();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
@@ -188,23 +190,66 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 /* An error about a packet of no flow. */
 #define RARE_IS_NOBODYS 2
 
-/* Gives an unknown flow a server, as stateful_unknown does. No error opens one, but
- * one whose sequence numbers are translated is known.
- */
+/* Gives an unknown flow a server, as stateful_unknown does. No error opens one. */
 static __always_inline int rare_unknown(struct rare *r, struct frontend *f, struct opening *o)
 {
 	if (!r->is_error)
 		return stateful_unknown(&r->p, f, o, !r->tagged, r->v6);
-	if (o->proxied)
-		return 0;
 	return !o->server && !r->tagged && stateful_asks(&r->p) ? STATEFUL_ASK : RARE_IS_NOBODYS;
+}
+
+/* What is of a flow whose sequence numbers are translated, where it is for this
+ * program: an error, which quotes them, goes on; a packet may not have fit on its way.
+ * All else is for the program syn.
+ */
+__noinline int rare_proxied(struct xdp_md *ctx, struct rare *r, const struct opening *o)
+{
+	struct syn_flow *flow;
+	struct choice ch;
+	enum way way;
+
+	if (!ctx || !r || !o)
+		return XDP_ABORTED;
+	if (r->is_error) {
+		flow = syn_flow_of(o->index, o->tag);
+		r->shift = flow ? -flow->shift : 0;
+		return RARE_GO_ON;
+	}
+	r->pick.id = flow_server(o->word);
+	r->pick.chain = 0;
+	r->pick.hash = o->tag >> 32;
+	if (r->admitted || r->tagged || !choice_of(&ch, &r->pick))
+		return drop(ctx, DROP_SYN_ODD);
+	r->more = 0;
+	way = rare_way(ctx, r, &ch, r->p.len);
+	return way_leads_nowhere(way) ? rare_nowhere(ctx, r, way) : TO_SYN;
+}
+
+/* Where a packet of no known flow goes: RARE_GO_ON, to the server in o, or a verdict. */
+static __always_inline int rare_open(struct xdp_md *ctx, struct rare *r, struct frontend *f,
+				     struct opening *o)
+{
+	int failed;
+
+	if (o->proxied)
+		return rare_proxied(ctx, r, o);
+	failed = rare_unknown(r, f, o);
+	if (failed == STATEFUL_ASK)
+		return rare_ask(ctx, r);
+	if (failed == TO_SYN)
+		return TO_SYN;
+	if (failed < 0)
+		return drop(ctx, FAILED_WHY(failed));
+	if (failed == RARE_IS_NOBODYS)
+		return rare_refuse(ctx, r, DROP_NOT_SERVED);
+	return RARE_GO_ON;
 }
 
 /* To the server of a flow that is remembered, or to be. */
 __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
-	int failed;
+	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
@@ -213,15 +258,9 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 	o.payload = r->payload;
 	r->p.flags |= r->handed | r->admitted;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
-		failed = rare_unknown(r, f, &o);
-		if (failed == STATEFUL_ASK)
-			return rare_ask(ctx, r);
-		if (failed == TO_SYN)
-			return TO_SYN;
-		if (failed < 0)
-			return drop(ctx, FAILED_WHY(failed));
-		if (failed == RARE_IS_NOBODYS)
-			return rare_refuse(ctx, r, DROP_NOT_SERVED);
+		verdict = rare_open(ctx, r, f, &o);
+		if (verdict != RARE_GO_ON)
+			return verdict;
 	}
 	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
 		affinity_note(&r->p, f, o.word, o.now);

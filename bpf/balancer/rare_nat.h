@@ -9,6 +9,7 @@
 
 #include "nat.h"
 #include "rare_send.h"
+#include "syn_maps.h"
 
 /* Turns r->from into r->to: the packet's own headers, or those it quotes. */
 static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool src)
@@ -71,10 +72,11 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	proto = r->p.t.proto;
 	data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
 		     : nat_find_answer(&ref, &r->p, proto, now, false);
-	if (!data && r->is_error) { /* what it quotes is the same at both ends */
+	if (!data && syn_set.active) {
 		proto |= FLOW_PROXIED;
 		data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
 			     : nat_find_answer(&ref, &r->p, proto, now, false);
+		r->proxied = true;
 	}
 	if (!data)
 		return NAT_NO_ANSWER;
@@ -85,7 +87,7 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	r->to.dport = data->client_port;
 	if (!flow_holds(&ref))
 		return NAT_NO_ANSWER;
-	if (!r->is_error)
+	if (!r->is_error && !r->proxied)
 		flow_touch_answer(&ref, &r->p, now);
 	return ref.index;
 }
@@ -131,6 +133,8 @@ __noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
 	way = rare_way_back(ctx, r, s, index);
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
+	if (r->proxied && !r->is_error) /* it did not fit before */
+		return r->tagged ? drop(ctx, DROP_SYN_ODD) : TO_SYN;
 	r->from = r->p.t;
 	hide = addr_equal(&r->sender, &r->from.src);
 	if (!rare_turn(ctx, r, hide))

@@ -137,4 +137,12 @@ struct {
 
 COPIES(syn_flow_copies, struct syn_flow);
 
+static __always_inline struct syn_flow *syn_flow_of(__u32 index, __u64 tag)
+{
+	struct syn_flow *f = bpf_map_lookup_elem(&syn_flows, &index);
+
+	f = writable(syn_flow_copies, index, f);
+	return f && f->tag == tag ? f : NULL;
+}
+
 #endif

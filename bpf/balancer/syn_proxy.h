@@ -27,14 +27,6 @@
 /* In the protocol of a flow's data: only this program knows its packets. */
 #define SYN_FLOW_PROTO (IPPROTO_TCP | FLOW_PROXIED)
 
-static __always_inline struct syn_flow *syn_flow_of(__u32 index, __u64 tag)
-{
-	struct syn_flow *f = bpf_map_lookup_elem(&syn_flows, &index);
-
-	f = writable(syn_flow_copies, index, f);
-	return f && f->tag == tag ? f : NULL;
-}
-
 /* Remembers what the cookie and the ACK with it say, of the flow that is claimed. */
 static __always_inline bool syn_flow_make(struct syn_scratch *s)
 {

@@ -158,8 +158,16 @@ func (c Config) segments() (v4, v6 uint16) {
 	return uint16(mtu - headers4), uint16(mtu - headers6)
 }
 
-// pressureEvery is how often pressure is looked for.
-const pressureEvery = 250 * time.Millisecond
+const (
+	// pressureEvery is how often pressure is looked for.
+	pressureEvery = 250 * time.Millisecond
+	// forgetAfter is for how long a frontend is remembered of which there was nothing to
+	// see: at LeastSYNThreshold it is noted twice in that time.
+	forgetAfter = time.Minute
+)
+
+// LeastSYNThreshold is the lowest Config.SYNThreshold: of slower floods too little is seen.
+const LeastSYNThreshold = 100
 
 // synWatch looks for pressure. It is one goroutine's.
 type synWatch struct {
@@ -229,7 +237,7 @@ func (w *synWatch) look(now time.Duration) {
 			w.lookAt(h, now)
 		}
 	}
-	maps.DeleteFunc(w.state, func(id uint32, s *watched) bool { return !suspects[id] && s.idle() })
+	maps.DeleteFunc(w.state, func(_ uint32, s *watched) bool { return s.idle() && now-s.before.at > forgetAfter })
 }
 
 // suspects are the frontends, by their numbers, to which many connections have been
