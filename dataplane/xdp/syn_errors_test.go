@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -122,37 +123,69 @@ func TestCookieFlowsTooBig(t *testing.T) {
 	}
 }
 
-// Traces of what the protection does say so in words.
+// Traces of what the protection does say so in words, and change nothing.
 func TestTracesOfProtection(t *testing.T) {
 	n := newNet(t)
 	d := n.open(t, config())
+	d.stopSweeping() // it writes, too
 	nat := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
 	tunnel := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, servers[false])
-	upsert(t, d, nat)
-	upsert(t, d, tunnel)
-	guard(t, d, nat.Key)
-	guard(t, d, tunnel.Key)
-	said := func(s tcpSeg, want string) {
-		t.Helper()
-		got := n.trace(t, d, TraceRequest{Frame: s.frame(t)})
-		if !slices.ContainsFunc(got.Steps, func(step TraceStep) bool { return step.Note == "syn" && strings.Contains(step.Text, want) }) {
-			t.Errorf("a trace of %s to %s does not say %q:\n%v", s.flags(), s.dst, want, got.Steps)
-		}
+	for _, f := range []dataplane.Frontend{nat, tunnel} {
+		upsert(t, d, f)
+		guard(t, d, f.Key)
 	}
-	syn := tcpSeg{src: clients[false], dst: vips[false], tcp: layers.TCP{SYN: true, Seq: 70000}}
-	said(syn, "answered by a cookie")
-	forged := tcpSeg{src: clients[false], dst: vips[false], tcp: layers.TCP{ACK: true, Seq: 70001, Ack: 9}}
-	said(forged, "no valid cookie")
 	c := &cookieClient{t, n, d, clients[false], vips[false], 70000, nil}
+	syn := tcpSeg{src: c.src, dst: c.vip, tcp: layers.TCP{SYN: true, Seq: c.isn}}
+	forged := tcpSeg{src: c.src, dst: c.vip, tcp: layers.TCP{ACK: true, Seq: c.isn + 1, Ack: 9}}
 	ack := forged
 	ack.tcp.Ack = c.syn().tcp.Seq + 1
-	said(ack, "a valid cookie")
-	if got := synCountsOf(t, d, nat.Key); got.CookiesAccepted != 0 || got.CookiesRejected != 0 {
-		t.Errorf("traces have counted %+v", got)
+	challenged := syn
+	challenged.src, challenged.dst = "198.51.100.7:4000", "10.1.1.1:81"
+	rst := challenged
+	rst.tcp = layers.TCP{RST: true, Seq: n.exchangeSeg(t, d, challenged, redirect).tcp.Ack}
+	validated := challenged
+	validated.src = clientOf(9)
+	answer := validated
+	answer.tcp = layers.TCP{RST: true, Seq: n.exchangeSeg(t, d, validated, redirect).tcp.Ack}
+	n.exchangeSeg(t, d, answer, drop)
+
+	before := contentsOf(t, d)
+	for _, c := range []struct {
+		in   tcpSeg
+		want string
+	}{
+		{syn, "answered by a cookie"}, {forged, "no valid cookie"}, {ack, "a valid cookie; chosen"},
+		{challenged, "answered by a challenge"}, {rst, "the RST answers a challenge"}, {validated, "source is validated"},
+	} {
+		got := n.trace(t, d, TraceRequest{Frame: c.in.frame(t)})
+		if !slices.ContainsFunc(got.Steps, func(step TraceStep) bool { return step.Note == "syn" && strings.Contains(step.Text, c.want) }) {
+			t.Errorf("a trace of %s to %s does not say %q:\n%v", c.in.flags(), c.in.dst, c.want, got.Steps)
+		}
 	}
-	if n := entriesOf(t, "syn_flows", d.kernel.SynFlows); len(n) != 0 {
-		t.Errorf("traces have made %d connections", len(n))
+	if differ := before.differences(contentsOf(t, d)); len(differ) > 0 {
+		t.Errorf("traces have changed\n%s", strings.Join(differ, "\n"))
 	}
-	syn.dst = "10.1.1.1:81"
-	said(syn, "answered by a challenge")
+
+	// Packets of a connection that a cookie has opened, before the server accepts it
+	// and after that.
+	first := c.send(tcpSeg{tcp: ack.tcp}, redirect)
+	accept := tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{SYN: true, ACK: true, Seq: 1, Ack: c.isn + 1}}
+	before = contentsOf(t, d)
+	if got := n.trace(t, d, TraceRequest{Frame: ack.frame(t)}); parsed(t, got.Out).flags() != "S" {
+		t.Errorf("before the server has accepted an ACK becomes %s", parsed(t, got.Out).flags())
+	}
+	if got := n.trace(t, d, TraceRequest{Frame: accept.frame(t)}); parsed(t, got.Out).flags() != "A" {
+		t.Errorf("the server's SYN-ACK becomes %s", parsed(t, got.Out).flags())
+	}
+	if differ := before.differences(contentsOf(t, d)); len(differ) > 0 {
+		t.Errorf("traces of its handshake have changed\n%s", strings.Join(differ, "\n"))
+	}
+	n.exchangeSeg(t, d, accept, redirect)
+	before = contentsOf(t, d)
+	if got := n.trace(t, d, TraceRequest{Frame: ack.frame(t)}); parsed(t, got.Out).tcp.Ack != 2 {
+		t.Errorf("an ACK becomes %s of %d", parsed(t, got.Out).flags(), parsed(t, got.Out).tcp.Ack)
+	}
+	if differ := before.differences(contentsOf(t, d)); len(differ) > 0 {
+		t.Errorf("traces of it have changed\n%s", strings.Join(differ, "\n"))
+	}
 }
