@@ -101,7 +101,7 @@ type Counts struct {
 
 // SYNCounts are what has happened at a frontend that is protected from floods of SYNs.
 type SYNCounts struct {
-	// Guarded says that it is under pressure now.
+	// Guarded says that it is being protected now.
 	Guarded bool `json:"guarded"`
 	// CookiesSent are SYN-ACKs with a cookie; CookiesAccepted the connections that
 	// they opened, CookiesRejected ACKs of no known flow that had no valid one.
@@ -113,6 +113,14 @@ type SYNCounts struct {
 	ChallengesSent     uint64 `json:"challengesSent"`
 	ChallengesAnswered uint64 `json:"challengesAnswered"`
 	Admitted           uint64 `json:"admitted"`
+}
+
+// Events gives the counters by name.
+func (c SYNCounts) Events() map[string]uint64 {
+	return map[string]uint64{
+		"cookie-sent": c.CookiesSent, "cookie-accepted": c.CookiesAccepted, "cookie-rejected": c.CookiesRejected,
+		"challenge-sent": c.ChallengesSent, "challenge-answered": c.ChallengesAnswered, "admitted": c.Admitted,
+	}
 }
 
 // FrontendCounters are the counters of one frontend and its backends. A data

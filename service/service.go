@@ -301,6 +301,11 @@ const (
 	DefaultEncapsulation = IPIP
 	DefaultScheduler     = Maglev
 	DefaultSYNProtection = SYNAuto
+	// DefaultSYNThreshold and LeastSYNThreshold are of new TCP connections a second on
+	// one frontend of one balancer, from which on SYNAuto looks for a flood. What is
+	// slower than the least is not noticed.
+	DefaultSYNThreshold = 10000
+	LeastSYNThreshold   = 100
 	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
 	// does not say for how long.
 	DefaultAffinity = 3 * time.Hour

@@ -166,6 +166,9 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		counts = g.counts[f.Key]
 	}
 	out.Counts = counts.Total
+	if counts.SYN != (dataplane.SYNCounts{}) {
+		out.SYNFlood = &counts.SYN
+	}
 	for _, b := range f.Backends {
 		shown := g.backend(b)
 		shown.Counts = counts.Backends[b.Addr.String()]

@@ -48,6 +48,12 @@ func (v overview) table(t *table) {
 		t.fact("services", number(len(v.Services)))
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
+		if floods := v.synFloods(); len(floods) > 0 {
+			t.fact("SYN floods", fmt.Sprintf("protection is active, frontends: %d", len(floods)))
+			for _, f := range floods {
+				t.fact("", f)
+			}
+		}
 	}
 	if v.Drain != nil {
 		t.fact("drain", v.DrainWords())
@@ -167,10 +173,30 @@ func (v services) table(t *table) {
 			if v.status.ServerHalf != nil {
 				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
 			}
-			t.row(append(row, f.Reason)...)
+			t.row(append(row, f.why())...)
 		}
 	}
 	t.end()
+}
+
+// why says what is special about a frontend.
+func (f Frontend) why() string {
+	if f.Reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
+		return "SYN protection is active"
+	}
+	return f.Reason
+}
+
+// synFloods names the frontends that are being protected from one.
+func (s Status) synFloods() (all []string) {
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+				all = append(all, fmt.Sprintf("%s (%s)", f.Key(), svc.ID))
+			}
+		}
+	}
+	return all
 }
 
 // balances says that this is, or may be, a balancer's: a server half alone

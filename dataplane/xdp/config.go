@@ -36,7 +36,6 @@ const (
 	DefaultMaxMembers   = 262144 // or more, where there are many frontends
 	DefaultMaxChains    = 65536
 	DefaultMaxFlows     = 131072
-	DefaultSYNThreshold = 10000
 )
 
 // membersEach is for how many backends of each of very many frontends there is
@@ -85,7 +84,7 @@ type Config struct {
 	GUEPort uint16
 	Mode    Mode
 	// SYNThreshold is how many TCP connections a second are opened to a frontend
-	// that may be under pressure (service.SYNAuto).
+	// that may be under a SYN flood (service.SYNAuto).
 	SYNThreshold float64
 }
 
@@ -109,7 +108,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.GUEPort = cmp.Or(c.GUEPort, service.DefaultGUEPort)
 	c.Mode = cmp.Or(c.Mode, Auto)
-	c.SYNThreshold = cmp.Or(c.SYNThreshold, DefaultSYNThreshold)
+	c.SYNThreshold = cmp.Or(c.SYNThreshold, service.DefaultSYNThreshold)
 	return c
 }
 

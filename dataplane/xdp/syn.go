@@ -162,12 +162,9 @@ const (
 	// pressureEvery is how often pressure is looked for.
 	pressureEvery = 250 * time.Millisecond
 	// forgetAfter is for how long a frontend is remembered of which there was nothing to
-	// see: at LeastSYNThreshold it is noted twice in that time.
+	// see: at service.LeastSYNThreshold it is noted more than twice in that time.
 	forgetAfter = time.Minute
 )
-
-// LeastSYNThreshold is the lowest Config.SYNThreshold: of slower floods too little is seen.
-const LeastSYNThreshold = 100
 
 // synWatch looks for pressure. It is one goroutine's.
 type synWatch struct {
