@@ -16,8 +16,14 @@
 #include "leave.h"
 #include "rewrite.h"
 
-/* How many ports are tried before a flow is refused. */
+/* How many ports are tried before a flow is refused. Each that is taken costs some
+ * cache lines, of which a flood of flows to a server without free ports would take
+ * so many that other flows get slow. So each failure halves the tries toward that
+ * server, down to one, and each success doubles them.
+ */
 #define NAT_PORT_TRIES 64
+#define NAT_HALVED_MAX 6
+#define NAT_HALVED 64 /* a power of two: servers, by their number's last bits */
 
 /* How many lines of flow_back there are, a power of two. */
 const volatile __u32 flow_back_lines = 2;
@@ -168,6 +174,7 @@ struct nat_scratch {
 	__u32 now;
 	__u32 start; /* the first port to try */
 	__u32 v6;
+	__u8 halved[NAT_HALVED]; /* how often the tries are, by server */
 };
 
 struct {
@@ -216,16 +223,35 @@ static long nat_try_port(__u32 i, void *found)
 	return *(__u32 *)found;
 }
 
+/* Searches a port for a flow by fullnat whose answer is in s but for that. Where few
+ * are tried they are others each time, so that a client's next SYN may succeed.
+ */
+static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 server)
+{
+	__u8 *halved = &s->halved[server % NAT_HALVED];
+	__u32 ports = set.port_count, tries = NAT_PORT_TRIES >> (*halved & 7), found = 0;
+
+	s->start = hash_slot(*halved ? bpf_get_prandom_u32() : tag >> 32, ports);
+	bpf_loop(ports < tries ? ports : tries, nat_try_port, &found, 0);
+	if (tracing)
+		return found;
+	if (found && *halved)
+		(*halved)--;
+	else if (!found && *halved < NAT_HALVED_MAX)
+		(*halved)++;
+	return found;
+}
+
 /* Gives the claimed flow at index its way back: all else in its data is
  * written. full: by fullnat.
  */
-static __always_inline bool nat_open(const struct packet *p, const struct server *server,
+static __always_inline bool nat_open(const struct packet *p, __u32 id, const struct server *server,
 				     __u32 index, __u32 now, bool full)
 {
 	struct flow_data *data = flow_data_at(index);
 	struct flow_secret *secret = flow_secret_get();
 	struct nat_scratch *s = nat_scratch_get();
-	__u32 ports = set.port_count, found = 0;
+	bool found;
 
 	if (!data || !s || !secret)
 		return false;
@@ -241,8 +267,7 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 		found = nat_take(s);
 	} else {
 		s->answer.dst = s->v6 ? set.own6 : set.own4;
-		s->start = hash_slot(flow_tag(secret, &p->t, s->v6) >> 32, ports);
-		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &found, 0);
+		found = nat_search(s, flow_tag(secret, &p->t, s->v6), id);
 	}
 	if (!found)
 		data->back = 0;

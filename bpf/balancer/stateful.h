@@ -164,7 +164,8 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 		return FAILED(DROP_FLOW_BUSY);
 	server = server_lookup(o->server);
 	stateful_describe(o->index, p, o->proxied);
-	if (!server || !nat_open(p, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
+	if (!server ||
+	    !nat_open(p, o->server, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
 		flow_drop(set, o->index);
 		return FAILED(DROP_NO_PORT);
 	}

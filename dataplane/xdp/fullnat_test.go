@@ -11,7 +11,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -116,6 +118,66 @@ func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Pro
 	t.Helper()
 	entry, w := flowEntry(t, d, client, vip, protocol)
 	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
+}
+
+// A client that keeps trying gets the last free port, wherever its search begins:
+// once searches fail, fewer ports are tried, but others each time.
+func TestFullNATFindsTheLastFreePort(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	const ports = 256
+	c.Ports = PortRange{20000, 20000 + ports - 1}
+	d := n.open(t, c)
+	d.stopSweeping()
+	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
+	opens := func(in packet) bool {
+		v, _, err := n.runHere(d, in.bytes(t))
+		must(t, err)
+		return v == redirect
+	}
+	var open []packet
+	last := packet{dst: vips[false], flags: "S"}
+	testkit.Do(t, n.balancer, func() error {
+		for i := 0; len(open) < ports && i < 100*ports; i++ {
+			in := packet{src: fmt.Sprintf("192.168.%d.2:%d", i%100, 1024+i/100), dst: vips[false], flags: "S"}
+			if opens(in) {
+				open = append(open, in)
+			}
+		}
+		return nil
+	})
+	if len(open) < ports {
+		t.Fatalf("%d flows have a port", len(open))
+	}
+	free := expirePort(t, d, open[0])
+	for i := 1024; last.src == ""; i++ { // a search of all tries ends before the free one
+		in := packet{src: fmt.Sprintf("192.168.200.2:%d", i), dst: vips[false], flags: "S"}
+		if away := (int(free) - int(portOf(t, d, in)) + ports) % ports; away > 100 && away < 200 {
+			last = in
+		}
+	}
+	testkit.Do(t, n.balancer, func() error {
+		for range 50 * ports {
+			if opens(last) {
+				return nil
+			}
+		}
+		t.Errorf("no port was found for %s: %v", last.src, d.Describe().Drops)
+		return nil
+	})
+}
+
+// expirePort expires the flow that a packet has opened, and gives its port.
+func expirePort(t *testing.T, d *DataPlane, in packet) uint16 {
+	t.Helper()
+	client := netip.MustParseAddrPort(in.src)
+	for f, err := range d.EachFlow(dataplane.FlowQuery{Client: client}) {
+		must(t, err)
+		expire(t, d, in.src, in.dst, service.TCP)
+		return f.Source.Port()
+	}
+	t.Fatalf("no flow of %s", in.src)
+	return 0
 }
 
 // What a server would answer that went with its frontend is nobody's: another VIP
