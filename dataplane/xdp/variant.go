@@ -61,6 +61,15 @@ func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err erro
 	return d.programs(loadBalancer)
 }
 
+// Chained is Programs with the other programs in the table of steps, so that a packet
+// goes on there as it does where the balancer is attached.
+func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error) {
+	if spec, pins, err = d.Programs(); err == nil {
+		fillSteps(spec)
+	}
+	return spec, pins, err
+}
+
 // ProgramsOf does so with another build of the object, to compare the two on the
 // same maps.
 func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {

@@ -35,6 +35,26 @@ func TestDataplane(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
+// Attacks of each kind of packet leave the established flows their servers: what a row
+// needs to be there. Its figures need more rounds.
+func TestAttacks(t *testing.T) {
+	for _, only := range []string{
+		"flow table, attacked: one bucket", "flow table, attacked: SYN flood, protected",
+		"fullnat, attacked: SYN flood", "fullnat, attacked: ICMP echo requests",
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		for _, row := range r.Rows {
+			if row.Unit != "x" || row.Measured <= 0 || row.Raw.Median <= 0 || *row.Goal != attackAtMost {
+				t.Errorf("%+v", row)
+			}
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
 // A build is compared with itself: each kind of case has a ratio of two figures, and
 // none of what no other build can have.
 func TestDataplaneAgainst(t *testing.T) {

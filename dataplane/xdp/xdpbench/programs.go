@@ -290,17 +290,9 @@ func (s *scene) inFlood(r *rig) (run func() (float64, error), err error) {
 
 // thereAndBack sends the flows, and then what their servers answer.
 func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error) {
-	back := *forth
-	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
-	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
-	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+	back, err := s.answers(forth)
+	if err != nil {
 		return nil, err
-	}
-	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {
-		if err != nil {
-			return nil, err
-		}
-		back.state.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())
 	}
 	return func() (float64, error) {
 		there, err := forth.run(s.packets())
@@ -313,6 +305,23 @@ func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error
 		}
 		return there + again, err
 	}, nil
+}
+
+// answers gives a rig that sends what the servers of the flows answer.
+func (s *scene) answers(forth *rig) (*rig, error) {
+	back := *forth
+	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
+	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
+	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+		return nil, err
+	}
+	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		back.state.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())
+	}
+	return &back, nil
 }
 
 // flowsBegun counts the new flows of all frontends.
