@@ -124,9 +124,24 @@ func (v overview) routeStates() string {
 	case RoleReflector:
 		return fmt.Sprintf("%d heard", len(v.Routes))
 	case RoleRouter:
-		return fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+		words := fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+		if n := v.DegradedPrefixes(); n > 0 {
+			words += fmt.Sprintf(", degraded prefixes: %d", n)
+		}
+		return words
 	}
 	return fmt.Sprintf("%d of %d announced", announced, len(v.Routes))
+}
+
+// DegradedPrefixes counts a router's prefixes whose routes are not as received.
+func (s Status) DegradedPrefixes() int {
+	prefixes := map[netip.Prefix]bool{}
+	for _, r := range s.Routes {
+		if r.Rule == RuleDegraded {
+			prefixes[r.Prefix] = true
+		}
+	}
+	return len(prefixes)
 }
 
 func (v overview) peerStates() string {
@@ -317,12 +332,20 @@ func (v routes) heard(t *table) {
 	t.end()
 }
 
-// kernel shows the kernel's table, and then what is missing in it.
+// kernel shows the kernel's table, and then what of it is not as received.
 func (v routes) kernel(t *table) {
 	fmt.Fprint(t.out, fib.Format(v.status.Table))
+	lacks := map[netip.Prefix]bool{}
 	for _, r := range v.list {
 		if !r.Announced {
+			lacks[r.Prefix] = true
 			t.line("%s via %s is not in the kernel: %s", r.Prefix, r.NextHop, r.Reason)
+		}
+	}
+	for _, r := range v.list {
+		if r.Rule == RuleDegraded && !lacks[r.Prefix] {
+			lacks[r.Prefix] = true
+			t.line("%s is degraded: %s", r.Prefix, r.Reason)
 		}
 	}
 }

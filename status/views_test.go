@@ -100,12 +100,12 @@ func server() Status {
 }
 
 func router() Status {
-	s := routed(RoleRouter, errors.New("10.1.2.0/24: next hop 10.9.9.9: no route to it")).Gather(eleven)
+	s := routed(RoleRouter, fault("10.1.2.0/24", errors.New("next hop 10.9.9.9: no route to it"))).Gather(eleven)
 	s.Peers = balancer().Peers
 	return s
 }
 
-func reflector() Status { return routed(RoleReflector, nil).Gather(eleven) }
+func reflector() Status { return routed(RoleReflector).Gather(eleven) }
 
 // draining is a balancer on its way out.
 func draining() Status {

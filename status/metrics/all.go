@@ -52,6 +52,12 @@ var All = []Metric{
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
+	{"fairlead_fib_degraded_prefixes", "Prefixes whose route in the router's kernel is not as received: a next hop or the route is rejected. fairlead status names each.",
+		nil, false, func(s *status.Status, emit emit) {
+			if s.Role == status.RoleRouter {
+				emit(float64(s.DegradedPrefixes()))
+			}
+		}},
 	{"fairlead_drain_stage", "1 for the stage in which a balancer is on its way out, 0 for the others; all 0 where it is not.", []string{"stage"}, false, drainStages},
 	{"fairlead_drain_flows", "Flows that a balancer on its way out remembers; absent where it is not.", nil, false, func(s *status.Status, emit emit) {
 		if s.Drain != nil {

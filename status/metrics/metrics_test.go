@@ -113,8 +113,15 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 			t.Errorf("there is no %s", want)
 		}
 	}
+	router := scrape(t, status.Status{Role: status.RoleRouter, Routes: []status.Route{
+		{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: status.RuleDegraded},
+		{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Rule: status.RuleDegraded}, {Prefix: netip.MustParsePrefix("10.1.2.0/24")},
+	}})
+	if !strings.Contains(router, "\nfairlead_fib_degraded_prefixes 1\n") {
+		t.Errorf("a router with one degraded prefix: %s", router)
+	}
 	for _, m := range All {
-		if !strings.Contains(got, "\n# TYPE "+m.Name+" ") {
+		if !strings.Contains(got+router, "\n# TYPE "+m.Name+" ") {
 			t.Errorf("%s has no value", m.Name)
 		}
 	}
