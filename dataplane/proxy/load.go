@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/ownns"
 )
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
@@ -74,7 +75,7 @@ func (d *DataPlane) load() error {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	cookie, err := netnsCookie()
+	cookie, err := ownns.Cookie()
 	if err != nil {
 		return err
 	}
@@ -94,21 +95,6 @@ func (d *DataPlane) load() error {
 	d.missing = append(d.missing, preset...)
 	d.missing.Check(features.SocketProxy, features.SocketDestroy) // now, not when the first socket has to be ended
 	return err
-}
-
-// netnsCookie names the calling thread's network namespace as the programs see
-// it.
-func netnsCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("own network namespace: %w", err)
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, fmt.Errorf("own network namespace: %w", err)
-	}
-	return cookie, nil
 }
 
 // waiter waits for programs that are running.

@@ -29,7 +29,7 @@ var suites = []suite{
 	{Package: "fib"},
 	{Package: "announce/l2"},
 	{Package: "dataplane/ipvs"},
-	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan"},
+	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan|TestBypass|TestBypassOf.*"},
 	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance"},
 	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
 		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
