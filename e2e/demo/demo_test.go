@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// demo runs fairlead demo as a terminal would run it, in a session and process
+// demo runs fairlead-lab demo as a terminal would run it, in a session and process
 // group of its own. The tests' sandbox is the machine that it runs on. Clients and
 // servers are part of that process: where other tests and compilers kept it waiting,
 // balancers would take the servers for dead, as they should.

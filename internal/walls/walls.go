@@ -73,7 +73,7 @@ var walls = []Wall{
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
-	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
+	{Ban{module + "/cmd/...", "nothing stands on a command"}, []string{"cmd"}},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},
 }
 
@@ -83,6 +83,29 @@ var testOnly = []Ban{
 	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"internal/testkit/refusals", "the product runs on the kernel as it is"},
 	{"internal/testkit/fuzzlimit", "it ends the process"},
+}
+
+// installed are the programs that users get, as INSTALLED in the Makefile has them.
+var installed = []string{"cmd/fairlead", "cmd/fairlead-cni", "cmd/fairlead-ipam", "cmd/kubectl-fairlead"}
+
+// notInstalled is what no installed program may contain, itself or through others.
+// They run with capabilities on other people's machines: whatever is in them can be
+// attacked there, and is downloaded with every image.
+var notInstalled = []Ban{
+	{"lab/...", "the lab runs the product from outside, and generates traffic"},
+	{"cmd/fairlead-lab/...", "demo, benchmarks and simulator are a program of their own"},
+	{"sim/...", "the simulator runs the product's packages, never the reverse"},
+	{"e2e/...", "end-to-end tests run the built binary"},
+	{"internal/testkit/...", "test kits make namespaces, refuse system calls and end the process"},
+	{"dataplane/internal/testnet/...", "networks for tests"},
+	{"dataplane/xdp/xdpbench/...", "benchmarks load programs that only measure"},
+	{"dataplane/xdp/internal/measure/...", "for benchmarks"},
+	{"dataplane/ipvs/ipvsbench/...", "benchmarks fill the kernel's tables"},
+	{"dataplane/proxy/proxybench/...", "benchmarks fill maps"},
+	{"testing/...", "registers flags, and only tests need it"},
+	{"gonum.org/...", "plotting: fonts and a PDF writer"},
+	{"codeberg.org/...", "plotting: fonts and a PDF writer"},
+	{"git.sr.ht/...", "plotting: fonts and a PDF writer"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its
@@ -123,6 +146,9 @@ func Breaches(all []Package) []string {
 		}
 		if slices.Contains(pure, p.Path) {
 			breaches = append(breaches, impure(p, byPath)...)
+		}
+		if slices.Contains(installed, p.Path) {
+			breaches = append(breaches, reached(p, byPath, notInstalled, "is installed")...)
 		}
 	}
 	slices.Sort(breaches)
@@ -200,6 +226,12 @@ func impure(p Package, byPath map[string]Package) []string {
 			}
 		}
 	}
+	return append(breaches, reached(p, byPath, outside, "is pure")...)
+}
+
+// reached follows the imports of a package to what it may not reach, as it is
+// what the word says.
+func reached(p Package, byPath map[string]Package, bans []Ban, as string) (breaches []string) {
 	seen := map[string]bool{}
 	var follow func(from string, way []string)
 	follow = func(from string, way []string) {
@@ -209,10 +241,10 @@ func impure(p Package, byPath map[string]Package) []string {
 			}
 			seen[i] = true
 			name := strings.TrimPrefix(i, "std:")
-			for _, b := range outside {
+			for _, b := range bans {
 				if b.covers(name) {
-					breaches = append(breaches, fmt.Sprintf("%s is pure, but reaches %s by %s: %s",
-						p.Path, name, strings.Join(append(way, name), " -> "), b.Why))
+					breaches = append(breaches, fmt.Sprintf("%s %s, but reaches %s by %s: %s",
+						p.Path, as, name, strings.Join(append(way, name), " -> "), b.Why))
 				}
 			}
 			follow(i, append(slices.Clone(way), name))

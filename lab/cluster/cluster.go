@@ -139,12 +139,16 @@ func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 
 // Start runs fairlead with args in a host, under a name.
 func (c *Cluster) Start(host, name string, args ...string) error {
+	return c.Run(host, name, exec.Command(c.opts.Binary, args...))
+}
+
+// Run starts any program in a host, under a name, with its output in LogFile(name).
+func (c *Cluster) Run(host, name string, cmd *exec.Cmd) error {
 	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(c.opts.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := c.Lab.Host(host).Start(cmd)
 	if err != nil {

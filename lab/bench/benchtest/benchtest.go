@@ -37,7 +37,7 @@ func Build(t *testing.T) (binary string) {
 	return binary
 }
 
-// Run runs `fairlead bench` and gives what it reports. Goals may be missed: what takes
+// Run runs `fairlead-lab bench` and gives what it reports. Goals may be missed: what takes
 // how long here nobody judges.
 func Run(t *testing.T, binary, out string, args ...string) (report bench.Report) {
 	t.Helper()

@@ -78,7 +78,7 @@ func informer(client rest.Interface, resource string, kind runtime.Object) cache
 // floorTime runs the floor, and gives how long it took from its start to its word.
 func (e *experiment) floorTime(ctx context.Context, c *cluster) (took float64, b Bottom, err error) {
 	entries := c.services * (1 + c.endpoints)
-	cmd := exec.CommandContext(ctx, e.Binary, "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))
 	cmd.Stderr = e.Progress
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

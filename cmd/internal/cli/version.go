@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"github.com/fairlead/fairlead/internal/version"
 )
 
-func newVersionCommand() *cobra.Command {
+func newVersionCommand(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Which Fairlead this is, and the kernel it runs on",
-		Example: `  fairlead version`,
+		Example: "  " + program + " version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fairlead %s (%s, %s/%s) on %s\n",
-				version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, version.Kernel())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s, %s/%s) on %s\n",
+				program, version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, version.Kernel())
 			return err
 		},
 	}

@@ -27,8 +27,8 @@ manifests, as an agent does, and who is joined with whom, the load and the event
 from a scenario. It says what balancers would hold, and why not the rest; how many
 balancers are needed to meet the scenario's goals, and how many if one may die; and
 what each event costs. Ctrl-C keeps what was done.`,
-		Example: `  fairlead sim what-if --manifests docs/scenarios/demo --scenario docs/scenarios/what-if/demo.yaml
-  fairlead sim what-if --manifests /etc/fairlead/services --scenario tomorrow.yaml --times 2.5 --seeds 5 -o json`,
+		Example: `  fairlead-lab sim what-if --manifests docs/scenarios/demo --scenario docs/scenarios/what-if/demo.yaml
+  fairlead-lab sim what-if --manifests /etc/fairlead/services --scenario tomorrow.yaml --times 2.5 --seeds 5 -o json`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {

@@ -8,17 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/sim/page"
 )
 
-// fairlead runs a command line, and gives what it says and its exit code.
-func fairlead(t *testing.T, args ...string) (stdout, stderr string, code int) {
+// labRun runs a command line, and returns what it prints and its exit code.
+func labRun(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd := newRootCommand()
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	code = run(t.Context(), cmd, args)
+	code = cli.Run(t.Context(), cmd, args)
 	return out.String(), errs.String(), code
 }
 
@@ -49,7 +50,7 @@ func write(t *testing.T, name, text string) string {
 func TestSimRunScenario(t *testing.T) {
 	good := strings.Replace(smallScenario, "SERVERS", "{name: web, count: 2}", 1) + "services: [{name: web, servers: web}]\n"
 	dir := filepath.Join(t.TempDir(), "out")
-	out, errs, code := fairlead(t, "sim", "run", write(t, "small.yaml", good), "--seeds", "2", "--out", dir, "-o", "json")
+	out, errs, code := labRun(t, "sim", "run", write(t, "small.yaml", good), "--seeds", "2", "--out", dir, "-o", "json")
 	var r page.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || len(r.Experiments) != 1 || r.Experiments[0].Seeds != 2 {
 		t.Fatalf("%d: %v: %s%s", code, err, out, errs)
@@ -63,7 +64,7 @@ func TestSimRunScenario(t *testing.T) {
 		}
 	}
 	bad := write(t, "bad.yaml", strings.Replace(good, "rate: 100", "rate: -1", 1))
-	if _, errs, code = fairlead(t, "sim", "run", bad, "--out", dir); code != exitUsage || !strings.Contains(errs, "bad.yaml:10: load[0].rate: -1 is below 0") {
+	if _, errs, code = labRun(t, "sim", "run", bad, "--out", dir); code != cli.ExitUsage || !strings.Contains(errs, "bad.yaml:10: load[0].rate: -1 is below 0") {
 		t.Errorf("%d: %s", code, errs)
 	}
 }
@@ -76,7 +77,7 @@ func TestSimWhatIf(t *testing.T) {
 	}
 	ask := func(servers string) (string, string, int) {
 		file := write(t, "small.yaml", strings.Replace(smallScenario, "SERVERS", servers, 1))
-		return fairlead(t, "sim", "what-if", "--manifests", demo, "--scenario", file, "--out", filepath.Join(t.TempDir(), "out"))
+		return labRun(t, "sim", "what-if", "--manifests", demo, "--scenario", file, "--out", filepath.Join(t.TempDir(), "out"))
 	}
 	out, errs, code := ask("{name: web, of: web, takes: 1ms}")
 	for _, want := range []string{
@@ -92,11 +93,11 @@ func TestSimWhatIf(t *testing.T) {
 		"{name: web, of: web, count: 3}": "small.yaml:7: topology.servers[0].count: unknown key",
 		"{name: web, of: shop}":          "small.yaml:10: load[0].to: no group of servers is of web: add one to topology.servers",
 	} {
-		if _, errs, code := ask(servers); code != exitUsage || !strings.Contains(errs, want) {
+		if _, errs, code := ask(servers); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d: %s", servers, code, errs)
 		}
 	}
-	if _, errs, code = fairlead(t, "sim", "what-if", "--manifests", "nowhere", "--scenario", "x.yaml"); code != exitUsage || !strings.Contains(errs, "nowhere") {
+	if _, errs, code = labRun(t, "sim", "what-if", "--manifests", "nowhere", "--scenario", "x.yaml"); code != cli.ExitUsage || !strings.Contains(errs, "nowhere") {
 		t.Errorf("%d: %s", code, errs)
 	}
 }
@@ -130,7 +131,7 @@ func TestSimWhatIfSeveralVIPs(t *testing.T) {
 	dir := filepath.Dir(write(t, "dns.yaml", severalVIPs))
 	ask := func(servers, to string) (string, string, int) {
 		text := strings.NewReplacer("SERVERS", servers, "to: web", "to: "+to, "web]", "four, six]").Replace(smallScenario)
-		return fairlead(t, "sim", "what-if", "--manifests", dir, "--scenario", write(t, "small.yaml", text), "--out", filepath.Join(t.TempDir(), "out"))
+		return labRun(t, "sim", "what-if", "--manifests", dir, "--scenario", write(t, "small.yaml", text), "--out", filepath.Join(t.TempDir(), "out"))
 	}
 	const four, six = "demo/dns TCP 198.51.100.7:53", "demo/dns TCP [2001:db8::1]:53"
 	both := `{name: four, of: "` + four + `"}, {name: six, of: "` + six + `"}`
@@ -144,10 +145,10 @@ func TestSimWhatIfSeveralVIPs(t *testing.T) {
 			t.Errorf("%s: %q, want %s servers", name, row, servers)
 		}
 	}
-	if _, errs, code = ask(both, "dns"); code != exitUsage || !strings.Contains(errs, "load[0].to: dns may be ") || !strings.Contains(errs, four) {
+	if _, errs, code = ask(both, "dns"); code != cli.ExitUsage || !strings.Contains(errs, "load[0].to: dns may be ") || !strings.Contains(errs, four) {
 		t.Errorf("%d: %s", code, errs)
 	}
-	if _, errs, code = ask(`{name: four, of: dns}, {name: six, of: "`+six+`"}`, `"`+six+`"`); code != exitUsage || !strings.Contains(errs, "of: dns may be ") {
+	if _, errs, code = ask(`{name: four, of: dns}, {name: six, of: "`+six+`"}`, `"`+six+`"`); code != cli.ExitUsage || !strings.Contains(errs, "of: dns may be ") {
 		t.Errorf("%d: %s", code, errs)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +13,7 @@ import (
 func newBenchCNICommand() *cobra.Command {
 	o := cni.DefaultOptions()
 	var out benchOutput
+	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "cni",
 		Short: "Measure networks of pods between two sites: macvlan, host-device, bridge, overlays",
@@ -37,12 +36,15 @@ All kinds take turns, --rounds times, and macvlan and host-device are compared w
 the host round by round.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench cni
-  fairlead bench cni --case throughput --rates 1G --rounds 1 --seconds 1000
-  fairlead bench cni --case balancer --pods 1,2,4,8`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, o, &out) },
+		Example: `  fairlead-lab bench cni
+  fairlead-lab bench cni --case throughput --rates 1G --rounds 1 --seconds 1000
+  fairlead-lab bench cni --case balancer --pods 1,2,4,8`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, o, &out) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
@@ -53,19 +55,18 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.IntSliceVar(&o.Pods, "pods", o.Pods, "how many servers are behind a balancer")
 	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that joins the pods on macvlan and host-device (default: that beside this binary, where there is one)")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all agents in")
+	fairlead.flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) (err error) {
-	if o.Binary, err = enterBench(); err != nil {
+func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
+	if err := enterBench(); err != nil {
 		return err
 	}
-	if beside := filepath.Join(filepath.Dir(o.Binary), "fairlead-cni"); o.Plugin == "" {
-		if _, err := os.Stat(beside); err == nil {
-			o.Plugin = beside
-		}
+	if o.Plugin == "" {
+		o.Plugin, _ = sibling("fairlead-cni") // the case without it says so
 	}
 	o.Progress = cmd.ErrOrStderr()
 	result, err := cni.Run(cmd.Context(), o)
@@ -85,7 +86,7 @@ func newBenchCNIPeerCommand() *cobra.Command {
 		Use:     "cni-peer",
 		Short:   "Send, take and answer what bench cni measures, as standard input says",
 		Hidden:  true,
-		Example: `  fairlead bench cni-peer`,
+		Example: `  fairlead-lab bench cni-peer`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cni.Peer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
@@ -100,7 +101,7 @@ func newBenchCNIForwardCommand() *cobra.Command {
 		Use:     "cni-forward",
 		Short:   "Carry packets of a tun device in UDP, as flannel's udp backend does",
 		Hidden:  true,
-		Example: `  fairlead bench cni-forward --dev flannel0 --local 10.1.0.2:8285 --peer 10.2.0.2:8285`,
+		Example: `  fairlead-lab bench cni-forward --dev flannel0 --local 10.1.0.2:8285 --peer 10.2.0.2:8285`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := netip.ParseAddrPort(local)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ import (
 func newBenchKubeCommand() *cobra.Command {
 	o := kubeproxy.DefaultOptions()
 	var out benchOutput
+	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "kube",
 		Short: "Measure the service proxy among very many Services, beside kube-proxy",
@@ -35,13 +35,16 @@ are fewer, since among 50,000 it needs more than ten minutes for each start.
 What counts is what the kernel holds. It needs root. The programs of Kubernetes are
 those in the folder that FAIRLEAD_KUBE_BIN names, or built from the checkout that
 this runs in. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench kube
-  fairlead bench kube --services 1000 --duration 5s --starts 1
-  fairlead bench kube --peer-services 0 --only start,change -o json
-  fairlead bench kube --peer-services 50000 --starts 1 --only start,add,change`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchKube(cmd, o, &out) },
+		Example: `  fairlead-lab bench kube
+  fairlead-lab bench kube --services 1000 --duration 5s --starts 1
+  fairlead-lab bench kube --peer-services 0 --only start,change -o json
+  fairlead-lab bench kube --peer-services 50000 --starts 1 --only start,add,change`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchKube(cmd, o, &out) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Services, "services", o.Services, "how many Services there are")
@@ -58,6 +61,7 @@ this runs in. Everything happens in namespaces that end with it.`,
 	f.IntVar(&o.RollingServices, "rolling-services", o.RollingServices, "in how many Services each of them is")
 	f.StringSliceVar(&o.Only, "only", o.Only, "what is measured")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	fairlead.flag(cmd)
 	out.flags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(kubeproxy.Parts, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -67,10 +71,7 @@ func runBenchKube(cmd *cobra.Command, o kubeproxy.Options, out *benchOutput) err
 	if err := kube.Prepare("etcd", "kube-apiserver", "kube-proxy"); err != nil {
 		return err
 	}
-	return runBenchPrograms(cmd, out, func() (_ *bench.Report, err error) {
-		if o.Binary, err = os.Executable(); err != nil {
-			return nil, err
-		}
+	return runBenchPrograms(cmd, out, func() (*bench.Report, error) {
 		o.Progress = cmd.ErrOrStderr()
 		return kubeproxy.Run(cmd.Context(), o)
 	})
@@ -84,7 +85,7 @@ func newBenchKubeFloorCommand() *cobra.Command {
 		Use:     "kube-floor",
 		Short:   "List Services, write entries, and no more",
 		Hidden:  true,
-		Example: `  fairlead bench kube-floor --kubeconfig admin.kubeconfig --entries 200000`,
+		Example: `  fairlead-lab bench kube-floor --kubeconfig admin.kubeconfig --entries 200000`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			if kubeconfig == "" || entries < 0 {
@@ -117,8 +118,8 @@ it counts how often the service proxy writes with and without gathering changes.
 
 It needs root, iptables (with its legacy variant) and nft. Everything happens in
 namespaces that end with it.`,
-		Example: `  fairlead bench rules
-  fairlead bench rules --services 1,5000 --only iptables,ebpf`,
+		Example: `  fairlead-lab bench rules
+  fairlead-lab bench rules --services 1,5000 --only iptables,ebpf`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -18,8 +18,8 @@ func newBenchSimCommand() *cobra.Command {
 with twelve, on both clocks, and that of ns-2 in turns, where it is installed. The
 replies that ns-2 counts must be those of the clock compat. Goal: at most 0.7 of
 ns-2's time with compat and 0.25 with scale, and 100 ms to set up 1,000 clients.`,
-		Example: `  fairlead bench sim
-  fairlead bench sim --rounds 3 -o json`,
+		Example: `  fairlead-lab bench sim
+  fairlead-lab bench sim --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -16,6 +16,7 @@ import (
 func newBenchECMPCommand() *cobra.Command {
 	o := ecmp.DefaultOptions()
 	var out benchOutput
+	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "ecmp",
 		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
@@ -37,12 +38,15 @@ until the kernel of the router is right, and what that does to traffic. Its case
 What convergence and bfd have measured is written every 20 s, and when they are
 interrupted. It needs root, and FRR and BIRD where --router names them. Everything happens in
 namespaces that end with it.`,
-		Example: `  fairlead bench ecmp
-  fairlead bench ecmp --case convergence --router fairlead --duration 20h
-  fairlead bench ecmp --case table --prefixes 100 --rounds 3`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
+		Example: `  fairlead-lab bench ecmp
+  fairlead-lab bench ecmp --case convergence --router fairlead --duration 20h
+  fairlead-lab bench ecmp --case table --prefixes 100 --rounds 3`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
@@ -57,6 +61,7 @@ namespaces that end with it.`,
 	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: balancers")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	fairlead.flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{"case": ecmp.Cases(), "router": cluster.Routers} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -64,8 +69,8 @@ namespaces that end with it.`,
 	return cmd
 }
 
-func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) (err error) {
-	if o.Binary, err = enterBench(); err != nil {
+func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) error {
+	if err := enterBench(); err != nil {
 		return err
 	}
 	o.Progress = cmd.ErrOrStderr()
@@ -92,7 +97,7 @@ func newBenchSpeakersCommand() *cobra.Command {
 		Use:     "speakers",
 		Short:   "Announce as many balancers do, as standard input says",
 		Hidden:  true,
-		Example: `  fairlead bench speakers --reflector 10.0.0.109 --balancers 16`,
+		Example: `  fairlead-lab bench speakers --reflector 10.0.0.109 --balancers 16`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, text := range reflectors {

@@ -1,20 +1,21 @@
-package main
+package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-func newCompletionCommand() *cobra.Command {
+func newCompletionCommand(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion {bash|zsh|fish}",
 		Short: "The completion script of a shell",
-		Long: `Completion writes the script that makes a shell complete fairlead's commands,
-flags and services. Load it where the shell looks for such scripts.`,
-		Example: `  fairlead completion bash > /etc/bash_completion.d/fairlead
-  fairlead completion zsh > "${fpath[1]}/_fairlead"
-  fairlead completion fish > ~/.config/fish/completions/fairlead.fish`,
+		Long: `Completion writes the script that makes a shell complete commands, flags and
+arguments of ` + program + `. Save it where the shell looks for such scripts.`,
+		Example: strings.ReplaceAll(`  PROGRAM completion bash > /etc/bash_completion.d/PROGRAM
+  PROGRAM completion zsh > "${fpath[1]}/_PROGRAM"
+  PROGRAM completion fish > ~/.config/fish/completions/PROGRAM.fish`, "PROGRAM", program),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), knownShell),
 		RunE: func(cmd *cobra.Command, args []string) error {

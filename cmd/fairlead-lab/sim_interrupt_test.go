@@ -29,7 +29,7 @@ func TestInterruptKeepsWhatThereIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "out")
-			cmd := exec.Command("fairlead", append(args, "--out", dir, "-o", "json")...)
+			cmd := exec.Command("fairlead-lab", append(args, "--out", dir, "-o", "json")...)
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Start(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/lab/bench/calibrate"
 	"github.com/fairlead/fairlead/lab/sandbox"
 )
@@ -16,6 +17,7 @@ import (
 func newSimCalibrateCommand() *cobra.Command {
 	o := calibrate.DefaultOptions()
 	out := benchOutput{format: "table"}
+	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "calibrate",
 		Short: "Set what the simulator predicts of this machine's lab beside what that does",
@@ -27,15 +29,15 @@ off. The same is then measured in the lab: real agents, reflector and router in
 network namespaces.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead sim calibrate
-  fairlead sim calibrate --balancers 2 --duration 4s -o json`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
+		Example: `  fairlead-lab sim calibrate
+  fairlead-lab sim calibrate --balancers 2 --duration 4s -o json`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-				return err
-			}
-			if o.Binary, err = os.Executable(); err != nil {
 				return err
 			}
 			o.Logs, o.Progress = sandbox.WorkDir, cmd.ErrOrStderr()
@@ -51,6 +53,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.DurationVar(&o.Duration, "duration", o.Duration, "how long each case is loaded")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds that are predicted with")
 	f.StringVar(&out.dir, "out", filepath.Join("out", "sim"), "`folder` for the figures")
+	fairlead.flag(cmd)
 	out.formatFlag(cmd)
 	return cmd
 }
@@ -66,7 +69,7 @@ func writeCalibration(cmd *cobra.Command, out *benchOutput, r *calibrate.Result)
 		return err
 	}
 	if out.format == "json" {
-		return printJSON(cmd.OutOrStdout(), r)
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	if err := r.WriteTable(cmd.OutOrStdout()); err != nil {
 		return err

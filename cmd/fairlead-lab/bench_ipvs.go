@@ -27,8 +27,8 @@ Support 50,000 Services", and one size more. Goal: the published 2 ms at any siz
 Where this kernel has no IPVS it measures in a guest that has, in a checkout.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench ipvs
-  fairlead bench ipvs --sizes 1,1000 --runs 11`,
+		Example: `  fairlead-lab bench ipvs
+  fairlead-lab bench ipvs --sizes 1,1000 --runs 11`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {

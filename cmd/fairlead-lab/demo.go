@@ -1,16 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/demo"
@@ -25,6 +24,7 @@ func newDemoCommand() *cobra.Command {
 		Report: filepath.Join("out", "demo.html"),
 	}
 	var asJSON bool
+	var fairlead product
 	print := benchOutput{format: "table"}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -37,13 +37,15 @@ data planes) had followed and what the clients lost.
 
 It needs root. Everything happens in namespaces that end with it: Ctrl-C at any
 moment leaves nothing behind.`,
-		Example: `  fairlead demo
-  fairlead demo --method fullnat --balancers 2
-  fairlead demo --router frr
-  fairlead demo -o json | jq .passed`,
-		Args:    cobra.NoArgs,
-		GroupID: groupRun,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), print.validate()) },
+		Example: `  fairlead-lab demo
+  fairlead-lab demo --method fullnat --balancers 2
+  fairlead-lab demo --router frr
+  fairlead-lab demo -o json | jq .passed`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), print.validate())
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd, o, asJSON || print.format == "json")
 		},
@@ -58,36 +60,26 @@ moment leaves nothing behind.`,
 	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
 	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
+	fairlead.flag(cmd)
 	print.formatFlag(cmd)
 	f.BoolVar(&asJSON, "json", false, "the same as --output json: one JSON object on stdout, all else on stderr")
 	for flag, values := range map[string][]string{
-		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "router": cluster.Routers,
+		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "router": cluster.Routers,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
-func texts[S ~string](values []S) []string {
-	var all []string
-	for _, v := range values {
-		all = append(all, string(v))
-	}
-	return all
-}
-
-func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
+func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	if err := sandbox.Enter(sandbox.Options{Name: "demo", Net: true}); err != nil {
-		return err
-	}
-	if o.Binary, err = os.Executable(); err != nil {
 		return err
 	}
 	o.Out = cmd.OutOrStdout()
 	if asJSON {
 		o.Out = cmd.ErrOrStderr()
 	}
-	o.Width = terminalWidth(o.Out)
+	o.Width = cli.TerminalWidth(o.Out)
 	if o.Logs != "" {
 		if err := os.MkdirAll(o.Logs, 0o755); err != nil {
 			return err
@@ -95,7 +87,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
 	}
 	result, err := demo.Run(cmd.Context(), o)
 	if asJSON {
-		err = errors.Join(err, printJSON(cmd.OutOrStdout(), result))
+		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), result))
 	}
 	if err != nil {
 		return err
@@ -105,10 +97,4 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) (err error) {
 		return errors.New("the demo did not pass")
 	}
 	return nil
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/sim/beyond"
 	"github.com/fairlead/fairlead/sim/lvs"
 	"github.com/fairlead/fairlead/sim/page"
@@ -24,12 +25,11 @@ func newSimCommand() *cobra.Command {
 Server in ns-2" with Fairlead's own schedulers, packet by packet, and says of each of
 its figures what holds, what does not, and what cannot be known. Experiments beyond
 the paper answer questions that it could not ask.`,
-		Example: `  fairlead sim list
-  fairlead sim run fig8
-  fairlead sim all`,
-		Args:    cobra.NoArgs,
-		GroupID: groupRun,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  fairlead-lab sim list
+  fairlead-lab sim run fig8
+  fairlead-lab sim all`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand(), newSimWhatIfCommand(), newSimCalibrateCommand())
 	return cmd
@@ -39,7 +39,7 @@ func newSimListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the figures and experiments that can be run",
-		Example: `  fairlead sim list`,
+		Example: `  fairlead-lab sim list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -75,14 +75,14 @@ func (o *simOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
 	f.StringVarP(&o.format, "output", "o", "table", "what is printed: table, json or markdown (the verdicts, for a page)")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(simFormats, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("clock", cobra.FixedCompletions(texts(lvs.Clocks), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("clock", cobra.FixedCompletions(cli.Texts(lvs.Clocks), cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *simOptions) validate() error {
 	o.Clock = lvs.Clock(o.clock)
 	switch {
 	case !slices.Contains(lvs.Clocks, o.Clock):
-		return fmt.Errorf("--clock: %q is none of %s", o.clock, strings.Join(texts(lvs.Clocks), ", "))
+		return fmt.Errorf("--clock: %q is none of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
 	case o.Seeds < 1:
 		return fmt.Errorf("--seeds: %d is less than 1", o.Seeds)
 	case o.Workers < 1:
@@ -107,10 +107,10 @@ confidence intervals. Ctrl-C keeps what was done.
 
 --small takes the variants of experiments that need seconds, --set other values of
 their parameters, which the page has.`,
-		Example: `  fairlead sim run fig8
-  fairlead sim run fig12 fig13 fig14 --seeds 5
-  fairlead sim run fig27 --clock scale -o json
-  fairlead sim run docs/scenarios/losing-one.yaml`,
+		Example: `  fairlead-lab sim run fig8
+  fairlead-lab sim run fig12 fig13 fig14 --seeds 5
+  fairlead-lab sim run fig27 --clock scale -o json
+  fairlead-lab sim run docs/scenarios/losing-one.yaml`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(everything().names(), cobra.ShellCompDirectiveDefault),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
@@ -152,8 +152,8 @@ func newSimAllCommand() *cobra.Command {
 		Short: "Run all of the paper's figures",
 		Long: `All simulates every figure of the paper as run does, each network once for all
 figures that show it.`,
-		Example: `  fairlead sim all
-  fairlead sim all --seeds 20 --out out/sim20`,
+		Example: `  fairlead-lab sim all
+  fairlead-lab sim all --seeds 20 --out out/sim20`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.validate() },
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runSim(cmd, simulated{figures: lvs.Figures()}, &o) },
@@ -173,7 +173,7 @@ func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
 	}
 	switch o.format {
 	case "json":
-		err = printJSON(cmd.OutOrStdout(), report)
+		err = cli.PrintJSON(cmd.OutOrStdout(), report)
 	case "markdown":
 		err = page.WriteMarkdown(cmd.OutOrStdout(), report)
 	default:
@@ -189,7 +189,7 @@ func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
 
 // progress tells a terminal how far runs are; nobody else wants to know.
 func progress(out io.Writer) func(what string, part float64) {
-	if !isTerminal(out) {
+	if !cli.IsTerminal(out) {
 		return nil
 	}
 	const width = 40

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/dataplane/xdp/xdpbench"
 	"github.com/fairlead/fairlead/lab/bench"
 	"github.com/fairlead/fairlead/lab/bench/survival"
@@ -24,18 +24,17 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure Fairlead on this machine, beside its goals",
 		Long: `Bench runs the experiments that Fairlead's figures come from. Each prints its
 table and writes it to a file, and ends with 1 where a goal was missed.`,
-		Example: `  fairlead bench dataplane
-  fairlead bench live
-  fairlead bench survival
-  fairlead bench ipvs
-  fairlead bench kube
-  fairlead bench rules
-  fairlead bench ecmp
-  fairlead bench cni
-  fairlead bench sim`,
-		Args:    cobra.NoArgs,
-		GroupID: groupRun,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  fairlead-lab bench dataplane
+  fairlead-lab bench live
+  fairlead-lab bench survival
+  fairlead-lab bench ipvs
+  fairlead-lab bench kube
+  fairlead-lab bench rules
+  fairlead-lab bench ecmp
+  fairlead-lab bench cni
+  fairlead-lab bench sim`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchDataplaneCommand(), newBenchLiveCommand(), newBenchSurvivalCommand(), newBenchIPVSCommand(), newBenchKubeCommand(), newBenchRulesCommand(), newBenchECMPCommand(), newBenchCNICommand(), newBenchSimCommand(),
 		newBenchShowCommand(), newBenchServerCommand(), newBenchKubeFloorCommand(), newBenchSpeakersCommand(), newBenchCNIPeerCommand(), newBenchCNIForwardCommand())
@@ -80,7 +79,7 @@ func (b *benchOutput) finish(cmd *cobra.Command, r *bench.Report) error {
 
 func (b *benchOutput) print(cmd *cobra.Command, r *bench.Report) error {
 	if b.format == "json" {
-		return printJSON(cmd.OutOrStdout(), r)
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	if err := r.WriteTable(cmd.OutOrStdout()); err != nil {
 		return err
@@ -102,6 +101,7 @@ func judged(r *bench.Report) error {
 func newBenchSurvivalCommand() *cobra.Command {
 	o := survival.DefaultOptions()
 	var out benchOutput
+	var fairlead product
 	cmd := &cobra.Command{
 		Use:   "survival",
 		Short: "Count the connections that break when balancers and servers change",
@@ -114,12 +114,15 @@ with the reason, for each way to survive; and under fullnat when balancers go
 gracefully. Goal: none with second-chance, and none under fullnat.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench survival
-  fairlead bench survival --connections 1000 --survival second-chance,none --fullnat=false
-  fairlead bench survival --events kill-balancer,storm -o json`,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBenchSurvival(cmd, o, &out) },
+		Example: `  fairlead-lab bench survival
+  fairlead-lab bench survival --connections 1000 --survival second-chance,none --fullnat=false
+  fairlead-lab bench survival --events kill-balancer,storm -o json`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchSurvival(cmd, o, &out) },
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Connections, "connections", o.Connections, "TCP connections to keep open")
@@ -137,18 +140,19 @@ It needs root. Everything happens in namespaces that end with it.`,
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an answer may take")
 	f.DurationVar(&o.Settle, "settle", o.Settle, "how long the load runs on after each event")
 	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	fairlead.flag(cmd)
 	out.flags(cmd)
 	for flag, values := range map[string][]string{
-		"method": texts(service.Methods), "scheduler": texts(service.Schedulers), "survival": texts(service.Survivals),
-		"encapsulation": texts(service.Encapsulations), "events": survival.Events,
+		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "survival": cli.Texts(service.Survivals),
+		"encapsulation": cli.Texts(service.Encapsulations), "events": survival.Events,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
-func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) (err error) {
-	if o.Binary, err = enterBench(); err != nil {
+func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) error {
+	if err := enterBench(); err != nil {
 		return err
 	}
 	o.Progress = cmd.ErrOrStderr()
@@ -179,8 +183,8 @@ times what the bare one takes on the machine that they are of. So other work on 
 machine, or a clock that wanders, does no harm to the figures, but spreads them.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench dataplane
-  fairlead bench dataplane --only 'second chance' --rounds 101`,
+		Example: `  fairlead-lab bench dataplane
+  fairlead-lab bench dataplane --only 'second chance' --rounds 101`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -196,19 +200,13 @@ It needs root. Everything happens in namespaces that end with it.`,
 	return cmd
 }
 
-// enterBench goes into a sandbox of its own, and gives this program, which runs
-// again there.
-func enterBench() (binary string, err error) {
-	if err := sandbox.Enter(sandbox.Options{Name: "bench", Net: true}); err != nil {
-		return "", err
-	}
-	return os.Executable()
-}
+// enterBench runs this program again in a sandbox of its own.
+func enterBench() error { return sandbox.Enter(sandbox.Options{Name: "bench", Net: true}) }
 
 // runBenchPrograms measures in a sandbox of its own; what was measured before
 // something failed is told, too.
 func runBenchPrograms(cmd *cobra.Command, out *benchOutput, measure func() (*bench.Report, error)) error {
-	if _, err := enterBench(); err != nil {
+	if err := enterBench(); err != nil {
 		return err
 	}
 	report, err := measure()
@@ -230,8 +228,8 @@ addresses. Goal: at most half of the time that Katran takes at 64 k flows, scale
 that swap.
 
 It needs root. Everything happens in namespaces that end with it.`,
-		Example: `  fairlead bench live
-  fairlead bench live --rounds 3 -o json`,
+		Example: `  fairlead-lab bench live
+  fairlead-lab bench live --rounds 3 -o json`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -254,7 +252,7 @@ func newBenchShowCommand() *cobra.Command {
 		Short: "Show figures that were measured before, beside their goals",
 		Long: `Show prints the figures in a file that a benchmark has written, beside their goals
 and the peers' figures. It ends with 1 where a goal was missed.`,
-		Example: `  fairlead bench show out/bench/survival.json`,
+		Example: `  fairlead-lab bench show out/bench/survival.json`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return out.validate() },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -280,7 +278,7 @@ func newBenchServerCommand() *cobra.Command {
 		Use:     "server",
 		Short:   "Answer the requests of bench survival",
 		Hidden:  true,
-		Example: `  fairlead bench server --listen :80 --number 1`,
+		Example: `  fairlead-lab bench server --listen :80 --number 1`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ln, err := net.Listen("tcp", listen)
