@@ -37,7 +37,7 @@ type demo struct {
 func startDemo(t *testing.T) *demo {
 	t.Helper()
 	d := &demo{lines: make(chan string, 10000)}
-	d.cmd = exec.Command(world.Binary, "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
+	d.cmd = exec.Command(world.Lab(t), "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	d.cmd.Stdout = &d.stdout
 	stderr, err := d.cmd.StderrPipe()
