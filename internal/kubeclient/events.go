@@ -1,0 +1,49 @@
+package kubeclient
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Event is something that people are to read about an object (kubectl describe).
+type Event struct {
+	// About is the object. Where it has no namespace, the Event is in "default".
+	About corev1.ObjectReference
+	// Controller is the name of the program that reports, Instance which of several.
+	Controller, Instance string
+	// Reason is a word for machines, Action what was being done.
+	Reason, Action string
+	// Note describes it in words; more than 1 kB is cut off.
+	Note string
+	Warn bool
+}
+
+// maxNote is the longest note in bytes; the API server refuses more than 1024.
+const maxNote = 1000
+
+// PostEvent creates an Event, once. The client is that of events.k8s.io/v1.
+func PostEvent(ctx context.Context, client rest.Interface, e Event) error {
+	now := time.Now()
+	if len(e.Note) > maxNote {
+		e.Note = strings.ToValidUTF8(e.Note[:maxNote], "") + "..."
+	}
+	o := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.About.Namespace, Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano())},
+		EventTime:  metav1.NewMicroTime(now), ReportingController: e.Controller, ReportingInstance: e.Instance,
+		Regarding: e.About, Reason: e.Reason, Action: e.Action, Note: e.Note, Type: corev1.EventTypeNormal,
+	}
+	if o.Namespace == "" {
+		o.Namespace = metav1.NamespaceDefault
+	}
+	if e.Warn {
+		o.Type = corev1.EventTypeWarning
+	}
+	return client.Post().Namespace(o.Namespace).Resource("events").Body(o).Do(ctx).Error()
+}
