@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -28,8 +29,9 @@ type Event struct {
 // maxNote is the longest note in bytes; the API server refuses more than 1024.
 const maxNote = 1000
 
-// PostEvent creates an Event, once. The client is that of events.k8s.io/v1.
-func PostEvent(ctx context.Context, client rest.Interface, e Event) error {
+// PostEvent creates an Event and returns its name. The client is that of
+// events.k8s.io/v1. Nothing is tried again.
+func PostEvent(ctx context.Context, client rest.Interface, e Event) (name string, err error) {
 	now := time.Now()
 	if len(e.Note) > maxNote {
 		e.Note = strings.ToValidUTF8(e.Note[:maxNote], "") + "..."
@@ -39,11 +41,11 @@ func PostEvent(ctx context.Context, client rest.Interface, e Event) error {
 		EventTime:  metav1.NewMicroTime(now), ReportingController: e.Controller, ReportingInstance: e.Instance,
 		Regarding: e.About, Reason: e.Reason, Action: e.Action, Note: e.Note, Type: corev1.EventTypeNormal,
 	}
-	if o.Namespace == "" {
-		o.Namespace = metav1.NamespaceDefault
-	}
+	o.Namespace = e.namespace()
 	if e.Warn {
 		o.Type = corev1.EventTypeWarning
 	}
-	return client.Post().Namespace(o.Namespace).Resource("events").Body(o).Do(ctx).Error()
+	return o.Name, client.Post().Namespace(o.Namespace).Resource("events").Body(o).Do(ctx).Error()
 }
+
+func (e Event) namespace() string { return cmp.Or(e.About.Namespace, metav1.NamespaceDefault) }

@@ -64,11 +64,11 @@ var walls = []Wall{
 			"internal/tc", "dataplane/internal/counter", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "doctor/gather", "internal/testkit"}},
-	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
@@ -106,6 +106,12 @@ var notInstalled = []Ban{
 	{"gonum.org/...", "plotting: fonts and a PDF writer"},
 	{"codeberg.org/...", "plotting: fonts and a PDF writer"},
 	{"git.sr.ht/...", "plotting: fonts and a PDF writer"},
+	{"k8s.io/client-go/kubernetes/...", "compiles every API group of Kubernetes: use internal/kubeclient"},
+	{"k8s.io/client-go/informers/...", "compiles every API group of Kubernetes: use tools/cache with a ListWatch"},
+	{"k8s.io/client-go/listers/...", "compiles every API group of Kubernetes: use tools/cache with a ListWatch"},
+	{"k8s.io/client-go/tools/leaderelection/...", "brings the clientset and all informers: use kube/elect"},
+	{"k8s.io/client-go/tools/events/...", "brings the clientset: use internal/kubeclient"},
+	{"k8s.io/client-go/tools/record/...", "brings the clientset: use internal/kubeclient"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its

@@ -14,7 +14,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/announce"
@@ -38,7 +37,7 @@ type Config struct {
 // Poster announces by offering routes to the controller.
 type Poster struct {
 	Config
-	leases coordination.LeaseInterface
+	leases leaseClient
 	stop   context.CancelFunc
 	life   context.Context
 	ended  sync.WaitGroup

@@ -129,7 +129,7 @@ func (s *Source) followPods(ctx context.Context) {
 // podsOf are the Pods of a namespace that run, or are to.
 func (s *Source) podsOf(namespace string) resource {
 	return resource{
-		client: s.client.pods, name: "pods", namespace: namespace, accept: podsContentType,
+		client: s.client.core, name: "pods", namespace: namespace, accept: podsContentType, acceptWatch: podContentType,
 		fields: "status.phase!=Succeeded,status.phase!=Failed",
 		blank:  func() message { return &metav1.PartialObjectMetadata{} },
 	}
