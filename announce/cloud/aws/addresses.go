@@ -6,10 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
-
 	"github.com/fairlead/fairlead/announce/cloud"
 )
 
@@ -20,7 +16,7 @@ import (
 
 func (w *work) addresses(ctx context.Context) error {
 	vips := w.vips()
-	filters := append(byAddress(append(w.nextHops(), vips...)), filter("tag-key", w.tagPrefix()+"*"))
+	filters := append(byAddress(append(w.nextHops(), vips...)), filter{"tag-key", []string{w.tagPrefix() + "*"}})
 	all, err := w.interfaces(ctx, w.c.VPC, filters...)
 	if err != nil {
 		return err
@@ -59,8 +55,7 @@ func (w *work) takeBack(ctx context.Context, all map[string]*eni, vips []netip.A
 				continue
 			}
 			if primary, has := e.holds[addr]; has && !primary {
-				in := &ec2.UnassignPrivateIpAddressesInput{NetworkInterfaceId: &e.id, PrivateIpAddresses: []string{addr.String()}}
-				if !w.Try(func() error { _, err := w.api.UnassignPrivateIpAddresses(ctx, in); return err }) {
+				if !w.Try(func() error { return w.api.UnassignPrivateIpAddresses(ctx, e.id, addr) }) {
 					continue
 				}
 			}
@@ -81,10 +76,7 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 		return
 	}
 	if holder != to {
-		in := &ec2.AssignPrivateIpAddressesInput{
-			NetworkInterfaceId: &to.id, PrivateIpAddresses: []string{vip.String()}, AllowReassignment: sdk.Bool(holder != nil),
-		}
-		if !w.Try(func() error { _, err := w.api.AssignPrivateIpAddresses(ctx, in); return err }) {
+		if !w.Try(func() error { return w.api.AssignPrivateIpAddresses(ctx, to.id, vip, holder != nil) }) {
 			return
 		}
 		to.owned[vip], to.holds[vip] = true, false
@@ -102,29 +94,24 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 // elastic makes Elastic IPs lead to the addresses that their tags name.
 func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) error {
 	key := strings.TrimSuffix(w.tagPrefix(), "/")
-	found, err := w.api.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: []types.Filter{filter("tag-key", key)}})
+	found, err := w.api.DescribeAddresses(ctx, filter{"tag-key", []string{key}})
 	if err != nil {
 		return err
 	}
-	for _, a := range found.Addresses {
+	for _, a := range found {
 		for _, t := range a.Tags {
-			vip, err := netip.ParseAddr(sdk.ToString(t.Value))
-			if sdk.ToString(t.Key) != key || err != nil || !slices.Contains(vips, vip) {
+			vip, err := netip.ParseAddr(t.Value)
+			if t.Key != key || err != nil || !slices.Contains(vips, vip) {
 				continue
 			}
 			to := having(all, vip)
 			if to == nil || !to.owned[vip] { // it was refused, or could not be given
 				continue
 			}
-			if sdk.ToString(a.NetworkInterfaceId) == to.id && sdk.ToString(a.PrivateIpAddress) == vip.String() {
+			if a.NetworkInterface == to.id && a.Address == vip.String() {
 				continue
 			}
-			w.Try(func() error {
-				_, err := w.api.AssociateAddress(ctx, &ec2.AssociateAddressInput{
-					AllocationId: a.AllocationId, NetworkInterfaceId: &to.id, PrivateIpAddress: sdk.String(vip.String()), AllowReassociation: sdk.Bool(true),
-				})
-				return err
-			})
+			w.Try(func() error { return w.api.AssociateAddress(ctx, a.Allocation, to.id, vip) })
 		}
 	}
 	return nil
