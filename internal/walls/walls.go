@@ -112,6 +112,8 @@ var notInstalled = []Ban{
 	{"k8s.io/client-go/tools/leaderelection/...", "brings the clientset and all informers: use kube/elect"},
 	{"k8s.io/client-go/tools/events/...", "brings the clientset: use internal/kubeclient"},
 	{"k8s.io/client-go/tools/record/...", "brings the clientset: use internal/kubeclient"},
+	{"github.com/aws/aws-sdk-go-v2/service/ec2/...", "compiles 700 requests: add the one that is needed to announce/cloud/aws"},
+	{"google.golang.org/api/compute/...", "compiles every request of Compute Engine: add the one that is needed to announce/cloud/gcp"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its
