@@ -17,7 +17,7 @@ func (k *Controller) stand(ctx context.Context) {
 	lease := k.Namespace + "/" + k.Lease
 	said := ""
 	c := &elect.Candidate{
-		Leases:    kubeclient.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList](k.api[coordinationv1.SchemeGroupVersion], "leases", k.Namespace),
+		Leases:    kubeclient.Of[*coordinationv1.Lease, *coordinationv1.LeaseList](k.api[coordinationv1.SchemeGroupVersion], "leases", k.Namespace),
 		Namespace: k.Namespace, Name: k.Lease, Identity: k.Identity, Duration: k.LeaseDuration,
 		Asked: func(verb string, err error) {
 			why := ""

@@ -6,14 +6,11 @@ package kubeclient
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 )
 
@@ -72,19 +69,4 @@ func Scheme(add ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 		}
 	}
 	return s, nil
-}
-
-// Resource returns the verbs for the objects of one kind: T is a pointer to the
-// object's struct, L to that of its list. The namespace is empty for resources
-// without one, and for all namespaces.
-func Resource[T interface {
-	runtime.Object
-	metav1.Object
-}, L runtime.Object](client rest.Interface, name, namespace string) *gentype.ClientWithList[T, L] {
-	return gentype.NewClientWithList(name, client, metav1.ParameterCodec, namespace, blank[T], blank[L])
-}
-
-// blank returns a pointer to a new struct, for a T that is a pointer.
-func blank[T any]() T {
-	return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
 }

@@ -81,7 +81,7 @@ func connect(t *testing.T) (Clients, *wire, *labkube.Cluster) {
 func TestVerbs(t *testing.T) {
 	clients, wire, _ := connect(t)
 	ctx := t.Context()
-	services := Resource[*corev1.Service, *corev1.ServiceList](clients[corev1.SchemeGroupVersion], "services", "default")
+	services := Of[*corev1.Service, *corev1.ServiceList](clients[corev1.SchemeGroupVersion], "services", "default")
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, []corev1.ServicePort{{Port: 80}}
 	s, err := services.Create(ctx, s, metav1.CreateOptions{})
@@ -143,7 +143,7 @@ func TestResourceByDefinition(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/crds/fairlead.io_addresspools.yaml")
 	must(t, err)
 	must(t, cluster.Apply(t.Context(), string(text)))
-	pools := Resource[*v1alpha1.AddressPool, *v1alpha1.AddressPoolList](clients[v1alpha1.GroupVersion], "addresspools", "")
+	pools := Of[*v1alpha1.AddressPool, *v1alpha1.AddressPoolList](clients[v1alpha1.GroupVersion], "addresspools", "")
 	p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"10.1.1.0/24"}}}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // a definition is served soon
 		if _, err = pools.Create(t.Context(), p, metav1.CreateOptions{}); !apierrors.IsNotFound(err) || time.Now().After(deadline) {
@@ -183,7 +183,7 @@ func TestRecorder(t *testing.T) {
 	var got []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !slices.Equal(got, want); time.Sleep(50 * time.Millisecond) {
 		got = nil
-		all, err := Resource[*eventsv1.Event, *eventsv1.EventList](clients[eventsv1.SchemeGroupVersion], "events", "default").List(context.Background(), metav1.ListOptions{})
+		all, err := Of[*eventsv1.Event, *eventsv1.EventList](clients[eventsv1.SchemeGroupVersion], "events", "default").List(context.Background(), metav1.ListOptions{})
 		must(t, err)
 		for _, e := range all.Items {
 			if e.ReportingController == "fairlead.io/test" {

@@ -15,7 +15,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/announce"
@@ -89,7 +88,7 @@ func sum(text string) string {
 }
 
 // leaseClient has the verbs for the Leases of a namespace.
-type leaseClient = *gentype.ClientWithList[*coordinationv1.Lease, *coordinationv1.LeaseList]
+type leaseClient = *kubeclient.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 
 func leases(config *rest.Config, namespace string) (leaseClient, error) {
 	scheme, err := kubeclient.Scheme(coordinationv1.AddToScheme)
@@ -100,7 +99,7 @@ func leases(config *rest.Config, namespace string) (leaseClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("offers: %w", err)
 	}
-	return kubeclient.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList](c[coordinationv1.SchemeGroupVersion], "leases", namespace), nil
+	return kubeclient.Of[*coordinationv1.Lease, *coordinationv1.LeaseList](c[coordinationv1.SchemeGroupVersion], "leases", namespace), nil
 }
 
 // words says what an error of the API server means here.

@@ -106,7 +106,7 @@ func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod,
 	if c.Node != "" {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", c.Node).String()
 	}
-	list, err := kubeclient.Resource[*corev1.Pod, *corev1.PodList](client, "pods", c.Namespace).List(ctx, o)
+	list, err := kubeclient.Of[*corev1.Pod, *corev1.PodList](client, "pods", c.Namespace).List(ctx, o)
 	if err != nil {
 		return nil, err
 	}
