@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -34,12 +33,7 @@ func Floor(ctx context.Context, kubeconfig string, entries int, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	config.ContentType, config.AcceptContentTypes, config.QPS = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf, -1
-	core, err := restClient(config, "/api", corev1.SchemeGroupVersion)
-	if err != nil {
-		return err
-	}
-	discovery, err := restClient(config, "/apis", discoveryv1.SchemeGroupVersion)
+	core, discovery, err := connect(config)
 	if err != nil {
 		return err
 	}
@@ -67,7 +61,7 @@ type listed struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is the name that client-go looks for.
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
-func informer(client rest.Interface, resource string, kind runtime.Object) cache.Controller {
+func informer(client cache.Getter, resource string, kind runtime.Object) cache.Controller {
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: listed{cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())},
 		ObjectType:    kind, Handler: cache.ResourceEventHandlerFuncs{},
