@@ -116,7 +116,7 @@ func (c *Candidate) acquire(ctx context.Context) bool {
 // renew renews the Lease until ctx ends, or it could not for too long, or it is
 // another's.
 func (c *Candidate) renew(ctx context.Context) {
-	for ; ctx.Err() == nil; pause(ctx, c.period()) {
+	for pause(ctx, c.period()); ctx.Err() == nil; pause(ctx, c.period()) {
 		c.mu.Lock()
 		until := c.renewed.Add(c.patience())
 		c.mu.Unlock()
