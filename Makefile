@@ -34,7 +34,9 @@ help: ## tell what there is
 
 # Without the tag gRPC, which gobgp brings, has pages made by templates: these may call
 # any method by its name, so that the linker drops none, and fairlead is a fifth larger.
-go_build = CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags "$(LDFLAGS)" -o
+# Debug information would be dropped by the linker (-s -w); not to make it saves an
+# eighth of the time to compile.
+go_build = CGO_ENABLED=0 go build -tags grpcnotrace -gcflags=all=-dwarf=false -trimpath -ldflags "$(LDFLAGS)" -o
 
 build: ## build what is installed into bin/: fairlead, its network plugins, its kubectl plug-in; needs Go alone
 	$(go_build) bin/ $(addprefix ./cmd/,$(INSTALLED))
