@@ -117,8 +117,9 @@ func (a announcer) Set(routes []announce.Route) error {
 	a.note("announce %d", len(routes))
 	return nil
 }
-func (a announcer) Peers() []announce.Peer { return nil }
-func (a announcer) Close() error           { return nil }
+func (a announcer) Withdrawing() []announce.Withdrawal { return nil }
+func (a announcer) Peers() []announce.Peer             { return nil }
+func (a announcer) Close() error                       { return nil }
 
 // sourceFunc makes a source of a function.
 type sourceFunc func(context.Context, func(source.Snapshot)) error

@@ -168,6 +168,15 @@ type Plan struct {
 	Targets []health.Target
 }
 
+// Prefixes are those of the routes.
+func (p *Plan) Prefixes() map[netip.Prefix]bool {
+	all := make(map[netip.Prefix]bool, len(p.Routes))
+	for _, r := range p.Routes {
+		all[r.Prefix] = true
+	}
+	return all
+}
+
 // Build makes the plan.
 func Build(in Input) *Plan {
 	p := &Plan{}

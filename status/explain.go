@@ -70,6 +70,9 @@ func (s Status) judge(v *Verdict, svc Service) {
 		return
 	}
 	if !s.frontendsLet(v, svc) {
+		if of := s.withdrawingOf(v.VIP); len(of) > 0 {
+			v.Notes = append(v.Notes, waits(of))
+		}
 		return
 	}
 	r, refused := s.routeOf(v.VIP)
@@ -127,7 +130,7 @@ func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
 	for i := range s.Routes {
 		r := &s.Routes[i]
 		switch {
-		case !r.Prefix.Contains(vip):
+		case !r.Prefix.Contains(vip) || r.Rule == RuleWithdrawing && !r.Announced:
 		case !r.NextHop.IsValid():
 			if refused == nil || r.Prefix.Bits() > refused.Prefix.Bits() {
 				refused = r

@@ -20,9 +20,10 @@ import (
 // among is an announcer with these sessions.
 type among struct{ list []announce.Peer }
 
-func (among) Set([]announce.Route) error { return nil }
-func (among) Close() error               { return nil }
-func (a among) Peers() []announce.Peer   { return a.list }
+func (among) Set([]announce.Route) error         { return nil }
+func (among) Close() error                       { return nil }
+func (among) Withdrawing() []announce.Withdrawal { return nil }
+func (a among) Peers() []announce.Peer           { return a.list }
 
 // announcing is an agent with Services of which all that can be is held and
 // announced.

@@ -113,7 +113,8 @@ func (a Agent) Gather(now time.Time) Status {
 	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
-	s.Problems = append(s.Problems, g.failures()...)
+	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
+	s.Problems = append(append(s.Problems, g.failures()...), s.overdue()...)
 	return s.complete()
 }
 
@@ -252,6 +253,7 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Refusals {
 		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
 	}
+	routes = withWithdrawing(routes, g.view.Withdrawing)
 	sortRoutes(routes)
 	return routes
 }
@@ -287,7 +289,7 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
 		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
-	if err := g.view.Failures["announcer"]; err != nil {
+	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {

@@ -23,8 +23,9 @@ import (
 // peers is an announcer with one established session.
 type peers struct{}
 
-func (peers) Set([]announce.Route) error { return nil }
-func (peers) Close() error               { return nil }
+func (peers) Set([]announce.Route) error         { return nil }
+func (peers) Close() error                       { return nil }
+func (peers) Withdrawing() []announce.Withdrawal { return nil }
 func (peers) Peers() []announce.Peer {
 	return []announce.Peer{{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established"}}
 }
