@@ -1,7 +1,10 @@
 package bgp
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,6 +18,11 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/bfd"
+	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/dataplane/memory"
+	"github.com/fairlead/fairlead/plan"
+	model "github.com/fairlead/fairlead/service"
+	api "github.com/fairlead/fairlead/source"
 )
 
 // silenceSeen is how long BFD takes to see silence in TestWithdrawing: so long that a
@@ -138,17 +146,17 @@ func windowClosed(s *Speaker, peer string) bool {
 	return false
 }
 
-// TestPeerThatReadsNothing withdraws routes from a peer whose receive window is
-// closed, beside one that lives: Set does not wait, the withdrawal counts as
-// unconfirmed, and the session ends after the hold time (RFC 9687). What the other is
-// told is not delayed.
-func TestPeerThatReadsNothing(t *testing.T) {
-	const port, hold = 20230, 3 * time.Second
+const stuckHold = 3 * time.Second
+
+// withStuck is a speaker with a reflector that lives, behind which is a router, and a
+// peer named stuck. The function has that one read nothing more, and closes its
+// window.
+func withStuck(t *testing.T, port uint16, at string, local string) (s *Speaker, r *Router, stick func()) {
+	t.Helper()
 	startReflector(t, port)
-	router, _ := startRouter(t, port)
+	r, _ = startRouter(t, port)
 	stop := make(chan struct{})
-	// It reads until it has the first routes, then stops: its window fills with more.
-	read := func(c net.Conn) {
+	stuck := freeze(t, at, true, func(c net.Conn) {
 		for b := make([]byte, 512); ; {
 			select {
 			case <-stop:
@@ -158,43 +166,60 @@ func TestPeerThatReadsNothing(t *testing.T) {
 			_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 			_, _ = c.Read(b)
 		}
-	}
-	stuck := freeze(t, "127.21.4.16:20231", true, read)
-	s := startSpeaker(t, "127.21.1.9", port, func(c *SpeakerConfig) {
-		c.Peers = append(c.Peers, PeerConfig{Name: "stuck", Address: stuck.addr.Addr(), Port: stuck.addr.Port(), HoldTime: hold})
+	})
+	s = startSpeaker(t, local, port, func(c *SpeakerConfig) {
+		c.Peers = append(c.Peers, PeerConfig{Name: "stuck", Address: stuck.addr.Addr(), Port: stuck.addr.Port(), HoldTime: stuckHold})
 	})
 	eventually(t, "sessions", func() bool {
 		return !slices.ContainsFunc(s.Peers(), func(p announce.Peer) bool { return p.State != stateEstablished })
 	})
-	first := manyRoutes(1000)
-	must := func(routes []announce.Route) {
+	return s, r, func() {
 		t.Helper()
-		if err := s.Set(routes); err != nil {
-			t.Fatal(err)
+		eventually(t, "the routes of both", func() bool { p := s.Peers(); return p[0].Sent == p[1].Sent && p[0].Sent == uint32(len(s.Announced())) })
+		time.Sleep(2 * settled)
+		close(stop)
+		fill := make([]announce.Route, 100)
+		for med := uint32(1); !windowClosed(s, "stuck"); med++ { // until changes of attributes fill it
+			for i := range fill {
+				fill[i] = route(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32), "10.0.0.106")
+				fill[i].MED, fill[i].Peers = med, "stuck"
+			}
+			if err := s.Set(append(slices.Collect(maps.Values(withoutFill(s.Announced()))), fill...)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	must(first)
+}
+
+// withoutFill are the routes that withStuck has not made.
+func withoutFill(all map[netip.Prefix]announce.Route) map[netip.Prefix]announce.Route {
+	maps.DeleteFunc(all, func(_ netip.Prefix, r announce.Route) bool { return r.Peers == "stuck" })
+	return all
+}
+
+// TestPeerThatReadsNothing withdraws a route from a peer whose receive window is
+// closed, beside one that lives: Set does not wait, the withdrawal counts as
+// unconfirmed, and the session ends after the hold time (RFC 9687). What the other is
+// told is not delayed.
+func TestPeerThatReadsNothing(t *testing.T) {
+	s, router, stick := withStuck(t, 20230, "127.21.4.16:20231", "127.21.1.9")
+	all := manyRoutes(1000)
+	if err := s.Set(all); err != nil {
+		t.Fatal(err)
+	}
 	has := func(n int) func() bool {
 		return func() bool { rs, _ := router.Routes(); return len(rs) == n }
 	}
-	eventually(t, "the living one has the routes", has(len(first)))
-	eventually(t, "the other as well", func() bool {
-		return len(s.e.taps()) == 2 && s.Peers()[0].Sent+s.Peers()[1].Sent == 2*uint32(len(first))
-	})
-	time.Sleep(2 * settled)
-	close(stop)
-	for med := uint32(1); !windowClosed(s, "stuck"); med++ { // until changes of attributes fill it
-		for i := range first[:100] {
-			first[i].MED = med
-		}
-		must(first)
-	}
+	eventually(t, "the living one has the routes", has(len(all)))
+	stick()
 	began := time.Now()
-	must(first[1:])
+	if err := s.Set(all[1:]); err != nil {
+		t.Fatal(err)
+	}
 	took := time.Since(began)
-	eventually(t, "the living one hears of it", has(len(first)-1))
+	eventually(t, "the living one hears of it", has(len(all)-1))
 	t.Logf("Set took %v; the living one had the withdrawal after %v", took, time.Since(began))
-	if took > hold/2 {
+	if took > stuckHold/2 {
 		t.Errorf("Set waited for %v", took)
 	}
 	from := func() string { return waited(s.Withdrawing()) }
@@ -203,12 +228,85 @@ func TestPeerThatReadsNothing(t *testing.T) {
 		t.Errorf("waited for is %q", got)
 	}
 	eventually(t, "it is given up", func() bool { return from() == "" })
-	if took := time.Since(began); took < hold {
-		t.Errorf("it was given up after %v, before the hold time of %v", took, hold)
+	if took := time.Since(began); took < stuckHold {
+		t.Errorf("it was given up after %v, before the hold time of %v", took, stuckHold)
 	}
 	eventually(t, "the reason", func() bool {
 		return slices.ContainsFunc(s.Peers(), func(p announce.Peer) bool {
-			return p.Name == "stuck" && strings.Contains(p.LastError, fmt.Sprintf("hold time of %s", hold))
+			return p.Name == "stuck" && strings.Contains(p.LastError, fmt.Sprintf("hold time of %s", stuckHold))
 		})
 	})
+}
+
+// TestServicesBesideAPeerThatReadsNothing runs the loop with such a peer: the frontend
+// of a Service that goes is held until that peer is given up; another Service comes
+// and is announced to the living one meanwhile.
+func TestServicesBesideAPeerThatReadsNothing(t *testing.T) {
+	s, router, stick := withStuck(t, 20232, "127.21.4.17:20233", "127.21.1.10")
+	plane, services := memory.New(), make(chan []*model.Service, 1)
+	loop := control.New(control.Config{
+		Source: source(services), DataPlane: plane, Announcer: s, Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105")},
+		Linger: 100 * time.Millisecond, Resync: time.Minute, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- loop.Run(ctx) }()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	routes := func(what, want string) time.Duration {
+		t.Helper()
+		return eventually(t, what, func() bool { rs, _ := router.Routes(); return show(rs) == want })
+	}
+	holds := func() (vips string) {
+		list, _ := plane.List()
+		for _, f := range list {
+			vips += f.VIP.String() + " "
+		}
+		return vips
+	}
+	services <- []*model.Service{web(1), web(2)}
+	routes("two Services", "10.1.1.1/32 10.0.0.105; 10.1.2.1/32 10.0.0.105")
+	stick()
+	began := time.Now()
+	services <- []*model.Service{web(2), web(3)}
+	took := routes("one went, one came", "10.1.2.1/32 10.0.0.105; 10.1.3.1/32 10.0.0.105")
+	t.Logf("the living one had the change after %v", took)
+	if took > stuckHold/2 {
+		t.Errorf("the change took %v", took)
+	}
+	for holds() == "10.1.1.1 10.1.2.1 10.1.3.1 " && time.Since(began) < time.Minute {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if took := time.Since(began); took < stuckHold || holds() != "10.1.2.1 10.1.3.1 " {
+		t.Errorf("after %v held are %s", took, holds())
+	}
+}
+
+// source gives what is sent to it.
+type source chan []*model.Service
+
+func (s source) Run(ctx context.Context, publish func(api.Snapshot)) error {
+	for {
+		select {
+		case services := <-s:
+			publish(api.Snapshot{Services: services})
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func web(i byte) *model.Service {
+	return &model.Service{
+		ID: model.ID{Namespace: "default", Name: fmt.Sprint("web", i)}, Method: model.Tunnel, Scheduler: model.Maglev, RingSize: 251, Panic: true,
+		Health: model.HealthCheck{Kind: model.CheckNone},
+		Frontends: []model.Frontend{{
+			Key:      model.Key{VIP: netip.AddrFrom4([4]byte{10, 1, i, 1}), Port: 80, Protocol: model.TCP},
+			Backends: []model.Backend{{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, i, 1}), 80), Weight: 1}},
+		}},
+	}
 }
