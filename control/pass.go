@@ -327,16 +327,20 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
-// holds gives as what the data plane holds a backend of a frontend.
-func (l *Loop) holds(k service.Key, addr netip.AddrPort) health.State {
-	backends := l.held[k].Backends
-	switch i := slices.IndexFunc(backends, func(b service.Backend) bool { return b.Addr == addr }); {
-	case i < 0:
-		return health.Unknown
-	case backends[i].Draining():
-		return health.Down
+// holds gives as what the data plane holds the backends of a frontend.
+func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
+	f, is := l.held[k]
+	if !is {
+		return nil
 	}
-	return health.Up
+	states := make(map[netip.AddrPort]health.State, len(f.Backends))
+	for _, b := range f.Backends {
+		states[b.Addr] = health.Up
+		if b.Draining() {
+			states[b.Addr] = health.Down
+		}
+	}
+	return states
 }
 
 // everyFrontend gives all frontends but those in conflict, with every backend

@@ -60,7 +60,6 @@ func scene(t *testing.T) Agent {
 			}
 			return health.Up
 		},
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 	})
 	dp, held := memory.New(), map[service.Key]dataplane.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
