@@ -167,25 +167,23 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		counts = g.counts[f.Key]
 	}
 	out.Counts = counts.Total
+	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
+	for _, h := range g.view.Held[f.Key].Backends {
+		held[h.Addr] = h
+	}
 	for _, b := range f.Backends {
 		shown := g.backend(b)
 		shown.Counts = counts.Backends[b.Addr.String()]
 		if f.State != plan.Conflict {
-			shown.setHeld(g.view.Held[f.Key])
+			if h, is := held[b.Addr]; is {
+				shown.InService, shown.HeldWeight, shown.Draining = true, h.Weight, h.Draining()
+			}
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
 	return out
-}
-
-// setHeld tells of b what the data plane holds.
-func (b *Backend) setHeld(f dataplane.Frontend) {
-	i := slices.IndexFunc(f.Backends, func(h service.Backend) bool { return h.Addr == b.Address })
-	if i >= 0 {
-		b.InService, b.HeldWeight, b.Draining = true, f.Backends[i].Weight, f.Backends[i].Draining()
-	}
 }
 
 // state is the plan's, or what became of the plan's wish.

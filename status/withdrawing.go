@@ -116,13 +116,3 @@ func (s Status) withdrawingWords() string {
 	first := slices.MinFunc(s.Withdrawing, func(a, b announce.Withdrawal) int { return a.Since.Compare(b.Since) })
 	return fmt.Sprintf("%d routes, %d frontends held; %s: %s", s.WithdrawingPrefixes(), len(s.Leaving), first.Prefix, first)
 }
-
-// withdrawingOf are the withdrawals that concern an address.
-func (s Status) withdrawingOf(vip netip.Addr) (of []announce.Withdrawal) {
-	for _, w := range s.Withdrawing {
-		if w.Prefix.Contains(vip) {
-			of = append(of, w)
-		}
-	}
-	return of
-}
