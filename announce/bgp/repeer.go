@@ -55,7 +55,9 @@ func (s *Speaker) apply() error {
 	if err := want.addDials(peers, func(*group) {}); err != nil {
 		return fmt.Errorf("%w: %w", errNotPeers, err)
 	}
-	stays, errs := s.e.dropBut(func(d *dialTarget) bool { return slices.ContainsFunc(peers, func(p PeerConfig) bool { return p == d.config }) })
+	stays, errs := s.e.dropBut(func(d *dialTarget) bool {
+		return slices.ContainsFunc(peers, func(p PeerConfig) bool { return p == d.config })
+	})
 	for _, d := range want.dials {
 		if stays[d.to.Addr()] {
 			continue
