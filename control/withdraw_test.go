@@ -40,6 +40,12 @@ func (s *slowly) Set(routes []announce.Route) error {
 	return nil
 }
 
+func (s *slowly) confirmAfter(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = d
+}
+
 func (s *slowly) Withdrawing() []announce.Withdrawal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +95,7 @@ func TestHeldUntilConfirmed(t *testing.T) {
 		if v := w.loop.View(); len(v.Withdrawing) > 0 || len(v.Leaving) > 0 {
 			t.Errorf("waited for is %v, held are %v", v.Withdrawing, v.Leaving)
 		}
-		slow.after = 0
+		slow.confirmAfter(0)
 		w.stop()
 	})
 }
@@ -115,7 +121,7 @@ func TestOneAddressOfSeveral(t *testing.T) {
 		w.expect("announce 1", "delete 10.1.1.2") // of two ports, and the address stays
 		time.Sleep(time.Hour)
 		w.expect()
-		slow.after = 0
+		slow.confirmAfter(0)
 		time.Sleep(2 * time.Second)
 		w.expect("delete 10.1.1.1")
 		w.stop()
@@ -128,7 +134,7 @@ func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 		w := newWorld(t, memory.New())
 		w.serve(web(1, 1), web(2, 1))
 		w.expect("upsert 10.1.1.1 1", "upsert 10.1.2.1 1", "announce 2")
-		w.fail = func() bool { return true }
+		w.setFail(func() bool { return true })
 		w.serve(web(2, 1), web(3, 1))
 		w.expect("upsert 10.1.3.1 1")
 		time.Sleep(time.Minute)
@@ -136,7 +142,7 @@ func TestHeldWhileTheAnnouncerFails(t *testing.T) {
 		if v := w.loop.View(); len(v.Withdrawing) != 1 || v.Withdrawing[0].Reason != "no" {
 			t.Errorf("waited for is %v", v.Withdrawing)
 		}
-		w.fail = func() bool { return false }
+		w.setFail(func() bool { return false })
 		time.Sleep(retryLast)
 		w.expect("announce 1", "announce 2")
 		time.Sleep(time.Second)
@@ -225,7 +231,7 @@ func TestDrainedWhenConfirmed(t *testing.T) {
 		stage("drained")
 		w.loop.OrderDrain(false)
 		w.took()
-		slow.after = 0
+		slow.confirmAfter(0)
 		w.stop()
 	})
 }
