@@ -11,7 +11,7 @@ import (
 // TestReadsLinearly reads ten times as many Services out of one file, and joins them,
 // the second time with nothing changed.
 func TestReadsLinearly(t *testing.T) {
-	growth.Linear(t, 30, func(size int) func() {
+	growth.Linear(t, 200, func(size int) func() {
 		var text strings.Builder
 		for i := range size {
 			fmt.Fprintf(&text, `apiVersion: v1

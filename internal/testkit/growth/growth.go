@@ -1,5 +1,5 @@
-// Package growth tells work that grows with its input from work that grows with its
-// square. It compares processor times of one run with each other, never with a limit.
+// Package growth tests that work grows linearly with its input. It compares processor
+// times of one run with each other, never with a limit.
 package growth
 
 import (
@@ -11,18 +11,18 @@ import (
 )
 
 // rounds is how often each size is measured; the least time counts.
-const rounds = 4
+const rounds = 3
 
-// factor is between the two sizes, and allowed how much more each unit of work may cost
-// at the larger one: caches and sorting cost up to twice as much, what is quadratic
+// factor is the ratio of the two sizes. allowed is how much more each unit of work may
+// cost at the larger size: caches and sorting make it up to twice as much, quadratic work
 // factor times.
 const (
 	factor  = 10
 	allowed = 4
 )
 
-// Linear fails where work at ten times a size costs more than its share. prepare gives
-// the work for a size, which is done several times and must do the same each time.
+// Linear fails the test if a unit of work costs more at ten times the size. prepare
+// returns the work for a size; it runs several times and must do the same each time.
 func Linear(t *testing.T, size int, prepare func(size int) (work func())) {
 	t.Helper()
 	if r := ratio(size, prepare); r > allowed {
