@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,8 @@ type stage struct {
 	loop      *control.Loop
 	end       func()
 	node      *nodeSource // outlives the agents, too
+	sky       *sky        // nil where no cloud leads here
+	cloud     announce.Announcer
 
 	mu      sync.Mutex
 	refused string
@@ -51,7 +54,7 @@ type stage struct {
 	told    []string // stages of drains
 }
 
-func newStage(t *testing.T, files []txtar.File) *stage {
+func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
 	w := &stage{
 		t: t, files: map[string][]byte{}, folder: t.TempDir(), plane: memory.New(),
 		node:   &nodeSource{},
@@ -59,6 +62,9 @@ func newStage(t *testing.T, files []txtar.File) *stage {
 	}
 	for _, f := range files {
 		w.files[f.Name] = f.Data
+	}
+	if inTheCloud {
+		w.sky = newSky(t)
 	}
 	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
 	w.start()
@@ -71,8 +77,13 @@ func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
+	var announcer announce.Announcer = w.announcer
+	if w.cloud = nil; w.sky != nil {
+		w.cloud = w.sky.announcer(w.t)
+		announcer = announce.Together{w.announcer, announce.Only(announce.ModeCloud, w.cloud)}
+	}
 	w.loop = control.New(control.Config{
-		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
+		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: announcer,
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
@@ -84,13 +95,18 @@ func (w *stage) start() {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	loop := w.loop
+	loop, above := w.loop, w.cloud
 	go func() { ended <- loop.Run(ctx) }()
 	w.end = sync.OnceFunc(func() {
 		close(hurry)
 		cancel()
 		if err := <-ended; err != nil {
 			w.t.Errorf("the loop gave up: %v", err)
+		}
+		if above != nil {
+			if err := above.Close(); err != nil {
+				w.t.Error(err)
+			}
 		}
 	})
 }
@@ -122,6 +138,13 @@ func (w *stage) do(words []string) error {
 	case words[0] == "drain" && len(args) <= 1:
 		w.loop.OrderDrain(len(args) == 0)
 		return nil
+	case words[0] == "cloud" && len(args) == 1 && w.sky != nil:
+		return w.sky.say(args[0])
+	case words[0] == "kill" && len(args) == 0:
+		w.sky.line.cut.Store(true)
+		w.end()
+		w.start()
+		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
 		w.start()
@@ -151,6 +174,7 @@ func (w *stage) questions() map[string]func(args []string) string {
 		"status":    func([]string) string { return w.status() },
 		"writes":    func([]string) string { return w.writes() },
 		"packet":    w.packet,
+		"led":       func([]string) string { return w.sky.leads() },
 		"told": func([]string) string {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -186,7 +210,7 @@ func (w *stage) routes() string {
 // status tells what fairlead status and its sisters would, without what changes
 // by itself.
 func (w *stage) status() string {
-	s := status.Agent{View: w.loop.View, DataPlane: w.faulty, Announcer: w.announcer}.Gather(time.Now())
+	s := status.Agent{View: w.loop.View, DataPlane: w.faulty, Announcer: w.announcer, Cloud: w.cloud}.Gather(time.Now())
 	var b strings.Builder
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
@@ -202,17 +226,23 @@ func (w *stage) status() string {
 	}
 	for _, r := range s.Routes {
 		if !r.Announced {
-			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, r.Reason)
+			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, sinceWhen.ReplaceAllString(r.Reason, ""))
 		}
 	}
 	if s.Drain != nil {
 		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
 	}
+	for _, f := range s.Leaving {
+		fmt.Fprintf(&b, "%s is held: %s\n", f.Frontend, sinceWhen.ReplaceAllString(f.Reason, ""))
+	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(&b, "problem: %s\n", p)
+		fmt.Fprintf(&b, "problem: %s\n", sinceWhen.ReplaceAllString(p.String(), ""))
 	}
 	return b.String()
 }
+
+// sinceWhen is what is different each time in a reason.
+var sinceWhen = regexp.MustCompile(` since [0-9TZ:-]+| 127\.0\.0\.1:[0-9]+`)
 
 func (w *stage) writes() string {
 	w.mu.Lock()

@@ -50,10 +50,11 @@ type Input struct {
 	Services []*service.Service
 	// Health gives what is known of a target.
 	Health func(health.Target) health.State
-	// Held gives as what the data plane holds a backend now: Up, Down where it
-	// gets no new flows, Unknown where it does not. One whose first probe has not
-	// ended stays what it was, so that an agent that starts disturbs nothing.
-	Held func(service.Key, netip.AddrPort) health.State
+	// Held gives as what the data plane holds the backends of a frontend now: Up, or
+	// Down where one gets no new flows; nil where it holds none. A backend whose first
+	// probe has not ended stays what it was, so that an agent that starts disturbs
+	// nothing. It is called at most once for each frontend; nil: nothing is held.
+	Held func(service.Key) map[netip.AddrPort]health.State
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
@@ -168,12 +169,27 @@ type Plan struct {
 	Targets []health.Target
 }
 
+// Prefixes are those of the routes.
+func (p *Plan) Prefixes() map[netip.Prefix]bool {
+	all := make(map[netip.Prefix]bool, len(p.Routes))
+	for _, r := range p.Routes {
+		all[r.Prefix] = true
+	}
+	return all
+}
+
 // Build makes the plan.
 func Build(in Input) *Plan {
 	p := &Plan{}
+	n := 0
 	for _, s := range in.Services {
+		n += len(s.Frontends)
+	}
+	p.Frontends = make([]Frontend, 0, n)
+	for _, s := range in.Services {
+		t := targetsOf(s)
 		for i := range s.Frontends {
-			p.Frontends = append(p.Frontends, decide(in, s, &s.Frontends[i]))
+			p.Frontends = append(p.Frontends, decide(in, s, t, &s.Frontends[i]))
 		}
 	}
 	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
@@ -217,14 +233,15 @@ func (p *Plan) refuseOverlaps() {
 		}
 	}
 	slices.SortStableFunc(ranges, (*Frontend).before)
-	for i, f := range ranges {
-		for _, o := range ranges[:i] {
-			if o.State != Conflict && o.Key.Overlaps(f.Key) {
-				f.State, f.Want = Conflict, nil
-				f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
-				break
-			}
+	had := portRanges{}
+	for _, f := range ranges {
+		o := had.overlapping(f.Key)
+		if o == nil {
+			had.add(f)
+			continue
 		}
+		f.State, f.Want = Conflict, nil
+		f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
 	}
 }
 
@@ -235,11 +252,32 @@ func (p *Plan) owner(k service.Key) *service.Service {
 }
 
 func (p *Plan) collectTargets() {
-	seen := map[health.Target]bool{}
+	type key struct { // a Target, cheaper to compare
+		addr  netip.AddrPort
+		check int
+	}
+	n := 0
 	for i := range p.Frontends {
+		n += len(p.Frontends[i].Backends)
+	}
+	p.Targets = make([]health.Target, 0, n)
+	seen, checks := make(map[key]bool, n), map[service.HealthCheck]int{}
+	var last service.HealthCheck
+	id := 0
+	for i := range p.Frontends {
+		if s := p.Frontends[i].State; s == Conflict || s == Elsewhere || s == Unannounced {
+			continue
+		}
 		for _, b := range p.Frontends[i].Backends {
-			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && s != Unannounced && !seen[b.Target] {
-				seen[b.Target] = true
+			if id == 0 || b.Target.Check != last { // of one Service nearly all are alike
+				last = b.Target.Check
+				if id = checks[last]; id == 0 {
+					id = len(checks) + 1
+					checks[last] = id
+				}
+			}
+			if k := (key{b.Target.Addr, id}); !seen[k] {
+				seen[k] = true
 				p.Targets = append(p.Targets, b.Target)
 			}
 		}
@@ -247,11 +285,13 @@ func (p *Plan) collectTargets() {
 }
 
 // decide says what becomes of one frontend, conflicts apart.
-func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
-	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind}
-	for _, b := range sf.Backends {
-		t := target(s, sf, b)
-		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
+func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Frontend {
+	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
+	known := true
+	for i, b := range sf.Backends {
+		target := t.of(sf, b)
+		f.Backends[i] = Backend{b, target, in.Health(target)}
+		known = known && f.Backends[i].Health != health.Unknown
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why
@@ -266,9 +306,13 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.State, f.Reason = Unannounced, why
 		return f
 	}
-	f.countHealthy(in)
+	var held map[netip.AddrPort]health.State
+	if !known && in.Held != nil { // else it makes no difference
+		held = in.Held(f.Key)
+	}
+	f.countHealthy(in, held)
 	var used []service.Backend
-	used, f.State, f.Reason = choose(s, &f, in.Held)
+	used, f.State, f.Reason = choose(s, &f, sf.Backends, held)
 	if len(used) > 0 {
 		want := dataplane.FrontendOf(s, f.Key, used)
 		f.Want = &want
@@ -292,11 +336,11 @@ func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
 
 // countHealthy counts the servers that take new flows, by what the data plane
 // holds where no probe has ended yet.
-func (f *Frontend) countHealthy(in Input) {
+func (f *Frontend) countHealthy(in Input, held map[netip.AddrPort]health.State) {
 	for _, b := range f.Backends {
 		state := b.Health
 		if state == health.Unknown {
-			state = in.Held(f.Key, b.Addr)
+			state = held[b.Addr]
 		}
 		if state != health.Up || b.Draining() {
 			continue
@@ -308,45 +352,53 @@ func (f *Frontend) countHealthy(in Input) {
 	}
 }
 
-// target is how a backend of one of s's frontends is probed.
-func target(s *service.Service, f *service.Frontend, b service.Backend) health.Target {
-	t := health.Target{Addr: b.Addr, Check: s.Health}
-	switch {
-	case s.Health.Port != 0:
-		t.Addr = netip.AddrPortFrom(b.Addr.Addr(), s.Health.Port)
-	case b.Addr.Port() == 0, f.Key.Protocol != service.TCP && deaf(s, b):
-		t.Check.Kind = service.CheckNone
+// targets says how the backends of a Service are probed.
+type targets struct {
+	check service.HealthCheck
+	// tcp are its TCP servers where it has others, too: in a Service that has both, and
+	// whose TCP servers are on other ports, the check is for them. nil: it has not both.
+	tcp map[netip.AddrPort]bool
+}
+
+func targetsOf(s *service.Service) targets {
+	t := targets{check: s.Health}
+	isTCP := func(f service.Frontend) bool { return f.Key.Protocol == service.TCP }
+	if s.Health.Port != 0 || !slices.ContainsFunc(s.Frontends, isTCP) || !slices.ContainsFunc(s.Frontends, func(f service.Frontend) bool { return !isTCP(f) }) {
+		return t
+	}
+	t.tcp = map[netip.AddrPort]bool{}
+	for _, f := range s.Frontends {
+		for _, b := range f.Backends {
+			if isTCP(f) {
+				t.tcp[b.Addr] = true
+			}
+		}
 	}
 	return t
 }
 
-// deaf says whether a server of another protocol is not to be asked by TCP: in
-// a Service that has both and whose TCP servers are on other ports, the check is
-// for them.
-func deaf(s *service.Service, b service.Backend) bool {
-	mixed := false
-	for _, f := range s.Frontends {
-		if f.Key.Protocol != service.TCP {
-			continue
-		}
-		mixed = true
-		if slices.ContainsFunc(f.Backends, func(o service.Backend) bool { return o.Addr == b.Addr }) {
-			return false
-		}
+// of is how a backend of a frontend is probed.
+func (t targets) of(f *service.Frontend, b service.Backend) health.Target {
+	target := health.Target{Addr: b.Addr, Check: t.check}
+	switch {
+	case t.check.Port != 0:
+		target.Addr = netip.AddrPortFrom(b.Addr.Addr(), t.check.Port)
+	case b.Addr.Port() == 0, f.Key.Protocol != service.TCP && t.tcp != nil && !t.tcp[b.Addr]:
+		target.Check.Kind = service.CheckNone
 	}
-	return mixed
+	return target
 }
 
-// choose gives the backends to use, in their order, and the state that makes.
-func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) health.State) ([]service.Backend, State, string) {
+// choose gives the backends to use, in their order, and the state that makes. Where
+// those are all that there are, they are the same slice: it may be long.
+func choose(s *service.Service, f *Frontend, all []service.Backend, held map[netip.AddrPort]health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
 		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
 	}
-	var good, all []service.Backend
+	good := subset{all: all}
 	active, waiting, serving, up, known := 0, 0, 0, 0, false
-	for _, b := range f.Backends {
-		all = append(all, b.Backend)
-		was := held(f.Key, b.Addr)
+	for i, b := range f.Backends {
+		was := held[b.Addr]
 		known = known || was != health.Unknown
 		state := b.Health
 		if state == health.Unknown {
@@ -359,27 +411,60 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		}
 		switch {
 		case state == health.Up:
-			good = append(good, b.Backend)
+			good.keep(i)
 			up++
 			if !b.Draining() {
 				serving++
 			}
 		case state == health.Down && waitsFor(f.Key.Protocol):
 			b.Weight = 0
-			good = append(good, b.Backend)
+			good.change(i, b.Backend)
+		default:
+			good.leaveOut(i)
 		}
 	}
 	switch {
 	case waiting > 0 && !known:
 		// A ring of some servers only would send the flows of other balancers
 		// astray.
-		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
+		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(f.Backends))
 	case serving > 0, active == 0 && up > 0:
-		return good, Active, ""
+		return good.list(), Active, ""
 	case s.Panic:
-		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
+		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(f.Backends), s.Health.Kind)
 	}
-	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(all), s.Health.Kind)
+	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(f.Backends), s.Health.Kind)
+}
+
+// subset is a part of a list, some of it changed: the list itself, and no copy, as long
+// as it is all of it.
+type subset struct {
+	all, part []service.Backend
+	copied    bool
+}
+
+func (s *subset) keep(i int) {
+	if s.copied {
+		s.part = append(s.part, s.all[i])
+	}
+}
+
+func (s *subset) change(i int, to service.Backend) {
+	s.leaveOut(i)
+	s.part = append(s.part, to)
+}
+
+func (s *subset) leaveOut(i int) {
+	if !s.copied {
+		s.part, s.copied = append(make([]service.Backend, 0, len(s.all)), s.all[:i]...), true
+	}
+}
+
+func (s *subset) list() []service.Backend {
+	if s.copied {
+		return s.part
+	}
+	return slices.Clip(s.all)
 }
 
 // waitsFor says whether the flows of a server that is down stay with it: not

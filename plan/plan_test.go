@@ -48,8 +48,18 @@ func build(states string, services ...*service.Service) *Plan {
 		Health: func(t health.Target) health.State {
 			return map[byte]health.State{'u': health.Up, 'd': health.Down, 'g': health.Gone}[letter(t.Addr)]
 		},
-		Held: func(_ service.Key, a netip.AddrPort) health.State {
-			return map[byte]health.State{'h': health.Up, 'w': health.Down}[letter(a)]
+		Held: func(k service.Key) map[netip.AddrPort]health.State {
+			held := map[netip.AddrPort]health.State{}
+			for _, s := range services {
+				for _, f := range s.Frontends {
+					for _, b := range f.Backends {
+						if is := (map[byte]health.State{'h': health.Up, 'w': health.Down})[letter(b.Addr)]; f.Key == k && is != health.Unknown {
+							held[b.Addr] = is
+						}
+					}
+				}
+			}
+			return held
 		},
 	})
 }
@@ -136,7 +146,6 @@ func TestNodesKeepTheirAddresses(t *testing.T) {
 	p := Build(Input{
 		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
 		Nodes:  map[netip.Addr]bool{netip.MustParseAddr("10.0.0.105"): true, netip.MustParseAddr("10.0.0.106"): true},
 	})
 	for _, f := range p.Frontends {
@@ -173,7 +182,6 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 		p := Build(Input{
 			Services: c.services, Node: node,
 			Health: func(health.Target) health.State { return health.Up },
-			Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 			Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 				if strings.Contains(c.offered, s.ID.Name) {
 					return []announce.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
@@ -269,7 +277,6 @@ func TestAnnounceDecides(t *testing.T) {
 	p := Build(Input{
 		Services: services, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 			wide := announce.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
 			switch s.ID.Name {
@@ -369,7 +376,6 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		n.Only = c.only
 		p := Build(Input{
 			Services: []*service.Service{own, shared}, Node: n, Health: func(health.Target) health.State { return health.Up },
-			Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		})
 		for _, f := range p.Frontends {
 			if here := f.Key.VIP.String() == c.here; here != (f.Want != nil) {

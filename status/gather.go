@@ -113,7 +113,8 @@ func (a Agent) Gather(now time.Time) Status {
 	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
-	s.Problems = append(s.Problems, g.failures()...)
+	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
+	s.Problems = append(append(s.Problems, g.failures()...), s.overdue()...)
 	return s.complete()
 }
 
@@ -166,25 +167,23 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		counts = g.counts[f.Key]
 	}
 	out.Counts = counts.Total
+	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
+	for _, h := range g.view.Held[f.Key].Backends {
+		held[h.Addr] = h
+	}
 	for _, b := range f.Backends {
 		shown := g.backend(b)
 		shown.Counts = counts.Backends[b.Addr.String()]
 		if f.State != plan.Conflict {
-			shown.setHeld(g.view.Held[f.Key])
+			if h, is := held[b.Addr]; is {
+				shown.InService, shown.HeldWeight, shown.Draining = true, h.Weight, h.Draining()
+			}
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
 	return out
-}
-
-// setHeld tells of b what the data plane holds.
-func (b *Backend) setHeld(f dataplane.Frontend) {
-	i := slices.IndexFunc(f.Backends, func(h service.Backend) bool { return h.Addr == b.Address })
-	if i >= 0 {
-		b.InService, b.HeldWeight, b.Draining = true, f.Backends[i].Weight, f.Backends[i].Draining()
-	}
 }
 
 // state is the plan's, or what became of the plan's wish.
@@ -252,6 +251,7 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Refusals {
 		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
 	}
+	routes = withWithdrawing(routes, g.view.Withdrawing)
 	sortRoutes(routes)
 	return routes
 }
@@ -287,7 +287,7 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
 		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
-	if err := g.view.Failures["announcer"]; err != nil {
+	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {

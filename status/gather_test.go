@@ -23,8 +23,9 @@ import (
 // peers is an announcer with one established session.
 type peers struct{}
 
-func (peers) Set([]announce.Route) error { return nil }
-func (peers) Close() error               { return nil }
+func (peers) Set([]announce.Route) error         { return nil }
+func (peers) Close() error                       { return nil }
+func (peers) Withdrawing() []announce.Withdrawal { return nil }
 func (peers) Peers() []announce.Peer {
 	return []announce.Peer{{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established"}}
 }
@@ -59,7 +60,6 @@ func scene(t *testing.T) Agent {
 			}
 			return health.Up
 		},
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 	})
 	dp, held := memory.New(), map[service.Key]dataplane.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key

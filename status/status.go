@@ -42,6 +42,11 @@ type Status struct {
 	// announces or would, on a reflector those it heard, on a router those it
 	// heard or its kernel holds.
 	Routes []Route `json:"routes"`
+	// Withdrawing are routes that a balancer has withdrawn, and of which somebody has
+	// not confirmed that; Leaving are the frontends that are held though nothing wants
+	// them any more.
+	Withdrawing []announce.Withdrawal `json:"withdrawing,omitempty"`
+	Leaving     []Leaving             `json:"leaving,omitempty"`
 	// Table is a router's part of its kernel's table.
 	Table []fib.Route     `json:"table,omitempty"`
 	Peers []announce.Peer `json:"peers"`

@@ -53,6 +53,9 @@ func (v overview) table(t *table) {
 		t.fact("drain", v.DrainWords())
 	}
 	t.fact("routes", v.routeStates())
+	if words := v.withdrawingWords(); words != "" {
+		t.fact("withdrawing", words)
+	}
 	if states := v.layer2States(); states != "" {
 		t.fact("layer 2", states)
 	}

@@ -98,7 +98,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
-	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
+	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")

@@ -45,23 +45,25 @@ type DataPlane struct {
 	// Each of these is for one at a time.
 	capturing, following, tracing sync.Mutex
 
-	mu         sync.Mutex
-	attached   []string // for Describe
-	held       map[service.Key]*held
-	vips       map[netip.Addr]*vip
-	bits       vipBits
-	ids        pool // of frontends
-	servers    serverTable
-	chains     chainTable
-	ringMemory ringMemory
-	builder    *ring.Builder
-	slots      []ring.Slot // memory for the ring before,
-	words      []uint64    // for the next one,
-	moving     [][]movedSlot
-	changed    []slotWord // and for what differs between them
-	ranges     extents    // of port_ranges
-	nats       int        // frontends of the method nat
-	flows      flowTable
+	mu       sync.Mutex
+	attached []string // for Describe
+	held     map[service.Key]*held
+	// memberCount is how many entries the map of members has.
+	memberCount int
+	vips        map[netip.Addr]*vip
+	bits        vipBits
+	ids         pool // of frontends
+	servers     serverTable
+	chains      chainTable
+	ringMemory  ringMemory
+	builder     *ring.Builder
+	slots       []ring.Slot // memory for the ring before,
+	words       []uint64    // for the next one,
+	moving      [][]movedSlot
+	changed     []slotWord // and for what differs between them
+	ranges      extents    // of port_ranges
+	nats        int        // frontends of the method nat
+	flows       flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool

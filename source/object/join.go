@@ -18,6 +18,7 @@ import (
 type Joined struct {
 	Service  *service.Service
 	Problems []source.Problem
+	told     map[source.Problem]bool // Problems
 	object   *Object
 	// slices are as they are, but while the Service is built. pods are those of all
 	// endpoints in their order, where the Service is on a network of its own.
@@ -38,7 +39,7 @@ func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
 		j.slices = j.onNetwork()
 	}
 	j.build()
-	j.slices = its
+	j.slices, j.told = its, nil
 	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
 		j.Service = before.Service
 	}
@@ -176,9 +177,14 @@ func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
 // tell notes a problem, once.
 func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
 	p := o.Problem(line, field, format, args...)
-	if !slices.Contains(j.Problems, p) {
-		j.Problems = append(j.Problems, p)
+	if j.told[p] {
+		return
 	}
+	if j.told == nil {
+		j.told = map[source.Problem]bool{}
+	}
+	j.told[p] = true
+	j.Problems = append(j.Problems, p)
 }
 
 // tellFamilies names slices that no VIP can use because of their family.

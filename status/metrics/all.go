@@ -52,6 +52,12 @@ var All = []Metric{
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
+	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+		nil, false, func(s *status.Status, emit emit) {
+			if s.DataPlane != nil {
+				emit(float64(s.WithdrawingPrefixes()))
+			}
+		}},
 	{"fairlead_fib_degraded_prefixes", "Prefixes whose route in the router's kernel is not as received: a next hop or the route is rejected. fairlead status names each.",
 		nil, false, func(s *status.Status, emit emit) {
 			if s.Role == status.RoleRouter {
