@@ -36,6 +36,12 @@ type ServerHalf interface {
 	Set([]dataplane.Frontend) error
 }
 
+// Claims remembers, over restarts, for which Service each Key is programmed.
+type Claims interface {
+	Load() map[service.Key]service.ID
+	Store(map[service.Key]service.ID)
+}
+
 // Config is what the loop works on. Source is needed; of the others, each that
 // is nil is a part of the work that this agent does not do.
 type Config struct {
@@ -44,7 +50,10 @@ type Config struct {
 	DataPlane  dataplane.DataPlane
 	Announcer  announce.Announcer
 	ServerHalf ServerHalf
-	Node       plan.Node
+	// Claims protects what is programmed against newcomers that claim the same Keys.
+	// nil: the Services' ages alone decide, which all balancers must know then.
+	Claims Claims
+	Node   plan.Node
 	// Linger is how long a frontend whose route was withdrawn is still held,
 	// for packets that are on their way.
 	Linger time.Duration
@@ -95,6 +104,8 @@ type Loop struct {
 	since map[announce.Route]time.Time
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
+	// owners are the Services for which Keys are programmed.
+	owners map[service.Key]service.ID
 	// failed counts how often in a row a frontend could not be written.
 	failed map[service.Key]int
 	retry  time.Duration
@@ -125,6 +136,9 @@ func New(c Config) *Loop {
 		Config: c, wake: make(chan struct{}, 1),
 		lingering: map[service.Key]time.Time{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]int{},
+	}
+	if c.Claims != nil {
+		l.owners = c.Claims.Load()
 	}
 	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l

@@ -32,7 +32,11 @@ func (l *Loop) pass() time.Duration {
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
+	if l.Claims != nil {
+		in.Owner = l.owner
+	}
 	p := plan.Build(in)
+	l.claim(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}

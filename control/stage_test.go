@@ -18,9 +18,11 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/control/record"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -39,6 +41,7 @@ type stage struct {
 	plane  *memory.DataPlane // outlives the agents, as the kernel does
 	faulty *memory.Faulty
 	probes *probes
+	state  string // the folder of what outlives an agent and the kernel
 
 	announcer *announce.Fake
 	loop      *control.Loop
@@ -53,26 +56,34 @@ type stage struct {
 
 func newStage(t *testing.T, files []txtar.File) *stage {
 	w := &stage{
-		t: t, files: map[string][]byte{}, folder: t.TempDir(), plane: memory.New(),
-		node:   &nodeSource{},
+		t: t, files: map[string][]byte{}, folder: t.TempDir(),
+		node: &nodeSource{}, state: t.TempDir(),
 		probes: &probes{states: map[string]health.State{}, changed: make(chan struct{}, 1)},
 	}
 	for _, f := range files {
 		w.files[f.Name] = f.Data
 	}
-	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+	w.boot()
 	w.start()
 	t.Cleanup(func() { w.end() })
 	return w
 }
 
+// boot gives the stage a kernel that holds nothing.
+func (w *stage) boot() {
+	w.plane = memory.New()
+	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+}
+
 // start starts an agent on what the data plane holds.
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	state := statedir.Open(w.state, log)
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
 	w.loop = control.New(control.Config{
 		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
+		Claims: record.New(state, log),
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
@@ -92,6 +103,7 @@ func (w *stage) start() {
 		if err := <-ended; err != nil {
 			w.t.Errorf("the loop gave up: %v", err)
 		}
+		state.Close()
 	})
 }
 
@@ -124,6 +136,11 @@ func (w *stage) do(words []string) error {
 		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
+		w.start()
+		return nil
+	case words[0] == "reboot" && len(args) == 0:
+		w.end()
+		w.boot()
 		w.start()
 		return nil
 	}

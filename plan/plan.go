@@ -5,9 +5,7 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -54,6 +52,10 @@ type Input struct {
 	// gets no new flows, Unknown where it does not. One whose first probe has not
 	// ended stays what it was, so that an agent that starts disturbs nothing.
 	Held func(service.Key, netip.AddrPort) health.State
+	// Owner gives the Service for which a Key was programmed last, if that is known: it
+	// keeps the Key against newcomers. nil has the Services' ages decide alone, as where
+	// all balancers know them.
+	Owner func(service.Key) (service.ID, bool)
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
@@ -74,7 +76,7 @@ const (
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol, or a node the address
+	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node the address
 	Elsewhere        State = "elsewhere"          // other balancers are for this Service
 	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
 )
@@ -97,26 +99,8 @@ type Frontend struct {
 	healthy int
 	local   []netip.Addr
 	kind    service.AddressKind
-}
-
-// before orders frontends by how good their claim to a Key is: by the kind of the
-// address, then by the Services' age. One that is not served has none.
-func (f *Frontend) before(o *Frontend) int {
-	claim := func(f *Frontend) int {
-		if f.State == Unannounced {
-			return math.MaxInt
-		}
-		return int(f.kind)
-	}
-	switch c := cmp.Compare(claim(f), claim(o)); {
-	case c != 0:
-		return c
-	case f.Service == o.Service:
-		return 0
-	case f.Service.Older(o.Service):
-		return -1
-	}
-	return 1
+	// incumbent: the Key was programmed for this Service before.
+	incumbent bool
 }
 
 // Backend is one server as the plan sees it.
@@ -158,8 +142,8 @@ const (
 
 // Plan is a whole decision.
 type Plan struct {
-	// Frontends are sorted by Key, then by their Service's age: where several
-	// Services claim one Key, the first is the one that has it.
+	// Frontends are sorted by Key: where several Services claim one, the first is the
+	// one that has it.
 	Frontends []Frontend
 	// Routes are sorted.
 	Routes   []Route
@@ -176,62 +160,10 @@ func Build(in Input) *Plan {
 			p.Frontends = append(p.Frontends, decide(in, s, &s.Frontends[i]))
 		}
 	}
-	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
-		return cmp.Or(a.Key.Compare(b.Key), a.before(&b))
-	})
 	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
 	return p
-}
-
-// refuseConflicts leaves each Key to the oldest Service that claims it.
-func (p *Plan) refuseConflicts(in Input) {
-	for i := 1; i < len(p.Frontends); i++ {
-		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key || f.State == Unannounced || in.Nodes[f.Key.VIP] {
-			continue
-		}
-		owner := before.Service
-		if before.State == Conflict {
-			owner = p.owner(f.Key)
-		}
-		f.State, f.Want = Conflict, nil
-		what := "and is older"
-		if f.kind > owner.KindOf(f.Key.VIP) {
-			what = fmt.Sprintf("as its %s address, which counts before a %s one", owner.KindOf(f.Key.VIP), f.kind)
-		}
-		f.Reason = fmt.Sprintf("Service %s already has %s %s: give one of the two another address or port",
-			owner.ID, f.Key, what)
-	}
-	p.refuseOverlaps()
-}
-
-// refuseOverlaps leaves each port that several ranges have to the oldest
-// Service.
-func (p *Plan) refuseOverlaps() {
-	var ranges []*Frontend
-	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != Unannounced {
-			ranges = append(ranges, f)
-		}
-	}
-	slices.SortStableFunc(ranges, (*Frontend).before)
-	for i, f := range ranges {
-		for _, o := range ranges[:i] {
-			if o.State != Conflict && o.Key.Overlaps(f.Key) {
-				f.State, f.Want = Conflict, nil
-				f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
-				break
-			}
-		}
-	}
-}
-
-// owner gives the Service that has a Key.
-func (p *Plan) owner(k service.Key) *service.Service {
-	i, _ := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k service.Key) int { return f.Key.Compare(k) })
-	return p.Frontends[i].Service
 }
 
 func (p *Plan) collectTargets() {

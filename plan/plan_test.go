@@ -383,3 +383,59 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		}
 	}
 }
+
+// TestClaims: who keeps an address that several Services claim, whatever their order.
+func TestClaims(t *testing.T) {
+	dated := func(name string, unix int64) *service.Service {
+		return web(name, "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(unix, 0) })
+	}
+	other := web("other", "10.1.1.1", 1, func(s *service.Service) { s.Frontends[0].Backends[0].Addr = netip.MustParseAddrPort("172.16.0.2:8080") })
+	undated := func(name string) *service.Service { return web(name, "10.1.1.1", 1) }
+	for _, c := range []struct {
+		name     string
+		services []*service.Service
+		owner    string // on record
+		held     string // servers that the kernel holds, by their last byte
+		want     string
+		why      string
+	}{
+		{"the record, against name", []*service.Service{undated("a"), undated("b")}, "b", "", "b", "and was programmed first"},
+		{"the record, against age", []*service.Service{dated("a", 1), dated("b", 2), undated("c")}, "b", "", "b", "and was programmed first"},
+		{"the record, against date", []*service.Service{dated("a", 1), undated("b")}, "b", "", "b", "and was programmed first"},
+		{"a record of who is no more", []*service.Service{undated("a"), undated("b")}, "c", "", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"no record: the kernel's servers", []*service.Service{undated("a"), other}, "", "2", "other", "and was programmed first"},
+		{"no record, servers of both", []*service.Service{undated("a"), other}, "", "12", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"the record, against the kernel's servers", []*service.Service{undated("a"), other}, "a", "2", "a", "and was programmed first"},
+		{"nothing runs: the older", []*service.Service{dated("a", 2), dated("b", 1)}, "", "", "b", "and is older"},
+		{"nothing runs: the dated", []*service.Service{undated("a"), dated("b", 1577836800)}, "", "", "b", "and has a creationTimestamp, which this one has not"},
+		{"nothing runs: the name", []*service.Service{undated("b"), undated("a")}, "", "", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"nothing runs, equal age", []*service.Service{dated("b", 1), dated("a", 1)}, "", "", "a", "and comes first by name, as both are equally old"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 2 {
+				slices.Reverse(c.services)
+				p := Build(Input{
+					Services: c.services, Node: node, Health: func(health.Target) health.State { return health.Up },
+					Held: func(_ service.Key, a netip.AddrPort) health.State {
+						if strings.Contains(c.held, fmt.Sprint(a.Addr().As4()[3])) {
+							return health.Up
+						}
+						return health.Unknown
+					},
+					Owner: func(service.Key) (service.ID, bool) {
+						return service.ID{Namespace: "default", Name: c.owner}, c.owner != ""
+					},
+				})
+				for i, f := range p.Frontends {
+					switch won := i == 0; {
+					case won && (f.Service.ID.Name != c.want || f.State != Active):
+						t.Errorf("%s has it as %s: %s", f.Service.ID.Name, f.State, f.Reason)
+					case !won && (f.State != Conflict || f.Want != nil || f.Reason != fmt.Sprintf(
+						"Service default/%s already has TCP 10.1.1.1:80 %s: give one of the two another address or port", c.want, c.why)):
+						t.Errorf("%s is %s: %s", f.Service.ID.Name, f.State, f.Reason)
+					}
+				}
+			}
+		})
+	}
+}

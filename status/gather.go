@@ -113,6 +113,7 @@ func (a Agent) Gather(now time.Time) Status {
 	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
+	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
 	return s.complete()
 }

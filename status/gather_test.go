@@ -167,7 +167,8 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 
 func TestProblemsTellInputAndFailures(t *testing.T) {
 	s := scene(t).Gather(eleven)
-	if len(s.Problems) != 2 || s.Problems[0].Object != "Service default/bad" || s.Problems[1].Object != "TCP 10.1.1.3:80" {
+	if len(s.Problems) != 3 || s.Problems[0].Object != "Service default/bad" || s.Problems[2].Object != "TCP 10.1.1.3:80" ||
+		s.Problems[1].String() != "double.yaml:1: Service default/double: Service default/web already has TCP 10.1.1.1:80 (web.yaml:1) and is older: give one of the two another address or port" {
 		t.Errorf("problems %v", s.Problems)
 	}
 	a := scene(t)
@@ -361,7 +362,7 @@ func TestServerHalfTellsItsFailures(t *testing.T) {
 		t.Errorf("%s %q", f.State, f.Reason)
 	}
 	a.ServerHalf = func() (serverhalf.State, error) { return serverhalf.State{}, serverhalf.ErrClosed }
-	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[len(s.Problems)-2].String(), "server half") {
+	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[1].String(), "server half") {
 		t.Errorf("server half %v, problems %v", s.ServerHalf, s.Problems)
 	}
 }
