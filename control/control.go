@@ -222,7 +222,7 @@ func (l *Loop) withdrawAll() {
 	}
 	l.announced = nil
 	clear(l.since)
-	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
+	l.publish(l.view.Load().Plan, l.snapshot.Load(), l.view.Load().Failures)
 	for began, left := time.Now(), l.Linger; left > 0; left = l.lingerSince(began) - time.Since(began) {
 		time.Sleep(min(left, max(l.Linger, doubtPace)))
 	}

@@ -53,7 +53,7 @@ func (l *Loop) pass() time.Duration {
 	} else if node.Drain.Stage.Leaves() {
 		l.announce(nil, failures) // whatever the data plane says
 	}
-	l.publish(p, snapshot.Problems, failures)
+	l.publish(p, snapshot, failures)
 	next = l.sooner(l.nextPass(next, failures))
 	if prepare > 0 {
 		next = min(next, prepare)

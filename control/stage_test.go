@@ -79,10 +79,12 @@ func (w *stage) boot() {
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	state := statedir.Open(w.state, log)
+	folder := manifest.New(w.folder, log)
+	folder.Persist(state)
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
 	w.loop = control.New(control.Config{
-		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
+		Source: w.node.around(folder), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
 		Claims: record.New(state, log),
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
@@ -136,6 +138,12 @@ func (w *stage) do(words []string) error {
 		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
+		w.start()
+		return nil
+	case words[0] == "stop" && len(args) == 0:
+		w.end()
+		return nil
+	case words[0] == "start" && len(args) == 0:
 		w.start()
 		return nil
 	case words[0] == "reboot" && len(args) == 0:
@@ -213,8 +221,11 @@ func (w *stage) status() string {
 					serving++
 				}
 			}
-			line := fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason)
-			b.WriteString(strings.TrimSpace(line) + "\n")
+			line := strings.TrimSpace(fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason))
+			if !svc.StaleSince.IsZero() {
+				line += " (stale)"
+			}
+			b.WriteString(line + "\n")
 		}
 	}
 	for _, r := range s.Routes {
@@ -224,6 +235,9 @@ func (w *stage) status() string {
 	}
 	if s.Drain != nil {
 		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
+	}
+	for _, o := range s.Stale {
+		fmt.Fprintf(&b, "stale: %s: %s\n", o.Where, o.Object)
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(&b, "problem: %s\n", p)

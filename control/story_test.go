@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	                        would be left), well
 //	drain [undo]            what fairlead drain tells the agent
 //	restart                 end the agent and start another
-//	reboot                  the same, and the data plane holds nothing any more
+//	stop, start             the one and the other
+//	reboot                  restart, and the data plane holds nothing any more
 //
 //	frontends               what the data plane holds
 //	routes                  what is announced

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
@@ -36,6 +37,19 @@ func (p Problem) String() string {
 	return s + p.Message
 }
 
+// Stale is an object that is used as it was, because what it says now is rejected or
+// cannot be read. The problem with that is among the Problems.
+type Stale struct {
+	// Object is "Service default/web", Where the file and line of the version in use.
+	Object string `json:"object"`
+	Where  string `json:"where,omitempty"`
+	// Service is the Service, "namespace/name", that the object is or belongs to; empty
+	// where it belongs to none.
+	Service string `json:"service,omitempty"`
+	// Since is when what the object says stopped to be valid, as far as it was seen.
+	Since time.Time `json:"since"`
+}
+
 // Snapshot is all that a source knows at one moment. It is never changed after
 // it is published.
 type Snapshot struct {
@@ -55,6 +69,8 @@ type Snapshot struct {
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
 	Problems []Problem
+	// Stale are objects that are used as they were, by their names.
+	Stale []Stale
 }
 
 // Announcements decide what a node announces. It is a pointer, and what it
@@ -68,7 +84,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
-		slices.Equal(s.Balancers, o.Balancers) &&
+		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Stale, o.Stale) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -49,6 +50,8 @@ type Agent struct {
 	ProxySync func() (last, waits time.Time)
 	// Lacks names the capabilities that the process lacks; nil for none.
 	Lacks error
+	// State is where the agent keeps what outlives it; nil where it keeps nothing.
+	State *statedir.Dir
 	// Degraded lists the optional kernel features that the agent goes without; nil
 	// for none.
 	Degraded func() []features.Degraded
@@ -65,7 +68,7 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s := Status{
 		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
-		Problems: slices.Clone(g.view.Problems),
+		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
 		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
@@ -113,6 +116,7 @@ func (a Agent) Gather(now time.Time) Status {
 	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
+	s.Problems = append(s.Problems, stateProblems(a.State)...)
 	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
 	return s.complete()
@@ -138,6 +142,7 @@ func (g *gatherer) count() error {
 
 func (g *gatherer) services() []Service {
 	byID := map[service.ID]*Service{}
+	stale := staleServices(g.view.Stale)
 	for i := range g.view.Plan.Frontends {
 		f := &g.view.Plan.Frontends[i]
 		s := byID[f.Service.ID]
@@ -145,6 +150,7 @@ func (g *gatherer) services() []Service {
 			s = &Service{
 				ID: f.Service.ID.String(), Method: f.Service.Method, Scheduler: f.Service.Scheduler,
 				RingSize: f.Service.RingSize, Check: f.Service.Health.Kind, Origin: f.Service.Origin,
+				StaleSince: stale[f.Service.ID.String()],
 			}
 			byID[f.Service.ID] = s
 		}
@@ -198,14 +204,14 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 		return g.halfState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
-		return Refused, why
+		return Refused, about(f.Key.String(), why)
 	}
 	if _, held := g.view.Held[f.Key]; held {
 		return f.State, f.Reason
 	}
 	err := cmp.Or(g.view.Failures[f.Key.String()], g.view.Failures["data plane"])
 	if err != nil {
-		return Pending, err.Error()
+		return Pending, about(f.Key.String(), err.Error())
 	}
 	return Pending, "the data plane does not hold it yet"
 }
@@ -293,7 +299,7 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	}
 	for _, k := range r.Frontends {
 		if why, refused := g.view.Refused[k]; refused {
-			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, why)
+			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, about(k.String(), why))
 		}
 		if _, held := g.view.Held[k]; !held {
 			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
@@ -306,7 +312,11 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 func (g *gatherer) failures() []source.Problem {
 	var problems []source.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
-		problems = append(problems, source.Problem{Object: what, Message: g.view.Failures[what].Error() + " (it is tried again)"})
+		message := about(what, g.view.Failures[what].Error())
+		problems = append(problems, source.Problem{Object: what, Message: message + " (it is tried again)"})
 	}
 	return problems
 }
+
+// about gives what an error says of an object, without its name.
+func about(object, message string) string { return strings.TrimPrefix(message, object+": ") }

@@ -42,6 +42,7 @@ type Source struct {
 	balancers service.ID
 	labels    map[string]string
 	onPeers   func([]v1alpha1.Peer) []source.Problem
+	saved     saved
 }
 
 var _ source.Source = (*Source)(nil)
@@ -68,7 +69,7 @@ func (s *Source) Routing(labels map[string]string, onPeers func([]v1alpha1.Peer)
 func Read(name string, text []byte) source.Snapshot {
 	d := newFolder("")
 	d.files[name] = &file{}
-	d.files[name].take(parseFile(name, text))
+	d.files[name].take(parseFile(name, text), time.Time{})
 	return d.snapshot()
 }
 
@@ -79,7 +80,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	w := newWatch(s.dir, s.log)
 	defer w.close()
 	d := newFolder(s.dir)
-	d.balancers = s.balancers
+	d.balancers, d.saved = s.balancers, s.saved
 	d.routing = routing{labels: s.labels, onPeers: s.onPeers}
 	var last *source.Snapshot
 	waiting := false
@@ -98,6 +99,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 				last = &now
 				publish(now)
 			}
+			d.save()
 		}
 		if !w.wait(ctx, again) {
 			return nil

@@ -57,6 +57,9 @@ type parsed struct {
 	problems []source.Problem
 }
 
+// incomplete says that there may be objects in force that the text does not give.
+func (p *parsed) incomplete() bool { return p.broken || p.cut || len(p.refused) > 0 }
+
 // parseFile reads the text of a file. It is pure and takes any text.
 func parseFile(name string, text []byte) *parsed {
 	docs, bad := yamltree.Parse(name, text)
@@ -224,10 +227,10 @@ func (r *reader) accept(o *object.Object) {
 		r.objects = append(r.objects, o)
 		return
 	}
-	if !newer(r.objects[i], o) {
+	if older(o, r.objects[i]) < 0 {
 		r.objects[i], o = o, r.objects[i]
 	}
-	r.problems = append(r.problems, twice(o, r.objects[i]))
+	r.problems = append(r.problems, twice(o, r.objects[i], false))
 }
 
 // checkMeta checks an object's own name and namespace.

@@ -1,12 +1,14 @@
 package manifest
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -46,15 +48,32 @@ endpoints:
 
 // looker looks at a folder at times of its own making.
 type looker struct {
-	t   *testing.T
-	dir string
-	d   *folder
-	now time.Time
+	t     *testing.T
+	dir   string
+	d     *folder
+	state *statedir.Dir
+	now   time.Time
 }
 
 func newLooker(t *testing.T) *looker {
-	dir := t.TempDir()
-	return &looker{t: t, dir: dir, d: newFolder(dir), now: time.Now().Add(time.Hour)}
+	l := &looker{t: t, dir: t.TempDir(), now: time.Now().Add(time.Hour)}
+	stateDir := t.TempDir()
+	l.begin(stateDir)
+	t.Cleanup(func() { l.state.Close() })
+	return l
+}
+
+// begin begins to look as an agent that starts.
+func (l *looker) begin(stateDir string) {
+	l.state = statedir.Open(stateDir, slog.New(slog.DiscardHandler))
+	l.d = newFolder(l.dir)
+	l.d.saved = saved{l.dir, l.state.Files("manifests", savedVersion)}
+}
+
+// restart ends the agent and starts another.
+func (l *looker) restart() {
+	l.state.Close()
+	l.begin(l.state.Path())
 }
 
 // write replaces a file as one step.
@@ -81,7 +100,13 @@ func (l *looker) edit(name, text string) {
 func (l *looker) look(after time.Duration) source.Snapshot {
 	l.now = l.now.Add(after)
 	l.d.look(l.now)
-	return l.d.snapshot()
+	return l.snapshot()
+}
+
+func (l *looker) snapshot() source.Snapshot {
+	s := l.d.snapshot()
+	l.d.save()
+	return s
 }
 
 // rest looks until there is no reason to look again.
@@ -90,11 +115,11 @@ func (l *looker) rest() source.Snapshot {
 	for range 100 {
 		_, again := l.d.look(l.now)
 		if again == 0 {
-			return l.d.snapshot()
+			return l.snapshot()
 		}
 		l.now = l.now.Add(again)
 		if l.d.gone != "" {
-			return l.d.snapshot()
+			return l.snapshot()
 		}
 	}
 	l.t.Fatal("the folder never comes to rest")

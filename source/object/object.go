@@ -140,6 +140,18 @@ func (o *Object) Service() service.ID {
 	return service.ID{Namespace: o.Key.Namespace, Name: o.slice.serviceName}
 }
 
+// Belongs gives the Service, "namespace/name", that an object is or belongs to; empty
+// where it belongs to none.
+func (o *Object) Belongs() string {
+	switch {
+	case o.service != nil:
+		return service.ID{Namespace: o.Key.Namespace, Name: o.Key.Name}.String()
+	case o.slice != nil:
+		return o.Service().String()
+	}
+	return ""
+}
+
 // TypeChange gives the Problem of an EndpointSlice whose address type is not
 // what it was, or nil.
 func (o *Object) TypeChange(was *Object) *source.Problem {
