@@ -170,7 +170,7 @@ func (p *Plan) collectTargets() {
 	seen := map[health.Target]bool{}
 	for i := range p.Frontends {
 		for _, b := range p.Frontends[i].Backends {
-			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && s != Unannounced && !seen[b.Target] {
+			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && s != Unannounced && b.Target.Check.Kind != service.CheckNone && !seen[b.Target] {
 				seen[b.Target] = true
 				p.Targets = append(p.Targets, b.Target)
 			}
@@ -183,7 +183,11 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind}
 	for _, b := range sf.Backends {
 		t := target(s, sf, b)
-		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
+		state := health.Up
+		if t.Check.Kind != service.CheckNone {
+			state = in.Health(t)
+		}
+		f.Backends = append(f.Backends, Backend{b, t, state})
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why

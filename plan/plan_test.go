@@ -439,3 +439,12 @@ func TestClaims(t *testing.T) {
 		})
 	}
 }
+
+// TestUnchecked: servers that nobody asks for are up at once, and nobody is sent to
+// probe them.
+func TestUnchecked(t *testing.T) {
+	p := build("??", web("a", "10.1.1.1", 2, func(s *service.Service) { s.Health.Kind = service.CheckNone }))
+	if f := p.Frontends[0]; f.State != Active || want(f) != "1 2" || len(p.Targets) > 0 {
+		t.Errorf("%s, %s, targets %v", f.State, want(f), p.Targets)
+	}
+}
