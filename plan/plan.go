@@ -69,9 +69,10 @@ type Input struct {
 // State is what becomes of a frontend.
 type State string
 
-// The states of a frontend; only Active and Panic ones are held.
+// The states of a frontend; only Active, Draining and Panic ones are held.
 const (
 	Active           State = "active"
+	Draining         State = "draining"           // every server has the weight 0: open connections stay, new ones are dropped
 	Panic            State = "panic"              // every server fails its checks: all are kept
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
@@ -205,6 +206,9 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 	f.countHealthy(in)
 	var used []service.Backend
 	used, f.State, f.Reason = choose(s, &f, in.Held)
+	if f.State == NoEndpoints && sf.NoBackends != "" {
+		f.Reason = sf.NoBackends
+	}
 	if len(used) > 0 {
 		want := dataplane.FrontendOf(s, f.Key, used)
 		f.Want = &want
@@ -276,7 +280,7 @@ func deaf(s *service.Service, b service.Backend) bool {
 // choose gives the backends to use, in their order, and the state that makes.
 func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
-		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
+		return nil, NoEndpoints, "no EndpointSlice has a ready endpoint for the Service"
 	}
 	var good, all []service.Backend
 	active, waiting, serving, up, known := 0, 0, 0, 0, false
@@ -310,8 +314,10 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		// A ring of some servers only would send the flows of other balancers
 		// astray.
 		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
-	case serving > 0, active == 0 && up > 0:
+	case serving > 0:
 		return good, Active, ""
+	case active == 0 && up > 0:
+		return good, Draining, fmt.Sprintf("none of %d servers takes new connections, as all have the weight 0 or are terminating: open ones continue; give a server a weight above 0 (fairlead.io/weights)", len(all))
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
 	}

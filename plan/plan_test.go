@@ -97,7 +97,7 @@ func TestHealthDecides(t *testing.T) {
 		{"draining", "uuu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server closes its port first", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server is gone", "ugu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},
-		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Active, "1=0 2=0"},
+		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Draining, "1=0 2=0"},
 		{"none but the draining one is up: panic", "ud", web("a", "10.1.1.1", 2, drain(0)), Panic, "1=0 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

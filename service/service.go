@@ -246,6 +246,8 @@ type Frontend struct {
 	// Backends are sorted by address, with no address twice, all of one
 	// family.
 	Backends []Backend
+	// NoBackends says in words why there are none, where that is known.
+	NoBackends string `json:",omitempty"`
 }
 
 // CheckKind is what a health probe does.

@@ -66,6 +66,7 @@ func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 	case o.Ours():
 		m.value.object = o
 	}
+	m.refused = append(m.refused, o.Notes...)
 }
 
 func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry, bool) {

@@ -60,6 +60,8 @@ func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]
 type file struct {
 	objects  []*object.Object
 	problems []source.Problem
+	// refused are the objects of the present text that are not accepted.
+	refused []object.Key
 	// stale says since when objects in force are not those of the present text, unused
 	// which are not used because another file has the same.
 	stale  map[object.Key]time.Time
@@ -294,7 +296,7 @@ func (f *file) absent(p *parsed) (out []*object.Object) {
 // but whatever it has refused stays as it was, and so does what may be missing
 // because the text was cut off. It is pure.
 func (f *file) take(p *parsed, now time.Time) {
-	f.problems, f.unsaved = slices.Clone(p.problems), true
+	f.problems, f.refused, f.unsaved = slices.Clone(p.problems), p.refused, true
 	stale := map[object.Key]time.Time{}
 	keep := func(o *object.Object) *object.Object {
 		stale[o.Key] = cmp.Or(f.stale[o.Key], now)
@@ -342,6 +344,7 @@ func (d *folder) snapshot() source.Snapshot {
 		})
 	}
 	here := d.present()
+	var refused []object.Key
 	for _, name := range sortedKeys(d.files) {
 		f := d.files[name]
 		for _, o := range f.objects {
@@ -352,10 +355,11 @@ func (d *folder) snapshot() source.Snapshot {
 			}
 		}
 		problems = append(problems, f.allProblems(name)...)
+		refused = append(refused, f.refused...)
 	}
 	objects, doubles := d.unique(objects)
 	announcements, wrong := d.routing.look(objects)
-	services, more := d.joiner.join(objects)
+	services, more := d.joiner.join(objects, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	balancers, draining := object.Balancers(objects, d.balancers)
 	return source.Snapshot{

@@ -14,9 +14,19 @@ type joiner struct {
 }
 
 // join makes Services of objects, none of which has the key of another.
-func (j *joiner) join(objects []*object.Object) (services []*service.Service, problems []source.Problem) {
+// refused are those that are not among them because of faults.
+func (j *joiner) join(objects []*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
 	known := map[object.Key]*object.Object{}
+	rejected := map[object.Key]bool{}
+	for _, k := range refused {
+		rejected[k] = true
+	}
+	// A Service that is rejected has a problem of its own. One that cannot be named may
+	// be any.
+	missing := func(k object.Key) bool {
+		return known[k] == nil && !rejected[k] && !rejected[object.Key{Kind: k.Kind}] && !rejected[object.Key{}]
+	}
 	for _, o := range objects {
 		known[o.Key] = o
 		if o.Key.Kind == object.KindSlice {
@@ -34,13 +44,23 @@ func (j *joiner) join(objects []*object.Object) (services []*service.Service, pr
 			made[o.Key] = m
 			services = append(services, m.Service)
 			problems = append(problems, m.Problems...)
-		case o.Key.Kind == object.KindSlice && known[owner(o)] == nil:
-			problems = append(problems, o.Problem(o.Line, "",
-				"belongs to %s, which is not in this folder, or is refused; harmless, but it serves nothing", owner(o)))
+		case o.Key.Kind == object.KindSlice && missing(owner(o)):
+			problems = append(problems, orphan(o, objects))
 		}
 	}
 	j.made = made
 	return services, problems
+}
+
+// orphan is the Problem of a slice whose Service there is not.
+func orphan(o *object.Object, objects []*object.Object) source.Problem {
+	for _, s := range objects {
+		if s.Ours() && s.Key.Name == o.Service().Name {
+			return o.Problem(o.Line, "metadata.namespace", "belongs to %s, which is not in this folder; an EndpointSlice is of a Service in its own namespace: to serve %s (%s), move it to namespace %s",
+				owner(o), s.Key, s.Where(), s.Key.Namespace)
+		}
+	}
+	return o.Problem(o.Line, "", "belongs to %s, which is not in this folder; it serves nothing until that is there", owner(o))
 }
 
 // owner is the Service that a slice belongs to.

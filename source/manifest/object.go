@@ -203,6 +203,7 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 	switch {
 	case len(faults) == 0:
 		r.accept(o)
+		r.tell(k, locate(n, o.Notes)...)
 	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
 		r.refuse(object.Key{Kind: k.Kind}) // its name is not to be trusted
 		r.tell(k, faults...)

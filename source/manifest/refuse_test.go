@@ -185,7 +185,7 @@ func TestRefused(t *testing.T) {
 		// Addresses.
 		{"    fairlead.io/addresses: 10.1.1.1\n", "", `web.yaml:2: Service default/web: status.loadBalancer.ingress: the Service has no address; give it one by annotation fairlead.io/addresses (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)`},
 		{"addresses: 10.1.1.1", "addresses: 10.1.1.1, 10.1.1", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: "10.1.1" is not an IP address`},
-		{"addresses: 10.1.1.1", "addresses: ''", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: "" is not an IP address`},
+		{"addresses: 10.1.1.1", "addresses: ''", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: is empty; want one value, or several separated by commas`},
 		{"addresses: 10.1.1.1", "addresses: 127.0.0.1", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: 127.0.0.1 is not a unicast address that can be routed to`},
 		{"spec:\n", "spec:\n  externalIPs: [10.1.1.1, nowhere]\n", `web.yaml:10: Service default/web: spec.externalIPs[1]: "nowhere" is not an IP address`},
 		{"spec:\n", "status:\n  loadBalancer:\n    ingress:\n    - hostname: a\n    - ip: 1.2.3\nspec:\n", `web.yaml:13: Service default/web: status.loadBalancer.ingress[1].ip: "1.2.3" is not an IP address`},

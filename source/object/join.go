@@ -19,9 +19,11 @@ type Joined struct {
 	Service  *service.Service
 	Problems []source.Problem
 	object   *Object
-	// slices are as they are, but while the Service is built. pods are those of all
+	// slices are as they are, but while the Service is built, when those on the
+	// Service's network stand for the given ones. pods are those of all
 	// endpoints in their order, where the Service is on a network of its own.
 	slices, pods []*Object
+	given        []*Object
 }
 
 // Join gives a Service of ours the servers of its slices, at the addresses that
@@ -29,7 +31,7 @@ type Joined struct {
 // made into before, or nil: what did not change is the same pointer again, and
 // costs nothing.
 func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
-	j := &Joined{object: o, slices: its}
+	j := &Joined{object: o, slices: its, given: its}
 	j.pods = j.podsOf(pods)
 	if before != nil && before.object == o && slices.Equal(before.slices, its) && slices.Equal(before.pods, j.pods) {
 		return before
@@ -58,7 +60,9 @@ func (j *Joined) build() {
 		for _, o := range its {
 			used[o] = true
 		}
-		f.Backends = j.backends(f, its)
+		if f.Backends = j.backends(f, its); len(f.Backends) == 0 {
+			f.NoBackends = j.noBackends(f, its)
+		}
 	}
 	j.Service = &s
 	j.tellFamilies(used)

@@ -82,6 +82,8 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
+	// Notes are what of it does nothing, though it is not refused.
+	Notes []Fault
 	// Value is the object itself, of a kind that is none of these three; of those
 	// there is one of what follows.
 	Value   any
