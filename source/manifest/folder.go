@@ -50,6 +50,8 @@ type folder struct {
 	loaded bool
 	// gone is why the folder cannot be read now.
 	gone string
+	// strange are problems with what in it is no manifest.
+	strange []source.Problem
 	// changed is when anything was last seen to change.
 	changed time.Time
 }
@@ -93,6 +95,7 @@ type file struct {
 // look reads what is new. It says whether anything that counts has changed,
 // and when to look again at the latest; 0 for no reason to.
 func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
+	strange := d.strange
 	names, err := d.list()
 	if err != nil {
 		if !d.loaded {
@@ -106,7 +109,7 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 		d.gone = why
 		return changed, settle
 	}
-	if changed = d.gone != "" || !d.loaded; changed {
+	if changed = d.gone != "" || !d.loaded || !slices.Equal(strange, d.strange); changed {
 		d.gone, d.changed = "", now
 	}
 	for name := range names {
@@ -136,32 +139,49 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 	return changed || c, sooner(again, wait)
 }
 
-// list gives the names of the manifests in the folder. A name that cannot be
-// looked behind counts.
+// list gives the names of the manifests in the folder, and notes what in it is none
+// though it may pass for one. A name that cannot be looked behind counts.
 func (d *folder) list() (map[string]bool, error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
+	d.strange = nil
 	for _, e := range entries {
-		if !isManifest(e.Name()) || e.IsDir() {
-			continue
-		}
+		path := filepath.Join(d.dir, e.Name())
+		isDir, takenOut := e.IsDir(), false
 		if e.Type()&fs.ModeSymlink != 0 {
-			info, err := os.Stat(filepath.Join(d.dir, e.Name()))
-			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
-				continue // leads nowhere, or to a folder
-			}
+			info, err := os.Stat(path)
+			isDir = err == nil && info.IsDir()
+			// A key that is taken out of a ConfigMap leads nowhere for a moment.
+			to, _ := os.Readlink(path)
+			takenOut = errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(to, "..data/")
 		}
-		names[e.Name()] = true
+		switch {
+		case strings.HasPrefix(e.Name(), "."), takenOut:
+		case isDir && holdsManifests(path):
+			d.strange = append(d.strange, source.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
+		case !isDir && isManifest(e.Name()):
+			names[e.Name()] = true
+		}
 	}
 	return names, nil
 }
 
+// isManifest says that a file of this name is read.
 func isManifest(name string) bool {
-	ext := filepath.Ext(name)
+	ext := strings.ToLower(filepath.Ext(name))
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
+}
+
+// holdsManifests says that files in a folder would be read if it were the one.
+func holdsManifests(dir string) bool {
+	if isManifest(filepath.Base(dir)) {
+		return true
+	}
+	entries, _ := os.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
 }
 
 // drop lets files go that are missing for good.
@@ -256,6 +276,11 @@ func (f *file) setUnread(why string, now time.Time) bool {
 // read gives the text of a file; no info if it is surely the same as before.
 func (f *file) read(path string, now time.Time) ([]byte, os.FileInfo, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, linkErr := os.Readlink(path); linkErr == nil {
+			err = fmt.Errorf("it is a symbolic link to %s, which leads to no file", to)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -343,6 +368,7 @@ func (d *folder) snapshot() source.Snapshot {
 			Where: d.dir, Message: "the folder " + d.gone + "; its last state is served on",
 		})
 	}
+	problems = append(problems, d.strange...)
 	here := d.present()
 	var refused []object.Key
 	for _, name := range sortedKeys(d.files) {
