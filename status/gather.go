@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
@@ -55,9 +56,8 @@ type Agent struct {
 	// Degraded lists the optional kernel features that the agent goes without; nil
 	// for none.
 	Degraded func() []features.Degraded
-	// Probed tells since when a target is in its state, and the last error of
-	// a probe of it; zero values for what is not known.
-	Probed func(health.Target) (since time.Time, lastError string)
+	// Probed gives what is known of a target; zero values for what is not.
+	Probed func(health.Target) probe.Result
 }
 
 // Gather gives the Status at a moment.
@@ -174,10 +174,10 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	}
 	out.Counts = counts.Total
 	for _, b := range f.Backends {
-		shown := g.backend(b)
+		shown, wasUp := g.backend(b)
 		shown.Counts = counts.Backends[b.Addr.String()]
 		if f.State != plan.Conflict {
-			shown.setHeld(g.view.Held[f.Key])
+			shown.setHeld(g.view.Held[f.Key], wasUp)
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
@@ -186,11 +186,14 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 	return out
 }
 
-// setHeld tells of b what the data plane holds.
-func (b *Backend) setHeld(f dataplane.Frontend) {
+// setHeld tells of b what the data plane holds; wasUp says that a probe has found the
+// server up at some time.
+func (b *Backend) setHeld(f dataplane.Frontend, wasUp bool) {
 	i := slices.IndexFunc(f.Backends, func(h service.Backend) bool { return h.Addr == b.Address })
 	if i >= 0 {
-		b.InService, b.HeldWeight, b.Draining = true, f.Backends[i].Weight, f.Backends[i].Draining()
+		b.InService, b.HeldWeight = true, f.Backends[i].Weight
+		// One that was never up has nothing to drain.
+		b.Draining = f.Backends[i].Draining() && (b.Weight == 0 || wasUp || b.Counts.Flows > 0)
 	}
 }
 
@@ -216,16 +219,17 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 	return Pending, "the data plane does not hold it yet"
 }
 
-func (g *gatherer) backend(b plan.Backend) Backend {
-	out := Backend{
+func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
+	out = Backend{
 		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
 	}
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
 	} else {
-		out.Since, out.LastError = g.Probed(b.Target)
+		r := g.Probed(b.Target)
+		out.Since, out.LastError, wasUp = r.Since, r.Error, r.WasUp
 	}
-	return out
+	return out, wasUp
 }
 
 func (g *gatherer) routes() []Route {

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -89,11 +90,11 @@ func scene(t *testing.T) Agent {
 	return Agent{
 		Version: "v1", Kernel: "Linux 6.1", Node: "node1", Role: "balancer", Started: eleven,
 		View: func() *control.View { return view }, DataPlane: dp, Announcer: peers{},
-		Probed: func(t health.Target) (time.Time, string) {
+		Probed: func(t health.Target) probe.Result {
 			if t.Addr.String() == "172.16.1.2:80" {
-				return ago(time.Minute), "connection refused"
+				return probe.Result{Since: ago(time.Minute), Error: "connection refused", WasUp: true}
 			}
-			return ago(time.Hour), ""
+			return probe.Result{Since: ago(time.Hour), WasUp: true}
 		},
 	}
 }
@@ -162,6 +163,26 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 	}
 	if f := double.Services[0].Frontends[0]; f.Counts != (dataplane.Counts{}) || f.Backends[0].InService {
 		t.Errorf("who lost the conflict shows the winner's traffic: %+v", f)
+	}
+}
+
+// A server that fails drains what it has. One that was never up has nothing, and counts
+// as down in any case.
+func TestNeverUp(t *testing.T) {
+	a := scene(t)
+	for _, wasUp := range []bool{true, false} {
+		a.Probed = func(health.Target) probe.Result { return probe.Result{Error: "connection refused", WasUp: wasUp} }
+		s, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Services[0].Frontends[0].Backends[1]
+		if want := map[bool]string{true: "draining", false: "out"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
+			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.state(), want, b)
+		}
+		if text := tableOf(t, s.Overview()); !strings.Contains(text, "backends    1 down, 1 up\n") {
+			t.Errorf("up before: %v:\n%s", wasUp, text)
+		}
 	}
 }
 

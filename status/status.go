@@ -188,7 +188,7 @@ func (b Backend) state() string {
 	switch {
 	case b.InService && b.Draining:
 		return "draining"
-	case b.InService:
+	case b.InService && b.HeldWeight > 0:
 		return "in-service"
 	case b.Draining:
 		return "drained"

@@ -104,7 +104,7 @@ func (v overview) backendHealth() string {
 	count := map[string]uint64{}
 	for _, b := range v.allBackends() {
 		word := b.Health
-		if b.Draining {
+		if b.Weight == 0 {
 			word = "draining"
 		}
 		count[word]++

@@ -24,7 +24,6 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege/held"
@@ -403,10 +402,7 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
-		s.Probed = func(t health.Target) (time.Time, string) {
-			r := a.prober.Result(t)
-			return r.Since, r.Error
-		}
+		s.Probed = a.prober.Result
 	}
 	if a.half != nil {
 		s.ServerHalf = a.half.State
