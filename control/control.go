@@ -59,6 +59,9 @@ type Config struct {
 	Linger time.Duration
 	// Own are this node's addresses among the Snapshot's Draining.
 	Own []netip.Addr
+	// Taken gives further addresses that no Service may have, and whose they are; nil
+	// for none.
+	Taken func() map[netip.Addr]string
 	// Balancers says that the Source knows who the balancers are: one that goes
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool

@@ -61,11 +61,21 @@ func (l *Loop) pass() time.Duration {
 	return next
 }
 
-// nodes gives the addresses of the balancers' nodes, as far as they are known.
-func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
-	nodes := make(map[netip.Addr]bool, len(l.Own)+len(s.Balancers))
-	for _, a := range slices.Concat(l.Own, s.Balancers) {
-		nodes[a] = true
+// nodes gives the addresses of balancers and of others that no Service may have, as far
+// as they are known, and whose they are.
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	if l.Taken != nil {
+		maps.Copy(nodes, l.Taken())
+	}
+	for _, a := range s.Balancers {
+		nodes[a] = "another balancer"
+		if name := s.Names[a]; name != "" {
+			nodes[a] = "balancer " + name
+		}
+	}
+	for _, a := range l.Own {
+		nodes[a] = "this balancer, " + l.Node.Name
 	}
 	return nodes
 }

@@ -81,11 +81,15 @@ func (w *stage) start() {
 	state := statedir.Open(w.state, log)
 	folder := manifest.New(w.folder, log)
 	folder.Persist(state)
+	folder.Balancers(service.ID{Namespace: "lb", Name: "balancers"})
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
 	w.loop = control.New(control.Config{
 		Source: w.node.around(folder), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
-		Claims: record.New(state, log),
+		Claims: record.New(state, log), Own: []netip.Addr{netip.MustParseAddr("10.0.0.105")},
+		Taken: func() map[netip.Addr]string {
+			return map[netip.Addr]string{netip.MustParseAddr("10.0.0.109"): "BGP peer rack"}
+		},
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
@@ -217,7 +221,7 @@ func (w *stage) status() string {
 		for _, f := range svc.Frontends {
 			serving := 0
 			for _, backend := range f.Backends {
-				if backend.InService && !backend.Draining {
+				if backend.InService && backend.HeldWeight > 0 {
 					serving++
 				}
 			}

@@ -158,5 +158,5 @@ func (f *Frontend) lose(owner *Frontend, fix string) {
 	f.Reason = fmt.Sprintf("Service %s already has %s%s %s: %s", owner.Service.ID, owner.Key, where, why, fix)
 }
 
-// isNode says that an address is that of a balancer's node.
-func (in Input) isNode(a netip.Addr) bool { return in.Nodes[a] }
+// isNode says that an address is that of a node or the like.
+func (in Input) isNode(a netip.Addr) bool { return in.Nodes[a] != "" }

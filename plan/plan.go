@@ -61,9 +61,9 @@ type Input struct {
 	// name themselves.
 	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
-	// Nodes are addresses of this node and of other balancers, which no Service may
-	// have: what is sent to the nodes themselves would be lost.
-	Nodes map[netip.Addr]bool
+	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
+	// What is sent to those themselves would be lost.
+	Nodes map[netip.Addr]string
 }
 
 // State is what becomes of a frontend.
@@ -194,9 +194,9 @@ func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
 		f.State, f.Reason = Elsewhere, why
 		return f
 	}
-	if in.Nodes[sf.VIP] {
+	if whose := in.Nodes[sf.VIP]; whose != "" {
 		f.State = Conflict
-		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
+		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another, and keep such addresses out of pools (reserved)", sf.VIP, whose)
 		return f
 	}
 	if why := in.unannounced(s, sf); why != "" {

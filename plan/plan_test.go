@@ -137,11 +137,11 @@ func TestNodesKeepTheirAddresses(t *testing.T) {
 		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
 		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
-		Nodes:  map[netip.Addr]bool{netip.MustParseAddr("10.0.0.105"): true, netip.MustParseAddr("10.0.0.106"): true},
+		Nodes:  map[netip.Addr]string{netip.MustParseAddr("10.0.0.105"): "balancer lb1", netip.MustParseAddr("10.0.0.106"): "balancer lb2"},
 	})
 	for _, f := range p.Frontends {
 		if taken := f.Key.VIP == netip.MustParseAddr("10.0.0.105"); taken != (f.State == Conflict) || taken != (f.Want == nil) ||
-			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of a balancer's node") {
+			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of balancer lb1, whose own traffic would be lost: ") {
 			t.Errorf("%s of %s: %s, %s", f.Key, f.Service.ID, f.State, f.Reason)
 		}
 	}

@@ -5,6 +5,7 @@ package source
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -59,6 +60,8 @@ type Snapshot struct {
 	// Balancers are the addresses of all balancers, Draining of those that are on
 	// their way out, sorted, where the source was told who the balancers are.
 	Balancers, Draining []netip.Addr
+	// Names are those of Balancers, as far as they have any.
+	Names map[netip.Addr]string
 	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
 	// says that it nevertheless serves on, as no other balancer would be left.
 	Drain []string
@@ -84,7 +87,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
-		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Stale, o.Stale) &&
+		slices.Equal(s.Balancers, o.Balancers) && maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

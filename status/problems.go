@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -11,27 +12,32 @@ import (
 	"github.com/fairlead/fairlead/source"
 )
 
-// conflicts gives a problem for each Service that has lost a VIP and port to another,
-// or to a node, in the order of their frontends.
+// conflicts gives a problem for each VIP of a Service that another Service or a node
+// has, in the order of frontends.
 func conflicts(frontends []plan.Frontend) (problems []source.Problem) {
-	at := map[service.ID]int{} // in problems
-	more := map[service.ID]int{}
+	type claim struct {
+		id  service.ID
+		vip netip.Addr
+	}
+	at := map[claim]int{} // in problems
+	more := map[claim]int{}
 	for i := range frontends {
 		f := &frontends[i]
 		if f.State != plan.Conflict {
 			continue
 		}
-		if _, ok := at[f.Service.ID]; ok {
-			more[f.Service.ID]++
+		c := claim{f.Service.ID, f.Key.VIP}
+		if _, ok := at[c]; ok {
+			more[c]++
 			continue
 		}
-		at[f.Service.ID] = len(problems)
+		at[c] = len(problems)
 		problems = append(problems, source.Problem{
 			Object: "Service " + f.Service.ID.String(), Where: f.Service.Origin, Message: f.Reason,
 		})
 	}
-	for id, n := range more {
-		problems[at[id]].Message += fmt.Sprintf(" (and %d more of its frontends: fairlead services %s)", n, id)
+	for c, n := range more {
+		problems[at[c]].Message += fmt.Sprintf(" (and %d more of its ports)", n)
 	}
 	return problems
 }

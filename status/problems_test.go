@@ -119,7 +119,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestConflictsOfOneService: a Service is one problem, however many of its frontends
+// TestConflictsOfOneService: a VIP of a Service is one problem, however many of its ports
 // another has.
 func TestConflictsOfOneService(t *testing.T) {
 	loser := named("a", "10.1.1.1", time.Hour)
@@ -137,7 +137,7 @@ func TestConflictsOfOneService(t *testing.T) {
 	})
 	problems := conflicts(p.Frontends)
 	if len(problems) != 1 || problems[0].String() != "a.yaml:1: Service default/a: Service default/b already has TCP 10.1.1.1:80 (b.yaml:1) and is older: "+
-		"give one of the two another address or port (and 9 more of its frontends: fairlead services default/a)" {
+		"give one of the two another address or port (and 9 more of its ports)" {
 		t.Errorf("problems %v", problems)
 	}
 }

@@ -178,7 +178,7 @@ func (v services) table(t *table) {
 		for _, f := range s.Frontends {
 			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
 			if v.status.balances() {
-				row = append(row, f.count(func(b Backend) bool { return b.InService && !b.Draining }),
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }),
 					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
 			}
 			if v.status.ServerHalf != nil {

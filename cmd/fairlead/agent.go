@@ -241,7 +241,7 @@ func (a *agent) open() (err error) {
 
 // openBalancer makes what announces, asks and forwards.
 func (a *agent) openBalancer(loop *control.Config) error {
-	loop.Prober = a.prober
+	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
 		loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)

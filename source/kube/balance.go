@@ -82,7 +82,7 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	drain, last, leaving := s.drainNow()
 	return source.Snapshot{
 		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Drain: drain, Last: last,
-		Problems: s.problems.all(), Stale: b.staleNow(),
+		Names: object.Names(b.slices[s.config.Balancers], s.config.Balancers), Problems: s.problems.all(), Stale: b.staleNow(),
 	}, true
 }
 

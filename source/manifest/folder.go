@@ -389,7 +389,7 @@ func (d *folder) snapshot() source.Snapshot {
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	balancers, draining := object.Balancers(objects, d.balancers)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining,
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Names: object.Names(objects, d.balancers),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

@@ -168,7 +168,7 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 // Member is an endpoint of a Service, as those are to each other who are behind it.
 type Member struct {
 	Addr                 netip.Addr
-	Node                 string
+	Node, Name           string
 	Serving, Terminating bool
 }
 
@@ -180,10 +180,22 @@ func Members(objects []*Object, of service.ID) (all []Member) {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
-			all = append(all, Member{e.addr, e.node, e.serving, e.terminating})
+			all = append(all, Member{e.addr, e.node, e.name, e.serving, e.terminating})
 		}
 	}
 	return all
+}
+
+// Names gives the names of the endpoints of a Service, or of their nodes, as far as
+// they have any.
+func Names(objects []*Object, of service.ID) map[netip.Addr]string {
+	names := map[netip.Addr]string{}
+	for _, m := range Members(objects, of) {
+		if name := cmp.Or(m.Name, m.Node); name != "" {
+			names[m.Addr] = name
+		}
+	}
+	return names
 }
 
 // Balancers gives the endpoints of a Service, and those of them that are on
