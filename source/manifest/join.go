@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -36,6 +37,7 @@ func (j *joiner) join(objects []*object.Object, refused []object.Key) (services 
 	pods := func(id service.ID) *object.Object {
 		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
 	}
+	var alone orphans
 	made := make(map[object.Key]*object.Joined, len(j.made))
 	for _, o := range objects {
 		switch {
@@ -45,22 +47,47 @@ func (j *joiner) join(objects []*object.Object, refused []object.Key) (services 
 			services = append(services, m.Service)
 			problems = append(problems, m.Problems...)
 		case o.Key.Kind == object.KindSlice && missing(owner(o)):
-			problems = append(problems, orphan(o, objects))
+			problems = append(problems, alone.problem(o, objects))
 		}
 	}
 	j.made = made
 	return services, problems
 }
 
-// orphan is the Problem of a slice whose Service there is not.
-func orphan(o *object.Object, objects []*object.Object) source.Problem {
+// orphans tells of slices whose Services there are not.
+type orphans struct {
+	byName map[string]*object.Object // Services; nil until there is an orphan
+	names  map[string][]string       // of Services by namespace
+}
+
+// maxNames is among how many Services the one is looked for that may have been meant.
+const maxNames = 500
+
+func (r *orphans) know(objects []*object.Object) {
+	if r.byName != nil {
+		return
+	}
+	r.byName, r.names = map[string]*object.Object{}, map[string][]string{}
 	for _, s := range objects {
-		if s.Ours() && s.Key.Name == o.Service().Name {
-			return o.Problem(o.Line, "metadata.namespace", "belongs to %s, which is not in this folder; an EndpointSlice is of a Service in its own namespace: to serve %s (%s), move it to namespace %s",
-				owner(o), s.Key, s.Where(), s.Key.Namespace)
+		if s.Ours() {
+			r.byName[s.Key.Name] = s
+			r.names[s.Key.Namespace] = append(r.names[s.Key.Namespace], s.Key.Name)
 		}
 	}
-	return o.Problem(o.Line, "", "belongs to %s, which is not in this folder; it serves nothing until that is there", owner(o))
+}
+
+// problem is the Problem of an orphan.
+func (r *orphans) problem(o *object.Object, objects []*object.Object) source.Problem {
+	r.know(objects)
+	if s := r.byName[o.Service().Name]; s != nil {
+		return o.Problem(o.Line, "metadata.namespace", "belongs to %s, which is not in this folder; an EndpointSlice is of a Service in its own namespace: to serve %s (%s), move it to namespace %s",
+			owner(o), s.Key, s.Where(), s.Key.Namespace)
+	}
+	meant := ""
+	if names := r.names[o.Service().Namespace]; len(names) <= maxNames {
+		meant = suggest.DidYouMean(o.Service().Name, names)
+	}
+	return o.Problem(o.Line, "", "belongs to %s, which is not in this folder; it serves nothing until that is there%s", owner(o), meant)
 }
 
 // owner is the Service that a slice belongs to.

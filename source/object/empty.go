@@ -25,7 +25,7 @@ func (j *Joined) noBackends(f *service.Frontend, its []*Object) string {
 		return fmt.Sprintf("its EndpointSlices have %s endpoints only, which method %s cannot serve for the %s address %s: add %s endpoints, or use method %s",
 			have, j.object.service.template.Method, want, f.VIP, want, service.Tunnel)
 	case !f.Whole() && !slices.ContainsFunc(its, func(o *Object) bool { return o.slice.hasPort(f) }):
-		return fmt.Sprintf("no EndpointSlice of the Service has %s", portWords(f))
+		return fmt.Sprintf("no EndpointSlice of the Service has the port %s", portName(f.Protocol, f.PortName))
 	}
 	all, usable := 0, 0
 	for _, o := range its {
@@ -49,9 +49,10 @@ func (s *slice) hasPort(f *service.Frontend) bool {
 	return slices.ContainsFunc(s.ports, func(p slicePort) bool { return p.name == f.PortName && p.protocol == f.Protocol })
 }
 
-func portWords(f *service.Frontend) string {
-	if f.PortName == "" {
-		return fmt.Sprintf("a %s port without a name, as the Service's own", f.Protocol)
+// portName writes a port as ports of Services and of slices are told apart.
+func portName(p service.Protocol, name string) string {
+	if name == "" {
+		return fmt.Sprintf("%s without a name", p)
 	}
-	return fmt.Sprintf("a %s port named %q", f.Protocol, f.PortName)
+	return fmt.Sprintf("%s %q", p, name)
 }

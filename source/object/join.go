@@ -222,14 +222,14 @@ func (j *Joined) tellPorts() {
 				continue
 			}
 			for _, sp := range o.slice.ports {
-				has = append(has, fmt.Sprintf("%s %q", sp.protocol, sp.name))
+				has = append(has, portName(sp.protocol, sp.name))
 				found = found || sp.name == p.name && sp.protocol == p.protocol
 			}
 		}
 		if !found && len(j.slices) > 0 {
 			slices.Sort(has)
-			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has a %s port named %q; they have %s",
-				p.protocol, p.name, cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
+			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has the port %s; they have %s",
+				portName(p.protocol, p.name), cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
 		}
 	}
 }

@@ -178,6 +178,9 @@ func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 		return nil, !at.Assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 	}
 	class := s.Spec.LoadBalancerClass
+	if class != nil && *class == "" {
+		return []Fault{{"spec.loadBalancerClass", fmt.Sprintf("is empty; leave it out, or want %q", LoadBalancerClass)}}, false
+	}
 	if class != nil && *class != LoadBalancerClass && suggest.Nearest(*class, []string{LoadBalancerClass}) != "" {
 		return []Fault{{"spec.loadBalancerClass", fmt.Sprintf("unknown class %q; did you mean %q?", *class, LoadBalancerClass)}}, false
 	}

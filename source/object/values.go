@@ -85,6 +85,12 @@ func eachPart(v string, read func(part string) error) error {
 	return nil
 }
 
+// pair takes "key = value" apart.
+func pair(part string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(part, "=")
+	return strings.TrimSpace(key), strings.TrimSpace(value), ok
+}
+
 func setList[T any](to *[]T, v string, parse func(string) (T, error)) error {
 	return eachPart(v, func(part string) error {
 		x, err := parse(part)
@@ -103,24 +109,39 @@ func parseAddr(s string) (netip.Addr, error) {
 
 // insteadOfAddr says what a text is that is no address, where that can be told.
 func insteadOfAddr(s string) string {
-	if p, err := netip.ParsePrefix(s); err == nil {
+	p, prefixErr := netip.ParsePrefix(s)
+	port, portErr := netip.ParseAddrPort(s)
+	trimmed, trimErr := netip.ParseAddr(strings.Trim(s, "[]{}()<>\"' "))
+	first, last, _ := strings.Cut(s, "-")
+	_, firstErr := netip.ParseAddr(strings.TrimSpace(first))
+	_, lastErr := netip.ParseAddr(strings.TrimSpace(last))
+	strange := strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
+	switch {
+	case prefixErr == nil && p.IsSingleIP():
 		return fmt.Sprintf("; did you mean %s, without the length?", p.Addr())
-	}
-	if p, err := netip.ParseAddrPort(s); err == nil {
-		return fmt.Sprintf("; did you mean %s, without the port?", p.Addr())
-	}
-	if a, err := netip.ParseAddr(strings.Trim(s, "[]{}()<>\"' ")); err == nil {
-		return fmt.Sprintf("; did you mean %s?", a)
-	}
-	if i := strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
-		r, _ := utf8.DecodeRuneInString(s[i:])
+	case prefixErr == nil:
+		return "; it is a prefix, and addresses are wanted one by one"
+	case portErr == nil:
+		return fmt.Sprintf("; did you mean %s, without the port?", port.Addr())
+	case trimErr == nil:
+		return fmt.Sprintf("; did you mean %s?", trimmed)
+	case firstErr == nil && lastErr == nil:
+		return "; it is a range, and addresses are wanted one by one"
+	case strange >= 0:
+		r, _ := utf8.DecodeRuneInString(s[strange:])
 		return fmt.Sprintf("; it contains %U, which no address has", r)
-	}
-	if zeros.MatchString(s) {
+	case strings.Contains(s, "${"), strings.Contains(s, "{{"), strings.HasPrefix(s, "$"):
+		return "; it looks like a variable that was not replaced"
+	case zeros.MatchString(s):
 		return "; its numbers must not begin with 0"
+	case hostName.MatchString(s):
+		return "; names are not looked up"
 	}
 	return ""
 }
+
+// hostName are texts that may be names of hosts, and no mistyped IPv4 addresses.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*[a-zA-Z]$`)
 
 // zeros are IPv4 addresses with zeros before a number, which some programs read as octal.
 var zeros = regexp.MustCompile(`^(\d{1,3}\.)*0\d{1,2}(\.\d{1,3})*$`)
@@ -139,6 +160,9 @@ func parseNetwork(v string) (string, error) {
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
+	if a, addrErr := netip.ParseAddr(s); err != nil && addrErr == nil && a.Zone() == "" {
+		return p, fmt.Errorf("%q is not a prefix; did you mean %s?", s, netip.PrefixFrom(a, a.BitLen()))
+	}
 	if err != nil {
 		return p, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", s)
 	}
@@ -150,7 +174,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 func perAddr[T any](v, what, example string, parse func(a netip.Addr, text string) (T, error)) (map[netip.Addr]T, error) {
 	all := map[netip.Addr]T{}
 	err := eachPart(v, func(part string) error {
-		addr, text, ok := strings.Cut(part, "=")
+		addr, text, ok := pair(part)
 		if !ok {
 			return fmt.Errorf("%q is not %s; want address=%s, such as %q", part, what, what[strings.LastIndex(what, " ")+1:], example)
 		}
@@ -240,7 +264,7 @@ func parseLimits(v string) (l service.Limits, err error) {
 	}
 	names := []string{"client-packets", "client-opens", "packets", "opens"}
 	err = eachPart(v, func(part string) (err error) {
-		name, text, ok := strings.Cut(part, "=")
+		name, text, ok := pair(part)
 		field := fields[name]
 		switch {
 		case !ok:
@@ -270,7 +294,7 @@ func parseRanges(v string) (r portRanges, err error) {
 	}
 	r.byName = map[string]portRange{}
 	err = eachPart(v, func(part string) error {
-		name, text, named := strings.Cut(part, "=")
+		name, text, named := pair(part)
 		if !named {
 			name, text = "", name
 		}
