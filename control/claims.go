@@ -31,3 +31,32 @@ func (l *Loop) claim(p *plan.Plan) {
 		l.Claims.Store(now)
 	}
 }
+
+// conflict is a frontend that has lost its Key, and why.
+type conflict struct {
+	service service.ID
+	key     service.Key
+	reason  string
+}
+
+// tellConflicts logs the conflicts of a plan that the last one had not.
+func (l *Loop) tellConflicts(p *plan.Plan) {
+	now, fresh := map[conflict]bool{}, 0
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.State != plan.Conflict {
+			continue
+		}
+		c := conflict{f.Service.ID, f.Key, f.Reason}
+		if now[c] = true; l.conflicts[c] {
+			continue
+		}
+		if fresh++; fresh <= tellFailures {
+			l.Log.Warn("frontend in conflict", "service", f.Service.ID, "frontend", f.Key, "where", f.Service.Origin, "reason", f.Reason)
+		}
+	}
+	if fresh > tellFailures {
+		l.Log.Warn("more frontends are in conflict; the status names them", "frontends", fresh-tellFailures)
+	}
+	l.conflicts = now
+}

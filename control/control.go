@@ -109,6 +109,8 @@ type Loop struct {
 	refused map[service.Key]refusal
 	// owners are the Services for which Keys are programmed.
 	owners map[service.Key]service.ID
+	// conflicts are those of the last plan.
+	conflicts map[conflict]bool
 	// failed counts how often in a row a frontend could not be written.
 	failed map[service.Key]int
 	retry  time.Duration

@@ -37,6 +37,7 @@ func (l *Loop) pass() time.Duration {
 	}
 	p := plan.Build(in)
 	l.claim(p)
+	l.tellConflicts(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}

@@ -119,7 +119,18 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 			s.log.Warn("refused", "where", p.Where, "object", p.Object, "field", p.Field, "problem", p.Message)
 		}
 	}
-	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems))
+	stale := map[source.Stale]bool{}
+	if last != nil {
+		for _, o := range last.Stale {
+			stale[o] = true
+		}
+	}
+	for _, o := range now.Stale {
+		if !stale[o] {
+			s.log.Warn("used as it was", "object", o.Object, "where", o.Where, "since", o.Since)
+		}
+	}
+	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems), "stale", len(now.Stale))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
