@@ -15,12 +15,15 @@ func notUTF8(text []byte) *Error {
 	}
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
-		line := 1 + bytes.Count(text[:i], []byte("\n"))
+		why := ""
 		switch {
 		case r == utf8.RuneError && size == 1:
-			return &Error{line, fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i])}
+			why = fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i])
 		case r < ' ' && r != '\n' && r != '\r' && r != '\t':
-			return &Error{line, fmt.Sprintf("contains the control character %U", r)}
+			why = fmt.Sprintf("contains the control character %U", r)
+		}
+		if why != "" {
+			return &Error{1 + bytes.Count(text[:i], []byte("\n")), why}
 		}
 		i += size
 	}
