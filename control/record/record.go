@@ -3,6 +3,7 @@
 package record
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -30,32 +31,47 @@ func New(dir *statedir.Dir, log *slog.Logger) Claims {
 	return Claims{dir.Files("owners", version), log}
 }
 
+// owners are written in a steady order.
+type owners map[service.Key]service.ID
+
 // claim is one Key's.
 type claim struct {
 	Key     service.Key `json:"key"`
 	Service service.ID  `json:"service"`
 }
 
+// MarshalJSON writes owners as a list.
+func (o owners) MarshalJSON() ([]byte, error) {
+	all := make([]claim, 0, len(o))
+	for _, k := range slices.SortedFunc(maps.Keys(o), service.Key.Compare) {
+		all = append(all, claim{k, o[k]})
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (o *owners) UnmarshalJSON(text []byte) error {
+	var all []claim
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	*o = make(owners, len(all))
+	for _, one := range all {
+		(*o)[one.Key] = one.Service
+	}
+	return nil
+}
+
 // Load gives what is recorded. A file that cannot be read counts as none, since what
 // the data plane holds says the same for all that is programmed.
 func (c Claims) Load() map[service.Key]service.ID {
-	var all []claim
+	var all owners
 	if err := c.files.Read(name, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.log.Warn("the record of which Service has which address is ignored", "error", err)
 		return nil
 	}
-	owners := make(map[service.Key]service.ID, len(all))
-	for _, one := range all {
-		owners[one.Key] = one.Service
-	}
-	return owners
+	return all
 }
 
-// Store records owners, soon.
-func (c Claims) Store(owners map[service.Key]service.ID) {
-	all := make([]claim, 0, len(owners))
-	for _, k := range slices.SortedFunc(maps.Keys(owners), service.Key.Compare) {
-		all = append(all, claim{k, owners[k]})
-	}
-	c.files.Write(name, all)
-}
+// Store records owners, soon; they must not change any more.
+func (c Claims) Store(now map[service.Key]service.ID) { c.files.Write(name, owners(now)) }

@@ -86,30 +86,39 @@ func (f Files) open(text []byte, into any) error {
 	return nil
 }
 
-// Write sets the value of a name, soon. Of several writes the last one counts.
+// Write sets the value of a name, soon. Of several writes the last one counts. The
+// value must not change any more.
 func (f Files) Write(name string, value any) {
 	if f.dir == nil {
 		return
 	}
 	file := f.file(name)
+	f.dir.put(file, &pending{func() ([]byte, error) {
+		text, err := f.seal(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return text, nil
+	}})
+}
+
+// seal puts a value into its envelope.
+func (f Files) seal(value any) ([]byte, error) {
 	body, err := json.Marshal(value)
-	if err == nil && len(body) > maxFile/2 {
-		err = fmt.Errorf("%s: %d bytes are more than the %d that are persisted", file, len(body), maxFile/2)
-	}
-	f.dir.note(file+" as JSON", err)
 	if err != nil {
-		f.dir.put(file, nil) // what it was is out of date
-		return
+		return nil, err
+	}
+	if len(body) > maxFile/2 {
+		return nil, fmt.Errorf("%d bytes are more than the %d that are persisted", len(body), maxFile/2)
 	}
 	sum := sha256.Sum256(body)
-	text, _ := json.Marshal(envelope{f.version, hex.EncodeToString(sum[:]), body}) // of valid JSON cannot fail
-	f.dir.put(file, text)
+	return json.Marshal(envelope{f.version, hex.EncodeToString(sum[:]), body})
 }
 
 // Remove lets the value of a name go, soon.
 func (f Files) Remove(name string) {
 	if f.dir != nil {
-		f.dir.put(f.file(name), nil)
+		f.dir.put(f.file(name), &pending{})
 	}
 }
 
@@ -124,7 +133,7 @@ func (f Files) Keep(names []string) {
 	}
 	for _, file := range f.list() {
 		if !keep[file] {
-			f.dir.put(file, nil)
+			f.dir.put(file, &pending{})
 		}
 	}
 }
@@ -181,5 +190,3 @@ func replace(file string, text []byte) error {
 	}
 	return wholefile.Write(file, 0o600, bytes.NewReader(text))
 }
-
-func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }

@@ -26,8 +26,10 @@ const (
 	lockFile = ".lock"
 	// maxFile is the size of the largest file, in bytes.
 	maxFile = limit.Text
-	// retry is how long after a failed write the next one is tried.
+	// retry is how long after a failed write the next one is tried, pause how long
+	// values are gathered before they are written.
 	retry = 10 * time.Second
+	pause = 100 * time.Millisecond
 )
 
 // Dir is such a folder. A nil Dir remembers nothing.
@@ -39,17 +41,23 @@ type Dir struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	closed  bool
-	pending map[string][]byte // by path; nil: the file is to be removed
-	wrong   map[string]error  // by path; "" for the folder itself
+	closed  chan struct{}
+	pending map[string]*pending // by path
+	wrong   map[string]error    // by path; "" for the folder itself
+}
+
+// pending is what a file is to become.
+type pending struct {
+	// text gives the content; nil: the file is to be removed.
+	text func() ([]byte, error)
 }
 
 // Open takes a folder for this process alone, and makes it where it is missing. Where
 // it cannot be used it gives a Dir that remembers nothing and says why.
 func Open(path string, log *slog.Logger) *Dir {
 	d := &Dir{
-		path: path, log: log, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		pending: map[string][]byte{}, wrong: map[string]error{},
+		path: path, log: log, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}),
+		pending: map[string]*pending{}, wrong: map[string]error{},
 	}
 	if err := d.take(); err != nil {
 		d.note("", err)
@@ -107,10 +115,7 @@ func (d *Dir) Close() {
 	if d == nil {
 		return
 	}
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.signal()
+	close(d.closed)
 	<-d.done
 	if d.lock != nil {
 		d.lock.Close()
@@ -130,40 +135,36 @@ func (d *Dir) note(path string, err error) {
 	}
 }
 
-func (d *Dir) signal() {
+func (d *Dir) put(path string, p *pending) {
+	d.mu.Lock()
+	d.pending[path] = p
+	d.mu.Unlock()
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (d *Dir) put(path string, text []byte) {
-	d.mu.Lock()
-	d.pending[path] = text
-	d.mu.Unlock()
-	d.signal()
-}
-
 // run brings the files up to date until the Dir is closed.
 func (d *Dir) run() {
 	defer close(d.done)
-	for {
-		failed := d.flush()
-		d.mu.Lock()
-		closed := d.closed
-		d.mu.Unlock()
-		if closed {
-			d.flush() // what came between the two
-			return
-		}
+	for failed := false; ; {
 		var again <-chan time.Time
 		if failed {
 			again = time.After(retry)
 		}
 		select {
+		case <-d.closed:
+			d.flush()
+			return
 		case <-d.wake:
 		case <-again:
 		}
+		select {
+		case <-d.closed:
+		case <-time.After(pause):
+		}
+		failed = d.flush()
 	}
 }
 
@@ -173,14 +174,15 @@ func (d *Dir) flush() (failed bool) {
 	todo := maps.Clone(d.pending)
 	d.mu.Unlock()
 	for _, path := range slices.Sorted(maps.Keys(todo)) {
-		err := replace(path, todo[path])
+		p := todo[path]
+		err := p.write(path)
 		d.note(path, err)
 		if err != nil {
 			failed = true
 			continue
 		}
 		d.mu.Lock()
-		if now, ok := d.pending[path]; ok && same(now, todo[path]) {
+		if d.pending[path] == p {
 			delete(d.pending, path)
 		}
 		d.mu.Unlock()
@@ -188,16 +190,29 @@ func (d *Dir) flush() (failed bool) {
 	return failed
 }
 
+// write makes a file have its content. One that cannot be had is not left as it was,
+// which is out of date.
+func (p *pending) write(path string) error {
+	if p.text == nil {
+		return replace(path, nil)
+	}
+	text, err := p.text()
+	if err != nil {
+		return errors.Join(err, replace(path, nil))
+	}
+	return replace(path, text)
+}
+
 // peek gives what a file holds, or will.
 func (d *Dir) peek(path string) ([]byte, error) {
 	d.mu.Lock()
-	text, waits := d.pending[path]
+	p := d.pending[path]
 	d.mu.Unlock()
 	switch {
-	case !waits:
+	case p == nil:
 		return limit.ReadFile(path, maxFile)
-	case text == nil:
+	case p.text == nil:
 		return nil, fs.ErrNotExist
 	}
-	return text, nil
+	return p.text()
 }

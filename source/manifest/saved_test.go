@@ -1,11 +1,16 @@
 package manifest
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source"
 )
 
 // breakFile writes a text into a file that is refused.
@@ -150,4 +155,41 @@ func TestInUseWhileReplaced(t *testing.T) {
 	must(t, os.Remove(filepath.Join(l.dir, "good.yaml")))
 	wantVIPs(t, l.look(time.Millisecond), "web=10.1.1.3")
 	wantVIPs(t, l.rest(), "web=10.1.1.2")
+}
+
+// TestPeersAfterRestart: sessions do not end because the manifest of a peer, or of its
+// password, is invalid when an agent starts.
+func TestPeersAfterRestart(t *testing.T) {
+	l := newLooker(t)
+	const (
+		peer   = "apiVersion: fairlead.io/v1alpha1\nkind: BGPPeer\nmetadata: {name: rack}\nspec: {address: 10.0.0.109, passwordSecret: bgp}\n---\n"
+		secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: bgp}\nstringData: {password: hush}\n---\n"
+		offer  = "apiVersion: fairlead.io/v1alpha1\nkind: Announcement\nmetadata: {name: all}\nspec: {localPreference: 200}\n"
+	)
+	var peers []v1alpha1.Peer
+	listen := func() {
+		l.d.routing.onPeers = func(all []v1alpha1.Peer) []source.Problem { peers = all; return nil }
+	}
+	listen()
+	l.write("bgp.yaml", peer+secret+offer)
+	l.write("a.yaml", svc("a", "10.1.1.1"))
+	l.rest()
+	want := slices.Clone(peers)
+	if len(want) != 1 || want[0].Password != "hush" {
+		t.Fatalf("peers %+v", want)
+	}
+	for _, text := range []string{
+		strings.Replace(peer, "10.0.0.109", "rack1", 1) + secret + offer, peer + strings.Replace(secret, "hush", "", 1) + offer,
+		peer + secret + strings.Replace(offer, "200", "many", 1), "not: [YAML",
+	} {
+		l.write("bgp.yaml", text)
+		peers = nil
+		l.restart()
+		listen()
+		s := l.rest()
+		offers, why := s.Announcements.Offers(s.Services[0], netip.MustParseAddr("10.1.1.1"))
+		if !slices.Equal(peers, want) || len(offers) != 1 || offers[0].LocalPreference != 200 || len(s.Stale) == 0 {
+			t.Errorf("%s: peers %+v, offers %+v (%s), stale %v", text, peers, offers, why, s.Stale)
+		}
+	}
 }
