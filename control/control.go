@@ -36,6 +36,12 @@ type ServerHalf interface {
 	Set([]dataplane.Frontend) error
 }
 
+// Claims remembers, over restarts, for which Service each Key is programmed.
+type Claims interface {
+	Load() map[service.Key]service.ID
+	Store(map[service.Key]service.ID)
+}
+
 // Config is what the loop works on. Source is needed; of the others, each that
 // is nil is a part of the work that this agent does not do.
 type Config struct {
@@ -44,12 +50,18 @@ type Config struct {
 	DataPlane  dataplane.DataPlane
 	Announcer  announce.Announcer
 	ServerHalf ServerHalf
-	Node       plan.Node
+	// Claims protects what is programmed against newcomers that claim the same Keys.
+	// nil: the Services' ages alone decide, which all balancers must know then.
+	Claims Claims
+	Node   plan.Node
 	// Linger is how long a frontend is still held after the withdrawal of its route
 	// was confirmed, for packets that are on their way.
 	Linger time.Duration
 	// Own are this node's addresses among the Snapshot's Draining.
 	Own []netip.Addr
+	// Taken gives further addresses that no Service may have, and whose they are; nil
+	// for none.
+	Taken func() map[netip.Addr]string
 	// Balancers says that the Source knows who the balancers are: one that goes
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool
@@ -106,6 +118,10 @@ type Loop struct {
 	withdrawing []announce.Withdrawal
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
+	// owners are the Services for which Keys are programmed.
+	owners map[service.Key]service.ID
+	// conflicts are those of the last plan.
+	conflicts map[conflict]bool
 	// failed are frontends that could not be written, rested those that were not tried
 	// again in this pass.
 	failed map[service.Key]*failure
@@ -140,6 +156,9 @@ func New(c Config) *Loop {
 		Config: c, wake: make(chan struct{}, 1),
 		leaving: map[service.Key]*Leaving{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]*failure{},
+	}
+	if c.Claims != nil {
+		l.owners = c.Claims.Load()
 	}
 	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
@@ -235,6 +254,6 @@ func (l *Loop) withdrawAll() {
 		l.Log.Error("cannot withdraw the routes", "what", what, "error", err)
 	}
 	l.lookForConfirmations()
-	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
+	l.publish(l.view.Load().Plan, l.snapshot.Load(), l.view.Load().Failures)
 	l.awaitWithdrawn()
 }

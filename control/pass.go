@@ -36,7 +36,12 @@ func (l *Loop) pass() time.Duration {
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
+	if l.Claims != nil {
+		in.Owner = l.owner
+	}
 	p := plan.Build(in)
+	l.claim(p)
+	l.tellConflicts(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}
@@ -55,7 +60,7 @@ func (l *Loop) pass() time.Duration {
 		l.withdrawBut(func(r announce.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
 	}
 	l.lookForConfirmations()
-	l.publish(p, snapshot.Problems, failures)
+	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
 		l.announce(l.wished(p), failures)
 	}
@@ -66,11 +71,21 @@ func (l *Loop) pass() time.Duration {
 	return next
 }
 
-// nodes gives the addresses of the balancers' nodes, as far as they are known.
-func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
-	nodes := make(map[netip.Addr]bool, len(l.Own)+len(s.Balancers))
-	for _, a := range slices.Concat(l.Own, s.Balancers) {
-		nodes[a] = true
+// nodes gives the addresses of balancers and of others that no Service may have, as far
+// as they are known, and whose they are.
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	if l.Taken != nil {
+		maps.Copy(nodes, l.Taken())
+	}
+	for _, a := range s.Balancers {
+		nodes[a] = "another balancer"
+		if name := s.Names[a]; name != "" {
+			nodes[a] = "balancer " + name
+		}
+	}
+	for _, a := range l.Own {
+		nodes[a] = "this balancer, " + l.Node.Name
 	}
 	return nodes
 }
