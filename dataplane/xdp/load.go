@@ -101,11 +101,8 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 	if err := c.sizeFlows(spec); err != nil {
 		return nil, err
 	}
-	for name, m := range spec.Maps {
-		// Constants, settings and steps belong to their program.
-		if !strings.HasPrefix(name, ".") && name != balancerMapSteps {
-			m.Pinning = ebpf.PinByName
-		}
+	for name := range kept {
+		spec.Maps[name].Pinning, spec.Maps[name].Name = ebpf.PinByName, kept.Pin(name)
 	}
 	return spec, c.presetSettings(spec)
 }
@@ -182,6 +179,9 @@ func (d *DataPlane) load(old *predecessor) error {
 		delete(spec.Programs, handoverProgram)
 	}
 	d.handsOver.Store(handsOver)
+	if d.state, err = d.openState(spec, kept); err != nil {
+		return err
+	}
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
@@ -196,7 +196,7 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
-	return d.pinSteps()
+	return errors.Join(d.carry(), d.pinSteps())
 }
 
 // loadObjects loads all of d.kernel, or a part of it.

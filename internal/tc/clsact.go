@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -66,6 +67,28 @@ func (c *clsact) adopt(ifindex int) error {
 		}
 	}
 	return nil
+}
+
+// attached gives the programs in filters of these names.
+func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error) {
+	links, err := c.nl.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+			filters, err := c.filters(l.Attrs().Index, parent)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range filters {
+				if slices.Contains(names, strings.TrimPrefix(f.Name, filterPrefix)) {
+					programs = append(programs, ebpf.ProgramID(f.Id))
+				}
+			}
+		}
+	}
+	return programs, nil
 }
 
 // filters lists our own filters at one side of a device.

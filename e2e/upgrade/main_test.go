@@ -1,0 +1,21 @@
+package upgrade_test
+
+import (
+	"cmp"
+	"os"
+	"testing"
+
+	"github.com/fairlead/fairlead/e2e/internal/world"
+)
+
+func TestMain(m *testing.M) { world.Main(m) }
+
+// Environment variables that name the fairlead of each version. Where they name
+// none it is this checkout's.
+const (
+	previousVariable = "FAIRLEAD_PREVIOUS"
+	nextVariable     = "FAIRLEAD_NEXT"
+)
+
+func previous() string { return cmp.Or(os.Getenv(previousVariable), world.Binary) }
+func next() string     { return cmp.Or(os.Getenv(nextVariable), world.Binary) }
