@@ -31,6 +31,12 @@ type deployment struct {
 func newDeployment(t *testing.T) *deployment {
 	o := paper.Options{Services: make([]paper.ServiceOptions, 2), Nodes: 4, IPv6: true, TwoReflectors: true}
 	d := &deployment{World: world.NewOf(t, previous(), cluster.RouterFairlead, o, 3)}
+	d.Since, d.Drained = map[string]time.Time{}, map[string]time.Time{}
+	for _, service := range []int{web, shop} {
+		for _, pod := range d.Servers(service) {
+			d.Since[pod.Name] = time.Now()
+		}
+	}
 	d.HandIn(t, services()...)
 	for range 3 {
 		d.NewBalancer(t, web)
@@ -66,7 +72,7 @@ func (d *deployment) startTraffic(t *testing.T) {
 	d.unharmed(t, "a server comes and one drains", func() {
 		added := d.NewServer(t, web)
 		leaving := d.Servers(web)[0]
-		d.Draining[leaving.Name] = true
+		d.Since[added.Name], d.Draining[leaving.Name], d.Drained[leaving.Name] = time.Now(), true, time.Now()
 		d.HandIn(t, all...)
 		for _, s := range all[:3] {
 			d.InService(t, added, s, func(b *status.Backend) bool { return b != nil && b.InService })

@@ -29,6 +29,9 @@ type World struct {
 	*cluster.Cluster
 	// Draining are the servers that end.
 	Draining map[string]bool
+	// Since and Drained are when servers began to serve, and to drain, for those of
+	// which the manifests are to say so.
+	Since, Drained map[string]time.Time
 	// taken are the client's addresses that have been given away.
 	taken int
 	// CloseLater closes something with the world, not with a story.
