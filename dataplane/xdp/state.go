@@ -18,7 +18,10 @@ var kept = bpfload.KeptMaps{
 	balancerMapServers: {}, balancerMapServerCpu: {}, balancerMapMembers: {}, balancerMapFrontendCounts: {},
 	balancerMapGuardRanges: {}, balancerMapGuardLimits: {}, balancerMapGuardBuckets: {}, balancerMapGuardCredit: {}, balancerMapGuardClients: {},
 	balancerMapHandoverPeers: {}, balancerMapBalancers: {}, balancerMapTxPorts: {}, balancerMapNatBits: {},
-	balancerMapFragments: {Fit: bpfload.Renew}, balancerMapDrops: {Fit: bpfload.Renew},
+	balancerMapFragments: {Fit: bpfload.Renew},
+	// The first had as many entries as there were reasons: releases that pin it so
+	// would empty their flow table for another number.
+	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
 	// One table: these have one version.
 	balancerMapFlows:      {Hashed: true, Enums: []string{"flow_state"}},
 	balancerMapFlowData:   {Hashed: true},

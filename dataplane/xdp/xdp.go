@@ -195,6 +195,7 @@ func (d *DataPlane) Close() error {
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
 	d.macs.close()
+	d.macs = nil
 	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 
