@@ -77,6 +77,9 @@ func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
 		return nil, fmt.Errorf("pins: %w", err)
 	}
+	if err := h.forgetLeft(); err != nil {
+		return nil, err
+	}
 	flows := spec.Maps[serverMapFlowTable]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
 	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(serverPrograms{}.hooked()))...)
