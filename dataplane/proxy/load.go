@@ -56,7 +56,7 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 // kept are the maps that outlive the agent. What is kept of a socket (origins) cannot
 // be copied: another version of it starts empty.
 var kept = bpfload.KeptMaps{
-	proxyMapServices: {}, proxyMapConnections: {}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapAffinities: {},
+	proxyMapServices: {Seal: sealService}, proxyMapConnections: {}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapAffinities: {},
 	proxyMapSent: {}, proxyMapSenders: {}, proxyMapOrigins: {}, proxyMapNodeAddresses: {},
 }
 

@@ -3,6 +3,7 @@ package upgrade_test
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -16,12 +17,14 @@ import (
 // when another server answers than before, or none answers three questions.
 type datagrams struct {
 	name string
+	to   netip.AddrPort
 	stop chan struct{}
 	all  sync.WaitGroup
 
 	mu        sync.Mutex
 	exchanges int
 	broken    []string
+	clients   []netip.AddrPort // of those that are broken
 }
 
 const (
@@ -33,12 +36,12 @@ const (
 // startDatagrams opens n flows to the echo port of a Service.
 func (d *deployment) startDatagrams(t *testing.T, name string, s world.Spec, n int) *datagrams {
 	t.Helper()
-	g := &datagrams{name: name, stop: make(chan struct{})}
+	g := &datagrams{name: name, to: s.VIP(false, world.EchoPort), stop: make(chan struct{})}
 	for i := range n {
 		local := net.UDPAddr{IP: d.ClientAddrs[i%len(d.ClientAddrs)].AsSlice()}
 		var conn *net.UDPConn
 		err := d.Lab.Host(paper.Client).Do(func() (err error) {
-			conn, err = net.DialUDP("udp", &local, net.UDPAddrFromAddrPort(s.VIP(false, world.EchoPort)))
+			conn, err = net.DialUDP("udp", &local, net.UDPAddrFromAddrPort(g.to))
 			return err
 		})
 		if err != nil {
@@ -72,11 +75,11 @@ func (g *datagrams) flow(conn *net.UDPConn) {
 		switch {
 		case err != nil:
 			if failed++; failed == attempts {
-				g.broke(fmt.Sprintf("%s: %s answers no more: %v", conn.LocalAddr(), first, err))
+				g.broke(conn, fmt.Sprintf("%s answers no more: %v", first, err))
 			}
 			continue
 		case first != "" && server != first:
-			g.broke(fmt.Sprintf("%s: %s answers in place of %s", conn.LocalAddr(), server, first))
+			g.broke(conn, fmt.Sprintf("%s answers in place of %s", server, first))
 		}
 		first, failed = server, 0
 		g.mu.Lock()
@@ -106,10 +109,19 @@ func ask(conn *net.UDPConn, number int) (server string, err error) {
 	}
 }
 
-func (g *datagrams) broke(how string) {
+func (g *datagrams) broke(conn *net.UDPConn, how string) {
+	client := conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.broken = append(g.broken, how)
+	g.broken = append(g.broken, fmt.Sprintf("%s: %s", client, how))
+	g.clients = append(g.clients, client)
+}
+
+// lastBroken is the client of the flow that broke last.
+func (g *datagrams) lastBroken() netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.clients[len(g.clients)-1]
 }
 
 // counts gives how many questions were answered, and which flows broke.

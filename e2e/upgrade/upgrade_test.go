@@ -2,6 +2,7 @@ package upgrade_test
 
 import (
 	"fmt"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -112,7 +113,25 @@ func (d *deployment) broken(t *testing.T, what string, marks []load.Mark, before
 	for i, g := range d.datagrams {
 		if exchanges, broken := g.counts(); len(broken) > before[i] || exchanges == 0 {
 			t.Errorf("%s: %s: %d flows broke: %v", what, g.name, len(broken)-before[i], broken[before[i]:])
+			if len(broken) > 0 {
+				d.explain(t, g.lastBroken(), g.to)
+			}
 		}
+	}
+}
+
+// explain shows what balancers do with a flow's datagrams, and which nodes know it.
+func (d *deployment) explain(t *testing.T, client, vip netip.AddrPort) {
+	t.Helper()
+	for _, service := range []int{web, shop} {
+		for _, pod := range d.Balancers(service) {
+			out, errs, _ := d.Fairlead(t, "", "trace", "--socket", cluster.Socket(pod.Name), "--from", client.String(), "--to", vip.String(), "--protocol", "udp")
+			t.Logf("%s: %s%s", pod.Name, out, errs)
+		}
+	}
+	for _, node := range d.Nodes {
+		out, errs, _ := d.Fairlead(t, "", "flows", "--socket", cluster.Socket(node.Name), "--client", client.Addr().String(), "--vip", vip.String())
+		t.Logf("%s: %s%s", node.Name, out, errs)
 	}
 }
 

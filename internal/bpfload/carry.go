@@ -99,7 +99,7 @@ func (s *State) carryOne(c carry, flag ebpf.MapUpdateFlags) (unknown int, err er
 	if isArray(to.Type()) {
 		return copyArray(to, from, value)
 	}
-	return copyHash(to, from, key, value, flag)
+	return copyHash(to, from, key, value, flag, s.Maps[c.name].Seal)
 }
 
 // copyMaps puts the same maps into another map of maps.
@@ -128,7 +128,7 @@ func ignoreExist(err error) error {
 }
 
 // copyHash copies entry by entry: there are seldom many.
-func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpdateFlags) (unknown int, err error) {
+func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpdateFlags, seal func(key, value []byte)) (unknown int, err error) {
 	var k, v []byte
 	newKey, newValue := make([]byte, to.KeySize()), make([]byte, to.ValueSize())
 	it := from.Iterate()
@@ -138,6 +138,9 @@ func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpd
 		if !key.Convert(newKey, k) || !value.Convert(newValue, v) {
 			unknown++
 			continue
+		}
+		if seal != nil {
+			seal(newKey, newValue)
 		}
 		if err := ignoreExist(to.Update(newKey, newValue, flag)); err != nil {
 			return unknown, err

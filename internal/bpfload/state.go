@@ -28,6 +28,9 @@ type Kept struct {
 	// Enums are enums of the object whose values stand in numbers of the entries.
 	// One that changes is a change of the layout as far as tests can see.
 	Enums []string
+	// Seal puts right what an entry says of its own bytes, such as a checksum, after
+	// it was copied from another layout; nil where it says nothing.
+	Seal func(key, value []byte)
 }
 
 // KeptMaps are a component's, by their names in C.
