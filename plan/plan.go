@@ -353,6 +353,9 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 			if state = was; state == health.Unknown {
 				waiting++
 			}
+			if state == health.Down && b.Draining() {
+				state = health.Up // weight 0 says no more than that
+			}
 		}
 		if !b.Draining() {
 			active++
@@ -364,7 +367,7 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 			if !b.Draining() {
 				serving++
 			}
-		case state == health.Down && waitsFor(f.Key.Protocol):
+		case state == health.Down && (waitsFor(f.Key.Protocol) || b.Health == health.Unknown):
 			b.Weight = 0
 			good = append(good, b.Backend)
 		}
