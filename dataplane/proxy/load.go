@@ -56,8 +56,9 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 // kept are the maps that outlive the agent. What is kept of a socket (origins) cannot
 // be copied: another version of it starts empty.
 var kept = bpfload.KeptMaps{
-	proxyMapServices: {Seal: sealService}, proxyMapConnections: {}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapAffinities: {},
-	proxyMapSent: {}, proxyMapSenders: {}, proxyMapOrigins: {}, proxyMapNodeAddresses: {},
+	proxyMapServices: {Seal: sealService}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapNodeAddresses: {},
+	proxyMapConnections: {Written: true}, proxyMapAffinities: {Written: true}, proxyMapSent: {Written: true}, proxyMapSenders: {Written: true},
+	proxyMapOrigins: {},
 }
 
 // history has the layouts that releases pin, as bpfload.Source has it.

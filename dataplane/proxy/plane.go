@@ -77,7 +77,7 @@ func (d *DataPlane) open() (err error) {
 	}
 	carried, err := d.state.Carry()
 	if len(carried) > 0 {
-		d.config.Log.Info("proxy: took over maps of another release", "maps", carried)
+		d.config.Log.Info("proxy: taking over maps of another release", "maps", carried)
 	}
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	defer old.close()
 	carried, err := state.Carry()
 	if len(carried) > 0 {
-		h.log.Info("DSR agent: took over maps of another release", "maps", carried)
+		h.log.Info("DSR agent: taking over maps of another release", "maps", carried)
 	}
 	if err != nil {
 		return err
@@ -52,6 +52,9 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 		return err
 	}
 	if err := state.Replace(h.obj.ToServer, h.obj.FromServer, h.obj.ToHost, h.obj.FromHost, h.obj.FromNode); err != nil {
+		return err
+	}
+	if _, err := state.Carry(); err != nil { // what has come since
 		return err
 	}
 	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {

@@ -67,7 +67,7 @@ func (h *Half) load(newHook tc.Opener) error {
 // kept are the maps that outlive the agent.
 var kept = bpfload.KeptMaps{
 	serverMapLocalVips:   {},
-	serverMapFlowTable:   {Fit: bpfload.Keep, Hashed: true, Enums: []string{"flow_state"}},
+	serverMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
 	serverMapNextServers: {}, serverMapSourceRanges: {},
 	serverMapServerCounters: {Fit: bpfload.Renew},
 }

@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -196,7 +197,14 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
 	}
-	return errors.Join(d.carry(), d.pinSteps())
+	carried, err := d.carry()
+	if err != nil {
+		return err
+	}
+	if len(carried) > 0 {
+		slog.Info("taking over maps of another release", "maps", carried)
+	}
+	return d.pinSteps()
 }
 
 // loadObjects loads all of d.kernel, or a part of it.

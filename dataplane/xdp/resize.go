@@ -116,7 +116,7 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
-	if err := d.carry(); err != nil {
+	if _, err := d.carry(); err != nil {
 		return nil, errors.Join(err, d.letGo())
 	}
 	if _, err := d.readHeld(); err != nil {

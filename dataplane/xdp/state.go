@@ -3,7 +3,6 @@ package xdp
 import (
 	_ "embed"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -16,17 +15,18 @@ import (
 var kept = bpfload.KeptMaps{
 	balancerMapFrontends: {}, balancerMapPortRanges: {}, balancerMapVipBits: {}, balancerMapRings: {}, balancerMapChains: {},
 	balancerMapServers: {}, balancerMapServerCpu: {}, balancerMapMembers: {}, balancerMapFrontendCounts: {},
-	balancerMapGuardRanges: {}, balancerMapGuardLimits: {}, balancerMapGuardBuckets: {}, balancerMapGuardCredit: {}, balancerMapGuardClients: {},
+	balancerMapGuardRanges: {}, balancerMapGuardLimits: {},
+	balancerMapGuardBuckets: {Written: true}, balancerMapGuardCredit: {Written: true}, balancerMapGuardClients: {Written: true},
 	balancerMapHandoverPeers: {}, balancerMapBalancers: {}, balancerMapTxPorts: {}, balancerMapNatBits: {},
-	balancerMapFragments: {Fit: bpfload.Renew},
+	balancerMapFragments: {Fit: bpfload.Renew, Written: true},
 	// The first had as many entries as there were reasons: releases that pin it so
 	// would empty their flow table for another number.
 	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
 	// One table: these have one version.
-	balancerMapFlows:      {Hashed: true, Enums: []string{"flow_state"}},
-	balancerMapFlowData:   {Hashed: true},
-	balancerMapFlowBack:   {Hashed: true},
-	balancerMapFlowSecret: {}, balancerMapConnections: {},
+	balancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	balancerMapFlowData:   {Written: true, Hashed: true},
+	balancerMapFlowBack:   {Written: true, Hashed: true},
+	balancerMapFlowSecret: {}, balancerMapConnections: {Written: true},
 }
 
 // history has the layouts that releases pin, as bpfload.Source has it.
@@ -47,20 +47,18 @@ func (d *DataPlane) openState(spec *ebpf.CollectionSpec, maps bpfload.KeptMaps) 
 	return state, nil
 }
 
-// carry copies what another release holds in maps of other layouts. Its programs go
-// on meanwhile.
-func (d *DataPlane) carry() error {
+// carry copies what another release holds in maps of other layouts, the second time
+// what has changed. Its programs go on meanwhile: a flow that opens after its set was
+// read, in the milliseconds before the programs are replaced, is not known here.
+func (d *DataPlane) carry() (bpfload.Carried, error) {
 	carried, err := d.state.Carry()
-	if len(carried) > 0 {
-		slog.Info("took over maps of another release", "maps", carried)
-	}
 	if err != nil {
-		return fmt.Errorf("xdp: %w", err)
+		return carried, fmt.Errorf("xdp: %w", err)
 	}
 	if _, table := carried[balancerMapFlows]; table {
 		d.flows.unlock()
 	}
-	return nil
+	return carried, nil
 }
 
 // unlock takes away the locks that were copied with the table, and the entries that

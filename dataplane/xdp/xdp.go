@@ -149,6 +149,9 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	if err := d.state.Replace(d.kernel.Balancer); err != nil {
 		return fmt.Errorf("xdp: %w", err)
 	}
+	if _, err := d.carry(); err != nil { // what has come since
+		return err
+	}
 	if old == nil {
 		if err := d.attach(nil); err != nil {
 			return err

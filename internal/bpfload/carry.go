@@ -32,17 +32,23 @@ func isArray(t ebpf.MapType) bool { return t == ebpf.Array || t == ebpf.ArrayOfM
 // in C, with the number of entries that mean nothing to this release.
 type Carried map[string]int
 
-// Carry copies what maps of other layouts hold. The programs that use ours must not
-// be attached yet, but where an earlier attempt was cut short.
+// Carry copies what maps of other layouts hold; called again, what programs have written
+// since. The programs that use ours must not be attached yet, but where an earlier
+// attempt was cut short.
 func (s *State) Carry() (Carried, error) {
 	carried := Carried{}
 	var errs []error
-	for _, c := range s.carries {
+	for i := range s.carries {
+		c := &s.carries[i]
+		if c.done && !s.Maps[c.name].Written {
+			continue
+		}
 		flag := ebpf.UpdateAny
 		if c.merge {
 			flag = ebpf.UpdateNoExist
 		}
-		unknown, err := s.carryOne(c, flag)
+		unknown, err := s.carryOne(*c, flag)
+		c.done = err == nil
 		carried[c.name] = unknown
 		if err != nil {
 			errs = append(errs, fmt.Errorf("carry over map %s from version %d to %d: %w", c.name, c.was.Version, c.is.Version, err))
@@ -56,6 +62,9 @@ func (s *State) Carry() (Carried, error) {
 func (s *State) carryAgain() error {
 	var errs []error
 	for _, c := range s.carries {
+		if !s.Maps[c.name].Written {
+			continue
+		}
 		if _, err := s.carryOne(c, ebpf.UpdateNoExist); err != nil {
 			errs = append(errs, fmt.Errorf("carry over map %s: %w", c.name, err))
 		}
@@ -97,7 +106,7 @@ func (s *State) carryOne(c carry, flag ebpf.MapUpdateFlags) (unknown int, err er
 		return 0, err
 	}
 	if isArray(to.Type()) {
-		return copyArray(to, from, value)
+		return copyArray(to, from, value, c.seen)
 	}
 	return copyHash(to, from, key, value, flag, s.Maps[c.name].Seal)
 }
@@ -152,9 +161,10 @@ func copyHash(to, from *ebpf.Map, key, value layout.Conversion, flag ebpf.MapUpd
 // atOnce are read and written by one call to the kernel.
 const atOnce = 4096
 
-// copyArray copies as many entries as both have.
-func copyArray(to, from *ebpf.Map, value layout.Conversion) (unknown int, err error) {
-	err = readArray(from, to.ValueSize(), value, func(keys []uint32, out rows, strange int) error {
+// copyArray copies as many entries as both have; of those that were copied before the
+// ones that have changed.
+func copyArray(to, from *ebpf.Map, value layout.Conversion, seen *[]byte) (unknown int, err error) {
+	err = readArray(from, to.ValueSize(), value, seen, func(keys []uint32, out rows, strange int) error {
 		unknown += strange
 		n := len(keys)
 		for n > 0 && keys[n-1] >= to.MaxEntries() {
@@ -171,36 +181,47 @@ func copyArray(to, from *ebpf.Map, value layout.Conversion) (unknown int, err er
 	return unknown, err
 }
 
-// readArray gives an array's entries, converted, some at a time, and how many of them
-// mean nothing here.
-func readArray(from *ebpf.Map, size uint32, value layout.Conversion, f func(keys []uint32, out rows, strange int) error) error {
+// readArray gives those of an array's entries that are not as they were seen last,
+// converted, some at a time, and how many of them mean nothing here.
+func readArray(from *ebpf.Map, size uint32, value layout.Conversion, seen *[]byte, f func(keys []uint32, out rows, strange int) error) error {
 	var cursor ebpf.MapBatchCursor
-	keys := make([]uint32, atOnce)
 	in, out := newRows(from.ValueSize()), newRows(size)
+	all, changed := make([]uint32, atOnce), make([]uint32, 0, atOnce)
+	first := len(*seen) == 0
 	for done := false; !done; {
-		n, err := from.BatchLookup(&cursor, keys, in.first(atOnce), nil)
+		n, err := from.BatchLookup(&cursor, all, in.first(atOnce), nil)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			done, err = true, nil
 		}
 		if err != nil {
 			return err
 		}
-		clear(out.bytes)
 		strange := 0
-		for i := range n {
-			if !value.Convert(out.row(i), in.row(i)) {
-				strange++
-				clear(out.row(i))
+		changed = changed[:0]
+		for i, key := range all[:n] {
+			if first {
+				*seen = append(*seen, in.row(i)...)
+			} else if was := (*seen)[int(key)*in.size:][:in.size]; bytes.Equal(was, in.row(i)) {
+				continue
+			} else {
+				copy(was, in.row(i))
 			}
+			row := out.row(len(changed))
+			clear(row)
+			if !value.Convert(row, in.row(i)) {
+				strange++
+				clear(row)
+			}
+			changed = append(changed, key)
 		}
-		if err := f(keys[:n], out, strange); err != nil {
+		if err := f(changed, out, strange); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// each gives an array's entries, converted.
+// each gives an array's entries that have changed, converted.
 func (s *State) each(c carry, f func(value []byte) error) error {
 	from, err := ebpf.LoadPinnedMap(s.path(c.from), nil)
 	if err != nil {
@@ -211,7 +232,7 @@ func (s *State) each(c carry, f func(value []byte) error) error {
 	if err != nil {
 		return err
 	}
-	return readArray(from, c.is.ValueSize, value, func(keys []uint32, out rows, _ int) error {
+	return readArray(from, c.is.ValueSize, value, c.seen, func(keys []uint32, out rows, _ int) error {
 		for i := range keys {
 			if err := f(out.row(i)); err != nil {
 				return err

@@ -20,6 +20,9 @@ import (
 // release has, and what becomes of it in another size.
 type Kept struct {
 	Fit Fit
+	// Written says that programs write it, not the agent alone: what they have written
+	// since it was copied is copied again.
+	Written bool
 	// Hashed says that where entries stand depends on how many there are: in another
 	// size they cannot be copied.
 	Hashed bool
@@ -86,7 +89,8 @@ type Source struct {
 //
 //	OpenState    sets the maps of the object to be pinned, next to those of others
 //	             that a release with other layouts has left
-//	Carry        copies what those hold, once the programs are loaded
+//	Carry        copies what those hold, once the programs are loaded; again, what has
+//	             changed since
 //	Replace      puts on record that they are about to be attached
 //	Settle       copies what has come meanwhile, and takes away what nobody uses
 //
@@ -110,6 +114,9 @@ type carry struct {
 	was, is        layout.Map
 	// merge says that both are in use.
 	merge bool
+	// seen are the entries of an array as they were last copied; done says that it was.
+	seen *[]byte
+	done bool
 }
 
 // OpenState decides which pinned maps are used, and which are copied.
@@ -197,7 +204,7 @@ func (s *State) retire(pin, name string, is layout.Map) error {
 	}
 	aside := pin + asideSuffix
 	s.stale = append(s.stale, aside)
-	s.merges = append(s.merges, carry{name: name, from: aside, to: pin, was: is, is: is, merge: true})
+	s.merges = append(s.merges, carry{name: name, from: aside, to: pin, was: is, is: is, merge: true, seen: new([]byte)})
 	return os.Rename(s.path(pin), s.path(aside))
 }
 
@@ -225,7 +232,7 @@ func (s *State) fit(m *ebpf.MapSpec, name string, source *carry, there bool) err
 		}
 	}
 	if source != nil && carries(m.Type) {
-		source.to = m.Name
+		source.to, source.seen = m.Name, new([]byte)
 		s.carries = append(s.carries, *source)
 	}
 	return nil
@@ -321,8 +328,8 @@ func (s *State) Replace(programs ...*ebpf.Program) error {
 	return s.record.write(s.Folder)
 }
 
-// Old gives the entries of a map that is copied, as they lie in this release's layout,
-// to f, which is to keep none; nothing where no other release's map is there.
+// Old gives the entries of an array that have changed since it was copied, as they lie
+// in this release's layout, to f, which is to keep none.
 func (s *State) Old(name string, f func(value []byte) error) error {
 	for _, c := range s.carries {
 		if c.name == name {

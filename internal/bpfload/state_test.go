@@ -68,7 +68,7 @@ func (r release) spec() *ebpf.CollectionSpec {
 }
 
 func (r release) kept() bpfload.KeptMaps {
-	kept := bpfload.KeptMaps{"hash": {Version: r.version}, "array": {Version: r.version}}
+	kept := bpfload.KeptMaps{"hash": {Version: r.version, Written: true}, "array": {Version: r.version, Written: true}}
 	if r.extra != "" {
 		kept[r.extra] = bpfload.Kept{}
 	}
@@ -328,6 +328,26 @@ func TestEntriesThatComeMeanwhile(t *testing.T) {
 	first.put(2, 20, 21)
 	a.settle()
 	if got, want := a.shows("hash"), "1: a=10 b=11, 2: a=20 b=21"; got != want {
+		t.Errorf("the hash holds %q, want %q", got, want)
+	}
+}
+
+// TestEntriesThatChangeBeforeTheyAreUsed has the programs before change entries after
+// they were copied, and the agent copy again.
+func TestEntriesThatChangeBeforeTheyAreUsed(t *testing.T) {
+	n := &node{t, pinFolder(t)}
+	first := n.run(older)
+	first.put(1, 10, 11)
+	first.put(2, 20, 21)
+	a := n.start(newer, 3) // copied
+	first.put(1, 12, 13)
+	first.put(3, 30, 31)
+	a.put(2, 22, 23) // as an agent does that reads what it has
+	a.carry()
+	if got, want := a.shows("array"), "1: a=12 b=13, 2: a=22 b=23, 3: a=30 b=31"; got != want {
+		t.Errorf("the array holds %q, want %q", got, want)
+	}
+	if got, want := a.shows("hash"), "1: a=12 b=13, 2: a=20 b=21, 3: a=30 b=31"; got != want {
 		t.Errorf("the hash holds %q, want %q", got, want)
 	}
 }

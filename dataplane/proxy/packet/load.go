@@ -27,7 +27,7 @@ var shared = []string{
 
 // own are the maps of this half that outlive the process.
 var own = bpfload.KeptMaps{
-	packetMapPacketFlows: {Fit: bpfload.Keep}, packetMapPacketFragments: {Fit: bpfload.Renew}, packetMapPacketCounters: {Fit: bpfload.Renew},
+	packetMapPacketFlows: {Fit: bpfload.Keep, Written: true}, packetMapPacketFragments: {Fit: bpfload.Renew, Written: true}, packetMapPacketCounters: {Fit: bpfload.Renew},
 	packetMapPacketMasks: {Fit: bpfload.Renew}, packetMapPacketBridges: {Fit: bpfload.Renew}, packetMapPacketMacs: {Fit: bpfload.Renew},
 }
 

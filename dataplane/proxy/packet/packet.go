@@ -143,7 +143,7 @@ func (h *Half) attach(newHook tc.Opener) error {
 func (h *Half) takeOver(newHook tc.Opener) (err error) {
 	carried, err := h.state.Carry()
 	if len(carried) > 0 {
-		h.log.Info("packets: took over maps of another release", "maps", carried)
+		h.log.Info("packets: taking over maps of another release", "maps", carried)
 	}
 	if err != nil {
 		return err
