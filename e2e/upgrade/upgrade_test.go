@@ -181,6 +181,10 @@ func (d *deployment) end(t *testing.T, name string, how syscall.Signal) {
 
 func (d *deployment) againBalancer(t *testing.T, pod paper.Pod, how syscall.Signal) {
 	d.end(t, pod.Name, how)
+	d.startBalancer(t, pod)
+}
+
+func (d *deployment) startBalancer(t *testing.T, pod paper.Pod) {
 	started := time.Now()
 	if err := d.StartBalancer(pod, "--drain-timeout", "1s"); err != nil {
 		t.Fatal(err)
@@ -190,6 +194,10 @@ func (d *deployment) againBalancer(t *testing.T, pod paper.Pod, how syscall.Sign
 
 func (d *deployment) againNode(t *testing.T, node *paper.Node, how syscall.Signal) {
 	d.end(t, node.Name, how)
+	d.startNode(t, node)
+}
+
+func (d *deployment) startNode(t *testing.T, node *paper.Node) {
 	started := time.Now()
 	if err := d.StartNode(node); err != nil {
 		t.Fatal(err)
@@ -287,4 +295,60 @@ func TestRolling(t *testing.T) {
 			d.roll(t, "N", previous(), syscall.SIGTERM, order(d)...)
 		})
 	}
+}
+
+// crashes is how often a version is killed while it starts, each time later.
+const crashes = 12
+
+// crash starts a process again and again, and kills it a little later each time.
+func (d *deployment) crash(t *testing.T, name string, start func() error) {
+	t.Helper()
+	for i := range crashes {
+		if err := start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 40 * time.Millisecond) // a start takes some 0.3 s
+		if err := d.Process(name).Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-d.Process(name).Done()
+	}
+}
+
+// TestCrashLoop upgrades a balancer and a node to a version that dies while it starts,
+// wherever it has come to, and goes back to the one before; and then upgrades them.
+func TestCrashLoop(t *testing.T) {
+	d := newDeployment(t)
+	d.startTraffic(t)
+	pod, node := d.Balancers(web)[0], d.Nodes[0]
+	balancer := func() error { return d.StartBalancer(pod, "--drain-timeout", "1s") }
+	backend := func() error { return d.StartNode(node) }
+	for _, back := range []bool{true, false} {
+		d.unharmed(t, pod.Name+" in a crash loop", func() {
+			d.end(t, pod.Name, syscall.SIGTERM)
+			d.Use(next())
+			d.crash(t, pod.Name, balancer)
+			if back {
+				d.Use(previous())
+			}
+			d.startBalancer(t, pod)
+		})
+		d.unharmed(t, node.Name+" in a crash loop", func() {
+			d.end(t, node.Name, syscall.SIGTERM)
+			d.Use(next())
+			d.crash(t, node.Name, backend)
+			if back {
+				d.Use(previous())
+			}
+			d.startNode(t, node)
+		})
+	}
+}
+
+// TestKilled is TestRolling with versions that have no time to leave anything.
+func TestKilled(t *testing.T) {
+	d := newDeployment(t)
+	d.startTraffic(t)
+	d.roll(t, "N+1", next(), syscall.SIGKILL, d.balancers(), d.nodes(), d.routing())
+	d.roll(t, "N", previous(), syscall.SIGKILL, d.balancers(), d.nodes(), d.routing())
 }
