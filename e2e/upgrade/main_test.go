@@ -19,3 +19,12 @@ const (
 
 func previous() string { return cmp.Or(os.Getenv(previousVariable), world.Binary) }
 func next() string     { return cmp.Or(os.Getenv(nextVariable), world.Binary) }
+
+// needsVersions skips a test where both versions are the same: it takes minutes, and
+// other tests restart what there is.
+func needsVersions(t *testing.T) {
+	t.Helper()
+	if os.Getenv(previousVariable) == "" {
+		t.Skip("make test-upgrade FROM=COMMIT runs it")
+	}
+}

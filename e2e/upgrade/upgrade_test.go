@@ -287,6 +287,7 @@ var orders = map[string]func(d *deployment) [][]component{
 
 // TestRolling upgrades everything and goes back, in several orders.
 func TestRolling(t *testing.T) {
+	needsVersions(t)
 	for name, order := range orders {
 		t.Run(name, func(t *testing.T) {
 			d := newDeployment(t)
@@ -318,6 +319,7 @@ func (d *deployment) crash(t *testing.T, name string, start func() error) {
 // TestCrashLoop upgrades a balancer and a node to a version that dies while it starts,
 // wherever it has come to, and goes back to the one before; and then upgrades them.
 func TestCrashLoop(t *testing.T) {
+	needsVersions(t)
 	d := newDeployment(t)
 	d.startTraffic(t)
 	pod, node := d.Balancers(web)[0], d.Nodes[0]
@@ -347,8 +349,17 @@ func TestCrashLoop(t *testing.T) {
 
 // TestKilled is TestRolling with versions that have no time to leave anything.
 func TestKilled(t *testing.T) {
+	needsVersions(t)
 	d := newDeployment(t)
 	d.startTraffic(t)
 	d.roll(t, "N+1", next(), syscall.SIGKILL, d.balancers(), d.nodes(), d.routing())
 	d.roll(t, "N", previous(), syscall.SIGKILL, d.balancers(), d.nodes(), d.routing())
+}
+
+// TestOneOfEach goes through all of this with what there is, so that the stories above
+// stay true between releases.
+func TestOneOfEach(t *testing.T) {
+	d := newDeployment(t)
+	d.startTraffic(t)
+	d.roll(t, "the same version", next(), syscall.SIGKILL, d.balancers()[:1], d.nodes()[:1], d.routing()[1:2])
 }
