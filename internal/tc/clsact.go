@@ -58,15 +58,33 @@ func (c *clsact) adopt(ifindex int) error {
 		}
 		for _, f := range filters {
 			p := Point{Device: ifindex, Program: strings.TrimPrefix(f.Name, filterPrefix)}
-			if _, ours := c.progs[p.Program]; !ours {
-				continue
-			}
-			if err := c.attach(p); err != nil {
-				return err
+			if _, ours := c.progs[p.Program]; ours {
+				if err := c.attach(p); err != nil {
+					return err
+				}
+			} else if c.progs.haveRange(f.Handle) {
+				// Another release's, of a program that this one does not have.
+				if err := c.nl.FilterDel(f); err != nil && !gone(err) && !errors.Is(err, unix.ENOENT) {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// handlesEach is how many handles a caller's programs may have: 1 to 9, 11 to 19 and
+// so on.
+const handlesEach = 10
+
+// haveRange says that a handle is among those of the caller.
+func (progs Programs) haveRange(handle uint32) bool {
+	for _, p := range progs {
+		if p.Handle/handlesEach == handle/handlesEach {
+			return true
+		}
+	}
+	return false
 }
 
 // attached gives the programs in filters of these names.

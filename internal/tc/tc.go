@@ -26,7 +26,8 @@ type Program struct {
 	*ebpf.Program
 	Ingress bool
 	// Handle tells it from others, of whatever caller, that share a side of a
-	// device; the same for ever, as filters are found by it.
+	// device; the same for ever, as filters are found by it. A caller has a range of
+	// ten: what another release has left there and this one does not know is removed.
 	Handle uint32
 }
 
