@@ -346,6 +346,9 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 			if state = was; state == health.Unknown {
 				waiting++
 			}
+			if state == health.Down && b.Draining() {
+				state = health.Up // weight 0 says no more than that
+			}
 		}
 		if !b.Draining() {
 			active++
@@ -357,7 +360,7 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 			if !b.Draining() {
 				serving++
 			}
-		case state == health.Down && waitsFor(f.Key.Protocol):
+		case state == health.Down && (waitsFor(f.Key.Protocol) || b.Health == health.Unknown):
 			b.Weight = 0
 			good.change(i, b.Backend)
 		default:

@@ -83,6 +83,7 @@ var testOnly = []Ban{
 	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"internal/testkit/refusals", "the product runs on the kernel as it is"},
 	{"internal/testkit/fuzzlimit", "it ends the process"},
+	{"internal/bpfload/layouttest", "it has a flag that writes golden files"},
 }
 
 // installed are the programs that users get, as INSTALLED in the Makefile has them.
