@@ -94,6 +94,7 @@ enum server_counter {
 	SERVER_COUNTER_DROPPED_FLOWS_FULL,
 	SERVER_COUNTER_DROPPED_SOURCE_DENIED, /* the client is outside the frontend's source ranges
 					       */
+	SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER, /* tunnelled by no known balancer */
 	SERVER_COUNTERS,
 };
 

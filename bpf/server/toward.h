@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_SERVER_TOWARD_H
 #define FAIRLEAD_SERVER_TOWARD_H
 
+#include "balancers.h"
 #include "common.h"
 #include "direct.h"
 #include "skb/error.h"
@@ -134,6 +135,8 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_TUNNEL);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (!from_balancer(outer))
+		return drop(SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER);
 	flow_at(flow, &inner->t, row);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	s->vip.port = inner->t.dport;
@@ -165,6 +168,8 @@ static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (!from_balancer(outer))
+		return drop(SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	if (fragment_had(inner, FRAGMENT_SENT_ON) &&
 	    tunnel_more(skb, outer, t, s, row, inner->t.proto, false))
@@ -196,6 +201,8 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (!from_balancer(outer))
+		return drop(SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER);
 	flow_of_error(e, row, flow);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	s->vip.port = e->t.sport;

@@ -40,7 +40,7 @@ func (h *Half) takeOver(newHook tc.Opener) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.forgetRows()); err != nil {
+	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
 		return err
 	}
 	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {

@@ -65,6 +65,7 @@ func (h *Half) load(newHook tc.Opener) error {
 var kept = map[string]bpfload.Fit{
 	serverMapLocalVips: bpfload.Refuse, serverMapFlowTable: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
 	serverMapNextServers: bpfload.Refuse, serverMapSourceRanges: bpfload.Refuse,
+	serverMapBalancers: bpfload.Refuse,
 }
 
 // fitMaps sets them to be pinned, and to the sizes they are to have.

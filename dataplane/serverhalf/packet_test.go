@@ -29,6 +29,7 @@ type wire struct {
 	later       bool // not the first of several
 
 	tunnel       netip.Addr // the outer destination
+	tunnelFrom   netip.Addr // the outer source: balancer4 or balancer6 if none
 	tunnelOption list
 	gue          bool  // by UDP
 	gueSum       bool  // with a checksum
@@ -136,6 +137,9 @@ func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
 	}
 	if w.tunnel.Is6() {
 		head.src = balancer6
+	}
+	if w.tunnelFrom.IsValid() {
+		head.src = w.tunnelFrom
 	}
 	if ethertype == 0x86dd {
 		head.proto = 41

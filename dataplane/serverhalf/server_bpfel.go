@@ -55,6 +55,11 @@ type serverKeptRow struct {
 	Row        serverLocalVip
 }
 
+type serverKnownBalancer struct {
+	_    structs.HostLayout
+	Left uint64
+}
+
 type serverLocalVip struct {
 	_       structs.HostLayout
 	Server  serverAddr
@@ -220,7 +225,8 @@ const (
 	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
 	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
 	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 28
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 29
+	serverServerCounterSERVER_COUNTER_DROPPED_UNKNOWN_BALANCER serverServerCounter = 29
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 30
 )
 
 type serverServerFlow struct {
@@ -309,6 +315,7 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverMapBalancers        = "balancers"
 	serverMapFlowTable        = "flow_table"
 	serverMapKeptRows         = "kept_rows"
 	serverMapLocalVips        = "local_vips"
@@ -323,6 +330,7 @@ const (
 	serverProgFromServer      = "from_server"
 	serverProgToHost          = "to_host"
 	serverProgToServer        = "to_server"
+	serverVarBalancersChecked = "balancers_checked"
 	serverVarClampMss         = "clamp_mss"
 	serverVarDrServed         = "dr_served"
 	serverVarFlowKey          = "flow_key"
@@ -387,6 +395,7 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
+	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	FlowTable       *ebpf.MapSpec `ebpf:"flow_table"`
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
@@ -401,6 +410,7 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
+	BalancersChecked *ebpf.VariableSpec `ebpf:"balancers_checked"`
 	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
 	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
 	FlowKey          *ebpf.VariableSpec `ebpf:"flow_key"`
@@ -431,6 +441,7 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
+	Balancers       *ebpf.Map `ebpf:"balancers"`
 	FlowTable       *ebpf.Map `ebpf:"flow_table"`
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
@@ -443,6 +454,7 @@ type serverMaps struct {
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.Balancers,
 		m.FlowTable,
 		m.KeptRows,
 		m.LocalVips,
@@ -458,6 +470,7 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
+	BalancersChecked *ebpf.Variable `ebpf:"balancers_checked"`
 	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
 	DrServed         *ebpf.Variable `ebpf:"dr_served"`
 	FlowKey          *ebpf.Variable `ebpf:"flow_key"`

@@ -82,6 +82,9 @@ type Half struct {
 	hook    tc.Hook
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
+	// balancers are those of the last SetBalancers, once it was called; nil: any.
+	balancers    knownBalancers
+	balancersSet bool
 	// generation counts changes of the rows, for the programs.
 	generation uint32
 }
