@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/limit"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
 )
 
 // Role is a part that an agent plays on its node.
@@ -80,6 +81,10 @@ type Agent struct {
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string
+	// AcceptFrom selects the Services, "namespace/name" or "namespace/label=value", of the
+	// load balancers from which backends of this node accept tunnelled packets; AnySender,
+	// or none, accepts them from anyone.
+	AcceptFrom []string
 	Drain
 	// Keep is how old what the API server said last may be for an agent to begin
 	// with it while that is away; 0: nothing is kept.
@@ -137,6 +142,7 @@ type Resolved struct {
 	AvoidCommunities announce.Communities
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
+	AcceptFrom       []source.Selector
 	Layer2           ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
@@ -187,6 +193,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	r.resolveDrain(p)
 	r.BalancersID = p.service("balancers", a.Balancers)
 	r.OnlyID = p.service("only", a.Only)
+	r.resolveSenders(p)
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)
 	}
@@ -208,6 +215,26 @@ func (a Agent) Resolve() (*Resolved, error) {
 		r.resolveProxy(p)
 	}
 	return r, p.err()
+}
+
+// AnySender in AcceptFrom accepts packets from any sender.
+const AnySender = "any"
+
+func (r *Resolved) resolveSenders(p *parser) {
+	if slices.Equal(r.Agent.AcceptFrom, []string{AnySender}) || len(r.Agent.AcceptFrom) == 0 {
+		return
+	}
+	if !r.Server {
+		p.refuse("accept-from", "has no meaning without --role server: backends' nodes check who sends")
+	}
+	for _, text := range r.Agent.AcceptFrom {
+		s, err := source.ParseSelector(text)
+		if err != nil {
+			p.refuse("accept-from", "%v, or %q alone", err, AnySender)
+			continue
+		}
+		r.AcceptFrom = append(r.AcceptFrom, s)
+	}
 }
 
 // resolveSource sees to where the Services come from.

@@ -73,6 +73,9 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 			return fmt.Sprintf("%s: %s", what, failures[what])
 		}
 	}
+	if !l.open {
+		return "it waits until other nodes can know of this load balancer (--balancers)"
+	}
 	l.settled = true
 	return ""
 }

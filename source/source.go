@@ -45,6 +45,10 @@ type Snapshot struct {
 	// Balancers are the addresses of all balancers, Draining of those that are on
 	// their way out, sorted, where the source was told who the balancers are.
 	Balancers, Draining []netip.Addr
+	// Senders are the load balancers of all groups, from which a backend node accepts
+	// packets, sorted, where the source knows by which labels their Services are found;
+	// nil where it does not know them yet.
+	Senders []netip.Addr
 	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
 	// says that it nevertheless serves on, as no other balancer would be left.
 	Drain []string
@@ -68,7 +72,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
-		slices.Equal(s.Balancers, o.Balancers) &&
+		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Senders, o.Senders) && (s.Senders == nil) == (o.Senders == nil) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

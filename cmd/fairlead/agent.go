@@ -102,6 +102,7 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
+	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
@@ -211,8 +212,9 @@ func (a *agent) open() (err error) {
 	}
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger: r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
+		CheckSenders: len(r.AcceptFrom) > 0,
+		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
+		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
 		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
 	}
 	if r.Balancer {
@@ -268,6 +270,7 @@ func (a *agent) openSource() (err error) {
 	if !r.Agent.Kubernetes {
 		folder := manifest.New(r.Services, log)
 		folder.Balancers(r.BalancersID)
+		folder.AcceptFrom(r.AcceptFrom)
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
@@ -275,7 +278,7 @@ func (a *agent) openSource() (err error) {
 		return nil
 	}
 	c := kube.Config{
-		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
 		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {

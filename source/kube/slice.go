@@ -52,6 +52,9 @@ func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool
 		now.object, now.refused = was.object, false
 	}
 	now.object = s.balancer.tellSlice(was.object, now.object)
+	if now.object != nil && now.object.Service() == s.config.Balancers || was.object != nil && was.object.Service() == s.config.Balancers {
+		s.pods.use(service.ID{Namespace: id.Namespace, Name: "EndpointSlice " + id.Name}, now.object.HasNetwork())
+	}
 	return now, now.proxy != nil || now.object != nil
 }
 

@@ -41,6 +41,8 @@ type folder struct {
 	routing routing
 	// balancers is the Service whose endpoints are balancers; zero for none.
 	balancers service.ID
+	// acceptFrom selects the EndpointSlices of all load balancers.
+	acceptFrom []source.Selector
 	// loaded says that the folder has been read once.
 	loaded bool
 	// gone is why the folder cannot be read now.
@@ -303,9 +305,12 @@ func (d *folder) snapshot() source.Snapshot {
 	problems = append(problems, wrong...)
 	services, more := d.joiner.join(objects)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	balancers, draining := object.Balancers(objects, d.balancers)
+	problems = append(problems, more...)
+	pods := podsAmong(byKey(objects))
+	balancers, draining := object.Balancers(objects, d.balancers, pods)
+	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: append(problems, more...),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Problems: append(problems, more...),
 	}
 }
 

@@ -20,16 +20,13 @@ type joiner struct {
 func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Problem) {
 	objects, problems := unique(objects)
 	slicesOf := map[object.Key][]*object.Object{}
-	known := map[object.Key]*object.Object{}
+	known := byKey(objects)
 	for _, o := range objects {
-		known[o.Key] = o
 		if o.Key.Kind == object.KindSlice {
 			slicesOf[owner(o)] = append(slicesOf[owner(o)], o)
 		}
 	}
-	pods := func(id service.ID) *object.Object {
-		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
-	}
+	pods := podsAmong(known)
 	var services []*service.Service
 	made := make(map[object.Key]*object.Joined, len(j.made))
 	for _, o := range objects {
@@ -46,6 +43,20 @@ func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Pr
 	}
 	j.made = made
 	return services, problems
+}
+
+func byKey(objects []*object.Object) map[object.Key]*object.Object {
+	known := make(map[object.Key]*object.Object, len(objects))
+	for _, o := range objects {
+		known[o.Key] = o
+	}
+	return known
+}
+
+func podsAmong(known map[object.Key]*object.Object) object.Pods {
+	return func(id service.ID) *object.Object {
+		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
+	}
 }
 
 // owner is the Service that a slice belongs to.
