@@ -165,6 +165,10 @@ type ServerHalf struct {
 	Flows int `json:"flows"`
 	// Counters are packets, by what became of them.
 	Counters map[string]uint64 `json:"counters"`
+	// ChecksSenders says that tunnelled packets are accepted only from Senders.
+	ChecksSenders bool `json:"checksSenders"`
+	// Senders are the addresses of load balancers.
+	Senders []netip.Addr `json:"senders"`
 }
 
 // Entry is one frontend at one server of this node.

@@ -78,6 +78,7 @@ func (v overview) half(t *table) {
 	for _, a := range h.Attached {
 		t.fact("", a)
 	}
+	t.fact("senders", h.senders())
 	t.fact("packets", tally(nonzero(h.Counters)))
 	t.fact("servers", number(len(h.Entries)))
 	for _, e := range h.Entries {

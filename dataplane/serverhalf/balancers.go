@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
@@ -89,4 +90,19 @@ func (h *Half) inheritBalancers() error {
 		return err
 	}
 	return h.obj.BalancersChecked.Set(uint32(1))
+}
+
+// senders reads from the kernel who is accepted.
+func (h *Half) senders() (Senders, error) {
+	var checked uint32
+	if err := h.obj.BalancersChecked.Get(&checked); err != nil || checked == 0 {
+		return Senders{}, err
+	}
+	held, err := bpfmap.Read[serverAddr, serverKnownBalancer](h.obj.Balancers)
+	s := Senders{Checked: true}
+	for a := range held {
+		s.Known = append(s.Known, a.netip())
+	}
+	slices.SortFunc(s.Known, netip.Addr.Compare)
+	return s, err
 }
