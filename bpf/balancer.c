@@ -113,6 +113,8 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
 {
 	if (unlikely(addr_is_v4_aligned(&ch->server->addr) == v6 || !way_is_kept(ctx, ch)))
 		return NOT_COMMON;
+	if (auth_policy)
+		return tunnel(ctx, p, f->encapsulation == ENCAPSULATION_GUE, ch, v6);
 	return tunnel_on(ctx, p->len, p->tos, ch, way_kept(ctx, ch),
 			 f->encapsulation == ENCAPSULATION_GUE, v6, v6);
 }

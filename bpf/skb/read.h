@@ -50,6 +50,7 @@ struct view {
 	__u32 room;    /* bytes of the payload */
 	__u32 id;      /* of a fragment */
 	__u8 n;	       /* endpoints in the list */
+	bool tagged;   /* the list ends with an authentication tag */
 	__u8 next;     /* what the list's own header says comes next (IPv6) */
 	__u8 flags;    /* enum view_flags */
 	__u8 ttl, tos; /* or hop limit and traffic class */
@@ -155,6 +156,13 @@ static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, _
 	return claimed <= left ? claimed : 0;
 }
 
+/* Notes a list as endpoints_in has found it. */
+static __always_inline void view_list(struct view *v, __u32 n)
+{
+	v->n = n & LIST_ENDPOINTS;
+	v->tagged = n & LIST_TAGGED;
+}
+
 /* Reads the header at v->l3. */
 static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor *c, struct view *v)
 {
@@ -183,7 +191,7 @@ static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor 
 	else
 		more = 0;
 	if (!v->plain) {
-		v->n = option4_count(c, ip);
+		view_list(v, option4_count(c, ip));
 		c->pos += header - sizeof(*ip);
 	}
 	return more ? KIND_LATER : read_payload(c, v, len - header);
@@ -242,7 +250,7 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor 
 	v->v6 = true;
 	v->plain = true;
 	v->l4 = v->l3 + sizeof(*ip);
-	v->n = option6_count(c, ip, &v->next);
+	view_list(v, option6_count(c, ip, &v->next));
 	v->t.proto = ip->nexthdr;
 	addr_from_v6(&v->t.src, &ip->saddr);
 	addr_from_v6(&v->t.dst, &ip->daddr);
