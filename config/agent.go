@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -85,6 +86,10 @@ type Agent struct {
 	// load balancers from which backends of this node accept tunnelled packets; AnySender,
 	// or none, accepts them from anyone.
 	AcceptFrom []string
+	// NodeKeyFile has the keys of the packets between load balancers and nodes; none where
+	// it is empty. RequireNodeKey refuses packets without a tag by one of them.
+	NodeKeyFile    string
+	RequireNodeKey bool
 	Drain
 	// Keep is how old what the API server said last may be for an agent to begin
 	// with it while that is away; 0: nothing is kept.
@@ -143,6 +148,7 @@ type Resolved struct {
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
 	AcceptFrom       []source.Selector
+	NodeAuth         nodekey.Auth
 	Layer2           ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
@@ -194,6 +200,7 @@ func (a Agent) Resolve() (*Resolved, error) {
 	r.BalancersID = p.service("balancers", a.Balancers)
 	r.OnlyID = p.service("only", a.Only)
 	r.resolveSenders(p)
+	r.resolveNodeKey(p)
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)
 	}
@@ -234,6 +241,25 @@ func (r *Resolved) resolveSenders(p *parser) {
 			continue
 		}
 		r.AcceptFrom = append(r.AcceptFrom, s)
+	}
+}
+
+// resolveNodeKey reads the keys of packets between nodes.
+func (r *Resolved) resolveNodeKey(p *parser) {
+	switch {
+	case r.NodeKeyFile == "" && r.RequireNodeKey:
+		p.refuse("require-node-key", "name the file with the key by --node-key-file")
+	case r.NodeKeyFile == "":
+	case !r.Balancer && !r.Server:
+		p.refuse("node-key-file", "has no meaning without --role balancer or server")
+	case r.Balancer && r.DataPlane == "ipvs":
+		p.refuse("node-key-file", "the kernel's IPVS cannot put a tag into packets: leave it out, or take --dataplane xdp")
+	default:
+		keys, err := nodekey.Read(r.NodeKeyFile)
+		if err != nil {
+			p.refuse("node-key-file", "%v", err)
+		}
+		r.NodeAuth = nodekey.Auth{Keys: keys, Require: r.RequireNodeKey}
 	}
 }
 

@@ -47,6 +47,9 @@ type Agent struct {
 	// ProxySync tells when the service proxy has written all last, and since when
 	// something waits; nil where there is none.
 	ProxySync func() (last, waits time.Time)
+	// NodeKeys gives the keys of packets between nodes, and what is wrong with them; nil
+	// without keys.
+	NodeKeys func() (NodeKeys, error)
 	// Lacks names the capabilities that the process lacks; nil for none.
 	Lacks error
 	// Degraded lists the optional kernel features that the agent goes without; nil
@@ -69,6 +72,12 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Lacks != nil {
 		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
+	}
+	if a.NodeKeys != nil {
+		keys, err := a.NodeKeys()
+		if s.NodeKeys = &keys; err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
+		}
 	}
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()

@@ -32,6 +32,8 @@ type Status struct {
 	Time time.Time `json:"time"`
 	// DataPlane is absent where the role has none.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
+	// NodeKeys is absent where packets between nodes are not authenticated.
+	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
 	// ServerHalf is absent where the role has none.
 	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
 	// ServiceProxy is absent where the role has none.
@@ -153,6 +155,14 @@ type Local struct {
 	Flows int `json:"flows"`
 	// Reason says why it is not Here.
 	Reason string `json:"reason,omitempty"`
+}
+
+// NodeKeys names the keys of packets between nodes by their IDs, which nodes with the same
+// key agree on.
+type NodeKeys struct {
+	Sends    string   `json:"sends"`
+	Accepts  []string `json:"accepts"`
+	Required bool     `json:"required"`
 }
 
 // ServerHalf is the servers' half of direct return as the kernel holds it.

@@ -38,6 +38,9 @@ func (v overview) table(t *table) {
 		}
 		t.fact("drops", tally(nonzero(d.Drops)))
 	}
+	if v.NodeKeys != nil {
+		t.fact("node keys", v.NodeKeys.words())
+	}
 	if v.ServerHalf != nil {
 		v.half(t)
 	}
@@ -69,6 +72,15 @@ func (v overview) table(t *table) {
 		t.line("")
 		v.peers(t, false)
 	}
+}
+
+// words gives "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
+func (k NodeKeys) words() string {
+	others := "counted and accepted"
+	if k.Required {
+		others = "dropped"
+	}
+	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
 }
 
 // half tells of the server half.

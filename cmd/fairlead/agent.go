@@ -103,6 +103,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
 	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
+	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`file` with the key that load balancers and backend nodes authenticate their packets by: one line, or two while keys change, of which the first is used; followed")
+	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets of load balancers and nodes that have no tag by --node-key-file; otherwise they are counted")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
@@ -151,6 +153,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
 	group.Go(func() error { a.reportDegraded(life); return nil })
+	group.Go(func() error { a.keys.follow(life); return nil })
 	if a.metrics != nil {
 		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
 	}
@@ -180,6 +183,7 @@ type agent struct {
 	peersTold atomic.Bool
 	prober    *probe.Prober
 	loop      *control.Loop
+	keys      *nodeKeys // nil without
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
@@ -224,7 +228,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Server {
 		a.half, err = serverhalf.Open(serverhalf.Config{
-			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Log: log,
+			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
 		})
 		if err != nil {
 			return err
@@ -232,6 +236,7 @@ func (a *agent) open() (err error) {
 		loop.ServerHalf = serverHalf{a.half}
 	}
 	a.loop = control.New(loop)
+	a.keys = a.newKeys()
 	return nil
 }
 
@@ -403,6 +408,9 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
+	}
+	if a.keys != nil {
+		s.NodeKeys = a.keys.state
 	}
 	s.Cloud = a.cloud
 	if a.layer2 != nil {
