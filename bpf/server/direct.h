@@ -191,7 +191,7 @@ static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __b
 	d->list.first = 1;
 	d->list.n = v->n;
 	d->list.v6 = v->v6;
-	d->list.tagged = v->tagged;
+	d->list.tagged = v->flags & VIEW_TAGGED;
 	vip->addr = v->t.dst;
 	vip->port = server_port;
 	if (v->n && read_endpoint(skb, d->list.at, 0, v->v6, vip))

@@ -242,7 +242,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 	__builtin_memset(&s->option, 0, sizeof(s->option));
 	n = (keep ? 1 : 0) + v->n - resume;
 	tagged = auth_policy && s->retag;
-	before = option_bytes_of(v->n, v->tagged, v->v6);
+	before = option_bytes_of(v->n, v->flags & VIEW_TAGGED, v->v6);
 	after = option_bytes_of(n, tagged, v->v6);
 	if (after > before || after > sizeof(s->option))
 		return -1;
@@ -256,7 +256,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 	    store_some(skb, list_at(v) - OPTION_HEAD(v->v6), &s->option, after, sizeof(s->option)))
 		return -1;
 	v->n = n;
-	v->tagged = tagged;
+	v->flags = (v->flags & ~VIEW_TAGGED) | (tagged ? VIEW_TAGGED : 0);
 	v->l4 -= before - after;
 	return v->v6 ? shrink_ipv6(skb, v, s, before - after, after == 0)
 		     : shrink_ipv4(skb, v, s, before - after, before - after);
@@ -265,7 +265,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 /* Takes the whole list off. */
 static __always_inline long strip_list(struct __sk_buff *skb, struct view *v)
 {
-	return v->n || v->tagged ? shorten(skb, v, 0, v->n) : 0;
+	return v->n || v->flags & VIEW_TAGGED ? shorten(skb, v, 0, v->n) : 0;
 }
 
 /* Leaves of the list in GUE's private data the endpoints from resume on. All

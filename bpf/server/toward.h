@@ -35,7 +35,7 @@ static __always_inline void read_ipip(const struct view *outer, bool v6, struct 
 {
 	t->list.at = list_at(outer);
 	t->list.n = outer->n;
-	t->list.tagged = outer->tagged;
+	t->list.tagged = outer->flags & VIEW_TAGGED;
 	t->l3 = outer->l4;
 	t->v6 = v6;
 }
@@ -72,11 +72,16 @@ __noinline bool read_gue(struct __sk_buff *skb, const struct view *outer, struct
 	return true;
 }
 
+static __always_inline bool tunnels_checked(void)
+{
+	return balancers_checked | auth_policy;
+}
+
 /* Whether a packet is from who may send it, and has the tag that it must have. whole: it
  * is no fragment, and has nothing between its IP header and its ports.
  */
-static __always_inline bool tunnel_admitted(struct __sk_buff *skb, const struct view *outer,
-					    const struct tunnel *t, struct scratch *s, bool whole)
+static __noinline bool tunnel_admitted(struct __sk_buff *skb, const struct view *outer,
+				       const struct tunnel *t, struct scratch *s, bool whole)
 {
 	struct auth_scratch *a;
 
@@ -163,7 +168,8 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_TUNNEL);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	if (!tunnel_admitted(skb, outer, t, s, inner->plain && !inner->fragment))
+	if (tunnels_checked() &&
+	    !tunnel_admitted(skb, outer, t, s, inner->plain && !inner->fragment))
 		return TC_ACT_SHOT;
 	flow_at(flow, &inner->t, row);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
@@ -196,7 +202,7 @@ static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	if (!tunnel_admitted(skb, outer, t, s, false))
+	if (tunnels_checked() && !tunnel_admitted(skb, outer, t, s, false))
 		return TC_ACT_SHOT;
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	if (fragment_had(inner, FRAGMENT_SENT_ON) &&
@@ -229,7 +235,7 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
-	if (!tunnel_admitted(skb, outer, t, s, false))
+	if (tunnels_checked() && !tunnel_admitted(skb, outer, t, s, false))
 		return TC_ACT_SHOT;
 	flow_of_error(e, row, flow);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);

@@ -40,7 +40,8 @@ enum view_flags {
 	VIEW_OPENS = 1,	  /* SYN, INIT */
 	VIEW_ACCEPTS = 2, /* SYN and ACK */
 	VIEW_FIN = 4,
-	VIEW_RESET = 8, /* RST, ABORT */
+	VIEW_RESET = 8,	  /* RST, ABORT */
+	VIEW_TAGGED = 16, /* none of that: its list ends with an authentication tag */
 };
 
 /* One IP header and what it carries. */
@@ -50,7 +51,6 @@ struct view {
 	__u32 room;    /* bytes of the payload */
 	__u32 id;      /* of a fragment */
 	__u8 n;	       /* endpoints in the list */
-	bool tagged;   /* the list ends with an authentication tag */
 	__u8 next;     /* what the list's own header says comes next (IPv6) */
 	__u8 flags;    /* enum view_flags */
 	__u8 ttl, tos; /* or hop limit and traffic class */
@@ -90,7 +90,7 @@ static __always_inline enum kind read_tcp(struct cursor *c, struct view *v, __u3
 		return KIND_MALFORMED;
 	v->t.sport = tcp->source;
 	v->t.dport = tcp->dest;
-	v->flags = tcp->syn ? (tcp->ack ? VIEW_ACCEPTS : VIEW_OPENS) : 0;
+	v->flags |= tcp->syn ? (tcp->ack ? VIEW_ACCEPTS : VIEW_OPENS) : 0;
 	v->flags |= (tcp->fin ? VIEW_FIN : 0) | (tcp->rst ? VIEW_RESET : 0);
 	return KIND_TRANSPORT;
 }
@@ -119,7 +119,7 @@ static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u
 		return KIND_MALFORMED;
 	v->t.sport = sctp->source;
 	v->t.dport = sctp->dest;
-	v->flags = chunk_flags(chunk->type);
+	v->flags |= chunk_flags(chunk->type);
 	return KIND_TRANSPORT;
 }
 
@@ -160,7 +160,7 @@ static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, _
 static __always_inline void view_list(struct view *v, __u32 n)
 {
 	v->n = n & LIST_ENDPOINTS;
-	v->tagged = n & LIST_TAGGED;
+	v->flags = n & LIST_TAGGED ? VIEW_TAGGED : 0;
 }
 
 /* Reads the header at v->l3. */

@@ -119,7 +119,6 @@ type serverScratch struct {
 		Room     uint32
 		Id       uint32
 		N        uint8
-		Tagged   bool
 		Next     uint8
 		Flags    uint8
 		Ttl      uint8
@@ -127,7 +126,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [7]byte
 	}
 	Inner struct {
 		_        structs.HostLayout
@@ -137,7 +135,6 @@ type serverScratch struct {
 		Room     uint32
 		Id       uint32
 		N        uint8
-		Tagged   bool
 		Next     uint8
 		Flags    uint8
 		Ttl      uint8
@@ -145,7 +142,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [7]byte
 	}
 	Key  serverLocalVipKey
 	Flow serverTuple

@@ -150,7 +150,6 @@ type packetScratch struct {
 		Room     uint32
 		Id       uint32
 		N        uint8
-		Tagged   bool
 		Next     uint8
 		Flags    uint8
 		Ttl      uint8
@@ -158,7 +157,6 @@ type packetScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [7]byte
 	}
 	Place    uint32
 	L3       uint32

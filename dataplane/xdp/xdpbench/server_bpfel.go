@@ -114,7 +114,6 @@ type serverScratch struct {
 		Room     uint32
 		Id       uint32
 		N        uint8
-		Tagged   bool
 		Next     uint8
 		Flags    uint8
 		Ttl      uint8
@@ -122,7 +121,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [7]byte
 	}
 	Inner struct {
 		_ structs.HostLayout
@@ -140,7 +138,6 @@ type serverScratch struct {
 		Room     uint32
 		Id       uint32
 		N        uint8
-		Tagged   bool
 		Next     uint8
 		Flags    uint8
 		Ttl      uint8
@@ -148,7 +145,6 @@ type serverScratch struct {
 		V6       bool
 		Fragment bool
 		Plain    bool
-		_        [7]byte
 	}
 	Key  serverLocalVipKey
 	Flow struct {
