@@ -104,19 +104,11 @@ func (a Agent) Gather(now time.Time) Status {
 		s.ServiceProxy = &p
 		s.Problems = append(s.Problems, p.Problems...)
 	}
-	if a.Announcer != nil {
-		s.Peers = a.Announcer.Peers()
-	}
 	if a.Degraded != nil {
 		s.Degraded = a.Degraded()
 	}
 	s.Drain = drainOf(g.view)
-	if a.Cloud != nil {
-		s.Peers = append(s.Peers, a.Cloud.Peers()...)
-	}
-	if a.Layer2 != nil {
-		s.Peers = append(s.Peers, a.Layer2.Peers()...)
-	}
+	s.Peers = a.peers()
 	answered, unanswered := a.answered()
 	s.Problems = append(s.Problems, unanswered...)
 	g.answered = answered
@@ -124,6 +116,20 @@ func (a Agent) Gather(now time.Time) Status {
 	s.Routes = g.routes()
 	s.Problems = append(s.Problems, g.failures()...)
 	return s.complete()
+}
+
+// peers lists whom the agent announces to, by BGP, a cloud's API and layer 2.
+func (a Agent) peers() (all []announce.Peer) {
+	if a.Announcer != nil {
+		all = a.Announcer.Peers()
+	}
+	if a.Cloud != nil {
+		all = append(all, a.Cloud.Peers()...)
+	}
+	if a.Layer2 != nil {
+		all = append(all, a.Layer2.Peers()...)
+	}
+	return all
 }
 
 type gatherer struct {
