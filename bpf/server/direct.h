@@ -248,7 +248,7 @@ static __always_inline bool direct_more(struct __sk_buff *skb, struct scratch *s
 	if (d->list.n <= 1)
 		return false;
 	next_of(&s->next, &s->vip, d->row, proto, ports);
-	return next_server(skb, &d->list, self_of(s, d->row), &s->next);
+	return next_server(skb, &d->list, self_of(s, d->row));
 }
 
 static __always_inline int delivered(const struct local_vip *row)

@@ -79,16 +79,13 @@ static __always_inline void next_of(struct next *next, const struct endpoint *vi
  */
 static __noinline bool next_is_known(struct next *next)
 {
-	struct local_vip_key *of;
+	struct local_vip_key *of = &next->of;
 	struct next_server *server;
 	__u8 proto;
 	__be16 port;
 
-	if (!next)
-		return false;
 	if (!next_servers_known)
 		return true;
-	of = &next->of;
 	addr_copy_aligned(&of->server, &next->to.addr);
 	of->server_port = next->listed_port && !next->range ? next->to.port : 0;
 	server = bpf_map_lookup_elem(&next_servers, of);
@@ -106,17 +103,21 @@ static __noinline bool next_is_known(struct next *next)
 	return next->to.port == port;
 }
 
-/* The first server in the list that is another than this one, whose port is 0
- * where it does not count, and that next_of's frontend has. False: there is none
- * but perhaps "come back and take it".
+/* Finds the first server in the list that is another than this one, whose port is 0
+ * where it does not count, and that next_of's frontend has: scratch()->next. False:
+ * there is none but perhaps "come back and take it". (Linux 6.1 takes no map's key from
+ * an argument's memory.)
  */
 __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
-			    const struct endpoint *self, struct next *next)
+			    const struct endpoint *self)
 {
+	struct scratch *s = scratch();
+	struct next *next;
 	struct endpoint *e;
 
-	if (!l || !self || !next)
+	if (!l || !self || !s)
 		return false;
+	next = &s->next;
 	e = &next->to;
 	next->at = l->first;
 	for (int turn = 0; turn < ENDPOINTS_MAX && next->at < l->n; turn++, next->at++) {
@@ -279,6 +280,7 @@ __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const s
 	__u32 n, bytes, gone, size;
 	struct gue_bytes *g;
 	bool tagged;
+	__u64 end;
 
 	if (!s || !v || !l || l->n > ENDPOINTS_MAX || resume > l->n)
 		return -1;
@@ -293,8 +295,10 @@ __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const s
 		return -1;
 	if (size && load_some(skb, l->at + resume * ENDPOINT_SIZE(l->v6), g->b, size, sizeof(g->b)))
 		return -1;
-	if (tagged && size <= sizeof(g->b) - AUTH_TAG_SIZE)
-		__builtin_memcpy(g->b + size, &s->tag, AUTH_TAG_SIZE);
+	end = size;
+	barrier_var(end); /* or Linux 6.1 does not see that the upper half is zero */
+	if (tagged && end <= sizeof(g->b) - AUTH_TAG_SIZE)
+		__builtin_memcpy(g->b + end, &s->tag, AUTH_TAG_SIZE);
 	g->udp.len = bpf_htons(bpf_ntohs(g->udp.len) - gone);
 	g->udp.check = 0;
 	g->gue.hlen = bytes / 4;

@@ -138,7 +138,7 @@ static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view
 	if (!t->list.n)
 		return false;
 	next_of(&s->next, &s->vip, row, proto, ports);
-	return next_server(skb, &t->list, &self, &s->next);
+	return next_server(skb, &t->list, &self);
 }
 
 static __always_inline void tunnel_key(struct local_vip_key *key, const struct view *outer,
