@@ -36,7 +36,7 @@ var suites = []suite{
 	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
 		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
 	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|" +
-		"TestVerifierStatistics|TestStackFitsLinux61|TestTaggedHandover|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
+		"TestVerifierStatistics|TestStackFitsLinux61|TestKeysAreThereFromTheStart|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
 }
 
 // list writes one line per suite: the package, the tests to run and the tests to
