@@ -18,9 +18,12 @@ packages   = $(or $(PACKAGES),$(shell go list ./... | grep -v /lab/bench/kubepro
 # tests beside kube-controller-manager, which they build; the demo, the clock on the
 # wall and the tables of rules with IPVS take minutes, and run in make test-ipvs.
 LONG      := '^TestIPVS$$|^TestWallClock$$|^TestManaged|^TestChain$$/^(API|health|slow|no|two)'
+# What users install, and which of it is in the image. fairlead-lab is in neither.
+INSTALLED := fairlead fairlead-cni fairlead-ipam kubectl-fairlead
+IN_IMAGE  := fairlead fairlead-cni fairlead-ipam
 # What the image is for: make image PLATFORMS="linux/amd64 linux/arm64".
 PLATFORMS ?= linux/$(shell go env GOARCH)
-# What fairlead demo and bench are given: make demo ARGS="--method direct-nat".
+# Arguments for fairlead-lab demo and bench: make demo ARGS="--method direct-nat".
 ARGS ?=
 
 # No target is a file.
@@ -29,14 +32,23 @@ ARGS ?=
 help: ## tell what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-build: ## build bin/fairlead; needs Go alone
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+# Without the tag gRPC, which gobgp brings, has pages made by templates: these may call
+# any method by its name, so that the linker drops none, and fairlead is a fifth larger.
+# Debug information would be dropped by the linker (-s -w); not to make it saves an
+# eighth of the time to compile.
+go_build = CGO_ENABLED=0 go build -tags grpcnotrace -gcflags=all=-dwarf=false -trimpath -ldflags "$(LDFLAGS)" -o
+
+build: ## build what is installed into bin/: fairlead, its network plugins, its kubectl plug-in; needs Go alone
+	$(go_build) bin/ $(addprefix ./cmd/,$(INSTALLED))
+
+lab: ## build bin/fairlead-lab (demo, benchmarks, simulator) and the bin/fairlead that it runs; needs Go alone
+	$(go_build) bin/ ./cmd/fairlead ./cmd/fairlead-lab
 
 refuse: ## build bin/refuse, which runs a command on a kernel that rejects chosen features
 	CGO_ENABLED=0 go build -o bin/ ./internal/testkit/refuse/cmd/refuse
 
-demo: build ## show the whole system in namespaces of this machine, with real traffic (root)
-	bin/fairlead demo $(ARGS)
+demo: lab ## show the whole system in namespaces of this machine, with real traffic (root)
+	bin/fairlead-lab demo $(ARGS)
 
 test: ## install what the tests need, then run them all (root; PACKAGES=./lab/..., ARGS="-run TestX", VERBOSE=1)
 	@scripts/deps.sh test
@@ -65,6 +77,13 @@ test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) 
 	FAIRLEAD_REFUSALS=all go test $(TESTFLAGS) -count=1 -timeout 60m -v -run '^TestWithout(Optional|Essential)$$' \
 		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
+
+FROM ?=
+TO   ?=
+test-upgrade: ## upgrade everything from commit FROM to this tree and downgrade it again, under load (root; TO=COMMIT or next-layout, ARGS="-run TestNetworks")
+	scripts/deps.sh test
+	scripts/kube.sh etcd kube-apiserver
+	scripts/test-upgrade.sh "$(FROM)" "$(TO)" $(ARGS)
 
 test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
 	scripts/deps.sh page
@@ -115,8 +134,8 @@ lint-deploy: $(helm) ## check the Helm chart, and that deploy/manifests is what 
 
 image: ## make an OCI image of the binary and the network plugins in out/image, without Docker, and its bill of materials beside it
 	@set -- ; for p in $(PLATFORMS); do \
-		dir=$(CURDIR)/out/binaries/$${p/\//-}; mkdir -p "$$dir"; \
-		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags "$(LDFLAGS)" -o "$$dir/" ./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-ipam; \
+		dir=$(CURDIR)/out/binaries/$${p/\//-}; rm -rf "$$dir"; mkdir -p "$$dir"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} $(go_build) "$$dir/" $(addprefix ./cmd/,$(IN_IMAGE)); \
 		set -- "$$@" "$$p=$$dir"; \
 	done; \
 	cd tools/image && go run . -o $(CURDIR)/out/image -version $(VERSION) "$$@"
@@ -125,34 +144,34 @@ bench: ## run the benchmarks; the figures go to out/bench, too
 	mkdir -p out/bench
 	go test -run '^$$' -bench . -benchmem $(packages) | tee out/bench/go.txt
 
-bench-dataplane: build ## measure the programs packet by packet, beside goals and peers (root)
-	bin/fairlead bench dataplane $(ARGS)
+bench-dataplane: lab ## measure the programs packet by packet, beside goals and peers (root)
+	bin/fairlead-lab bench dataplane $(ARGS)
 
-bench-live: build ## measure the balancer on live frames over a veth, beside its goal (root)
-	bin/fairlead bench live $(ARGS)
+bench-live: lab ## measure the balancer on live frames over a veth, beside its goal (root)
+	bin/fairlead-lab bench live $(ARGS)
 
-bench-survival: build ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
-	bin/fairlead bench survival $(ARGS)
+bench-survival: lab ## count what breaks of 10,000 connections when all changes, for each way to survive (root)
+	bin/fairlead-lab bench survival $(ARGS)
 
-bench-ipvs: build ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
+bench-ipvs: lab ## measure how long one service more takes to write among 50,000, with IPVS and iptables (root)
 	scripts/deps.sh guest
-	bin/fairlead bench ipvs $(ARGS)
+	bin/fairlead-lab bench ipvs $(ARGS)
 
-bench-kube: build ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
-	bin/fairlead bench kube $(ARGS)
+bench-kube: lab ## measure the service proxy among 50,000 Services, beside kube-proxy (root)
+	bin/fairlead-lab bench kube $(ARGS)
 
-bench-rules: build ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
-	bin/fairlead bench rules $(ARGS)
+bench-rules: lab ## compare ways to hold Services: iptables, a search tree of it, nftables, IPVS, eBPF (root)
+	bin/fairlead-lab bench rules $(ARGS)
 
-bench-ecmp: build ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
-	bin/fairlead bench ecmp $(ARGS)
+bench-ecmp: lab ## measure the routes between balancers and router: delays, flows, losses, throughput (root)
+	bin/fairlead-lab bench ecmp $(ARGS)
 
-bench-cni: build ## measure networks of pods between two sites: macvlan, host-device, bridge, overlays (root)
-	bin/fairlead bench cni $(ARGS)
+bench-cni: build lab ## measure networks of pods between two sites: macvlan, host-device, bridge, overlays (root)
+	bin/fairlead-lab bench cni $(ARGS)
 
-bench-sim: build ## measure the simulator, beside ns-2, and check that both count the same
+bench-sim: lab ## measure the simulator, beside ns-2, and check that both count the same
 	scripts/deps.sh sim
-	bin/fairlead bench sim $(ARGS)
+	bin/fairlead-lab bench sim $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin out

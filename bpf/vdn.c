@@ -4,14 +4,15 @@
  *      pod's namespace                        node's namespace
  *   pod ──► pod_out ── macvlan ──┬──────────► uplink_out ──► HTB ──► wire
  *   pod ◄── pod_in ◄── macvlan ◄─┴─ (bridge)  uplink_in ◄──────────── wire
- *                                             (gateways alone)
  *
  * Pods of one node meet in the macvlan bridge, past the uplink: so who is who,
  * who may talk to whom and how fast is checked at the pod's own device, where
  * each pod has programs of its own that know who it is. At the uplink slices share
  * its rate: uplink_out tells HTB whose a packet is, and checks what a pod's device
  * let through once more, for what comes before a pod has its programs. A gateway
- * checks both ways.
+ * checks both ways. What skips the programs at a pod's device is dropped behind it
+ * (vdn/origin.h): by uplink_out, by uplink_in, which also sees what macvlan hands from
+ * pod to pod, and by port_in at the node's end of a veth.
  */
 #include <linux/pkt_cls.h>
 
@@ -44,4 +45,10 @@ SEC("tc")
 int uplink_in(struct __sk_buff *skb)
 {
 	return uplink(skb, false);
+}
+
+SEC("tc")
+int port_in(struct __sk_buff *skb)
+{
+	return port(skb);
 }

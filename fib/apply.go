@@ -1,7 +1,6 @@
 package fib
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,103 +18,95 @@ type change struct {
 	members []member
 }
 
+// outcome is what became of an apply.
+type outcome struct {
+	// tried has every prefix that was looked at; nil is success.
+	tried map[netip.Prefix]error
+	// err concerns no single prefix.
+	err error
+	// rejected says that the kernel rejected a write: what is remembered of it may
+	// be wrong.
+	rejected bool
+}
+
+// failed notes what a prefix lacks.
+func (o *outcome) failed(p netip.Prefix, err error) {
+	o.tried[p] = errors.Join(o.tried[p], err)
+}
+
 // apply brings the kernel to what is desired for these prefixes; for all where
-// the kernel is read anew. The order is: next hops, groups and routes that are
-// wanted; then routes, groups and next hops that are not. It does as much as it
-// can. What a route lacks is kept in refused; the error is of the kernel.
-func (t *Table) apply(prefixes []netip.Prefix) error {
+// the kernel is read from scratch. The order is: next hops, groups and routes that
+// are wanted; then routes, groups and next hops that are not. Each prefix stands
+// for itself: a next hop that cannot be is left out of its routes, a route that
+// cannot be written stays what it was, and all others become as desired.
+func (t *Table) apply(prefixes []netip.Prefix) outcome {
 	if t.held == nil {
 		k, err := t.read()
 		if err != nil {
-			return err
+			return outcome{err: err}
 		}
-		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)))
-		clear(t.refused)
+		t.held, prefixes = k, slices.Concat(slices.Collect(maps.Keys(t.desired)), slices.Collect(maps.Keys(k.routes)), slices.Collect(maps.Keys(t.faults)))
 	}
-	k := t.held
+	o := outcome{tried: make(map[netip.Prefix]error, len(prefixes))}
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
-	var changes []change
-	ways := map[netip.Addr]way{}
+	changes := make([]change, 0, len(prefixes))
+	r := t.newResolver(t.held)
 	for _, p := range slices.Compact(prefixes) {
-		c, refused, err := t.change(k, p, ways)
-		if err != nil {
-			t.held = nil
-			return err
-		}
-		if delete(t.refused, p); refused != nil {
-			t.refused[p] = refused
-		}
+		c, err := r.change(p)
+		o.tried[p] = err
 		changes = append(changes, c)
 	}
-	err := t.write(k, changes)
-	if err != nil {
-		t.held = nil
-	}
-	return err
+	o.rejected = r.rejected
+	t.write(t.held, changes, &o)
+	return o
 }
 
-func (t *Table) write(k *kernel, changes []change) error {
-	var errs []error
+func (t *Table) write(k *kernel, changes []change, o *outcome) {
 	dead := k.dead(changes)
 	for _, c := range changes {
 		if len(c.members) == 0 || k.becomes(c, dead) {
 			continue
 		}
 		if err := t.ensure(k, c); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.prefix, err))
+			o.failed(c.prefix, err)
+			o.rejected = o.rejected || !errors.Is(err, errTaken)
 		}
 	}
 	for _, c := range changes {
 		if id, exists := k.routes[c.prefix]; exists && len(c.members) == 0 {
 			if err := t.deleteRoute(c.prefix, id); err != nil && !errors.Is(err, unix.ESRCH) {
-				errs = append(errs, fmt.Errorf("remove route to %s: %w", c.prefix, err))
+				o.failed(c.prefix, fmt.Errorf("remove the route: %w", err))
+				o.rejected = true
 				continue
 			}
 			delete(k.routes, c.prefix)
 		}
 	}
-	return errors.Join(append(errs, t.prune(k, dead))...)
-}
-
-// way is a resolved next hop, remembered for the time of one apply.
-type way struct {
-	hop hop
-	err error
+	o.err = t.prune(k, dead)
+	o.rejected = o.rejected || o.err != nil
 }
 
 // change gives what the route to a prefix is to be, with next-hop objects made
 // where there are none. They are sorted by address. Those behind one gateway
-// become one member with all of their weight. What cannot be is refused; the
-// error is of the kernel.
-func (t *Table) change(k *kernel, p netip.Prefix, ways map[netip.Addr]way) (c change, refused, err error) {
-	var refusals []error
-	set, weight := t.desired[p], map[hop]int{}
-	for i, nh := range set.NextHops {
-		if set.devices != nil {
-			weight[hop{gateway: nh, oif: set.devices[i]}] += set.Weight(i)
-			continue
-		}
-		w, known := ways[nh]
-		if !known {
-			w.hop, w.err = t.resolve(nh)
-			ways[nh] = w
-		}
-		if w.err != nil {
-			refusals = append(refusals, w.err)
-			continue
-		}
-		weight[w.hop] += set.Weight(i)
-	}
-	c.prefix = p
-	for _, h := range slices.SortedFunc(maps.Keys(weight), hop.compare) {
-		id, err := t.ensureHop(k, h)
+// become one member with all of their weight. The error names those that cannot be.
+func (r *resolver) change(p netip.Prefix) (change, error) {
+	var errs []error
+	set, weight := r.t.desired[p], map[uint32]int{}
+	for i := range set.NextHops {
+		id, err := r.member(set, i)
 		if err != nil {
-			return c, nil, err
+			errs = append(errs, err)
+			continue
 		}
-		c.members = append(c.members, member{id: id, weight: weight[h]})
+		weight[id] += set.Weight(i)
 	}
+	c := change{prefix: p}
+	for id, w := range weight {
+		c.members = append(c.members, member{id: id, weight: w})
+	}
+	slices.SortFunc(c.members, func(a, b member) int { return r.k.hopOf[a.id].compare(r.k.hopOf[b.id]) })
 	bound(c.members)
-	return c, errors.Join(refusals...), nil
+	return c, errors.Join(errs...)
 }
 
 // maxWeight is what a kernel's group takes (struct nexthop_grp: one octet, less
@@ -133,21 +124,6 @@ func bound(members []member) {
 			members[i].weight = max(1, members[i].weight*maxWeight/largest)
 		}
 	}
-}
-
-func (t *Table) ensureHop(k *kernel, h hop) (uint32, error) {
-	if id, ok := k.hops[h]; ok {
-		return id, nil
-	}
-	id, err := t.take(k)
-	if err != nil {
-		return 0, err
-	}
-	if err := t.addHop(id, h); err != nil {
-		return 0, features.Refused(features.Router, fmt.Sprintf("next hop %s dev %d", h.gateway, h.oif), err)
-	}
-	k.hops[h], k.hopOf[id] = id, h
-	return id, nil
 }
 
 // dead gives the next hops that no group is to have any more. The kernel takes
@@ -189,6 +165,10 @@ func (k *kernel) becomes(c change, dead map[uint32]bool) bool {
 	return len(left) < len(k.groups[id].members) && slices.Equal(left, c.members)
 }
 
+// errTaken is the kernel's answer where another program has a route with the same
+// prefix and metric.
+var errTaken = unix.EEXIST
+
 // ensure makes the route to a prefix use a group of these members. An existing
 // group is changed in place: the buckets of members that stay, stay.
 func (t *Table) ensure(k *kernel, c change) error {
@@ -213,8 +193,7 @@ func (t *Table) ensure(k *kernel, c change) error {
 	k.groups[id] = group{members: c.members, resilient: t.plain == ""}
 	err = t.putRoute(c.prefix, id, exists)
 	if errors.Is(err, unix.EEXIST) {
-		t.refused[c.prefix] = fmt.Errorf("another program has a route to it with metric %d: remove that one, or choose another metric", t.c.Metric)
-		return nil
+		return fmt.Errorf("another program has a route to it with metric %d: remove that one, or choose another metric (%w)", t.c.Metric, errTaken)
 	}
 	if err != nil {
 		return fmt.Errorf("route: %w", err)
@@ -278,22 +257,17 @@ func (t *Table) prune(k *kernel, dead map[uint32]bool) error {
 		delete(k.groups, id)
 		k.release(id)
 	}
-	users := k.users()
-	for id := range k.hopOf {
+	users, gone := k.users(), map[uint32]bool{}
+	for id, h := range k.hopOf {
 		if users[id] > 0 && !dead[id] {
 			continue
 		}
 		if err := t.deleteNexthop(id); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s dev %s: %w", h.gateway, t.device(h.oif), err))
 			continue
 		}
-		k.forgetHop(id)
+		gone[id] = true
 	}
+	k.forgetHops(gone)
 	return errors.Join(errs...)
-}
-
-// compare orders by gateway, then device: the order of a group decides which
-// flow goes where.
-func (h hop) compare(o hop) int {
-	return cmp.Or(h.gateway.Compare(o.gateway), cmp.Compare(h.oif, o.oif))
 }

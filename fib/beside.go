@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -56,12 +57,11 @@ func (t *Table) Follow(ctx context.Context, b Beside) error {
 	go func() { done <- t.receive(ctx, events, kick) }()
 	defer func() { cancel(); <-done }()
 	context.AfterFunc(ctx, events.Close)
-	tick := time.NewTicker(resyncEvery)
-	defer tick.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	for {
-		if err := t.follow(b); err != nil {
-			t.c.Log.Warn("not all routes are resilient; tried again at the next change", "error", err)
-		}
+		_ = t.follow(b) // which logs and retries what fails
+		retry.Reset(t.nextRetry(time.Now(), resyncEvery))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -70,7 +70,7 @@ func (t *Table) Follow(ctx context.Context, b Beside) error {
 			return err
 		case <-kick:
 			time.Sleep(besideCoalesce)
-		case <-tick.C:
+		case <-retry.C:
 			t.forget()
 		}
 	}
@@ -115,19 +115,24 @@ func (t *Table) forget() {
 func (t *Table) follow(b Beside) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wishes, refused, err := t.plainRoutes(b)
+	wishes, hidden, err := t.plainRoutes(b)
 	if err != nil {
-		t.failed = err
+		t.settleFailed(err)
 		return fmt.Errorf("fib: %w", err)
 	}
-	err = t.set(wishes)
-	t.failed = errors.Join(t.failed, refused)
-	return errors.Join(err, refused)
+	for p, err := range hidden {
+		if was := t.hidden[p]; was == nil || was.Error() != err.Error() {
+			t.c.Log.Warn("route stays as the daemon has it", "prefix", p, slog.Any("error", err))
+		}
+	}
+	t.hidden = hidden
+	return t.set(wishes)
 }
 
-// plainRoutes lists the daemon's routes that have several next hops.
-func (t *Table) plainRoutes(b Beside) (wishes []wish, refused, err error) {
-	var refusals []error
+// plainRoutes lists the daemon's routes that have several next hops, and those that
+// ours cannot stand in for.
+func (t *Table) plainRoutes(b Beside) (wishes []wish, hidden map[netip.Prefix]error, err error) {
+	hidden = map[netip.Prefix]error{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		filter := &netlink.Route{Table: int(t.c.Table)}
 		all, err := t.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
@@ -135,20 +140,28 @@ func (t *Table) plainRoutes(b Beside) (wishes []wish, refused, err error) {
 			return nil, nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range all {
-			w, ok := b.wish(r)
+			w, ok := b.follows(r)
+			if !ok || r.Priority == int(t.c.Metric) {
+				continue
+			}
+			if r.Priority < int(t.c.Metric) {
+				hidden[w.Prefix] = fmt.Errorf("its metric %d is below ours, %d: give a lower --metric, or the daemon's routes a higher one", r.Priority, t.c.Metric)
+				continue
+			}
+			alive, err := w.addHops(r.MultiPath)
 			switch {
-			case !ok || r.Priority == int(t.c.Metric):
-			case r.Priority < int(t.c.Metric):
-				refusals = append(refusals, fmt.Errorf("%s: its metric %d is below ours, %d: give a lower --metric, or the daemon's routes a higher one", w.Prefix, r.Priority, t.c.Metric))
-			default:
+			case err != nil:
+				hidden[w.Prefix] = err
+			case alive > 1:
 				wishes = append(wishes, w)
 			}
 		}
 	}
-	return wishes, errors.Join(refusals...), nil
+	return wishes, hidden, nil
 }
 
-func (b Beside) wish(r netlink.Route) (wish, bool) {
+// follows says whether a route is one that ours stands in for, and gives its prefix.
+func (b Beside) follows(r netlink.Route) (wish, bool) {
 	if !slices.Contains(b.Protocols, uint8(r.Protocol)) || len(r.MultiPath) < 2 || r.Dst == nil || r.Type != unix.RTN_UNICAST {
 		return wish{}, false
 	}
@@ -156,24 +169,30 @@ func (b Beside) wish(r netlink.Route) (wish, bool) {
 	bits, _ := r.Dst.Mask.Size()
 	w := wish{RouteSet: announce.RouteSet{Prefix: netip.PrefixFrom(addr.Unmap(), bits)}}
 	inside := func(p netip.Prefix) bool { return p.Bits() <= bits && p.Contains(w.Prefix.Addr()) }
-	if bits == 0 || len(b.Accept) > 0 && !slices.ContainsFunc(b.Accept, inside) {
-		return wish{}, false
-	}
-	hops := slices.SortedFunc(slices.Values(r.MultiPath), func(a, b *netlink.NexthopInfo) int {
-		return cmp.Or(slices.Compare(a.Gw, b.Gw), cmp.Compare(a.LinkIndex, b.LinkIndex))
+	return w, bits > 0 && (len(b.Accept) == 0 || slices.ContainsFunc(b.Accept, inside))
+}
+
+// addHops takes over the next hops of a route that have a link, and says how many.
+// One without a gateway cannot be: the others would get its share.
+func (w *wish) addHops(path []*netlink.NexthopInfo) (alive int, err error) {
+	hops := slices.SortedFunc(slices.Values(path), func(a, b *netlink.NexthopInfo) int {
+		return cmp.Or(gateway(a.Gw, a.Via).Compare(gateway(b.Gw, b.Via)), cmp.Compare(a.LinkIndex, b.LinkIndex))
 	})
 	even := true
 	for _, h := range hops {
-		gateway, ok := netip.AddrFromSlice(h.Gw)
-		if !ok || h.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0 {
+		if !hasLink(h) {
 			continue
 		}
-		w.NextHops, w.devices = append(w.NextHops, gateway.Unmap()), append(w.devices, h.LinkIndex)
+		gw := gateway(h.Gw, h.Via)
+		if !gw.IsValid() {
+			return 0, errors.New("a next hop of it has no gateway: only routes by gateways are made resilient")
+		}
+		w.NextHops, w.links = append(w.NextHops, gw), append(w.links, link{h.LinkIndex, h.Flags&unix.RTNH_F_ONLINK != 0})
 		w.Weights = append(w.Weights, h.Hops+1)
 		even = even && h.Hops == hops[0].Hops
 	}
 	if even {
 		w.Weights = nil
 	}
-	return w, len(w.NextHops) > 1
+	return len(w.NextHops), nil
 }

@@ -88,8 +88,8 @@ func TestFollow(t *testing.T) {
 	plain(t, l, 186, 5, "10.2.0.0/16", "10.0.0.104", "10.0.0.105")
 	testkit.Eventually(t, time.Minute, func() error {
 		const want = "10.2.0.0/16: its metric 5 is below ours, 10"
-		if err := table.Failed(); err == nil || !strings.Contains(err.Error(), want) {
-			return fmt.Errorf("failure is %v, want %q", err, want)
+		if f := table.Faults(); len(f) != 1 || !strings.Contains(fmt.Sprint(f[0].Prefix, ": ", f[0].Err), want) {
+			return fmt.Errorf("faults are %v, want %q", f, want)
 		}
 		return nil
 	})

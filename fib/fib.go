@@ -11,10 +11,8 @@
 package fib
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -73,12 +71,14 @@ type Table struct {
 	c      Config
 	handle *netlink.Handle
 	sock   *nl.SocketHandle
+	wake   chan struct{} // told when a retry becomes due
 
 	mu      sync.Mutex
-	desired map[netip.Prefix]wish  // nil before the first Set
-	held    *kernel                // nil where it is to be read anew
-	refused map[netip.Prefix]error // what of desired is not in the kernel, and why
-	failed  error                  // of the last Set or Resync
+	desired map[netip.Prefix]wish // nil before the first Set
+	held    *kernel               // nil where it is to be read from scratch
+	faults  map[netip.Prefix]*Fault
+	hidden  map[netip.Prefix]error // routes of another daemon that ours cannot stand in for
+	failed  error                  // of the last Set or Resync, of no single prefix
 	plain   string                 // why groups are not resilient; empty where they are
 	// degraded is what the kernel refuses.
 	degraded []features.Degraded
@@ -98,7 +98,7 @@ func New(c Config) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fib: netlink socket: %w", err)
 	}
-	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, refused: map[netip.Prefix]error{}}
+	t := &Table{c: c, sock: &nl.SocketHandle{Socket: sock}, wake: make(chan struct{}, 1), faults: map[netip.Prefix]*Fault{}}
 	// The kernel then filters dumps by protocol and table (since Linux 4.20).
 	if err := unix.SetsockoptInt(sock.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		sock.Close()
@@ -153,9 +153,11 @@ func (t *Table) Degraded() []features.Degraded {
 	return t.degraded
 }
 
-// Set makes the kernel hold exactly these routes. New paths are added before
-// old ones are removed. A next hop that this machine cannot reach is left out
-// and named in the error, after all else has been done.
+// Set makes the kernel hold exactly these routes. New paths are added before old
+// ones are removed. A next hop that this machine cannot reach, or that the kernel
+// rejects, is left out of its routes; a route that cannot be written stays as it
+// was. The error names them after all else has been done, as Faults does; while
+// Keep or Follow runs they are retried.
 func (t *Table) Set(routes []announce.RouteSet) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,20 +168,31 @@ func (t *Table) Set(routes []announce.RouteSet) error {
 	return t.set(wishes)
 }
 
-// wish is what the route to a prefix is to be. Where devices are given, the next
-// hops are on their links; else the way to each is looked up.
+// wish is what the route to a prefix is to be. Where links are given, the next
+// hops are on them; else the way to each is looked up.
 type wish struct {
 	announce.RouteSet
-	devices []int
+	links []link
+}
+
+type link struct {
+	device int
+	onlink bool
 }
 
 func (w wish) equal(o wish) bool {
-	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.devices, o.devices)
+	return w.RouteSet.Equal(o.RouteSet) && slices.Equal(w.links, o.links)
 }
 
 func (t *Table) set(wishes []wish) error {
 	want := make(map[netip.Prefix]wish, len(wishes))
-	changed := slices.Collect(maps.Keys(t.refused))
+	var changed []netip.Prefix
+	now := time.Now()
+	for p, f := range t.faults {
+		if !now.Before(f.due) {
+			changed = append(changed, p)
+		}
+	}
 	for _, w := range wishes {
 		want[w.Prefix] = w
 		if !t.desired[w.Prefix].equal(w) {
@@ -208,44 +221,24 @@ func (t *Table) Desired() []announce.RouteSet {
 }
 
 // try brings the kernel to what is desired for some prefixes, or for all where
-// it must be read anew, and keeps the error. A write that fails may mean that
-// what is remembered is not so any more: then all is done once more.
+// it must be read from scratch. A write that the kernel rejects may mean that what
+// is remembered of it is wrong: then all is done once more.
 func (t *Table) try(changed []netip.Prefix) error {
 	remembered := t.held != nil
-	err := t.apply(changed)
-	if err != nil && remembered {
-		err = t.apply(nil)
+	o := t.apply(changed)
+	if o.rejected && remembered {
+		t.held = nil
+		o = t.apply(nil)
 	}
-	t.failed = errors.Join(err, t.refusals())
-	if t.failed != nil {
-		return fmt.Errorf("fib: %w", t.failed)
+	if o.err != nil {
+		t.held = nil
 	}
-	return nil
+	t.settleFailed(o.err)
+	t.settle(o.tried, time.Now())
+	return t.err()
 }
 
-// namedRefusals is how many of the prefixes that have no route an error names.
-const namedRefusals = 10
-
-func (t *Table) refusals() error {
-	var errs []error
-	for _, p := range slices.SortedFunc(maps.Keys(t.refused), netip.Prefix.Compare) {
-		if len(errs) == namedRefusals {
-			errs = append(errs, fmt.Errorf("and %d other prefixes", len(t.refused)-namedRefusals))
-			break
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", p, t.refused[p]))
-	}
-	return errors.Join(errs...)
-}
-
-// Failed says why the kernel is not yet as the last Set asked; nil where it is.
-func (t *Table) Failed() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failed
-}
-
-// Resync does the last Set again: after links came and went, or now and then.
+// Resync does the last Set again: after links came and went, when a retry is due, or now and then.
 func (t *Table) Resync() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,37 +268,10 @@ func (t *Table) Close(remove bool) error {
 	var err error
 	if remove {
 		t.desired, t.held = nil, nil
-		err = t.apply(nil)
+		clear(t.faults)
+		err = t.try(nil)
 	}
 	t.handle.Close()
 	t.sock.Close()
-	if err != nil {
-		return fmt.Errorf("fib: %w", err)
-	}
-	return nil
-}
-
-// resolve finds the way to a next hop: its device and, where it is not on a
-// network of ours, the gateway towards it. The default route is no way: a next
-// hop that nobody knows would draw its share of the packets there.
-func (t *Table) resolve(nh netip.Addr) (hop, error) {
-	rs, err := t.handle.RouteGetWithOptions(nh.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil {
-		return hop{}, fmt.Errorf("next hop %s: no route to it (%w)", nh, err)
-	}
-	switch {
-	case len(rs) == 0 || rs[0].Type != unix.RTN_UNICAST:
-		return hop{}, fmt.Errorf("next hop %s is an address of this machine", nh)
-	case rs[0].Dst == nil || rs[0].Dst.IP.IsUnspecified():
-		return hop{}, fmt.Errorf("next hop %s: only the default route leads to it; give it a network or a route of its own", nh)
-	}
-	r := rs[0]
-	h, via := hop{gateway: nh, oif: r.LinkIndex}, r.Gw
-	if len(r.MultiPath) > 0 {
-		h.oif, via = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
-	}
-	if gw, ok := netip.AddrFromSlice(via); ok {
-		h.gateway = gw.Unmap()
-	}
-	return h, nil
+	return err
 }

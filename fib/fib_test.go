@@ -31,7 +31,7 @@ const vip = "10.1.1.1"
 //	client 192.168.0.2 ── router .1 / 10.0.0.110 ── switch ── node-104 ... node-107
 //
 // Every node answers at the VIP, so that a packet shows which one it went to.
-func nodes(t *testing.T) *lab.Lab {
+func nodes(t testing.TB) *lab.Lab {
 	t.Helper()
 	top := lab.Topology{
 		Hosts:    []lab.HostSpec{{Name: "client"}, {Name: "router"}},
@@ -51,7 +51,7 @@ func nodes(t *testing.T) *lab.Lab {
 	return labtest.Build(t, top)
 }
 
-func open(t *testing.T, l *lab.Lab, change ...func(*Config)) *Table {
+func open(t testing.TB, l *lab.Lab, change ...func(*Config)) *Table {
 	t.Helper()
 	c := Config{NetNS: l.Host("router").Namespace().FD()}
 	for _, f := range change {

@@ -9,12 +9,12 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// resyncEvery heals what no event told of.
+// resyncEvery heals what no event reported.
 const resyncEvery = 10 * time.Second
 
 // Keep holds the kernel to the last Set until ctx ends: when links and
 // addresses change (the kernel drops the next hops of a link that goes down),
-// and every ten seconds. Errors are logged; the next round tries again.
+// when a retry of a route is due, and every ten seconds.
 func (t *Table) Keep(ctx context.Context) error {
 	var at *netns.NsHandle
 	if t.c.NetNS != 0 {
@@ -31,12 +31,16 @@ func (t *Table) Keep(ctx context.Context) error {
 	if err := netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{Namespace: at}); err != nil {
 		return fmt.Errorf("fib: watch addresses: %w", err)
 	}
-	tick := time.NewTicker(resyncEvery)
-	defer tick.Stop()
+	last := time.Now()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	for {
+		retry.Reset(t.nextRetry(time.Now(), time.Until(last.Add(resyncEvery))))
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-t.wake:
+			continue
 		case _, ok := <-links:
 			if !ok {
 				links = nil
@@ -45,10 +49,9 @@ func (t *Table) Keep(ctx context.Context) error {
 			if !ok {
 				addrs = nil
 			}
-		case <-tick.C:
+		case <-retry.C:
 		}
-		if err := t.Resync(); err != nil {
-			t.c.Log.Warn("the kernel's table is not as BGP wants it; tried again in a while", "error", err)
-		}
+		last = time.Now()
+		_ = t.Resync() // which logs and retries what fails
 	}
 }

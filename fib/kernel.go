@@ -75,16 +75,22 @@ func (k *kernel) users() map[uint32]int {
 	return count
 }
 
-// forgetHop follows the kernel, which takes a next hop that is removed out of
-// all of its groups.
-func (k *kernel) forgetHop(id uint32) {
+// forgetHops follows the kernel, which takes next hops that are removed out of all
+// of their groups.
+func (k *kernel) forgetHops(gone map[uint32]bool) {
+	if len(gone) == 0 {
+		return
+	}
+	isGone := func(m member) bool { return gone[m.id] }
 	for i, g := range k.groups {
-		if slices.ContainsFunc(g.members, func(m member) bool { return m.id == id }) {
-			g.members = slices.DeleteFunc(slices.Clone(g.members), func(m member) bool { return m.id == id })
+		if slices.ContainsFunc(g.members, isGone) {
+			g.members = slices.DeleteFunc(slices.Clone(g.members), isGone)
 			k.groups[i] = g
 		}
 	}
-	delete(k.hops, k.hopOf[id])
-	delete(k.hopOf, id)
-	k.release(id)
+	for id := range gone {
+		delete(k.hops, k.hopOf[id])
+		delete(k.hopOf, id)
+		k.release(id)
+	}
 }

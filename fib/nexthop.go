@@ -36,12 +36,6 @@ const (
 	sizeofNhmsg = 8
 )
 
-// hop is where packets leave to.
-type hop struct {
-	gateway netip.Addr
-	oif     int
-}
-
 // member of a group; weight counts from 1 to 256.
 type member struct {
 	id     uint32
@@ -118,6 +112,7 @@ func parseNexthop(m []byte) (nexthop, error) {
 		return nexthop{}, unix.EINVAL
 	}
 	o := nexthop{protocol: m[2]}
+	o.hop.onlink = nl.NativeEndian().Uint32(m[4:])&unix.RTNH_F_ONLINK != 0
 	padded := append(slices.Clip(m[sizeofNhmsg:]), make([]byte, -len(m)&3)...) // the library reads beyond an end that is not aligned
 	attrs, err := nl.ParseRouteAttr(padded)
 	if err != nil {
@@ -162,7 +157,11 @@ func (t *Table) addHop(id uint32, h hop) error {
 		family = unix.AF_INET
 	}
 	req := nl.NewNetlinkRequest(unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
-	req.AddData(newNhmsg(family, t.c.Protocol))
+	msg := newNhmsg(family, t.c.Protocol)
+	if h.onlink {
+		nl.NativeEndian().PutUint32(msg[4:], unix.RTNH_F_ONLINK)
+	}
+	req.AddData(msg)
 	req.AddData(nl.NewRtAttr(nhaID, nl.Uint32Attr(id)))
 	req.AddData(nl.NewRtAttr(nhaOIF, nl.Uint32Attr(uint32(h.oif))))
 	req.AddData(nl.NewRtAttr(nhaGateway, h.gateway.AsSlice()))

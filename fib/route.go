@@ -34,6 +34,8 @@ type Hop struct {
 	Gateway netip.Addr `json:"gateway"`
 	Device  string     `json:"device"`
 	Weight  int        `json:"weight"`
+	// Onlink: no network of this machine has the gateway's address.
+	Onlink bool `json:"onlink,omitempty"`
 }
 
 // installed is a route of our protocol and metric that uses a group.
@@ -138,10 +140,7 @@ func (t *Table) present(k *kernel) []Route {
 	names := map[int]string{}
 	device := func(index int) string {
 		if names[index] == "" {
-			names[index] = fmt.Sprintf("if%d", index)
-			if l, err := t.handle.LinkByIndex(index); err == nil {
-				names[index] = l.Attrs().Name
-			}
+			names[index] = t.device(index)
 		}
 		return names[index]
 	}
@@ -151,7 +150,7 @@ func (t *Table) present(k *kernel) []Route {
 		route := Route{Prefix: prefix, Group: id, Metric: t.c.Metric, Protocol: t.c.Protocol, Resilient: g.resilient}
 		for _, m := range g.members {
 			h := k.hopOf[m.id]
-			route.Hops = append(route.Hops, Hop{Gateway: h.gateway, Device: device(h.oif), Weight: m.weight})
+			route.Hops = append(route.Hops, Hop{Gateway: h.gateway, Device: device(h.oif), Weight: m.weight, Onlink: h.onlink})
 		}
 		out = append(out, route)
 	}
@@ -187,13 +186,29 @@ func Format(routes []Route) string {
 		}
 		// A group of one shows as a single way, in IPv4 only.
 		if len(r.Hops) == 1 && r.Prefix.Addr().Is4() {
-			fmt.Fprintf(&b, " via %s dev %s%s\n", r.Hops[0].Gateway, r.Hops[0].Device, tail)
+			h := r.Hops[0]
+			fmt.Fprintf(&b, " via %s dev %s%s%s\n", h.via(r.Prefix), h.Device, tail, h.flags())
 			continue
 		}
 		b.WriteString(tail + "\n")
 		for _, h := range r.Hops {
-			fmt.Fprintf(&b, "\tnexthop via %s dev %s weight %d\n", h.Gateway, h.Device, h.Weight)
+			fmt.Fprintf(&b, "\tnexthop via %s dev %s weight %d%s\n", h.via(r.Prefix), h.Device, h.Weight, h.flags())
 		}
 	}
 	return b.String()
+}
+
+// via names the family of a gateway where it is not the prefix's.
+func (h Hop) via(p netip.Prefix) string {
+	if p.Addr().Is4() && h.Gateway.Is6() {
+		return "inet6 " + h.Gateway.String()
+	}
+	return h.Gateway.String()
+}
+
+func (h Hop) flags() string {
+	if h.Onlink {
+		return " onlink"
+	}
+	return ""
 }

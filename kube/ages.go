@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -87,7 +86,7 @@ func serviceOf(o any) (id service.ID, ok bool) {
 // keepAges does so until the context ends. Nothing else waits for it.
 func (t *term) keepAges(ctx context.Context) {
 	d := kind{
-		"endpointslices", t.core.DiscoveryV1().RESTClient(), &discoveryv1.EndpointSlice{},
+		"endpointslices", t.api[discoveryv1.SchemeGroupVersion], &discoveryv1.EndpointSlice{},
 		func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, slimSlice,
 		cache.Indexers{byService: func(o any) ([]string, error) {
 			id, _ := serviceOf(o)
@@ -237,7 +236,7 @@ func (a *ages) annotate(ctx context.Context, s *slice, text string) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.LeaseDuration)
 	defer cancel()
 	if err == nil {
-		_, err = a.core.DiscoveryV1().EndpointSlices(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component})
+		err = a.patch(ctx, a.api[discoveryv1.SchemeGroupVersion], "endpointslices", &s.ObjectMeta, "", patch)
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/gateway"
 )
@@ -73,12 +73,12 @@ type gatewayKind struct {
 // gatewayKinds gives what is to be read, and false where the cluster does not have
 // all of it. Where that cannot be known it is taken to have it.
 func (t *term) gatewayKinds(ctx context.Context, g *gatewayTerm) ([]gatewayKind, bool) {
-	v1 := t.gatewayAPI[gateway.V1]
+	v1 := t.api[gateway.V1]
 	routes := func() runtime.Object { return &gateway.RouteList{} }
 	kinds := []gatewayKind{
 		{kind{"gatewayclasses", v1, &gateway.Class{}, func() runtime.Object { return &gateway.ClassList{} }, nil, nil}, &g.classes},
 		{kind{"gateways", v1, &gateway.Gateway{}, func() runtime.Object { return &gateway.GatewayList{} }, nil, nil}, &g.gateways},
-		{kind{"referencegrants", t.gatewayAPI[gateway.V1Beta1], &gateway.Grant{}, func() runtime.Object { return &gateway.GrantList{} }, nil, nil}, &g.grants},
+		{kind{"referencegrants", t.api[gateway.V1Beta1], &gateway.Grant{}, func() runtime.Object { return &gateway.GrantList{} }, nil, nil}, &g.grants},
 		{kind{"tcproutes", v1, &gateway.Route{}, routes, nil, nil}, &g.tcp},
 		{kind{"udproutes", v1, &gateway.Route{}, routes, nil, nil}, &g.udp},
 	}
@@ -91,7 +91,7 @@ func (t *term) gatewayKinds(ctx context.Context, g *gatewayTerm) ([]gatewayKind,
 		if has() {
 			continue
 		}
-		if k.client = t.gatewayAPI[gateway.V1Alpha2]; k.into != &g.tcp && k.into != &g.udp || !has() {
+		if k.client = t.api[gateway.V1Alpha2]; k.into != &g.tcp && k.into != &g.udp || !has() {
 			return nil, false
 		}
 	}
@@ -224,7 +224,7 @@ func (t *term) judgeGateways(ctx context.Context) (done bool) {
 		status.Conditions = with(status.Conditions, metav1.Condition{
 			Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted", Message: "its Gateways are served by Fairlead", ObservedGeneration: c.Generation,
 		})
-		done = t.patch(ctx, t.gatewayAPI[gateway.V1], "gatewayclasses", &c.ObjectMeta, c.Status, status, map[string]any{"conditions": status.Conditions}) && done
+		done = t.writeStatus(ctx, t.api[gateway.V1], "gatewayclasses", &c.ObjectMeta, c.Status, status, map[string]any{"conditions": status.Conditions}) && done
 	}
 	there := map[service.ID]bool{}
 	for _, one := range v.Gateways {
@@ -283,7 +283,7 @@ func (t *term) judgeGateway(ctx context.Context, one *gateway.Judged) bool {
 	if leaving {
 		before = nil // only what is written is confirmed
 	}
-	if !t.patch(ctx, t.gatewayAPI[gateway.V1], "gateways", &one.ObjectMeta, before, status,
+	if !t.writeStatus(ctx, t.api[gateway.V1], "gateways", &one.ObjectMeta, before, status,
 		map[string]any{"addresses": status.Addresses, "conditions": status.Conditions, "listeners": status.Listeners}) {
 		return false
 	}
@@ -334,7 +334,7 @@ func (t *term) partGateways(ctx context.Context, all []*gateway.Gateway, there m
 			continue
 		}
 		there[id] = true
-		if t.patch(ctx, t.gatewayAPI[gateway.V1], "gateways", &g.ObjectMeta, g.Status.Addresses, nil, map[string]any{"addresses": nil}) {
+		if t.writeStatus(ctx, t.api[gateway.V1], "gateways", &g.ObjectMeta, g.Status.Addresses, nil, map[string]any{"addresses": nil}) {
 			t.release(id)
 			delete(t.gateways.held, id)
 		} else {
@@ -369,7 +369,7 @@ func (t *term) judgeRoute(ctx context.Context, r *gateway.Routed) bool {
 		parents = append(parents, p)
 	}
 	resource := map[string]string{gateway.KindTCPRoute: "tcproutes", gateway.KindUDPRoute: "udproutes"}[r.Kind]
-	return t.patch(ctx, t.gateways.routes, resource, &r.ObjectMeta, r.Status.Parents, parents, map[string]any{"parents": parents})
+	return t.writeStatus(ctx, t.gateways.routes, resource, &r.ObjectMeta, r.Status.Parents, parents, map[string]any{"parents": parents})
 }
 
 // leaveRoutes takes our word from routes that are at no Gateway of ours any more.
@@ -394,15 +394,15 @@ func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.
 func with(before []metav1.Condition, now ...metav1.Condition) []metav1.Condition {
 	all := slices.Clone(before)
 	for _, c := range now {
-		c.Message = shorten(c.Message)
+		c.Message = shorten.Text(c.Message, shorten.EventNote)
 		meta.SetStatusCondition(&all, c)
 	}
 	return all
 }
 
-// patch writes a status where it differs from what it was, unless the object has
+// writeStatus writes a status where it differs from what it was, unless the object has
 // changed meanwhile, and says whether that is done.
-func (t *term) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, was, now any, status map[string]any) bool {
+func (t *term) writeStatus(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, was, now any, status map[string]any) bool {
 	if reflect.DeepEqual(was, now) {
 		return true
 	}
@@ -415,8 +415,7 @@ func (t *term) patch(ctx context.Context, client rest.Interface, resource string
 	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
 	defer cancel()
 	if err == nil {
-		err = client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name).
-			SubResource("status").VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+		err = t.patch(ctx, client, resource, of, "status", body)
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

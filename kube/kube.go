@@ -15,15 +15,16 @@ import (
 	"os"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/announce/cloud"
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source/gateway"
 )
@@ -66,12 +67,9 @@ type Config struct {
 // Controller is one of the controllers of a cluster.
 type Controller struct {
 	Config
-	core kubernetes.Interface
-	own  rest.Interface // Fairlead's resources
-	// gatewayAPI asks for what is of the Gateway API, by version.
-	gatewayAPI map[schema.GroupVersion]rest.Interface
-	scheme     *runtime.Scheme
-	events     *teller
+	api    kubeclient.Clients
+	scheme *runtime.Scheme
+	events *kubeclient.Recorder
 }
 
 // New makes a controller. The error is about the Config.
@@ -94,51 +92,27 @@ func New(c Config) (*Controller, error) {
 		}
 		c.Identity = host + "-" + string(uuid.NewUUID())
 	}
-	k := &Controller{Config: c, scheme: runtime.NewScheme()}
-	if err := errors.Join(scheme.AddToScheme(k.scheme), v1alpha1.AddToScheme(k.scheme), gateway.AddToScheme(k.scheme)); err != nil {
+	k := &Controller{Config: c}
+	var err error
+	k.scheme, err = kubeclient.Scheme(corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme)
+	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	if err := k.dial(); err != nil {
+	k.api, err = kubeclient.Connect(c.Client, k.scheme, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
+		eventsv1.SchemeGroupVersion, v1alpha1.GroupVersion, gateway.V1, gateway.V1Beta1, gateway.V1Alpha2)
+	if err != nil {
 		return nil, fmt.Errorf("kube: Client: %w", err)
 	}
 	return k, nil
 }
 
-// dial makes the clients; it does not connect.
-func (k *Controller) dial() (err error) {
-	core := rest.CopyConfig(k.Client)
-	core.QPS = -1
-	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	core.ContentType = runtime.ContentTypeProtobuf
-	if k.core, err = kubernetes.NewForConfig(core); err != nil {
-		return err
-	}
-	own := rest.CopyConfig(core)
-	own.AcceptContentTypes, own.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	own.APIPath, own.GroupVersion = "/apis", &v1alpha1.GroupVersion
-	own.NegotiatedSerializer = serializer.NewCodecFactory(k.scheme).WithoutConversion()
-	if k.own, err = rest.RESTClientFor(own); err != nil {
-		return err
-	}
-	k.gatewayAPI = map[schema.GroupVersion]rest.Interface{}
-	for _, v := range []schema.GroupVersion{gateway.V1, gateway.V1Beta1, gateway.V1Alpha2} {
-		own.GroupVersion = &v
-		if k.gatewayAPI[v], err = rest.RESTClientFor(own); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Run leads whenever it holds the Lease, until the context ends. Faults of the
 // API server, rights or resources that are missing are logged and tried again.
 func (k *Controller) Run(ctx context.Context) error {
-	k.events = newTeller(ctx, k)
-	defer k.events.close()
+	k.events = kubeclient.NewRecorder(k.api[eventsv1.SchemeGroupVersion], k.Log)
+	defer k.events.Close()
 	for ctx.Err() == nil {
-		if err := k.stand(ctx); err != nil {
-			return err
-		}
+		k.stand(ctx)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (t *term) writePools(ctx context.Context) (done bool) {
 		if !t.writePool(ctx, p, status) {
 			done = false
 		} else if before == nil && now.Reason != "Ready" || before != nil && before.Reason != now.Reason {
-			t.events.tell(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
+			t.tell(p, now.Reason != "Ready", now.Reason, "ReadPool", now.Message)
 		}
 	}
 	return done
@@ -173,8 +173,7 @@ func (t *term) writePool(ctx context.Context, p *v1alpha1.AddressPool, status *v
 		err = t.leading()
 	}
 	if err == nil {
-		err = t.own.Patch(types.MergePatchType).Resource("addresspools").Name(p.Name).SubResource("status").
-			VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(patch).Do(ctx).Error()
+		err = t.patch(ctx, t.api[v1alpha1.GroupVersion], "addresspools", &p.ObjectMeta, "status", patch)
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/addresspool"
 	"github.com/fairlead/fairlead/service"
@@ -63,7 +62,7 @@ func (t *term) reconcile(ctx context.Context, id service.ID) bool {
 	}
 	t.settle(id)
 	if !told {
-		t.events.tell(s, condition.Reason != ReasonAssigned, condition.Reason, "AssignAddress", condition.Message)
+		t.tell(s, condition.Reason != ReasonAssigned, condition.Reason, "AssignAddress", condition.Message)
 	}
 	return true
 }
@@ -230,7 +229,7 @@ func (t *term) write(ctx context.Context, s *corev1.Service, status *corev1.Serv
 	ctx, cancel := context.WithTimeout(ctx, t.LeaseDuration/3)
 	defer cancel()
 	if err == nil {
-		_, err = t.core.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component}, "status")
+		err = t.patch(ctx, t.api[corev1.SchemeGroupVersion], "services", &s.ObjectMeta, "status", patch)
 	}
 	switch {
 	case err == nil, apierrors.IsNotFound(err):

@@ -33,7 +33,7 @@ const agentUser = "system:serviceaccount:fairlead:fairlead-agent"
 
 // exempt are rights that a test cannot see used, and why they are had.
 var exempt = map[string]string{
-	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs, half an hour later (client-go's tools/events)",
+	controllerUser + ": patch events.k8s.io/events": "of an Event that recurs within minutes",
 }
 
 // TestRightsAreThoseThatAreUsed lets an agent and the controller work with the

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -33,13 +34,13 @@ type kind struct {
 }
 
 func (k *Controller) kinds() (services, namespaces, pools, nodes kind) {
-	core := k.core.CoreV1().RESTClient()
+	core, own := k.api[corev1.SchemeGroupVersion], k.api[v1alpha1.GroupVersion]
 	services = kind{
 		"services", core, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} }, k.slimService,
 		cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc},
 	}
 	namespaces = kind{"namespaces", core, &corev1.Namespace{}, func() runtime.Object { return &corev1.NamespaceList{} }, slimNamespace, nil}
-	pools = kind{"addresspools", k.own, &v1alpha1.AddressPool{}, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, nil, nil}
+	pools = kind{"addresspools", own, &v1alpha1.AddressPool{}, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, nil, nil}
 	nodes = kind{"nodes", core, &corev1.Node{}, func() runtime.Object { return &corev1.NodeList{} }, slimNode, nil}
 	return services, namespaces, pools, nodes
 }
@@ -47,6 +48,15 @@ func (k *Controller) kinds() (services, namespaces, pools, nodes kind) {
 func (d kind) get(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	into := d.list()
 	return into, d.client.Get().Resource(d.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
+}
+
+// patch merges a patch into an object, or a subresource of it.
+func (k *Controller) patch(ctx context.Context, client rest.Interface, resource string, of *metav1.ObjectMeta, sub string, patch []byte) error {
+	r := client.Patch(types.MergePatchType).Resource(resource).NamespaceIfScoped(of.Namespace, of.Namespace != "").Name(of.Name)
+	if sub != "" {
+		r = r.SubResource(sub)
+	}
+	return r.VersionedParams(&metav1.PatchOptions{FieldManager: component}, metav1.ParameterCodec).Body(patch).Do(ctx).Error()
 }
 
 // patience are the pauses between attempts at what is not there yet.

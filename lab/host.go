@@ -190,6 +190,10 @@ func (h *Host) Converse(cmd *exec.Cmd) (p *Process, in io.WriteCloser, out io.Re
 	return p, in, out, p.GoFirst()
 }
 
+// Self returns a command that runs this program again, for the parts of an
+// experiment that must be processes of their own.
+func Self(args ...string) *exec.Cmd { return exec.Command("/proc/self/exe", args...) }
+
 // killAll kills the host's processes and waits for their end.
 func (h *Host) killAll() {
 	h.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/source"
 )
 
@@ -28,15 +29,23 @@ type Routing struct {
 	Peers   func() []announce.Peer
 	// Heard gives what the peers announce.
 	Heard func() ([]announce.RouteSet, error)
-	// Table gives what the kernel holds, and why it is not all of what was
-	// heard; nil on a reflector.
-	Table func() (routes []fib.Route, failed, err error)
+	// Table is what the kernel holds; nil on a reflector.
+	Table KernelTable
 	// Degraded lists the optional kernel features that the router goes without; nil
 	// for none.
 	Degraded func() []features.Degraded
 	// Refused gives the prefixes that are announced and not taken in, with the
 	// reason; nil where all are.
 	Refused func() (map[netip.Prefix]string, error)
+}
+
+// KernelTable is a router's part of its kernel's table; fib.Table is the real one.
+type KernelTable interface {
+	List() ([]fib.Route, error)
+	// Faults are the prefixes whose routes are not as they should be, sorted.
+	Faults() []fib.Fault
+	// Failed is what failed of no single prefix.
+	Failed() error
 }
 
 // Gather gives the Status at a moment.
@@ -59,39 +68,36 @@ func (r Routing) Gather(now time.Time) Status {
 		s.Routes = paths(heard)
 		return s.complete()
 	}
-	table, failed, err := r.Table()
+	table, err := r.Table.List()
 	problem("kernel table", err)
-	s.Problems = append(s.Problems, each("kernel table", failed)...)
-	s.Table, s.Routes = table, installed(heard, table, failed)
+	problem("kernel table", r.Table.Failed())
+	faults := r.Table.Faults()
+	s.Problems = append(s.Problems, degraded(faults)...)
+	s.Table, s.Routes = table, installed(heard, table, faults)
 	return s.complete()
 }
 
-// each gives a problem for each of the errors that err joins.
-func each(object string, err error) (problems []source.Problem) {
-	errs := parts(err)
-	for i, err := range errs {
+// RuleDegraded is that of a router's route that the kernel does not hold as
+// received.
+const RuleDegraded plan.Rule = "degraded"
+
+// degraded names the prefixes whose routes are not as received.
+func degraded(faults []fib.Fault) (problems []source.Problem) {
+	for i, f := range faults {
 		if i == namedRefusals {
-			return append(problems, source.Problem{Object: object, Message: fmt.Sprintf("and %d more", len(errs)-i)})
+			return append(problems, source.Problem{Object: "kernel table", Message: fmt.Sprintf("and %d more routes are degraded", len(faults)-i)})
 		}
-		problems = append(problems, source.Problem{Object: object, Message: strings.ReplaceAll(err.Error(), "\n", "; ")})
+		message := oneLine(f.Err)
+		if !f.Since.IsZero() {
+			message = fmt.Sprintf("degraded since %s, %d tries, will retry: %s", f.Since.UTC().Format(time.RFC3339), f.Tries, message)
+		}
+		problems = append(problems, source.Problem{Object: "route " + f.Prefix.String(), Message: message})
 	}
 	return problems
 }
 
-// parts takes an error apart that was joined of others.
-func parts(err error) (all []error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-		return nil
-	case !ok:
-		return []error{err}
-	}
-	for _, e := range joined.Unwrap() {
-		all = append(all, parts(e)...)
-	}
-	return all
-}
+// oneLine is an error that may be joined of several.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // namedRefusals is how many prefixes are named as refused.
 const namedRefusals = 20
@@ -135,20 +141,27 @@ func paths(heard []announce.RouteSet) []Route {
 
 // installed are the routes that a router's kernel holds, and those that were
 // heard and that it does not hold.
-func installed(heard []announce.RouteSet, table []fib.Route, failed error) []Route {
+func installed(heard []announce.RouteSet, table []fib.Route, faults []fib.Fault) []Route {
 	var routes []Route
+	why := make(map[netip.Prefix]string, len(faults))
+	for _, f := range faults {
+		why[f.Prefix] = oneLine(f.Err)
+	}
+	held := make(map[netip.Prefix]fib.Route, len(table))
 	for _, r := range table {
+		held[r.Prefix] = r
 		for _, h := range r.Hops {
 			routes = append(routes, Route{Prefix: r.Prefix, NextHop: h.Gateway, Announced: true})
 		}
 	}
-	why := "the kernel does not hold it yet"
-	if failed != nil {
-		why = failed.Error()
-	}
 	for _, set := range heard {
-		for _, nextHop := range missing(set, table) {
-			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Reason: why})
+		for _, nextHop := range missing(set, held[set.Prefix]) {
+			routes = append(routes, Route{Prefix: set.Prefix, NextHop: nextHop, Reason: "the kernel does not hold it yet"})
+		}
+	}
+	for i := range routes {
+		if reason := why[routes[i].Prefix]; reason != "" {
+			routes[i].Rule, routes[i].Reason = RuleDegraded, reason
 		}
 	}
 	sortRoutes(routes)
@@ -157,22 +170,18 @@ func installed(heard []announce.RouteSet, table []fib.Route, failed error) []Rou
 
 // missing gives the next hops that the kernel does not have. One that is behind
 // a gateway is there under the gateway's name, and in its weight.
-func missing(set announce.RouteSet, table []fib.Route) []netip.Addr {
-	i := slices.IndexFunc(table, func(r fib.Route) bool { return r.Prefix == set.Prefix })
-	if i < 0 {
-		return set.NextHops
+func missing(set announce.RouteSet, held fib.Route) []netip.Addr {
+	has, want := 0, 0
+	for _, h := range held.Hops {
+		has += h.Weight
 	}
-	held, want := 0, 0
-	for _, h := range table[i].Hops {
-		held += h.Weight
+	for i := range set.NextHops {
+		want += set.Weight(i)
 	}
-	for j := range set.NextHops {
-		want += set.Weight(j)
-	}
-	if held >= want {
+	if has >= want {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(set.NextHops), func(nextHop netip.Addr) bool {
-		return slices.ContainsFunc(table[i].Hops, func(h fib.Hop) bool { return h.Gateway == nextHop })
+		return slices.ContainsFunc(held.Hops, func(h fib.Hop) bool { return h.Gateway == nextHop })
 	})
 }

@@ -30,7 +30,7 @@ func kernelRoute(prefix string, group uint32, gateways ...string) fib.Route {
 
 // routed is a router that heard of three prefixes; one has a next hop that
 // this machine cannot reach, one is behind a gateway.
-func routed(role string, failed error) Routing {
+func routed(role string, faults ...fib.Fault) Routing {
 	r := Routing{
 		Version: "v1", Kernel: "Linux 6.1", Node: "router1", Role: role, Started: eleven, Peers: peers{}.Peers,
 		Heard: func() ([]announce.RouteSet, error) {
@@ -40,13 +40,26 @@ func routed(role string, failed error) Routing {
 		},
 	}
 	if role == RoleRouter {
-		r.Table = func() ([]fib.Route, error, error) {
-			return []fib.Route{
-				kernelRoute("10.1.1.0/24", 100001, "10.0.0.105", "10.0.0.106"), kernelRoute("10.1.3.0/24", 100004, "10.0.0.1"),
-			}, failed, nil
-		}
+		r.Table = kernelTable{faults: faults, routes: []fib.Route{
+			kernelRoute("10.1.1.0/24", 100001, "10.0.0.105", "10.0.0.106"), kernelRoute("10.1.3.0/24", 100004, "10.0.0.1"),
+		}}
 	}
 	return r
+}
+
+// kernelTable is a table of which a test says everything.
+type kernelTable struct {
+	routes []fib.Route
+	faults []fib.Fault
+	failed error
+}
+
+func (k kernelTable) List() ([]fib.Route, error) { return k.routes, nil }
+func (k kernelTable) Faults() []fib.Fault        { return k.faults }
+func (k kernelTable) Failed() error              { return k.failed }
+
+func fault(prefix string, err error) fib.Fault {
+	return fib.Fault{Prefix: netip.MustParsePrefix(prefix), Err: err, Since: eleven, Tries: 3}
 }
 
 // words gives routes as "10.1.1.0/24 10.0.0.105 true reason".
@@ -63,34 +76,63 @@ func TestRouterTellsWhatItsKernelHolds(t *testing.T) {
 		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true",
 		"10.1.2.0/24 10.9.9.9 false the kernel does not hold it yet", "10.1.3.0/24 10.0.0.1 true",
 	}
-	if got := words(routed(RoleRouter, nil).Gather(eleven).Routes); !slices.Equal(got, want) {
+	if got := words(routed(RoleRouter).Gather(eleven).Routes); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	s := routed(RoleRouter, errors.New("10.9.9.9: no route to it")).Gather(eleven)
-	want[2] = "10.1.2.0/24 10.9.9.9 false 10.9.9.9: no route to it"
-	if got := words(s.Routes); !slices.Equal(got, want) {
+	// A degraded route has its own reason, and no other route has it.
+	s := routed(RoleRouter, fault("10.1.2.0/24", errors.New("next hop 10.9.9.9: no route to it"))).Gather(eleven)
+	want[2] = "10.1.2.0/24 10.9.9.9 false next hop 10.9.9.9: no route to it"
+	if got := words(s.Routes); !slices.Equal(got, want) || s.Routes[2].Rule != RuleDegraded {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if len(s.Problems) != 1 || s.Problems[0].String() != "kernel table: 10.9.9.9: no route to it" {
-		t.Errorf("problems %v", s.Problems)
+	const problem = "route 10.1.2.0/24: degraded since 2026-03-01T11:00:00Z, 3 tries, will retry: next hop 10.9.9.9: no route to it"
+	if len(s.Problems) != 1 || s.Problems[0].String() != problem {
+		t.Errorf("problems %v, want %s", s.Problems, problem)
+	}
+	r := routed(RoleRouter)
+	r.Table = kernelTable{failed: errors.New("list routes: no")}
+	if p := r.Gather(eleven).Problems; len(p) != 1 || p[0].String() != "kernel table: list routes: no" {
+		t.Errorf("problems %v", p)
+	}
+}
+
+// What is shown of a router with a route that lacks a next hop, and one that could
+// not be changed.
+func TestDegradedRoutesAreShown(t *testing.T) {
+	s := routed(RoleRouter, fault("10.1.2.0/24", errors.New("next hop 10.9.9.9: no route to it")),
+		fault("10.1.3.0/24", errors.New("change group 100004: no"))).Gather(eleven)
+	var b strings.Builder
+	for _, v := range []View{s.Overview(), s.RoutesView()} {
+		if err := Write(&b, v, Table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{
+		"routes      3 of 4 in the kernel, degraded prefixes: 2\n",
+		"            route 10.1.3.0/24: degraded since 2026-03-01T11:00:00Z, 3 tries, will retry: change group 100004: no\n",
+		"10.1.2.0/24 via 10.9.9.9 is not in the kernel: next hop 10.9.9.9: no route to it\n10.1.3.0/24 is degraded: change group 100004: no\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
 	}
 }
 
 func TestEachRouteThatFailsIsAProblem(t *testing.T) {
 	hops := errors.Join(errors.New("next hop 10.9.9.8: no route"), errors.New("next hop 10.9.9.9: no route"))
-	failed := []error{fmt.Errorf("10.1.1.0/24: %w", hops)}
+	faults := []fib.Fault{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), Err: hops}}
 	for range namedRefusals + 4 {
-		failed = append(failed, errors.New("10.1.2.0/24: refused"))
+		faults = append(faults, fault("10.1.2.0/24", errors.New("refused")))
 	}
-	problems := routed(RoleRouter, errors.Join(nil, errors.Join(failed...))).Gather(eleven).Problems
-	if len(problems) != namedRefusals+1 || problems[namedRefusals].String() != "kernel table: and 5 more" ||
-		problems[0].String() != "kernel table: 10.1.1.0/24: next hop 10.9.9.8: no route; next hop 10.9.9.9: no route" {
+	problems := routed(RoleRouter, faults...).Gather(eleven).Problems
+	if len(problems) != namedRefusals+1 || problems[namedRefusals].String() != "kernel table: and 5 more routes are degraded" ||
+		problems[0].String() != "route 10.1.1.0/24: next hop 10.9.9.8: no route; next hop 10.9.9.9: no route" {
 		t.Errorf("problems %v", problems)
 	}
 }
 
 func TestRouterTellsWhatItRefuses(t *testing.T) {
-	r := routed(RoleRouter, nil)
+	r := routed(RoleRouter)
 	uneven := set("10.1.1.0/24", "10.0.0.105", "10.0.0.106")
 	uneven.Uneven = "10.0.0.105 names a bandwidth and 10.0.0.106 does not"
 	r.Heard = func() ([]announce.RouteSet, error) { return []announce.RouteSet{uneven}, nil }
@@ -113,7 +155,7 @@ func TestRouterTellsWhatItRefuses(t *testing.T) {
 }
 
 func TestReflectorTellsWhatItHeard(t *testing.T) {
-	s := routed(RoleReflector, nil).Gather(eleven)
+	s := routed(RoleReflector).Gather(eleven)
 	want := []string{
 		"10.1.1.0/24 10.0.0.105 true", "10.1.1.0/24 10.0.0.106 true", "10.1.2.0/24 10.9.9.9 true", "10.1.3.0/24 10.8.0.1 true",
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
@@ -38,6 +39,9 @@ func (v overview) table(t *table) {
 		}
 		t.fact("drops", tally(nonzero(d.Drops)))
 	}
+	if v.NodeKeys != nil {
+		t.fact("node keys", v.NodeKeys.words())
+	}
 	if v.ServerHalf != nil {
 		v.half(t)
 	}
@@ -59,6 +63,9 @@ func (v overview) table(t *table) {
 		t.fact("drain", v.DrainWords())
 	}
 	t.fact("routes", v.routeStates())
+	if words := v.withdrawingWords(); words != "" {
+		t.fact("withdrawing", words)
+	}
 	if states := v.layer2States(); states != "" {
 		t.fact("layer 2", states)
 	}
@@ -67,14 +74,23 @@ func (v overview) table(t *table) {
 	for _, d := range v.Degraded {
 		t.fact("", d.String())
 	}
-	t.fact("problems", number(len(v.Problems)))
-	for _, p := range v.Problems {
-		t.fact("", p.String())
+	if len(v.Stale) > 0 {
+		t.list("stale", len(v.Stale), staleLines(v.Stale, v.Time), "fairlead status -o json")
 	}
+	t.list("problems", len(v.Problems), problemLines(v.Problems), "fairlead status -o json")
 	if len(v.Peers) > 0 {
 		t.line("")
 		v.peers(t, false)
 	}
+}
+
+// words gives "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
+func (k NodeKeys) words() string {
+	others := "counted and accepted"
+	if k.Required {
+		others = "dropped"
+	}
+	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
 }
 
 // half tells of the server half.
@@ -84,11 +100,13 @@ func (v overview) half(t *table) {
 	for _, a := range h.Attached {
 		t.fact("", a)
 	}
+	t.fact("senders", h.senders())
 	t.fact("packets", tally(nonzero(h.Counters)))
-	t.fact("servers", number(len(h.Entries)))
+	var servers []string
 	for _, e := range h.Entries {
-		t.fact("", fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
+		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
 	}
+	t.list("servers", len(h.Entries), servers, "fairlead backends")
 }
 
 // routing says that this is no agent.
@@ -108,7 +126,7 @@ func (v overview) backendHealth() string {
 	count := map[string]uint64{}
 	for _, b := range v.allBackends() {
 		word := b.Health
-		if b.Draining {
+		if b.Weight == 0 {
 			word = "draining"
 		}
 		count[word]++
@@ -130,9 +148,24 @@ func (v overview) routeStates() string {
 	case RoleReflector:
 		return fmt.Sprintf("%d heard", len(v.Routes))
 	case RoleRouter:
-		return fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+		words := fmt.Sprintf("%d of %d in the kernel", announced, len(v.Routes))
+		if n := v.DegradedPrefixes(); n > 0 {
+			words += fmt.Sprintf(", degraded prefixes: %d", n)
+		}
+		return words
 	}
 	return fmt.Sprintf("%d of %d announced", announced, len(v.Routes))
+}
+
+// DegradedPrefixes counts a router's prefixes whose routes are not as received.
+func (s Status) DegradedPrefixes() int {
+	prefixes := map[netip.Prefix]bool{}
+	for _, r := range s.Routes {
+		if r.Rule == RuleDegraded {
+			prefixes[r.Prefix] = true
+		}
+	}
+	return len(prefixes)
 }
 
 func (v overview) peerStates() string {
@@ -167,24 +200,16 @@ func (v services) table(t *table) {
 		for _, f := range s.Frontends {
 			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
 			if v.status.balances() {
-				row = append(row, f.count(func(b Backend) bool { return b.InService && !b.Draining }),
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }),
 					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
 			}
 			if v.status.ServerHalf != nil {
 				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
 			}
-			t.row(append(row, f.why())...)
+			t.row(append(row, s.reason(f, v.status.Time))...)
 		}
 	}
 	t.end()
-}
-
-// why says what is special about a frontend.
-func (f Frontend) why() string {
-	if f.Reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
-		return "SYN protection is active"
-	}
-	return f.Reason
 }
 
 // synFloods names the frontends that are being protected from one.
@@ -197,6 +222,22 @@ func (s Status) synFloods() (all []string) {
 		}
 	}
 	return all
+}
+
+// reason says why a frontend of the Service is not as its source says.
+func (s Service) reason(f Frontend, now time.Time) string {
+	reason := f.Reason
+	if reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
+		reason = "SYN protection is active"
+	}
+	if s.StaleSince.IsZero() {
+		return reason
+	}
+	stale := "stale since " + moment(s.StaleSince, now) + ": its manifest is rejected (fairlead status)"
+	if reason == "" {
+		return stale
+	}
+	return reason + "; " + stale
 }
 
 // balances says that this is, or may be, a balancer's: a server half alone
@@ -343,12 +384,20 @@ func (v routes) heard(t *table) {
 	t.end()
 }
 
-// kernel shows the kernel's table, and then what is missing in it.
+// kernel shows the kernel's table, and then what of it is not as received.
 func (v routes) kernel(t *table) {
 	fmt.Fprint(t.out, fib.Format(v.status.Table))
+	lacks := map[netip.Prefix]bool{}
 	for _, r := range v.list {
 		if !r.Announced {
+			lacks[r.Prefix] = true
 			t.line("%s via %s is not in the kernel: %s", r.Prefix, r.NextHop, r.Reason)
+		}
+	}
+	for _, r := range v.list {
+		if r.Rule == RuleDegraded && !lacks[r.Prefix] {
+			lacks[r.Prefix] = true
+			t.line("%s is degraded: %s", r.Prefix, r.Reason)
 		}
 	}
 }

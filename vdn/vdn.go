@@ -184,7 +184,9 @@ type NodeReport struct {
 	// Applied is the revision of the plan that holds on it.
 	Applied uint64 `json:"applied"`
 	// Error is why the newest plan does not hold, in words.
-	Error    string    `json:"error,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Degraded lists what it does without, as its kernel refuses it, in words.
+	Degraded []string  `json:"degraded,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
 }
 
@@ -197,7 +199,7 @@ type Counter struct {
 	SentBytes  uint64 `json:"sentBytes"`
 	// ReceivedBytes are counted for attachments alone.
 	ReceivedBytes uint64 `json:"receivedBytes,omitempty"`
-	// Drops by reason: over-rate, isolated, outside, spoofed.
+	// Drops by reason: over-rate, isolated, outside, spoofed, bypassed.
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }
 

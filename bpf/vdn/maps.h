@@ -8,13 +8,17 @@
 #include "addr.h"
 #include "common.h"
 
-/* Why a packet ends here; VDN_FINE is no end. */
+/* Why a packet ends here; VDN_FINE is no end. Pods count reasons up to VDN_REASONS,
+ * which is in the layout of a pinned map; the others are counted in vdn_refused.
+ */
 enum vdn_reason {
 	VDN_REASON_OVER_RATE,
 	VDN_REASON_ISOLATED,
 	VDN_REASON_OUTSIDE,
 	VDN_REASON_SPOOFED,
 	VDN_REASONS,
+	VDN_REASON_BYPASSED,  /* sent past the programs at the pod's device */
+	VDN_REASON_UNSTAMPED, /* no drop: it arrives past the programs at the uplink */
 };
 #define VDN_FINE VDN_REASONS
 
@@ -66,7 +70,9 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_outside SEC(".maps");
 
-/* Packets that an uplink did not let through. */
+/* Packets that an uplink did not let through, or a pod's device for one of the reasons
+ * that it does not count by itself.
+ */
 struct vdn_refused_key {
 	__u32 ifindex;
 	enum vdn_reason reason;
@@ -81,6 +87,17 @@ struct {
 	__uint(max_entries, 1 << 16);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_refused SEC(".maps");
+
+static __always_inline void count_refused(__u32 ifindex, __u16 slice, enum vdn_reason why)
+{
+	struct vdn_refused_key k = {.ifindex = ifindex, .slice = slice, .reason = why};
+	__u64 *n = bpf_map_lookup_elem(&vdn_refused, &k), one = 1;
+
+	if (n)
+		(*n)++;
+	else
+		bpf_map_update_elem(&vdn_refused, &k, &one, BPF_NOEXIST);
+}
 
 /* Zero where it is nobody's. */
 static __always_inline struct vdn_owner owner_of(const struct addr *a)

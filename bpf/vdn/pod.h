@@ -9,6 +9,7 @@
 #include "error.h"
 #include "maps.h"
 #include "neighbour.h"
+#include "origin.h"
 
 #define POD_ADDRESSES 4
 
@@ -17,6 +18,10 @@ struct vdn_pod {
 	struct addr address[POD_ADDRESSES]; /* those that are not used are zero */
 	__u8 mac[ETH_ALEN];
 	__u16 slice;
+	/* Other pods' frames can come from below without passing an uplink: broadcast
+	 * (macvlan), or all (ipvlan).
+	 */
+	bool shares_broadcast, shares_all;
 };
 
 const volatile struct vdn_pod pod = {};
@@ -199,6 +204,20 @@ static __always_inline enum vdn_reason pod_may_send(struct __sk_buff *skb)
 	return protocol_may(skb, eth.h_proto, true);
 }
 
+/* Whether a frame comes past the programs at its sender's device. One for the pod
+ * alone cannot on macvlan: without a stamp it says that something at the uplink takes
+ * stamps away, which the agent reports.
+ */
+static __always_inline bool comes_past_checks(struct __sk_buff *skb, const struct ethhdr *eth)
+{
+	bool shared = eth->h_dest[0] & 1 ? pod.shares_broadcast : pod.shares_all;
+
+	if (is_stamped(skb) || !pod.shares_broadcast)
+		return false;
+	count_refused(skb->ifindex, pod.slice, shared ? VDN_REASON_BYPASSED : VDN_REASON_UNSTAMPED);
+	return shared;
+}
+
 static __always_inline enum vdn_reason pod_may_receive(struct __sk_buff *skb)
 {
 	enum vdn_reason why;
@@ -207,6 +226,8 @@ static __always_inline enum vdn_reason pod_may_receive(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
 		return VDN_REASON_ISOLATED;
+	if (comes_past_checks(skb, &eth))
+		return VDN_REASON_SPOOFED;
 	why = protocol_may(skb, eth.h_proto, false);
 	if (why == VDN_REASON_OUTSIDE && read_quote(skb, &q) && is_own(&q.src))
 		return pod_may_talk_to(&q.dst);
@@ -238,6 +259,8 @@ static __always_inline int pod_pass(struct __sk_buff *skb, enum pod_way way, enu
 		return TC_ACT_SHOT;
 	}
 	count->bytes += bytes;
+	if (way == POD_SENDS)
+		stamp(skb);
 	return TC_ACT_UNSPEC;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* At an uplink: whose a packet is, for HTB, and whether its slice may. What is of
- * no slice is the node's own, and none of our business.
+/* At an uplink, and at every device below pods' macvlan devices: whose a packet is,
+ * for HTB, whether its slice may, and whether it passed the programs at its pod's
+ * device. What is of no slice is the node's own, and none of our business.
  */
 #ifndef FAIRLEAD_VDN_UPLINK_H
 #define FAIRLEAD_VDN_UPLINK_H
@@ -8,6 +9,13 @@
 #include "error.h"
 #include "maps.h"
 #include "neighbour.h"
+#include "origin.h"
+
+/* Whether this node forwards between slices and elsewhere: a constant of its
+ * programs. Nodes with pods look at what arrives for its origin alone: pod_in does the
+ * rest.
+ */
+const volatile bool gateway = false;
 
 /* HTB takes skb->priority for a class where its upper half is the qdisc's
  * handle; a slice's class is its number and one.
@@ -47,23 +55,26 @@ static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e)
 
 static __always_inline int refuse(struct __sk_buff *skb, __u16 slice, enum vdn_reason why)
 {
-	struct vdn_refused_key k = {.ifindex = skb->ifindex, .slice = slice, .reason = why};
-	__u64 *n = bpf_map_lookup_elem(&vdn_refused, &k), one = 1;
-
-	if (n)
-		(*n)++;
-	else
-		bpf_map_update_elem(&vdn_refused, &k, &one, BPF_NOEXIST);
+	count_refused(skb->ifindex, slice, why);
 	return TC_ACT_SHOT;
 }
 
 static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 {
+	__u16 bypassing = bypassing_slice(skb);
 	struct vdn_owner src, dst, owner;
 	enum vdn_reason why;
 	struct ends e = {};
 	struct quote q = {};
 
+	if (bypassing)
+		return refuse(skb, bypassing, VDN_REASON_BYPASSED);
+	if (!leaves)
+		stamp(skb);
+	else if (is_stamped(skb))
+		skb->tc_index = 0; /* the node at the other end of a veth has its own */
+	if (!leaves && !gateway)
+		return TC_ACT_UNSPEC;
 	/* What a socket of a pod has said: it would send by another slice's class. */
 	if (leaves && skb->priority >> 16 == VDN_HTB_MAJOR)
 		skb->priority = 0;
@@ -89,6 +100,14 @@ static __always_inline int uplink(struct __sk_buff *skb, bool leaves)
 		skb->priority = VDN_HTB_MAJOR << 16 | (owner.slice + 1);
 	}
 	return TC_ACT_UNSPEC;
+}
+
+/* At the node's end of a pod's own veth pair: all that arrives is the pod's. */
+static __always_inline int port(struct __sk_buff *skb)
+{
+	if (is_stamped(skb))
+		return TC_ACT_UNSPEC;
+	return refuse(skb, 0, VDN_REASON_BYPASSED);
 }
 
 #endif

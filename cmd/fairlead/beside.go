@@ -36,7 +36,7 @@ func runBeside(ctx context.Context, r *config.ResolvedRouter) error {
 	look := routing(status.RoleRouter)
 	look.Peers = func() []announce.Peer { return nil }
 	look.Heard = func() ([]announce.RouteSet, error) { return table.Desired(), nil }
-	look.Table = lookTable(table)
+	look.Table = table
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, following := errgroup.WithContext(following)

@@ -71,6 +71,7 @@ func (a *agent) newXDP() (*xdp.DataPlane, error) {
 		SourceV4: r.Source4, SourceV6: r.Source6,
 		MaxFrontends: r.MaxFrontends, MaxBackends: r.MaxBackends, MaxFlows: r.MaxFlows, GUEPort: r.GUEPort,
 		SYNThreshold: float64(r.SYNThreshold),
+		Auth:         r.NodeAuth,
 	})
 }
 

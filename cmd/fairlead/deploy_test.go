@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	dpproxy "github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/dataplane/xdp"
 )
@@ -55,18 +56,18 @@ func containers(t *testing.T, path string) (all []container) {
 func TestManifestsStartWhatThereIs(t *testing.T) {
 	checked := 0
 	for _, pattern := range []string{"*.yaml", "*/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(root, "deploy/manifests", pattern))
+		files, err := filepath.Glob(filepath.Join(clitest.Repository, "deploy/manifests", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range files {
 			for _, c := range containers(t, f) {
 				checked++
-				if err := checkFairlead(c.Args); err != nil {
+				if err := program.CheckArgs(c.Args); err != nil {
 					t.Errorf("%s: container %s: %v", f, c.Name, err)
 				}
 				if probe := c.ReadinessProbe.Exec.Command; len(probe) > 0 {
-					if err := checkFairlead(probe[1:]); err != nil || probe[0] != "/fairlead" {
+					if err := program.CheckArgs(probe[1:]); err != nil || probe[0] != "/fairlead" {
 						t.Errorf("%s: container %s: probe %q: %v", f, c.Name, probe, err)
 					}
 				}
@@ -81,7 +82,7 @@ func TestManifestsStartWhatThereIs(t *testing.T) {
 // TestTheChartSizesAsTheAgentDoes: an agent by the chart and one without take over
 // each other's maps.
 func TestTheChartSizesAsTheAgentDoes(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "deploy/helm/fairlead/values.yaml"))
+	text, err := os.ReadFile(filepath.Join(clitest.Repository, "deploy/helm/fairlead/values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	"github.com/fairlead/fairlead/importer"
 	"github.com/fairlead/fairlead/importer/ipvsadm"
 	"github.com/fairlead/fairlead/importer/keepalived"
@@ -32,7 +33,7 @@ func TestImportedCommandsAreRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, command := range []string{r.Command(), tunnels.Command()} {
-		if err := checkLine(command); err != nil {
+		if err := program.CheckLine(command); err != nil {
 			t.Errorf("%q: %v", command, err)
 		}
 	}
@@ -57,14 +58,14 @@ func TestImportedCommandsAreRight(t *testing.T) {
 // TestImportPageIsRight: what the page shows is what comes of its example.
 func TestImportPageIsRight(t *testing.T) {
 	const name = "docs/import.md"
-	page := pages(t)[name]
+	page := clitest.Pages(t)[name]
 	var conf, shown string
-	for _, s := range snippets(page) {
+	for _, s := range clitest.Snippets(page) {
 		switch {
-		case conf == "" && strings.HasPrefix(s.text, "virtual_server"):
-			conf = s.text
-		case conf != "" && shown == "" && s.language == "yaml":
-			shown = s.text
+		case conf == "" && strings.HasPrefix(s.Text, "virtual_server"):
+			conf = s.Text
+		case conf != "" && shown == "" && s.Language == "yaml":
+			shown = s.Text
 		}
 	}
 	marks := importer.Marks{}
@@ -77,7 +78,7 @@ func TestImportPageIsRight(t *testing.T) {
 	}
 	got := string(r.YAML())
 	if *updatePages && shown != "" {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Replace(page, shown, got, 1)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(clitest.Repository, name), []byte(strings.Replace(page, shown, got, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if got != shown {

@@ -52,10 +52,6 @@ func TestInputIsBounded(t *testing.T) {
 	wantTooLong(t, "b.conf", err)
 	_, err = readItems([]string{path}, nil)
 	wantTooLong(t, path, err)
-	_, err = scenarioIn(path)
-	wantTooLong(t, path, err)
-	_, err = beside("x.yaml")(path)
-	wantTooLong(t, path, err)
 
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/status"
 )
 
@@ -106,26 +104,10 @@ func (l *look) between(out io.Writer) string {
 		return "---\n"
 	case l.format == status.JSON:
 		return ""
-	case isTerminal(out):
+	case cli.IsTerminal(out):
 		return "\x1b[H\x1b[2J"
 	}
 	return "\n"
-}
-
-func isTerminal(w io.Writer) bool { return terminalWidth(w) > 0 }
-
-// terminalWidth gives the columns of a terminal, 0 for what is none.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	const usual = 80 // a terminal that does not know its size says 0
-	return cmp.Or(int(size.Col), usual)
 }
 
 // formatFlag refuses a wrong -o while flags are parsed.

@@ -1,20 +1,9 @@
-// Command fairlead is the whole of Fairlead in one binary. What lives here is
-// flags and wiring, one file a subcommand; whatever can be said without a
-// command line lives in the packages above.
+// Command fairlead is the product in one binary: the daemons and the commands
+// that query them. What lives here is flags and wiring, one file a subcommand;
+// whatever can be said without a command line lives in the packages above.
+// Demo, benchmarks and simulator are in fairlead-lab, which is not installed.
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-)
+import "github.com/fairlead/fairlead/cmd/internal/cli"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal means at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, newRootCommand(), os.Args[1:])
-	stop()
-	os.Exit(code)
-}
+func main() { cli.Main(newRootCommand()) }

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -29,21 +30,9 @@ func TestScripts(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"agent": answerAs, "controller": controlVDN, "failed": exits(exitFailed), "usage": exits(exitUsage),
+			"agent": answerAs, "controller": controlVDN, "failed": clitest.Exits(cli.ExitFailed), "usage": clitest.Exits(cli.ExitUsage),
 		},
 	})
-}
-
-// exits runs a command line and demands an exit code; what was printed is
-// there for stdout and stderr.
-func exits(want int) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		err := ts.Exec(args[0], args[1:]...)
-		var exit *exec.ExitError
-		if neg || !errors.As(err, &exit) || exit.ExitCode() != want {
-			ts.Fatalf("%v: want exit code %d", err, want)
-		}
-	}
 }
 
 func answerAs(ts *testscript.TestScript, neg bool, args []string) {

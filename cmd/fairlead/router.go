@@ -120,9 +120,7 @@ func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error
 	c := routerConfig(r)
 	c.Held = len(before) > 0
 	return bgp.NewRouter(c, func(routes []announce.RouteSet) {
-		if err := table.Set(routes); err != nil {
-			slog.Error("cannot write the routes; the next change tries again", "error", err)
-		}
+		_ = table.Set(routes) // the table logs, reports and retries what fails
 	})
 }
 
@@ -131,7 +129,7 @@ func startRouter(r *config.ResolvedRouter, table *fib.Table) (*bgp.Router, error
 func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Router, table *fib.Table) error {
 	look := routing(status.RoleRouter)
 	look.Peers, look.Heard, look.Refused = router.Peers, router.Routes, router.Refused
-	look.Table, look.Degraded = lookTable(table), table.Degraded
+	look.Table, look.Degraded = table, table.Degraded
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
@@ -141,13 +139,6 @@ func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Rout
 		return serveStatus(ctx, c.Socket, c.Metrics, func() status.Status { return look.Gather(time.Now()) })
 	})
 	return group.Wait()
-}
-
-func lookTable(table *fib.Table) func() ([]fib.Route, error, error) {
-	return func() ([]fib.Route, error, error) {
-		routes, err := table.List()
-		return routes, table.Failed(), err
-	}
 }
 
 func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {

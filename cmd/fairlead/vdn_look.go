@@ -185,6 +185,11 @@ does not hold, if so.`,
 func nodesSheet(v vdn.View) status.Sheet {
 	s := status.Sheet{Value: v.Nodes, Head: []string{"NODE", "ALIVE", "HEARD", "MEANS", "GATEWAY", "UPLINKS", "PLAN", "ERROR"}}
 	for _, n := range v.Nodes {
+		for _, lost := range n.Degraded {
+			s.Lines = append(s.Lines, "degraded: node "+n.Name+": "+lost)
+		}
+	}
+	for _, n := range v.Nodes {
 		var uplinks []string
 		for _, u := range n.Uplinks {
 			uplinks = append(uplinks, u.Device+"="+u.Rate.String())

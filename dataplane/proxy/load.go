@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/ownns"
 )
 
 // pinPrefix begins the name of the folder of pins; the layout's number ends it.
@@ -51,6 +53,22 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 	return pins, nil
 }
 
+// kept are the maps that outlive the agent. What is kept of a socket (origins) cannot
+// be copied: another version of it starts empty.
+var kept = bpfload.KeptMaps{
+	proxyMapServices: {Seal: sealService}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapNodeAddresses: {},
+	proxyMapConnections: {Written: true}, proxyMapAffinities: {Written: true}, proxyMapSent: {Written: true}, proxyMapSenders: {Written: true},
+	proxyMapOrigins: {},
+}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
+
+// Pin is under which name a map is pinned, for who loads other programs onto it.
+func Pin(name string) string { return kept.Pin(name) }
+
 // load loads the programs onto the pinned maps, which it makes where they are
 // missing.
 func (d *DataPlane) load() error {
@@ -69,12 +87,15 @@ func (d *DataPlane) load() error {
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
-	for name, m := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // constants belong to their program
-			m.Pinning = ebpf.PinByName
-		}
+	attached, err := bpfload.Attached(d.pins, linkPrefix)
+	if err != nil {
+		return err
 	}
-	cookie, err := netnsCookie()
+	d.state, err = bpfload.OpenState(spec, bpfload.Source{Folder: d.pins.Path(""), Maps: kept, History: history, Attached: attached})
+	if err != nil {
+		return err
+	}
+	cookie, err := ownns.Cookie()
 	if err != nil {
 		return err
 	}
@@ -94,21 +115,6 @@ func (d *DataPlane) load() error {
 	d.missing = append(d.missing, preset...)
 	d.missing.Check(features.SocketProxy, features.SocketDestroy) // now, not when the first socket has to be ended
 	return err
-}
-
-// netnsCookie names the calling thread's network namespace as the programs see
-// it.
-func netnsCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("own network namespace: %w", err)
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, fmt.Errorf("own network namespace: %w", err)
-	}
-	return cookie, nil
 }
 
 // waiter waits for programs that are running.

@@ -232,7 +232,7 @@ func (s *sweeper) eachOrigin(f func(*proxyOrigin)) error {
 
 // endHere ends those of the calling thread's namespace, and strikes it off.
 func (all sockets) endHere() error {
-	cookie, err := netnsCookie()
+	cookie, err := ownns.Cookie()
 	if err != nil || all[cookie] == nil {
 		return err
 	}

@@ -24,6 +24,26 @@ type balancerAllowance struct {
 	Left uint64
 }
 
+type balancerAuthKeys struct {
+	_   structs.HostLayout
+	Key [2]struct {
+		_  structs.HostLayout
+		K0 uint64
+		K1 uint64
+	}
+	Id   [2]uint8
+	N    uint8
+	Zero [5]uint8
+}
+
+type balancerAuthRule uint8
+
+const (
+	balancerAuthRuleAUTH_OFF     balancerAuthRule = 0
+	balancerAuthRuleAUTH_ACCEPT  balancerAuthRule = 1
+	balancerAuthRuleAUTH_REQUIRE balancerAuthRule = 2
+)
+
 type balancerChain struct {
 	_     structs.HostLayout
 	N     uint8
@@ -80,10 +100,12 @@ const (
 	balancerDropReasonDROP_FLOW_BUSY        balancerDropReason = 18
 	balancerDropReasonDROP_SCTP_FRAGMENT    balancerDropReason = 19
 	balancerDropReasonDROP_UNKNOWN_BALANCER balancerDropReason = 20
-	balancerDropReasonDROP_SYN_COOKIE       balancerDropReason = 21
-	balancerDropReasonDROP_SYN_ODD          balancerDropReason = 22
-	balancerDropReasonDROP_SYN_FLOW_LOST    balancerDropReason = 23
-	balancerDropReasonDROP_REASONS          balancerDropReason = 24
+	balancerDropReasonDROP_NO_AUTH_TAG      balancerDropReason = 21
+	balancerDropReasonDROP_WRONG_AUTH_TAG   balancerDropReason = 22
+	balancerDropReasonDROP_SYN_COOKIE       balancerDropReason = 23
+	balancerDropReasonDROP_SYN_ODD          balancerDropReason = 24
+	balancerDropReasonDROP_SYN_FLOW_LOST    balancerDropReason = 25
+	balancerDropReasonDROP_REASONS          balancerDropReason = 26
 )
 
 type balancerEncapsulation uint8
@@ -549,6 +571,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	balancerMapAnswers         = "answers"
+	balancerMapAuthScratch     = "auth_scratch"
 	balancerMapBalancers       = "balancers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
@@ -595,6 +618,9 @@ const (
 	balancerProgHandover       = "handover"
 	balancerProgRare           = "rare"
 	balancerProgSyn            = "syn"
+	balancerVarAuthKeySets     = "auth_key_sets"
+	balancerVarAuthKeysAt      = "auth_keys_at"
+	balancerVarAuthPolicy      = "auth_policy"
 	balancerVarBackByRedirect  = "back_by_redirect"
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowClock       = "flow_clock"
@@ -665,6 +691,7 @@ type balancerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
 	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	AuthScratch     *ebpf.MapSpec `ebpf:"auth_scratch"`
 	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
@@ -713,6 +740,9 @@ type balancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
+	AuthKeySets    *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt     *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy     *ebpf.VariableSpec `ebpf:"auth_policy"`
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowClock      *ebpf.VariableSpec `ebpf:"flow_clock"`
@@ -751,6 +781,7 @@ func (o *balancerObjects) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
 	Answers         *ebpf.Map `ebpf:"answers"`
+	AuthScratch     *ebpf.Map `ebpf:"auth_scratch"`
 	Balancers       *ebpf.Map `ebpf:"balancers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
@@ -798,6 +829,7 @@ type balancerMaps struct {
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Answers,
+		m.AuthScratch,
 		m.Balancers,
 		m.Chains,
 		m.Connections,
@@ -847,6 +879,9 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
+	AuthKeySets    *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt     *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy     *ebpf.Variable `ebpf:"auth_policy"`
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowClock      *ebpf.Variable `ebpf:"flow_clock"`

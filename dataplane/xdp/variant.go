@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
@@ -44,7 +45,7 @@ func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...st
 		m.Pinning = ebpf.PinNone
 	}
 	shared := mapsByName(d.kernel.balancerMaps)
-	shared[settingsSection] = d.kernel.Settings
+	shared[settingsSection], shared[auth.Section] = d.kernel.Settings, d.kernel.AuthData
 	for _, name := range private {
 		delete(shared, name)
 	}

@@ -19,7 +19,7 @@ import (
 func TestCalibration(t *testing.T) {
 	testkit.WatchSources(t)
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(world.Binary, "sim", "calibrate", "--balancers", "2", "--duration", "4s", "--rate", "600",
+	cmd := exec.Command(world.Lab(t), "sim", "calibrate", "--balancers", "2", "--duration", "4s", "--rate", "600",
 		"--link-rate", "1000000", "--seeds", "3", "--out", filepath.Join(world.Ground, "calibrate"), "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/lab"
 )
 
-// demo runs fairlead demo as a terminal would run it, in a session and process
+// demo runs fairlead-lab demo as a terminal would run it, in a session and process
 // group of its own. The tests' sandbox is the machine that it runs on. Clients and
 // servers are part of that process: where other tests and compilers kept it waiting,
 // balancers would take the servers for dead, as they should.
@@ -37,7 +37,7 @@ type demo struct {
 func startDemo(t *testing.T) *demo {
 	t.Helper()
 	d := &demo{lines: make(chan string, 10000)}
-	d.cmd = exec.Command(world.Binary, "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
+	d.cmd = exec.Command(world.Lab(t), "demo", "--json", "--duration", "15s", "--report", filepath.Join(world.Ground, "demo.html"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	d.cmd.Stdout = &d.stdout
 	stderr, err := d.cmd.StderrPipe()

@@ -90,25 +90,22 @@ func newUpstream(t *testing.T) *upstream {
 func (u *upstream) start(host string, args ...string) *lab.Process {
 	u.t.Helper()
 	socket := filepath.Join(u.dir, host+".sock")
-	p := u.run(host, nil, append(args, "--socket", socket)...)
+	p := u.run(host, exec.Command(world.Binary, append(args, "--socket", socket)...))
 	testkit.Eventually(u.t, world.Within, func() error {
 		return exec.Command(world.Binary, "status", "--socket", socket).Run()
 	})
 	return p
 }
 
-func (u *upstream) run(host string, with func(*exec.Cmd), args ...string) *lab.Process {
+// run runs a program in a host, with its output in the host's log.
+func (u *upstream) run(host string, cmd *exec.Cmd) *lab.Process {
 	u.t.Helper()
 	log, err := os.OpenFile(filepath.Join(u.dir, host+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		u.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(world.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if with != nil {
-		with(cmd)
-	}
 	p, err := u.l.Host(host).Start(cmd)
 	if err != nil {
 		u.t.Fatal(err)
@@ -136,8 +133,9 @@ func (u *upstream) speak(prefix string) {
 			u.t.Fatal(err)
 		}
 		u.t.Cleanup(func() { out.Close() })
-		u.run(host, func(cmd *exec.Cmd) { cmd.Stdin = in }, "bench", "speakers", "--reflector", "10.0.0.109,10.0.0.108",
-			"--first", fmt.Sprint(i-1), "--balancers", "1")
+		speaker := exec.Command(world.Lab(u.t), "bench", "speakers", "--reflector", "10.0.0.109,10.0.0.108", "--first", fmt.Sprint(i-1), "--balancers", "1")
+		speaker.Stdin = in
+		u.run(host, speaker)
 		in.Close()
 		u.orders = append(u.orders, json.NewEncoder(out))
 		if err := u.orders[i-1].Encode(map[string]int{"All": 1}); err != nil {

@@ -25,6 +25,8 @@ const (
 	CongestionMarks = "congestion-marks"
 	ResilientGroups = "resilient-next-hop-groups"
 	NativeXDP       = "native-xdp"
+	NetnsCookie     = "netns-cookie"
+	KernelMemory    = "kernel-memory"
 	// MapBatches is essential, and only needed once there is something to write.
 	MapBatches = "map-batches"
 )
@@ -100,6 +102,17 @@ var optional = []Feature{
 		Name: CongestionMarks, Components: []Component{DSRAgent}, Since: "5.1",
 		Without: "ECN marks that routers put on tunnelled packets are not passed on to the backend",
 		Needs:   []Need{helper("bpf_skb_ecn_set_ce", asm.FnSkbEcnSetCe)},
+	},
+	{
+		Name: NetnsCookie, Components: []Component{VDN}, Since: "6.15", Silent: true,
+		Without: "the network namespace of a frame's socket is read from kernel memory (`kernel-memory`)",
+		Needs:   []Need{helper("bpf_get_netns_cookie", asm.FnGetNetnsCookie)},
+	},
+	{
+		Name: KernelMemory, Components: []Component{VDN}, Since: "5.5", Silent: true,
+		Without: "nothing where the kernel has `netns-cookie`; without both, frames that a container with CAP_NET_RAW sends past the " +
+			"programs at its device (PACKET_QDISC_BYPASS, AF_XDP) are not dropped",
+		Needs: []Need{helper("bpf_probe_read_kernel", asm.FnProbeReadKernel)},
 	},
 	{
 		Name: ResilientGroups, Components: []Component{Router}, Since: "5.13",

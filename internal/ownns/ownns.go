@@ -36,3 +36,18 @@ func here(fd int) bool {
 	}
 	return own.Dev == other.Dev && own.Ino == other.Ino
 }
+
+// Cookie names the calling thread's network namespace for as long as the machine
+// runs, as BPF programs see it (bpf_get_netns_cookie; SO_NETNS_COOKIE, Linux 5.14).
+func Cookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("own network namespace: %w", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("own network namespace: %w", err)
+	}
+	return cookie, nil
+}

@@ -18,6 +18,11 @@ import (
 // It is linked once for all packages, and kept below out/test.
 func Build(to string) error { return BuildPackage(to, "github.com/fairlead/fairlead/cmd/fairlead") }
 
+// BuildLab is Build for fairlead-lab, which runs the fairlead next to it.
+func BuildLab(to string) error {
+	return BuildPackage(to, "github.com/fairlead/fairlead/cmd/fairlead-lab")
+}
+
 // BuildPackage is Build for the main package at a path, of this module or of one
 // that it depends on.
 func BuildPackage(to, path string) error {

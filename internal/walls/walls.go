@@ -61,19 +61,19 @@ var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"internal/tc", "dataplane/internal/counter", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse"}},
+			"internal/tc", "dataplane/internal/counter", "dataplane/internal/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse", "internal/testkit/bpfstack"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "doctor/gather", "internal/testkit"}},
-	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/api/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"k8s.io/apimachinery/...", "Kubernetes' types end at the sources"},
-		[]string{"source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
+		[]string{"internal/kubeclient", "source/manifest", "source/kube", "source/object", "source/gateway", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
-	{Ban{module + "/cmd/...", "nothing stands on a command"}, nil},
+	{Ban{module + "/cmd/...", "nothing stands on a command"}, []string{"cmd"}},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},
 }
 
@@ -83,6 +83,38 @@ var testOnly = []Ban{
 	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"internal/testkit/refusals", "the product runs on the kernel as it is"},
 	{"internal/testkit/fuzzlimit", "it ends the process"},
+	{"internal/bpfload/layouttest", "it has a flag that writes golden files"},
+}
+
+// installed are the programs that users get, as INSTALLED in the Makefile has them.
+var installed = []string{"cmd/fairlead", "cmd/fairlead-cni", "cmd/fairlead-ipam", "cmd/kubectl-fairlead"}
+
+// notInstalled is what no installed program may contain, itself or through others.
+// They run with capabilities on other people's machines: whatever is in them can be
+// attacked there, and is downloaded with every image.
+var notInstalled = []Ban{
+	{"lab/...", "the lab runs the product from outside, and generates traffic"},
+	{"cmd/fairlead-lab/...", "demo, benchmarks and simulator are a program of their own"},
+	{"sim/...", "the simulator runs the product's packages, never the reverse"},
+	{"e2e/...", "end-to-end tests run the built binary"},
+	{"internal/testkit/...", "test kits make namespaces, refuse system calls and end the process"},
+	{"dataplane/internal/testnet/...", "networks for tests"},
+	{"dataplane/xdp/xdpbench/...", "benchmarks load programs that only measure"},
+	{"dataplane/xdp/internal/measure/...", "for benchmarks"},
+	{"dataplane/ipvs/ipvsbench/...", "benchmarks fill the kernel's tables"},
+	{"dataplane/proxy/proxybench/...", "benchmarks fill maps"},
+	{"testing/...", "registers flags, and only tests need it"},
+	{"gonum.org/...", "plotting: fonts and a PDF writer"},
+	{"codeberg.org/...", "plotting: fonts and a PDF writer"},
+	{"git.sr.ht/...", "plotting: fonts and a PDF writer"},
+	{"k8s.io/client-go/kubernetes/...", "compiles every API group of Kubernetes: use internal/kubeclient"},
+	{"k8s.io/client-go/informers/...", "compiles every API group of Kubernetes: use tools/cache with a ListWatch"},
+	{"k8s.io/client-go/listers/...", "compiles every API group of Kubernetes: use tools/cache with a ListWatch"},
+	{"k8s.io/client-go/tools/leaderelection/...", "brings the clientset and all informers: use kube/elect"},
+	{"k8s.io/client-go/tools/events/...", "brings the clientset: use internal/kubeclient"},
+	{"k8s.io/client-go/tools/record/...", "brings the clientset: use internal/kubeclient"},
+	{"github.com/aws/aws-sdk-go-v2/service/ec2/...", "compiles 700 requests: add the one that is needed to announce/cloud/aws"},
+	{"google.golang.org/api/compute/...", "compiles every request of Compute Engine: add the one that is needed to announce/cloud/gcp"},
 }
 
 // shared is what must be used by several packages, so that none has a copy of its
@@ -123,6 +155,9 @@ func Breaches(all []Package) []string {
 		}
 		if slices.Contains(pure, p.Path) {
 			breaches = append(breaches, impure(p, byPath)...)
+		}
+		if slices.Contains(installed, p.Path) {
+			breaches = append(breaches, reached(p, byPath, notInstalled, "is installed")...)
 		}
 	}
 	slices.Sort(breaches)
@@ -200,6 +235,12 @@ func impure(p Package, byPath map[string]Package) []string {
 			}
 		}
 	}
+	return append(breaches, reached(p, byPath, outside, "is pure")...)
+}
+
+// reached follows the imports of a package to what it may not reach, as it is
+// what the word says.
+func reached(p Package, byPath map[string]Package, bans []Ban, as string) (breaches []string) {
 	seen := map[string]bool{}
 	var follow func(from string, way []string)
 	follow = func(from string, way []string) {
@@ -209,10 +250,10 @@ func impure(p Package, byPath map[string]Package) []string {
 			}
 			seen[i] = true
 			name := strings.TrimPrefix(i, "std:")
-			for _, b := range outside {
+			for _, b := range bans {
 				if b.covers(name) {
-					breaches = append(breaches, fmt.Sprintf("%s is pure, but reaches %s by %s: %s",
-						p.Path, name, strings.Join(append(way, name), " -> "), b.Why))
+					breaches = append(breaches, fmt.Sprintf("%s %s, but reaches %s by %s: %s",
+						p.Path, as, name, strings.Join(append(way, name), " -> "), b.Why))
 				}
 			}
 			follow(i, append(slices.Clone(way), name))

@@ -26,6 +26,37 @@ func TestThisModuleKeepsItsWalls(t *testing.T) {
 	}
 }
 
+// TestInstalledIsWhatTheMakefileInstalls: the rule is about the programs that
+// users get, and the image has none but those.
+func TestInstalledIsWhatTheMakefileInstalls(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(name string) (paths []string) {
+		for line := range strings.Lines(string(makefile)) {
+			if variable, value, ok := strings.Cut(line, ":="); ok && strings.TrimSpace(variable) == name {
+				for _, program := range strings.Fields(value) {
+					paths = append(paths, "cmd/"+program)
+				}
+			}
+		}
+		return paths
+	}
+	if got := words("INSTALLED"); !slices.Equal(got, installed) {
+		t.Errorf("INSTALLED is %v, the rule is for %v", got, installed)
+	}
+	image := words("IN_IMAGE")
+	if len(image) == 0 {
+		t.Error("the image has no program")
+	}
+	for _, program := range image {
+		if !slices.Contains(installed, program) {
+			t.Errorf("the image has %s, which users do not install", program)
+		}
+	}
+}
+
 // TestThisModuleIsReadable holds every file to the rules of the source.
 func TestThisModuleIsReadable(t *testing.T) {
 	found, err := Faults(root)
@@ -57,11 +88,18 @@ func TestBreachesAreFound(t *testing.T) {
 		{Path: "sim", Imports: []string{"schedule"}, TestImports: []string{"maglev"}},
 		{Path: "sim/lvs", Imports: []string{"maglev"}},
 		{Path: "dataplane/ipvs", TestImports: []string{"schedule", "maglev"}},
+		{Path: "cmd/fairlead-cni", Imports: []string{"helper"}, TestImports: []string{"lab"}},
+		{Path: "cmd/fairlead-ipam", Imports: []string{"charts"}},
+		{Path: "cmd/fairlead-lab", Imports: []string{"lab", "charts"}},
+		{Path: "charts", Imports: []string{"gonum.org/v1/plot", "lab"}},
 	})
 	want := []string{
 		"announce imports github.com/cilium/ebpf, which only dataplane/xdp, dataplane/serverhalf, dataplane/proxy, ",
 		"announce/bgpish imports github.com/osrg/gobgp/v4/pkg/server, which only announce/bgp may: ",
-		"control imports github.com/fairlead/fairlead/cmd/fairlead, which only itself may: ",
+		"cmd/fairlead-ipam is installed, but reaches gonum.org/v1/plot by cmd/fairlead-ipam -> charts -> gonum.org/v1/plot: ",
+		"cmd/fairlead-ipam is installed, but reaches internal/testkit/refuse by cmd/fairlead-ipam -> charts -> lab -> internal/testkit/refuse: ",
+		"cmd/fairlead-ipam is installed, but reaches lab by cmd/fairlead-ipam -> charts -> lab: ",
+		"control imports github.com/fairlead/fairlead/cmd/fairlead, which only cmd may: ",
 		"dataplane/ipvs imports github.com/fairlead/fairlead/maglev, which only dataplane/ring, sim may: ",
 		"lab imports internal/testkit/refuse, which only tests may: ",
 		"plan is pure, but imports os: ",

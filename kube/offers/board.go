@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/announce/cloud"
@@ -21,7 +20,7 @@ import (
 
 // Board is the leader's side. It belongs to one goroutine.
 type Board struct {
-	leases    coordination.LeaseInterface
+	leases    leaseClient
 	namespace string
 	// seen are by name the Leases, and since when they are as they are: by our
 	// clock, as those of the nodes may be wrong.

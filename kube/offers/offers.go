@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
+	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
 // The names of what is in a Lease.
@@ -87,14 +87,19 @@ func sum(text string) string {
 	return fmt.Sprintf("%016x", f.Sum64())
 }
 
-func leases(config *rest.Config, namespace string) (coordination.LeaseInterface, error) {
-	config = rest.CopyConfig(config)
-	config.QPS = -1 // a handful of requests a second need no limit
-	c, err := kubernetes.NewForConfig(config)
+// leaseClient has the verbs for the Leases of a namespace.
+type leaseClient = *kubeclient.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
+
+func leases(config *rest.Config, namespace string) (leaseClient, error) {
+	scheme, err := kubeclient.Scheme(coordinationv1.AddToScheme)
 	if err != nil {
 		return nil, fmt.Errorf("offers: %w", err)
 	}
-	return c.CoordinationV1().Leases(namespace), nil
+	c, err := kubeclient.Connect(config, scheme, coordinationv1.SchemeGroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("offers: %w", err)
+	}
+	return kubeclient.Of[*coordinationv1.Lease, *coordinationv1.LeaseList](c[coordinationv1.SchemeGroupVersion], "leases", namespace), nil
 }
 
 // words says what an error of the API server means here.

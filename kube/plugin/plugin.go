@@ -16,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
+
+	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
 // Config says which agents are asked.
@@ -53,10 +53,15 @@ func Run(ctx context.Context, c Config, args []string, out, errOut io.Writer) er
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	scheme, err := kubeclient.Scheme(corev1.AddToScheme)
 	if err != nil {
 		return err
 	}
+	clients, err := kubeclient.Connect(config, scheme, corev1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	client := clients[corev1.SchemeGroupVersion]
 	pods, err := agents(ctx, client, c)
 	if err != nil {
 		return err
@@ -96,12 +101,12 @@ func load(c Config) (*rest.Config, error) {
 }
 
 // agents are the pods that run, by the names of their nodes.
-func agents(ctx context.Context, client kubernetes.Interface, c Config) ([]corev1.Pod, error) {
+func agents(ctx context.Context, client rest.Interface, c Config) ([]corev1.Pod, error) {
 	o := metav1.ListOptions{LabelSelector: c.Selector}
 	if c.Node != "" {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", c.Node).String()
 	}
-	list, err := client.CoreV1().Pods(c.Namespace).List(ctx, o)
+	list, err := kubeclient.Of[*corev1.Pod, *corev1.PodList](client, "pods", c.Namespace).List(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -130,11 +135,12 @@ func asksJSON(args []string) bool {
 }
 
 // ask runs the command in one pod.
-func ask(ctx context.Context, config *rest.Config, client kubernetes.Interface, p corev1.Pod, args []string, out, errOut io.Writer) error {
-	request := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: container, Command: append([]string{"/fairlead"}, args...), Stdout: true, Stderr: true,
-		}, scheme.ParameterCodec)
+func ask(ctx context.Context, config *rest.Config, client rest.Interface, p corev1.Pod, args []string, out, errOut io.Writer) error {
+	request := client.Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("exec").
+		Param("container", container).Param("stdout", "true").Param("stderr", "true") // corev1.PodExecOptions
+	for _, word := range append([]string{"/fairlead"}, args...) {
+		request = request.Param("command", word)
+	}
 	stream, err := remotecommand.NewWebSocketExecutor(config, "GET", request.URL().String())
 	if err != nil {
 		return err

@@ -1,11 +1,15 @@
 package kube
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,9 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
 
@@ -26,16 +29,11 @@ const servedWithin = time.Minute
 // those that are there already are changed. A kind that is not served yet is
 // waited for, as its definition may be new.
 func (c *Cluster) Apply(ctx context.Context, text string) error {
-	config := rest.CopyConfig(c.Config)
-	config.ContentType, config.AcceptContentTypes = "", "" // of a resource by definition there is JSON alone
-	objects, err := dynamic.NewForConfig(config)
+	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
 		return err
 	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return err
-	}
+	server := &plain{client, c.Config.Host}
 	ctx, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
 	for dec := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
@@ -48,23 +46,33 @@ func (c *Cluster) Apply(ctx context.Context, text string) error {
 		if len(o.Object) == 0 {
 			continue
 		}
-		if err := apply(ctx, kinds, objects, &o); err != nil {
+		if err := server.apply(ctx, &o); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 }
 
-func apply(ctx context.Context, kinds discovery.DiscoveryInterface, objects dynamic.Interface, o *unstructured.Unstructured) error {
+// plain asks an API server in JSON, for kinds of which it knows nothing. (client-go's
+// dynamic and discovery clients do the same, and compile all API groups for it.)
+type plain struct {
+	*http.Client
+	host string
+}
+
+func (p *plain) apply(ctx context.Context, o *unstructured.Unstructured) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
 	for {
-		r, err := resourceOf(kinds, o.GroupVersionKind())
+		r, err := p.resourceOf(ctx, o.GroupVersionKind())
 		if err == nil {
-			to := objects.Resource(o.GroupVersionKind().GroupVersion().WithResource(r.Name))
-			options := metav1.ApplyOptions{FieldManager: "lab", Force: true}
+			path := groupPath(o.GroupVersionKind().GroupVersion())
 			if r.Namespaced {
-				_, err = to.Namespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault)).Apply(ctx, o.GetName(), o, options)
-			} else {
-				_, err = to.Apply(ctx, o.GetName(), o, options)
+				path += "/namespaces/" + url.PathEscape(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
 			}
+			path += "/" + r.Name + "/" + url.PathEscape(o.GetName()) + "?fieldManager=lab&force=true"
+			err = p.do(ctx, http.MethodPatch, path, string(types.ApplyPatchType), text, nil)
 		}
 		if !apierrors.IsNotFound(err) {
 			return err
@@ -77,10 +85,17 @@ func apply(ctx context.Context, kinds discovery.DiscoveryInterface, objects dyna
 	}
 }
 
+func groupPath(v schema.GroupVersion) string {
+	if v.Group == "" {
+		return "/api/" + v.Version
+	}
+	return "/apis/" + v.String()
+}
+
 // resourceOf gives the resource that objects of a kind are.
-func resourceOf(kinds discovery.DiscoveryInterface, k schema.GroupVersionKind) (metav1.APIResource, error) {
-	all, err := kinds.ServerResourcesForGroupVersion(k.GroupVersion().String())
-	if err != nil {
+func (p *plain) resourceOf(ctx context.Context, k schema.GroupVersionKind) (metav1.APIResource, error) {
+	var all metav1.APIResourceList
+	if err := p.do(ctx, http.MethodGet, groupPath(k.GroupVersion()), "", nil, &all); err != nil {
 		return metav1.APIResource{}, err
 	}
 	for _, r := range all.APIResources {
@@ -89,4 +104,40 @@ func resourceOf(kinds discovery.DiscoveryInterface, k schema.GroupVersionKind) (
 		}
 	}
 	return metav1.APIResource{}, apierrors.NewNotFound(schema.GroupResource{Group: k.Group}, k.Kind)
+}
+
+// do makes a request; into may be nil. What the server refuses is an error as
+// client-go has it.
+func (p *plain) do(ctx context.Context, method, path, contentType string, body []byte, into any) error {
+	r, err := http.NewRequestWithContext(ctx, method, p.host+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := p.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode >= 300 {
+		refused := &apierrors.StatusError{}
+		if json.Unmarshal(text, &refused.ErrStatus) != nil || refused.ErrStatus.Status != metav1.StatusFailure {
+			refused.ErrStatus = metav1.Status{Status: metav1.StatusFailure, Code: int32(answer.StatusCode), Message: string(text)}
+			if answer.StatusCode == http.StatusNotFound { // of a group that is not served yet
+				refused.ErrStatus.Reason = metav1.StatusReasonNotFound
+			}
+		}
+		return refused
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(text, into)
 }

@@ -19,14 +19,13 @@ import (
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/gateway"
@@ -57,57 +56,25 @@ func Connection(kubeconfig string) (*rest.Config, error) {
 }
 
 // client asks the API server. It knows no more kinds than are read here.
-type client struct{ core, pods, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
+type client struct{ core, discovery, events, own, gateway, olderRoutes, grants rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "fairlead"
-	config.ContentType, config.AcceptContentTypes = contentType, contentType
-	config.QPS = -1 // a handful of watches need no limit
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{metav1.AddMetaToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	http, err := rest.HTTPClientFor(config)
+	scheme, err := kubeclient.Scheme(metav1.AddMetaToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme, gateway.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{}
-	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
-	if c.core, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
+	c, err := kubeclient.Connect(config, scheme, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, eventsv1.SchemeGroupVersion,
+		v1alpha1.GroupVersion, gateway.V1, gateway.V1Alpha2, gateway.V1Beta1)
+	if err != nil {
 		return nil, err
 	}
-	config.AcceptContentTypes = podContentType
-	if c.pods, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	config.AcceptContentTypes = contentType
-	config.APIPath, config.GroupVersion = "/apis", &discoveryv1.SchemeGroupVersion
-	if c.discovery, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	config.GroupVersion = &eventsv1.SchemeGroupVersion
-	if c.events, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	// Of resources that a cluster has by definitions there is no protobuf.
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	for _, one := range []struct {
-		into    *rest.Interface
-		version schema.GroupVersion
-	}{
-		{&c.own, v1alpha1.GroupVersion}, {&c.gateway, gateway.V1}, {&c.olderRoutes, gateway.V1Alpha2}, {&c.grants, gateway.V1Beta1},
-	} {
-		config.GroupVersion = &one.version
-		if *one.into, err = rest.RESTClientForConfigAndClient(config, http); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return &client{
+		core: c[corev1.SchemeGroupVersion], discovery: c[discoveryv1.SchemeGroupVersion], events: c[eventsv1.SchemeGroupVersion],
+		own: c[v1alpha1.GroupVersion], gateway: c[gateway.V1], olderRoutes: c[gateway.V1Alpha2], grants: c[gateway.V1Beta1],
+	}, nil
 }
 
 // resource is what is listed and watched.
@@ -118,8 +85,9 @@ type resource struct {
 	// namespace is the only one whose objects are wanted; empty: all.
 	namespace string
 	blank     func() message
-	// accept is how a list is asked for; empty: whole objects.
-	accept string
+	// accept is how a list is asked for, acceptWatch an object of a watch; empty:
+	// whole objects.
+	accept, acceptWatch string
 	// own, where it is set, makes a list of a resource that has its definition in
 	// the cluster, ours or the Gateway API's: it need not be there. blank does not
 	// count then.
@@ -165,6 +133,7 @@ func (s *Source) reflectors() []func(context.Context) {
 	}
 	if s.balance {
 		all = append(all, s.followPods)
+		all = append(all, s.followSenders()...)
 	}
 	if s.announces() {
 		all = append(all, s.followRouting()...)
@@ -236,7 +205,11 @@ func (away) As(target any) bool {
 
 func (r resource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	w, err := r.get(&o).MaxRetries(0).Watch(ctx)
+	get := r.get(&o).MaxRetries(0)
+	if r.acceptWatch != "" {
+		get = get.SetHeader("Accept", r.acceptWatch)
+	}
+	w, err := get.Watch(ctx)
 	// client-go passes a watch that has ended over where a connection has.
 	if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
 		return nil, away{errors.New("the connection ended before the server's answer")}

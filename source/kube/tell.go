@@ -2,13 +2,11 @@ package kube
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/kubeclient"
 )
 
 // Event is something that people are to read of this node (kubectl describe node).
@@ -25,7 +23,6 @@ type Event struct {
 const (
 	component   = "fairlead.io/agent"
 	tellTimeout = 5 * time.Second
-	maxNote     = 1000 // bytes; the API server takes 1024
 )
 
 // Tell makes an Event of this node, in the background. Where there is no such node,
@@ -35,24 +32,14 @@ func (s *Source) Tell(e Event) {
 	if !ok {
 		return
 	}
-	if len(e.Note) > maxNote {
-		e.Note = strings.ToValidUTF8(e.Note[:maxNote], "") + "..."
-	}
-	now := time.Now()
-	about := &eventsv1.Event{
-		// A Node is in no namespace, its Events are in this one.
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%x", n.Name, now.UnixNano())},
-		EventTime:  metav1.NewMicroTime(now), ReportingController: component, ReportingInstance: n.Name,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: kindNode, Name: n.Name, UID: n.uid},
-		Reason:    e.Reason, Action: e.Action, Note: e.Note, Type: corev1.EventTypeNormal,
-	}
-	if e.Warn {
-		about.Type = corev1.EventTypeWarning
-	}
 	s.telling.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), tellTimeout)
 		defer cancel()
-		if err := s.client.events.Post().Namespace(about.Namespace).Resource("events").Body(about).Do(ctx).Error(); err != nil {
+		_, err := kubeclient.PostEvent(ctx, s.client.events, kubeclient.Event{
+			About:      corev1.ObjectReference{APIVersion: "v1", Kind: kindNode, Name: n.Name, UID: n.uid},
+			Controller: component, Instance: n.Name, Reason: e.Reason, Action: e.Action, Note: e.Note, Warn: e.Warn,
+		})
+		if err != nil {
 			s.config.Log.Warn("an Event could not be made", "reason", e.Reason, "note", e.Note, "error", err)
 		}
 	})

@@ -20,6 +20,8 @@ import (
 type Enforcer interface {
 	// Means tells what it can do.
 	Means() Means
+	// Degraded lists, in words, what it does without because the kernel refuses it.
+	Degraded() []string
 	// Apply makes exactly this plan hold, whatever was there: of a plan before, of a
 	// process before, or changed by somebody. It enforces what it can, and its
 	// error names all that it cannot: errors.Is(err, ErrUnable) where that is for
@@ -103,6 +105,8 @@ const (
 	Isolated = "isolated"
 	Outside  = "outside"
 	Spoofed  = "spoofed"
+	// Bypassed: sent past the programs at the pod's device.
+	Bypassed = "bypassed"
 )
 
 // Reach gives the pairs of slices that may talk, both ways: where each names the

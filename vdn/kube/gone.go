@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -77,7 +77,8 @@ func (s *Sync) releaseGone(ctx context.Context) (wrong error) {
 // release releases an attachment, if the API server itself says that its pod is
 // gone: what was read last may be old.
 func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name string) error {
-	pod, err := s.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	pod := &corev1.Pod{}
+	err := s.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
 	if err == nil && isPodOf(pod, a) {
 		return nil
 	}
@@ -97,13 +98,10 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 // tell makes an Event of a pod that is gone, in its namespace. Where that is gone,
 // too, there is none.
 func (s *Sync) tell(ctx context.Context, a vdn.Attachment, namespace, name, note string) {
-	now := time.Now()
-	_, err := s.core.EventsV1().Events(namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", name, now.UnixNano())},
-		EventTime:  metav1.NewMicroTime(now), ReportingController: "fairlead.io/vdn", ReportingInstance: a.Node,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
-		Reason:    "AttachmentReleased", Action: "Release", Note: note, Type: corev1.EventTypeWarning,
-	}, metav1.CreateOptions{})
+	_, err := kubeclient.PostEvent(ctx, s.events, kubeclient.Event{
+		About:      corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
+		Controller: "fairlead.io/vdn", Instance: a.Node, Reason: "AttachmentReleased", Action: "Release", Note: note, Warn: true,
+	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.Log.Warn("an Event could not be made", "note", note, "error", err)
 	}

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -54,8 +54,8 @@ type Config struct {
 // Sync keeps the store as VirtualNetworks say, and the cluster as the store is.
 type Sync struct {
 	Config
-	core kubernetes.Interface
-	own  rest.Interface // Fairlead's resources
+	core, events rest.Interface
+	own          rest.Interface // Fairlead's resources
 
 	networks, attachments, pods cache.SharedIndexInformer
 	// wake has one element where the cluster may have changed.
@@ -79,24 +79,20 @@ func New(c Config) (*Sync, error) {
 }
 
 func (s *Sync) dial() (err error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
 	config := rest.CopyConfig(s.Client)
-	config.UserAgent, config.QPS = "fairlead-vdn", -1
-	if s.core, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
-	pods, err := metadata.NewForConfig(config)
+	config.UserAgent = "fairlead-vdn"
+	scheme, err := kubeclient.Scheme(corev1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme)
 	if err != nil {
 		return err
 	}
-	own := rest.CopyConfig(config)
-	own.AcceptContentTypes, own.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	own.APIPath, own.GroupVersion = "/apis", &v1alpha1.GroupVersion
-	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	if s.own, err = rest.RESTClientFor(own); err != nil {
+	c, err := kubeclient.Connect(config, scheme, corev1.SchemeGroupVersion, eventsv1.SchemeGroupVersion, v1alpha1.GroupVersion)
+	if err != nil {
+		return err
+	}
+	s.core, s.events, s.own = c[corev1.SchemeGroupVersion], c[eventsv1.SchemeGroupVersion], c[v1alpha1.GroupVersion]
+	config.QPS = -1
+	pods, err := metadata.NewForConfig(config)
+	if err != nil {
 		return err
 	}
 	s.networks = s.follow(listOwn(s.own, networksResource, func() runtime.Object { return &v1alpha1.VirtualNetworkList{} }), &v1alpha1.VirtualNetwork{})

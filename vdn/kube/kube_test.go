@@ -56,7 +56,9 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { w.must(w.store.Close()) })
 	s, err := New(Config{Client: w.cluster.Config})
 	w.must(err)
-	w.core, w.own = s.core, s.own
+	w.own = s.own
+	w.core, err = kubernetes.NewForConfig(w.cluster.Config)
+	w.must(err)
 	w.run()
 	return w
 }

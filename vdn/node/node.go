@@ -81,6 +81,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer routes.close()
+	for _, lost := range d.cfg.Enforcer.Degraded() {
+		d.log.Warn("vdn node: degraded: the kernel refuses an optional feature", "lost", lost)
+	}
 	if p, err := d.restore(); err != nil {
 		d.log.Warn("vdn node: the plan that was kept is of no use", "error", err)
 	} else if p != nil {
@@ -225,7 +228,7 @@ func (d *Daemon) Report(ctx context.Context) vdn.NodeReport {
 	counters, countErr := d.cfg.Enforcer.Counters(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := vdn.NodeReport{Node: d.cfg.Node, Applied: d.applied.Revision, Counters: counters}
+	r := vdn.NodeReport{Node: d.cfg.Node, Applied: d.applied.Revision, Degraded: d.cfg.Enforcer.Degraded(), Counters: counters}
 	if err := errors.Join(d.err, countErr); err != nil {
 		r.Error = err.Error()
 	}

@@ -36,6 +36,7 @@ var (
 	networks   = prometheus.NewDesc("fairlead_vdn_networks", "Networks of this domain.", nil, nil)
 	alive      = prometheus.NewDesc("fairlead_vdn_node_alive", "1 where a node has told of itself lately, else 0.", []string{"node"}, nil)
 	failed     = prometheus.NewDesc("fairlead_vdn_node_failed", "1 where a node could not do what it is told, else 0.", []string{"node"}, nil)
+	degraded   = prometheus.NewDesc("fairlead_vdn_node_degraded", "Optional kernel features that a node does without.", []string{"node"}, nil)
 	connected  = prometheus.NewDesc("fairlead_vdn_peer_connected", "1 where a peer's last answer is good, else 0.", []string{"peer"}, nil)
 	refused    = prometheus.NewDesc("fairlead_vdn_peer_refused_networks", "Networks of a peer that do not count here.", []string{"peer"}, nil)
 	overbooked = prometheus.NewDesc("fairlead_vdn_overbooked_uplinks", "Uplinks that carry less than is guaranteed of them.", nil, nil)
@@ -43,7 +44,7 @@ var (
 )
 
 func (g gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leases, free, networks, alive, failed, connected, refused, overbooked, revision} {
+	for _, d := range []*prometheus.Desc{leases, free, networks, alive, failed, degraded, connected, refused, overbooked, revision} {
 		to <- d
 	}
 }
@@ -68,6 +69,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	for _, n := range v.Nodes {
 		emit(alive, truth(n.Alive), n.Name)
 		emit(failed, truth(n.Error != ""), n.Name)
+		emit(degraded, float64(len(n.Degraded)), n.Name)
 	}
 	for _, p := range v.Peers {
 		emit(connected, truth(p.Connected), p.Domain)

@@ -6,10 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
-
 	"github.com/fairlead/fairlead/announce/cloud"
 )
 
@@ -20,20 +16,28 @@ import (
 
 func (w *work) addresses(ctx context.Context) error {
 	vips := w.vips()
-	filters := append(byAddress(append(w.nextHops(), vips...)), filter("tag-key", w.tagPrefix()+"*"))
+	filters := append(byAddress(append(w.nextHops(), vips...)), filter{"tag-key", []string{w.tagPrefix() + "*"}})
 	all, err := w.interfaces(ctx, w.c.VPC, filters...)
 	if err != nil {
 		return err
 	}
-	w.takeBack(ctx, all, vips)
+	chosen := map[netip.Addr]*eni{}
 	for _, vip := range vips {
-		p := netip.PrefixFrom(vip, vip.BitLen())
-		if to := w.choose(p, all); to != nil {
+		if to := w.choose(prefixOf(vip), all); to != nil {
+			chosen[vip] = to
+		}
+	}
+	w.takeBack(ctx, all, chosen)
+	for _, vip := range vips {
+		if to := chosen[vip]; to != nil {
 			w.give(ctx, all, vip, to)
 		}
 	}
-	return w.elastic(ctx, all, vips)
+	w.elastic(ctx, all, vips)
+	return nil
 }
+
+func prefixOf(vip netip.Addr) netip.Prefix { return netip.PrefixFrom(vip, vip.BitLen()) }
 
 // vips are the addresses to give to interfaces, sorted; what else is offered is
 // refused.
@@ -51,40 +55,37 @@ func (w *work) vips() (vips []netip.Addr) {
 	return vips
 }
 
-// takeBack takes from interfaces what nobody offers.
-func (w *work) takeBack(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
+// takeBack takes from interfaces what is for none: nobody offers it, or nobody who
+// has an interface.
+func (w *work) takeBack(ctx context.Context, all map[string]*eni, chosen map[netip.Addr]*eni) {
 	for _, e := range sorted(all) {
 		for addr := range e.owned {
-			if slices.Contains(vips, addr) {
+			if chosen[addr] != nil {
 				continue
 			}
+			p := prefixOf(addr)
 			if primary, has := e.holds[addr]; has && !primary {
-				in := &ec2.UnassignPrivateIpAddressesInput{NetworkInterfaceId: &e.id, PrivateIpAddresses: []string{addr.String()}}
-				if !w.Try(func() error { _, err := w.api.UnassignPrivateIpAddresses(ctx, in); return err }) {
+				if !w.TryFor(p, func() error { return w.api.UnassignPrivateIpAddresses(ctx, e.id, addr) }) {
 					continue
 				}
 			}
-			w.Try(func() error { return w.untag(ctx, e.id, addr.String()) })
+			w.TryFor(p, func() error { return w.untag(ctx, e.id, addr.String()) })
 		}
 	}
 }
 
 // give has an interface have an address.
 func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to *eni) {
-	holder := having(all, vip)
+	holder, p := having(all, vip), prefixOf(vip)
 	if holder != nil && (!holder.owned[vip] || holder.holds[vip]) {
-		w.refused.Refuse(netip.PrefixFrom(vip, vip.BitLen()),
-			"network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
+		w.refused.Refuse(p, "network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
 		return
 	}
-	if !to.owned[vip] && !w.Try(func() error { return w.tag(ctx, to.id, vip.String(), "") }) {
+	if !to.owned[vip] && !w.TryFor(p, func() error { return w.tag(ctx, to.id, vip.String(), "") }) {
 		return
 	}
 	if holder != to {
-		in := &ec2.AssignPrivateIpAddressesInput{
-			NetworkInterfaceId: &to.id, PrivateIpAddresses: []string{vip.String()}, AllowReassignment: sdk.Bool(holder != nil),
-		}
-		if !w.Try(func() error { _, err := w.api.AssignPrivateIpAddresses(ctx, in); return err }) {
+		if !w.TryFor(p, func() error { return w.api.AssignPrivateIpAddresses(ctx, to.id, vip, holder != nil) }) {
 			return
 		}
 		to.owned[vip], to.holds[vip] = true, false
@@ -94,40 +95,37 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 	}
 	for _, e := range sorted(all) {
 		if e != to && e.owned[vip] {
-			w.Try(func() error { return w.untag(ctx, e.id, vip.String()) })
+			w.TryFor(p, func() error { return w.untag(ctx, e.id, vip.String()) })
 		}
 	}
 }
 
 // elastic makes Elastic IPs lead to the addresses that their tags name.
-func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) error {
+func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
 	key := strings.TrimSuffix(w.tagPrefix(), "/")
-	found, err := w.api.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: []types.Filter{filter("tag-key", key)}})
+	found, err := w.api.DescribeAddresses(ctx, filter{"tag-key", []string{key}})
 	if err != nil {
-		return err
+		for _, vip := range vips {
+			w.TryFor(prefixOf(vip), func() error { return err })
+		}
+		return
 	}
-	for _, a := range found.Addresses {
+	for _, a := range found {
 		for _, t := range a.Tags {
-			vip, err := netip.ParseAddr(sdk.ToString(t.Value))
-			if sdk.ToString(t.Key) != key || err != nil || !slices.Contains(vips, vip) {
+			vip, err := netip.ParseAddr(t.Value)
+			if t.Key != key || err != nil || !slices.Contains(vips, vip) {
 				continue
 			}
 			to := having(all, vip)
 			if to == nil || !to.owned[vip] { // it was refused, or could not be given
 				continue
 			}
-			if sdk.ToString(a.NetworkInterfaceId) == to.id && sdk.ToString(a.PrivateIpAddress) == vip.String() {
+			if a.NetworkInterface == to.id && a.Address == vip.String() {
 				continue
 			}
-			w.Try(func() error {
-				_, err := w.api.AssociateAddress(ctx, &ec2.AssociateAddressInput{
-					AllocationId: a.AllocationId, NetworkInterfaceId: &to.id, PrivateIpAddress: sdk.String(vip.String()), AllowReassociation: sdk.Bool(true),
-				})
-				return err
-			})
+			w.TryFor(prefixOf(vip), func() error { return w.api.AssociateAddress(ctx, a.Allocation, to.id, vip) })
 		}
 	}
-	return nil
 }
 
 func sorted(all map[string]*eni) (list []*eni) {

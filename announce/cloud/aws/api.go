@@ -1,63 +1,205 @@
 package aws
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/version"
 )
 
-// request is one kind of request to EC2.
-type request[In, Out any] func(context.Context, *In, ...func(*ec2.Options)) (*Out, error)
-
-// api are the requests that are made here. The client's type must not be held in
-// any value that becomes an interface: the linker would keep all of its 700
-// requests, in case that reflection asks for one, and the binary grow by half.
-type api struct {
-	DescribeRouteTables             request[ec2.DescribeRouteTablesInput, ec2.DescribeRouteTablesOutput]
-	DescribeNetworkInterfaces       request[ec2.DescribeNetworkInterfacesInput, ec2.DescribeNetworkInterfacesOutput]
-	DescribeAddresses               request[ec2.DescribeAddressesInput, ec2.DescribeAddressesOutput]
-	CreateRoute                     request[ec2.CreateRouteInput, ec2.CreateRouteOutput]
-	ReplaceRoute                    request[ec2.ReplaceRouteInput, ec2.ReplaceRouteOutput]
-	DeleteRoute                     request[ec2.DeleteRouteInput, ec2.DeleteRouteOutput]
-	CreateTags                      request[ec2.CreateTagsInput, ec2.CreateTagsOutput]
-	DeleteTags                      request[ec2.DeleteTagsInput, ec2.DeleteTagsOutput]
-	ModifyNetworkInterfaceAttribute request[ec2.ModifyNetworkInterfaceAttributeInput, ec2.ModifyNetworkInterfaceAttributeOutput]
-	AssignPrivateIpAddresses        request[ec2.AssignPrivateIpAddressesInput, ec2.AssignPrivateIpAddressesOutput]
-	UnassignPrivateIpAddresses      request[ec2.UnassignPrivateIpAddressesInput, ec2.UnassignPrivateIpAddressesOutput]
-	AssociateAddress                request[ec2.AssociateAddressInput, ec2.AssociateAddressOutput]
-}
+// The EC2 Query API: a form goes out, XML comes back
+// (Amazon EC2 API Reference, "Query requests").
+const apiVersion = "2016-11-15"
 
 // tries is how often a request that is throttled, or fails, is made in all; the
 // pauses between grow, and all requests become rarer.
 const tries = 5
 
+// api makes requests of EC2 by the SDK's core: its credentials, signature and
+// retries, without the client of all 700 requests, which takes longer to compile
+// than the rest of Fairlead.
+type api struct {
+	http        sdk.HTTPClient
+	credentials sdk.CredentialsProvider
+	signer      *v4.Signer
+	retryer     sdk.RetryerV2
+	region      string
+	endpoint    string
+
+	mu sync.Mutex
+	// skew is how far the server's clock is ahead of ours, where that is more than a
+	// signature may be off.
+	skew time.Duration
+}
+
 // connect finds out where EC2 is, and who we are there.
 func connect(ctx context.Context) (*api, error) {
-	found, err := config.LoadDefaultConfig(ctx, config.WithEC2IMDSRegion(), config.WithRetryer(func() sdk.Retryer {
-		return retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
-			o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) { o.MaxAttempts = tries })
-		})
-	}))
+	found, err := config.LoadDefaultConfig(ctx, config.WithEC2IMDSRegion(), config.WithRetryer(func() sdk.Retryer { return newRetryer() }))
 	if err != nil {
 		return nil, fmt.Errorf("aws: %w", err)
 	}
-	c := ec2.NewFromConfig(found)
-	return &api{
-		c.DescribeRouteTables, c.DescribeNetworkInterfaces, c.DescribeAddresses, c.CreateRoute, c.ReplaceRoute, c.DeleteRoute,
-		c.CreateTags, c.DeleteTags, c.ModifyNetworkInterfaceAttribute, c.AssignPrivateIpAddresses, c.UnassignPrivateIpAddresses,
-		c.AssociateAddress,
-	}, nil
+	a := &api{http: found.HTTPClient, credentials: found.Credentials, signer: v4.NewSigner(), retryer: newRetryer(), region: found.Region}
+	if a.http == nil {
+		a.http = awshttp.NewBuildableClient()
+	}
+	if a.endpoint, err = endpointOf(ctx, found); err != nil {
+		return nil, fmt.Errorf("aws: %w", err)
+	}
+	return a, nil
 }
 
-// pages calls get with nil, and then with the token of each page that follows.
-func pages(get func(token *string) (next *string, err error)) error {
-	for token := (*string)(nil); ; {
+func newRetryer() sdk.RetryerV2 {
+	return retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
+		o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) { o.MaxAttempts = tries })
+	})
+}
+
+// do makes a request, again where that may help, and reads the answer into a
+// struct; nil for one that says no more than that it is done.
+func (a *api) do(ctx context.Context, action string, form url.Values, into any) error {
+	form.Set("Action", action)
+	form.Set("Version", apiVersion)
+	body := []byte(form.Encode())
+	err := a.attempts(ctx, func() error { return a.once(ctx, body, into) })
+	if err != nil {
+		return &smithy.OperationError{ServiceID: "EC2", OperationName: action, Err: err}
+	}
+	return nil
+}
+
+// attempts calls once until it succeeds, or the SDK's rules let it be.
+func (a *api) attempts(ctx context.Context, once func() error) error {
+	settle := func(error) error { return nil } // the price of the last retry
+	for n := 1; ; n++ {
+		release, err := a.retryer.GetAttemptToken(ctx)
+		if err != nil {
+			return err
+		}
+		before := a.offset()
+		err = once()
+		_, _ = release(err), settle(err) // they never fail
+		// A signature that was too old, or of the future, is right by the server's clock.
+		if err == nil || n >= a.retryer.MaxAttempts() || !a.retryer.IsErrorRetryable(err) && a.offset() == before {
+			return err
+		}
+		paid, refused := a.retryer.GetRetryToken(ctx, err)
+		if refused != nil {
+			return err // what there is for retries is used up
+		}
+		settle = paid
+		delay, unknown := a.retryer.RetryDelay(n, err)
+		if unknown != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(delay):
+		}
+	}
+}
+
+// once makes one signed request.
+func (a *api) once(ctx context.Context, body []byte, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+	r.Header.Set("User-Agent", "fairlead/"+version.String())
+	if a.credentials == nil {
+		return errors.New("there are no credentials")
+	}
+	who, err := a.credentials.Retrieve(ctx)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	if err := a.signer.SignHTTP(ctx, who, r, hex.EncodeToString(sum[:]), "ec2", a.region, time.Now().Add(a.offset())); err != nil {
+		return fmt.Errorf("signature: %w", err)
+	}
+	answer, err := a.http.Do(r)
+	if err != nil {
+		return &smithyhttp.RequestSendError{Err: err}
+	}
+	defer answer.Body.Close()
+	a.compareClocks(answer.Header.Get("Date"))
+	text, err := limit.ReadAll(answer.Body, "the answer of EC2", limit.Text)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return refusal(answer, text)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := xml.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("the answer: %w", err)
+	}
+	return nil
+}
+
+// refusal is the error that an answer tells of.
+func refusal(answer *http.Response, text []byte) error {
+	var told struct {
+		Errors []struct{ Code, Message string } `xml:"Errors>Error"`
+	}
+	_ = xml.Unmarshal(text, &told) // what is no XML has no code
+	said := &smithy.GenericAPIError{Code: http.StatusText(answer.StatusCode), Message: answer.Status}
+	if len(told.Errors) > 0 {
+		said.Code = cmp.Or(told.Errors[0].Code, said.Code)
+		said.Message = told.Errors[0].Message
+	}
+	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: answer}, Err: said}
+}
+
+// maxSkew is how far clocks may be apart: a signature is taken for five minutes.
+const maxSkew = 4 * time.Minute
+
+// compareClocks notes how far the server's clock is ahead of ours.
+func (a *api) compareClocks(date string) {
+	at, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if skew := time.Until(at); (skew - a.skew).Abs() > maxSkew {
+		a.skew = skew
+	}
+}
+
+func (a *api) offset() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.skew
+}
+
+// pages calls get with no token, and then with that of each page that follows.
+func pages(get func(token string) (next string, err error)) error {
+	for token := ""; ; {
 		next, err := get(token)
-		if err != nil || next == nil || *next == "" {
+		if err != nil || next == "" {
 			return err
 		}
 		token = next

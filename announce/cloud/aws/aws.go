@@ -1,6 +1,7 @@
 // Package aws leads VIPs to balancers by the API of Amazon EC2: by routes in
 // tables of a VPC, or as secondary addresses of network interfaces, to which
-// Elastic IPs follow. It is the only package that knows the SDK.
+// Elastic IPs follow. It is the only package
+// that knows the SDK, of which it uses the core: credentials, signature, retries.
 package aws
 
 import (
@@ -11,11 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/smithy-go"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
 )
 
@@ -66,10 +65,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	if p.c.VPC != "" {
 		err = w.addresses
 	}
-	if err := err(ctx); err != nil {
-		return w.refused, words(err)
-	}
-	return w.refused, words(w.Err())
+	return w.refused, words(errors.Join(err(ctx), w.Err()))
 }
 
 // work is one Sync.
@@ -94,22 +90,17 @@ type eni struct {
 const atOnce = 200
 
 // interfaces gives those of a VPC that match one of some filters.
-func (w *work) interfaces(ctx context.Context, vpc string, filters ...types.Filter) (map[string]*eni, error) {
+func (w *work) interfaces(ctx context.Context, vpc string, filters ...filter) (map[string]*eni, error) {
 	found := map[string]*eni{}
 	for _, f := range filters {
-		for some := range slices.Chunk(f.Values, atOnce) {
-			in := &ec2.DescribeNetworkInterfacesInput{Filters: []types.Filter{{Name: f.Name, Values: some}, filter("vpc-id", vpc)}}
-			err := pages(func(token *string) (*string, error) {
-				in.NextToken = token
-				page, err := w.api.DescribeNetworkInterfaces(ctx, in)
-				if err != nil {
-					return nil, err
-				}
-				for _, i := range page.NetworkInterfaces {
+		for some := range slices.Chunk(f.values, atOnce) {
+			err := pages(func(token string) (string, error) {
+				page, next, err := w.api.DescribeNetworkInterfaces(ctx, []filter{{f.name, some}, {"vpc-id", []string{vpc}}}, token)
+				for _, i := range page {
 					e := w.read(i)
 					found[e.id] = e
 				}
-				return page.NextToken, nil
+				return next, err
 			})
 			if err != nil {
 				return nil, err
@@ -119,20 +110,20 @@ func (w *work) interfaces(ctx context.Context, vpc string, filters ...types.Filt
 	return found, nil
 }
 
-func (w *work) read(i types.NetworkInterface) *eni {
-	e := &eni{id: sdk.ToString(i.NetworkInterfaceId), check: sdk.ToBool(i.SourceDestCheck), owned: map[netip.Addr]bool{}, holds: map[netip.Addr]bool{}}
-	for _, a := range i.PrivateIpAddresses {
-		if addr, err := netip.ParseAddr(sdk.ToString(a.PrivateIpAddress)); err == nil {
-			e.holds[addr] = sdk.ToBool(a.Primary)
+func (w *work) read(i networkInterface) *eni {
+	e := &eni{id: i.ID, check: i.Check, owned: map[netip.Addr]bool{}, holds: map[netip.Addr]bool{}}
+	for _, a := range i.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil {
+			e.holds[addr] = a.Primary
 		}
 	}
-	for _, a := range i.Ipv6Addresses {
-		if addr, err := netip.ParseAddr(sdk.ToString(a.Ipv6Address)); err == nil {
+	for _, a := range i.IPv6Addresses {
+		if addr, err := netip.ParseAddr(a); err == nil {
 			e.holds[addr] = true
 		}
 	}
-	for _, t := range i.TagSet {
-		if rest, ok := strings.CutPrefix(sdk.ToString(t.Key), w.tagPrefix()); ok {
+	for _, t := range i.Tags {
+		if rest, ok := strings.CutPrefix(t.Key, w.tagPrefix()); ok {
 			if addr, err := netip.ParseAddr(rest); err == nil {
 				e.owned[addr] = true
 			}
@@ -151,23 +142,19 @@ func having(all map[string]*eni, addr netip.Addr) *eni {
 	return nil
 }
 
-func filter(name string, values ...string) types.Filter {
-	return types.Filter{Name: &name, Values: values}
-}
-
 // byAddress are the filters of the interfaces that have one of some addresses.
-func byAddress(addrs []netip.Addr) (filters []types.Filter) {
-	v4, v6 := filter("addresses.private-ip-address"), filter("ipv6-addresses.ipv6-address")
+func byAddress(addrs []netip.Addr) (filters []filter) {
+	v4, v6 := filter{name: "addresses.private-ip-address"}, filter{name: "ipv6-addresses.ipv6-address"}
 	for _, a := range addrs {
 		if a.Is4() {
-			v4.Values = append(v4.Values, a.String())
+			v4.values = append(v4.values, a.String())
 		} else {
-			v6.Values = append(v6.Values, a.String())
+			v6.values = append(v6.values, a.String())
 		}
 	}
-	for _, f := range []types.Filter{v4, v6} {
-		slices.Sort(f.Values)
-		f.Values = slices.Compact(f.Values)
+	for _, f := range []filter{v4, v6} {
+		slices.Sort(f.values)
+		f.values = slices.Compact(f.values)
 		filters = append(filters, f)
 	}
 	return filters
@@ -207,23 +194,20 @@ func (w *work) choose(p netip.Prefix, all map[string]*eni) *eni {
 func (w *work) tagPrefix() string { return "fairlead/" + w.c.Owner + "/" }
 
 func (w *work) tag(ctx context.Context, on, what, value string) error {
-	_, err := w.api.CreateTags(ctx, &ec2.CreateTagsInput{
-		Resources: []string{on}, Tags: []types.Tag{{Key: sdk.String(w.tagPrefix() + what), Value: &value}},
-	})
-	return err
+	return w.api.CreateTags(ctx, on, tag{w.tagPrefix() + what, value})
 }
 
 func (w *work) untag(ctx context.Context, on, what string) error {
-	_, err := w.api.DeleteTags(ctx, &ec2.DeleteTagsInput{
-		Resources: []string{on}, Tags: []types.Tag{{Key: sdk.String(w.tagPrefix() + what)}},
-	})
-	return err
+	return w.api.DeleteTags(ctx, on, w.tagPrefix()+what)
 }
 
 // words says what errors of the API mean here, with the mend.
 func words(err error) error {
 	if err == nil {
 		return nil
+	}
+	if one, ok := err.(*announce.RouteError); ok {
+		return &announce.RouteError{Prefix: one.Prefix, Err: words(one.Err)}
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

@@ -1,15 +1,12 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-
-	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/fairlead/fairlead/announce/cloud"
 )
@@ -32,36 +29,30 @@ type table struct {
 func (t *table) mine(p netip.Prefix) bool { return slices.Contains(t.claims[p], t.targets[p]) }
 
 func (w *work) tables(ctx context.Context) (all []*table, err error) {
-	in := &ec2.DescribeRouteTablesInput{RouteTableIds: w.c.RouteTables}
-	err = pages(func(token *string) (*string, error) {
-		in.NextToken = token
-		page, err := w.api.DescribeRouteTables(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range page.RouteTables {
+	err = pages(func(token string) (string, error) {
+		page, next, err := w.api.DescribeRouteTables(ctx, w.c.RouteTables, token)
+		for _, r := range page {
 			all = append(all, w.readTable(r))
 		}
-		return page.NextToken, nil
+		return next, err
 	})
 	return all, err
 }
 
-func (w *work) readTable(r types.RouteTable) *table {
+func (w *work) readTable(r routeTable) *table {
 	t := &table{
-		id: sdk.ToString(r.RouteTableId), vpc: sdk.ToString(r.VpcId),
+		id: r.ID, vpc: r.VPC,
 		claims: map[netip.Prefix][]string{}, targets: map[netip.Prefix]string{},
 	}
 	for _, tag := range r.Tags {
-		if rest, ok := strings.CutPrefix(sdk.ToString(tag.Key), w.tagPrefix()); ok {
+		if rest, ok := strings.CutPrefix(tag.Key, w.tagPrefix()); ok {
 			if p, err := netip.ParsePrefix(rest); err == nil {
-				t.claims[p] = strings.Fields(sdk.ToString(tag.Value))
+				t.claims[p] = strings.Fields(tag.Value)
 			}
 		}
 	}
 	for _, route := range r.Routes {
-		destination := sdk.ToString(route.DestinationCidrBlock) + sdk.ToString(route.DestinationIpv6CidrBlock)
-		if p, err := netip.ParsePrefix(destination); err == nil { // else a list of prefixes
+		if p, err := netip.ParsePrefix(route.CIDR + route.IPv6CIDR); err == nil { // else a list of prefixes
 			t.targets[p] = target(route)
 		}
 	}
@@ -69,16 +60,9 @@ func (w *work) readTable(r types.RouteTable) *table {
 }
 
 // target names where a route leads.
-func target(r types.Route) string {
-	for _, id := range []*string{
-		r.NetworkInterfaceId, r.InstanceId, r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId,
-		r.EgressOnlyInternetGatewayId, r.CarrierGatewayId, r.LocalGatewayId, r.CoreNetworkArn, r.OdbNetworkArn,
-	} {
-		if id != nil && *id != "" {
-			return *id
-		}
-	}
-	return "somewhere unknown"
+func target(r route) string {
+	return cmp.Or(r.NetworkInterface, r.Instance, r.Gateway, r.NATGateway, r.TransitGateway, r.Peering, r.EgressOnly, r.Carrier, r.Local,
+		r.CoreNetwork, r.ODBNetwork, "somewhere unknown")
 }
 
 func (w *work) routes(ctx context.Context) error {
@@ -86,20 +70,24 @@ func (w *work) routes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[string]map[string]*eni{} // by VPC
 	for _, t := range tables {
-		w.withdraw(ctx, t)
-		if found[t.vpc] == nil {
-			if found[t.vpc], err = w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...); err != nil {
-				return err
+		for _, p := range slices.SortedFunc(maps.Keys(t.claims), netip.Prefix.Compare) {
+			if len(w.hops[p]) == 0 {
+				w.withdraw(ctx, t, p)
 			}
 		}
 	}
+	found := w.interfacesOf(ctx, tables)
 	unchecked := map[string]bool{}
 	for _, t := range tables {
+		all, known := found[t.vpc]
+		if !known {
+			continue
+		}
 		for _, p := range cloud.Prefixes(w.hops) {
-			to := w.choose(p, found[t.vpc])
+			to := w.choose(p, all)
 			if to == nil {
+				w.withdraw(ctx, t, p) // whom it leads to now may have withdrawn it
 				continue
 			}
 			if w.lead(ctx, t, p, to.id) && !unchecked[to.id] {
@@ -111,21 +99,37 @@ func (w *work) routes(ctx context.Context) error {
 	return nil
 }
 
-// withdraw deletes what is ours and nobody offers.
-func (w *work) withdraw(ctx context.Context, t *table) {
-	for _, p := range slices.SortedFunc(maps.Keys(t.claims), netip.Prefix.Compare) {
-		if len(w.hops[p]) > 0 {
+// interfacesOf gives by VPC the network interfaces that the tables' routes may lead
+// to; none for one that cannot be asked.
+func (w *work) interfacesOf(ctx context.Context, tables []*table) map[string]map[string]*eni {
+	found, asked := map[string]map[string]*eni{}, map[string]bool{}
+	for _, t := range tables {
+		if asked[t.vpc] {
 			continue
 		}
-		if t.mine(p) {
-			in := &ec2.DeleteRouteInput{RouteTableId: &t.id}
-			in.DestinationCidrBlock, in.DestinationIpv6CidrBlock = destination(p)
-			if !w.Try(func() error { _, err := w.api.DeleteRoute(ctx, in); return err }) {
-				continue
+		asked[t.vpc] = true
+		w.Try(func() error {
+			all, err := w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...)
+			if err == nil {
+				found[t.vpc] = all
 			}
-		}
-		w.Try(func() error { return w.untag(ctx, t.id, p.String()) })
+			return err
+		})
 	}
+	return found
+}
+
+// withdraw deletes a prefix's route where it is ours.
+func (w *work) withdraw(ctx context.Context, t *table, p netip.Prefix) {
+	if len(t.claims[p]) == 0 {
+		return
+	}
+	if t.mine(p) {
+		if !w.TryFor(p, func() error { return w.api.DeleteRoute(ctx, t.id, p) }) {
+			return
+		}
+	}
+	w.TryFor(p, func() error { return w.untag(ctx, t.id, p.String()) })
 }
 
 // lead makes a table's route of a prefix lead to an interface, and says whether
@@ -143,15 +147,12 @@ func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bo
 	if !slices.Equal(t.claims[p], claim) && !w.claim(ctx, t, p, claim) || exists && now == to {
 		return true
 	}
-	var done bool
-	v4, v6 := destination(p)
-	if exists {
-		in := &ec2.ReplaceRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
-		done = w.Try(func() error { _, err := w.api.ReplaceRoute(ctx, in); return err })
-	} else {
-		in := &ec2.CreateRouteInput{RouteTableId: &t.id, DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, NetworkInterfaceId: &to}
-		done = w.Try(func() error { _, err := w.api.CreateRoute(ctx, in); return err })
-	}
+	done := w.TryFor(p, func() error {
+		if exists {
+			return w.api.ReplaceRoute(ctx, t.id, p, to)
+		}
+		return w.api.CreateRoute(ctx, t.id, p, to)
+	})
 	if done && len(claim) > 1 {
 		w.claim(ctx, t, p, []string{to})
 	}
@@ -159,7 +160,7 @@ func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bo
 }
 
 func (w *work) claim(ctx context.Context, t *table, p netip.Prefix, to []string) bool {
-	return w.Try(func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
+	return w.TryFor(p, func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
 }
 
 // uncheck lets an interface take packets that are not for its own addresses.
@@ -167,18 +168,5 @@ func (w *work) uncheck(ctx context.Context, e *eni) {
 	if !e.check {
 		return
 	}
-	w.Try(func() error {
-		_, err := w.api.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{
-			NetworkInterfaceId: &e.id, SourceDestCheck: &types.AttributeBooleanValue{Value: sdk.Bool(false)},
-		})
-		return err
-	})
-}
-
-func destination(p netip.Prefix) (v4, v6 *string) {
-	text := p.String()
-	if p.Addr().Is4() {
-		return &text, nil
-	}
-	return nil, &text
+	w.Try(func() error { return w.api.ModifyNetworkInterfaceAttribute(ctx, e.id, false) })
 }

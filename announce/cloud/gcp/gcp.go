@@ -1,6 +1,7 @@
 // Package gcp leads VIPs to balancers by static routes of a network of Google
 // Cloud: one for each balancer of a prefix, of one priority, among which the
-// network spreads flows (ECMP). It is the only package that knows the SDK.
+// network spreads flows (ECMP). It is the only package that knows
+// Google's libraries, of which it uses credentials and errors.
 package gcp
 
 import (
@@ -17,9 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
-	"google.golang.org/api/option"
 
 	"github.com/fairlead/fairlead/announce/cloud"
 )
@@ -36,8 +35,10 @@ type Config struct {
 	Priority int
 	// Node is the one whose routes alone are ours; empty: all nodes'.
 	Node string
-	// Options are for the SDK; by default it finds out all it needs.
-	Options []option.ClientOption
+	// Endpoint is the URL of the API up to its version, and HTTP signs requests of it;
+	// by default both are found out.
+	Endpoint string
+	HTTP     *http.Client
 }
 
 // Provider is a cloud.Provider.
@@ -74,7 +75,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 			return nil, err
 		}
 	}
-	w := work{Provider: p, refused: cloud.Refused{}, foreign: map[netip.Prefix]string{}, ours: map[string]*compute.Route{}}
+	w := work{Provider: p, refused: cloud.Refused{}, foreign: map[netip.Prefix]string{}, ours: map[string]*route{}}
 	if err := w.list(ctx); err != nil {
 		return nil, words("compute.routes.list", err)
 	}
@@ -84,44 +85,13 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	return w.refused, w.Err()
 }
 
-// api are the requests that are made here. The SDK's type must not be held in any
-// value that becomes an interface: the linker would keep all of its requests, in
-// case that reflection asks for one.
-type api struct {
-	list   func(context.Context, func(*compute.RouteList) error) error
-	remove func(ctx context.Context, name string) (*compute.Operation, error)
-	insert func(context.Context, *compute.Route) (*compute.Operation, error)
-	wait   func(ctx context.Context, operation string) (*compute.Operation, error)
-}
-
-func connect(ctx context.Context, c Config) (*api, error) {
-	s, err := compute.NewService(ctx, append([]option.ClientOption{option.WithScopes(compute.ComputeScope)}, c.Options...)...)
-	if err != nil {
-		return nil, fmt.Errorf("gcp: %w", err)
-	}
-	return &api{
-		list: func(ctx context.Context, each func(*compute.RouteList) error) error {
-			return s.Routes.List(c.Project).Pages(ctx, each)
-		},
-		remove: func(ctx context.Context, name string) (*compute.Operation, error) {
-			return s.Routes.Delete(c.Project, name).Context(ctx).Do()
-		},
-		insert: func(ctx context.Context, r *compute.Route) (*compute.Operation, error) {
-			return s.Routes.Insert(c.Project, r).Context(ctx).Do()
-		},
-		wait: func(ctx context.Context, operation string) (*compute.Operation, error) {
-			return s.GlobalOperations.Wait(c.Project, operation).Context(ctx).Do()
-		},
-	}, nil
-}
-
 // work is one Sync.
 type work struct {
 	*Provider
 	cloud.Undone
 	refused cloud.Refused
 	// ours are by name, foreign by prefix the others of the network.
-	ours    map[string]*compute.Route
+	ours    map[string]*route
 	foreign map[netip.Prefix]string
 }
 
@@ -139,15 +109,10 @@ func (p *Provider) namePrefix() string { return "fairlead-" + p.c.Owner + "-" }
 
 // list learns what there is.
 func (w *work) list(ctx context.Context) error {
-	return w.api.list(ctx, func(page *compute.RouteList) error {
-		for _, r := range page.Items {
-			w.sort(r)
-		}
-		return nil
-	})
+	return w.api.list(ctx, w.sort)
 }
 
-func (w *work) sort(r *compute.Route) {
+func (w *work) sort(r *route) {
 	if path.Base(r.Network) != path.Base(w.c.Network) {
 		return
 	}
@@ -163,8 +128,8 @@ func (w *work) sort(r *compute.Route) {
 }
 
 // wanted gives the routes of some offers, by name.
-func (w *work) wanted(offers []cloud.Offer) map[string]*compute.Route {
-	wanted := map[string]*compute.Route{}
+func (w *work) wanted(offers []cloud.Offer) map[string]*route {
+	wanted := map[string]*route{}
 	for p, hops := range cloud.Hops(offers) {
 		if other, ok := w.foreign[p]; ok {
 			w.refused.Refuse(p, "network %s has a route %s of it that Fairlead has not made, and leaves: delete it, or announce another prefix",
@@ -173,9 +138,9 @@ func (w *work) wanted(offers []cloud.Offer) map[string]*compute.Route {
 		}
 		for _, h := range hops {
 			name := w.name(p, h)
-			wanted[name] = &compute.Route{
+			wanted[name] = &route{
 				Name: name, Description: w.mark() + h.Node, Network: w.network(), DestRange: p.String(),
-				NextHopIp: h.Addr.String(), Priority: int64(w.c.Priority), ForceSendFields: []string{"Priority"},
+				NextHopIP: h.Addr.String(), Priority: w.c.Priority,
 			}
 		}
 	}
@@ -190,41 +155,52 @@ func (w *work) network() string {
 }
 
 // pending is an operation of the cloud that is under way.
-type pending struct{ route, operation string }
+type pending struct {
+	prefix           netip.Prefix
+	route, operation string
+}
 
 // remove begins to delete what is ours and nobody offers, and what would be ours
 // where another has the prefix.
-func (w *work) remove(ctx context.Context, wanted map[string]*compute.Route) (begun []pending) {
+func (w *work) remove(ctx context.Context, wanted map[string]*route) (begun []pending) {
 	for _, name := range names(w.ours) {
 		if wanted[name] != nil {
 			continue
 		}
-		w.Try(func() error {
+		prefix := prefixOf(w.ours[name])
+		w.TryFor(prefix, func() error {
 			op, err := w.api.remove(ctx, name)
 			if code(err) == http.StatusNotFound {
 				return nil
 			} else if err != nil {
 				return words("compute.routes.delete", err)
 			}
-			begun = append(begun, pending{name, op.Name})
+			begun = append(begun, pending{prefix, name, op.Name})
 			return nil
 		})
 	}
 	return begun
 }
 
+// prefixOf is the prefix of a route of ours.
+func prefixOf(r *route) netip.Prefix {
+	p, _ := netip.ParsePrefix(r.DestRange) // which we have written, or the cloud
+	return p
+}
+
 // insert begins to make what is missing.
-func (w *work) insert(ctx context.Context, wanted map[string]*compute.Route) (begun []pending) {
+func (w *work) insert(ctx context.Context, wanted map[string]*route) (begun []pending) {
 	for _, name := range names(wanted) {
 		if w.ours[name] != nil {
 			continue
 		}
-		w.Try(func() error {
+		prefix := prefixOf(wanted[name])
+		w.TryFor(prefix, func() error {
 			op, err := w.api.insert(ctx, wanted[name])
 			if err != nil {
-				return words("compute.routes.create", fmt.Errorf("%s by %s: %w", wanted[name].DestRange, wanted[name].NextHopIp, err))
+				return words("compute.routes.create", fmt.Errorf("%s by %s: %w", wanted[name].DestRange, wanted[name].NextHopIP, err))
 			}
-			begun = append(begun, pending{name, op.Name})
+			begun = append(begun, pending{prefix, name, op.Name})
 			return nil
 		})
 	}
@@ -234,7 +210,7 @@ func (w *work) insert(ctx context.Context, wanted map[string]*compute.Route) (be
 // finish waits until the cloud has done what was begun.
 func (w *work) finish(ctx context.Context, what string, begun []pending) {
 	for _, b := range begun {
-		w.Try(func() error {
+		w.TryFor(b.prefix, func() error {
 			for {
 				// It answers when the operation has ended, or after two minutes.
 				op, err := w.api.wait(ctx, b.operation)
@@ -244,7 +220,7 @@ func (w *work) finish(ctx context.Context, what string, begun []pending) {
 				if op.Status != "DONE" {
 					continue
 				}
-				if op.Error == nil || len(op.Error.Errors) == 0 {
+				if len(op.Error.Errors) == 0 {
 					return nil
 				}
 				e := op.Error.Errors[0]
@@ -254,7 +230,7 @@ func (w *work) finish(ctx context.Context, what string, begun []pending) {
 	}
 }
 
-func names(routes map[string]*compute.Route) []string {
+func names(routes map[string]*route) []string {
 	all := make([]string, 0, len(routes))
 	for name := range routes {
 		all = append(all, name)

@@ -17,8 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/oauth2"
-	"google.golang.org/api/compute/v1"
-	"google.golang.org/api/option"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
@@ -28,7 +26,7 @@ import (
 type computeServer struct {
 	t      *testing.T
 	mu     sync.Mutex
-	routes []*compute.Route
+	routes []*route
 	wrote  []string
 	// fail are answers to give in place of the true one: by method, once.
 	fail map[string]func(http.ResponseWriter)
@@ -58,11 +56,11 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.list(w, r.URL.Query().Get("pageToken"))
 	case r.Method == http.MethodPost && strings.HasSuffix(name, "/wait"):
 		id := strings.TrimSuffix(name, "/wait")
-		op := &compute.Operation{Name: id, Status: "RUNNING"}
+		op := operation{Name: id, Status: "RUNNING"}
 		if why, asked := s.ops[id]; asked {
 			op.Status = "DONE"
 			if why != "" {
-				op.Error = &compute.OperationError{Errors: []*compute.OperationErrorErrors{{Code: "QUOTA_EXCEEDED", Message: why}}}
+				op.Error.Errors = append(op.Error.Errors, operationError{"QUOTA_EXCEEDED", why})
 			}
 		}
 		if s.ops[id] == "" {
@@ -73,8 +71,8 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.insert(w, r)
 	case r.Method == http.MethodDelete && kind == "routes":
 		s.wrote = append(s.wrote, "delete "+s.words(name))
-		s.routes = slices.DeleteFunc(s.routes, func(r *compute.Route) bool { return r.Name == name })
-		s.give(w, &compute.Operation{Name: "op-delete-" + name, Status: "PENDING"})
+		s.routes = slices.DeleteFunc(s.routes, func(r *route) bool { return r.Name == name })
+		s.give(w, operation{Name: "op-delete-" + name, Status: "PENDING"})
 	default:
 		s.t.Errorf("asked for %s %s", r.Method, r.URL)
 	}
@@ -84,36 +82,36 @@ func (s *computeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *computeServer) list(w http.ResponseWriter, token string) {
 	i := 0
 	_, _ = fmt.Sscan(token, &i)
-	page := &compute.RouteList{}
+	page := map[string]any{}
 	if i < len(s.routes) {
-		page.Items, page.NextPageToken = s.routes[i:i+1], fmt.Sprint(i+1)
+		page["items"], page["nextPageToken"] = s.routes[i:i+1], fmt.Sprint(i+1)
 	}
 	s.lists++
 	s.give(w, page)
 }
 
 func (s *computeServer) insert(w http.ResponseWriter, r *http.Request) {
-	var route compute.Route
-	if err := json.NewDecoder(r.Body).Decode(&route); err != nil {
+	var made route
+	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
 		s.t.Error(err)
 	}
-	op := "op-insert-" + route.Name
-	if route.DestRange == s.broken {
-		s.ops[op] = "no room for " + route.DestRange
+	op := "op-insert-" + made.Name
+	if made.DestRange == s.broken {
+		s.ops[op] = "no room for " + made.DestRange
 	} else {
-		s.routes = append(s.routes, &route)
-		s.wrote = append(s.wrote, "insert "+s.words(route.Name))
+		s.routes = append(s.routes, &made)
+		s.wrote = append(s.wrote, "insert "+s.words(made.Name))
 	}
-	s.give(w, &compute.Operation{Name: op, Status: "PENDING"})
+	s.give(w, operation{Name: op, Status: "PENDING"})
 }
 
 func (s *computeServer) words(name string) string {
-	i := slices.IndexFunc(s.routes, func(r *compute.Route) bool { return r.Name == name })
+	i := slices.IndexFunc(s.routes, func(r *route) bool { return r.Name == name })
 	if i < 0 {
 		return name
 	}
 	r := s.routes[i]
-	return fmt.Sprintf("%s by %s in %s, %d: %s", r.DestRange, r.NextHopIp, r.Network, r.Priority, r.Description)
+	return fmt.Sprintf("%s by %s in %s, %d: %s", r.DestRange, r.NextHopIP, r.Network, r.Priority, r.Description)
 }
 
 func (s *computeServer) give(w http.ResponseWriter, v any) {
@@ -150,9 +148,8 @@ func world(t *testing.T) (*computeServer, Config) {
 	s := &computeServer{t: t, fail: map[string]func(http.ResponseWriter){}, ops: map[string]string{}}
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	return s, Config{Owner: "lab", Project: "shop", Network: "front", Priority: 900, Options: []option.ClientOption{
-		option.WithEndpoint(h.URL + "/"), option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "example"})),
-	}}
+	return s, Config{Owner: "lab", Project: "shop", Network: "front", Priority: 900, Endpoint: h.URL + "/",
+		HTTP: oauth2.NewClient(context.Background(), oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "example"}))}
 }
 
 func provider(t *testing.T, c Config) *Provider {
@@ -207,7 +204,7 @@ func TestRoutes(t *testing.T) {
 // making, or, where a node acts for itself, another node's.
 func TestForeignRoutesAreLeft(t *testing.T) {
 	s, c := world(t)
-	s.routes = []*compute.Route{
+	s.routes = []*route{
 		{Name: "fairlead-lab-0123", DestRange: "10.1.1.0/24", Network: "x/networks/front", Priority: 100, Description: "by hand"},
 		{Name: "fairlead-other-0123", DestRange: "10.1.2.0/24", Network: "x/networks/front", Description: "Made by Fairlead, owner other, for balancer a"},
 		{Name: "fairlead-lab-4567", DestRange: "10.1.3.0/24", Network: "x/networks/back", Description: "Made by Fairlead, owner lab, for balancer a"},

@@ -1,6 +1,6 @@
 // Package xdpbench measures the programs: packet by packet, each beside what no
 // balancer can be cheaper than, and live, as frames that come in by a veth and
-// leave by it again. It is what fairlead bench runs; nothing else of Fairlead
+// leave by it again. It is what fairlead-lab bench runs; nothing else of Fairlead
 // needs it.
 package xdpbench
 

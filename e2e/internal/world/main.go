@@ -37,6 +37,19 @@ func Main(m *testing.M) {
 	testkit.Main(m)
 }
 
+// Lab returns the path of fairlead-lab, next to the Binary.
+func Lab(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(Ground, "fairlead-lab")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := testkit.BuildLab(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func link() error {
 	if err := unix.Mount("tmpfs", Ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount on %s: %w", Ground, err)

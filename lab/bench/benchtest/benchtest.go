@@ -19,7 +19,8 @@ import (
 // Ground is a folder that an experiment's sandbox, which has another /run, sees too.
 const Ground = "/mnt"
 
-// Build makes the folder until the test ends, with fairlead in it.
+// Build makes the folder until the test ends, with fairlead and fairlead-lab in it,
+// and returns the path of the latter.
 func Build(t *testing.T) (binary string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", Ground, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
@@ -30,14 +31,17 @@ func Build(t *testing.T) (binary string) {
 			t.Error(err)
 		}
 	})
-	binary = filepath.Join(Ground, "fairlead")
-	if err := testkit.Build(binary); err != nil {
+	if err := testkit.Build(filepath.Join(Ground, "fairlead")); err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(Ground, "fairlead-lab")
+	if err := testkit.BuildLab(binary); err != nil {
 		t.Fatal(err)
 	}
 	return binary
 }
 
-// Run runs `fairlead bench` and gives what it reports. Goals may be missed: what takes
+// Run runs `fairlead-lab bench` and gives what it reports. Goals may be missed: what takes
 // how long here nobody judges.
 func Run(t *testing.T, binary, out string, args ...string) (report bench.Report) {
 	t.Helper()

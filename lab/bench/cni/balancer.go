@@ -71,7 +71,7 @@ func balancer(ctx context.Context, o Options, r *Result) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close(), os.RemoveAll(pins)) }()
-	client, err := startPeer(o.Binary, n.Lab.Host(n.Daejeon.Server))
+	client, err := startPeer(n.Lab.Host(n.Daejeon.Server))
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (n *network) servers(ctx context.Context, kind string) (all []netip.Addr, e
 		if err := server.host.Offload(podDev, false); err != nil {
 			return nil, err
 		}
-		if _, err := startPeer(n.o.Binary, server.host); err != nil {
+		if _, err := startPeer(server.host); err != nil {
 			return nil, err
 		}
 		all = append(all, server.addr)

@@ -77,11 +77,11 @@ func federation(ctx context.Context, o Options, r *Result) (err error) {
 
 // acrossDomains measures between the pods.
 func (n *network) acrossDomains(ctx context.Context, from, to place, r *Result) error {
-	a, err := startPeer(n.o.Binary, from.host)
+	a, err := startPeer(from.host)
 	if err != nil {
 		return err
 	}
-	b, err := startPeer(n.o.Binary, to.host)
+	b, err := startPeer(to.host)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +20,9 @@ const afBridge = unix.AF_BRIDGE
 const ready = "ready"
 
 // startForwarder runs Forward in a node, with which it ends, and gives its process.
-func startForwarder(ctx context.Context, binary string, node *lab.Host, local, peer netip.Addr) (pid int, err error) {
+func startForwarder(ctx context.Context, node *lab.Host, local, peer netip.Addr) (pid int, err error) {
 	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, tunPort).String() }
-	p, _, out, err := node.Converse(exec.Command(binary, "bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
+	p, _, out, err := node.Converse(lab.Self("bench", "cni-forward", "--dev", tunDev, "--local", at(local), "--peer", at(peer)))
 	if err != nil {
 		return 0, err
 	}

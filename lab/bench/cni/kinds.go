@@ -279,7 +279,7 @@ func addVXLAN(h *netlink.Handle, site, other *sites.Site) error {
 // addTun starts a site's forwarder, as flannel's udp backend does, and leads to it
 // what is for the other site's pods.
 func (n *network) addTun(ctx context.Context, node *lab.Host, site, other *sites.Site) error {
-	pid, err := startForwarder(ctx, n.o.Binary, node, site.NodeAddr, other.NodeAddr)
+	pid, err := startForwarder(ctx, node, site.NodeAddr, other.NodeAddr)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -271,8 +270,8 @@ type peer struct {
 	out     *json.Decoder
 }
 
-func startPeer(binary string, h *lab.Host) (*peer, error) {
-	process, in, out, err := h.Converse(exec.Command(binary, "bench", "cni-peer"))
+func startPeer(h *lab.Host) (*peer, error) {
+	process, in, out, err := h.Converse(lab.Self("bench", "cni-peer"))
 	if err != nil {
 		return nil, err
 	}

@@ -30,16 +30,16 @@ type way struct {
 // the overlays' pods send to it leaves their nodes as HostGW's does, with the node's
 // address.
 func (n *network) ways() (all []way, err error) {
-	server, err := startPeer(n.o.Binary, n.Lab.Host(n.Busan.Server))
+	server, err := startPeer(n.Lab.Host(n.Busan.Server))
 	if err != nil {
 		return nil, err
 	}
 	for _, kind := range Kinds {
-		from, err := startPeer(n.o.Binary, n.from[kind].host)
+		from, err := startPeer(n.from[kind].host)
 		if err != nil {
 			return nil, err
 		}
-		to, err := startPeer(n.o.Binary, n.to[kind].host)
+		to, err := startPeer(n.to[kind].host)
 		if err != nil {
 			return nil, err
 		}

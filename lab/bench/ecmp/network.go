@@ -109,7 +109,7 @@ type speakers struct {
 // speak starts one in a host, and returns when all its balancers have their
 // sessions. It ends with the host.
 func (n *network) speak(host string, first, balancers int) (*speakers, error) {
-	_, in, out, err := n.lab.Host(host).Converse(exec.Command(n.o.Binary, "bench", "speakers", "--reflector", reflectorAddr.String(),
+	_, in, out, err := n.lab.Host(host).Converse(lab.Self("bench", "speakers", "--reflector", reflectorAddr.String(),
 		"--first", fmt.Sprint(first), "--balancers", fmt.Sprint(balancers)))
 	if err != nil {
 		return nil, err

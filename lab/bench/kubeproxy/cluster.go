@@ -12,13 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/lab/bench/ground"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -35,7 +33,7 @@ type cluster struct {
 	*kube.Cluster
 	size
 	dir             string
-	core, discovery *rest.RESTClient
+	core, discovery rest.Interface
 
 	mu sync.Mutex
 	// added counts Services, fresh endpoints that are made beside the seeded ones.
@@ -60,10 +58,7 @@ func newCluster(ctx context.Context, o Options, name string, s size) (*cluster, 
 	if err != nil {
 		return nil, err
 	}
-	if c.core, err = restClient(c.Config, "/api", corev1.SchemeGroupVersion); err == nil {
-		c.discovery, err = restClient(c.Config, "/apis", discoveryv1.SchemeGroupVersion)
-	}
-	if err == nil {
+	if c.core, c.discovery, err = connect(c.Config); err == nil {
 		err = c.createNode(ctx)
 	}
 	if err != nil {
@@ -81,18 +76,14 @@ func (c *cluster) close() error {
 	return os.RemoveAll(c.dir)
 }
 
-// restClient asks for resources of the two groups that are of interest.
-func restClient(config *rest.Config, path string, version schema.GroupVersion) (*rest.RESTClient, error) {
-	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(known); err != nil {
-			return nil, err
-		}
+// connect returns clients of the two groups that are of interest.
+func connect(config *rest.Config) (core, discovery rest.Interface, err error) {
+	scheme, err := kubeclient.Scheme(corev1.AddToScheme, discoveryv1.AddToScheme)
+	if err != nil {
+		return nil, nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.APIPath, config.GroupVersion = path, &version
-	config.NegotiatedSerializer = serializer.NewCodecFactory(known).WithoutConversion()
-	return rest.RESTClientFor(config)
+	c, err := kubeclient.Connect(config, scheme, corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion)
+	return c[corev1.SchemeGroupVersion], c[discoveryv1.SchemeGroupVersion], err
 }
 
 func (c *cluster) createNode(ctx context.Context) error {

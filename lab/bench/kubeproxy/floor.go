@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -34,12 +33,7 @@ func Floor(ctx context.Context, kubeconfig string, entries int, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	config.ContentType, config.AcceptContentTypes, config.QPS = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf, -1
-	core, err := restClient(config, "/api", corev1.SchemeGroupVersion)
-	if err != nil {
-		return err
-	}
-	discovery, err := restClient(config, "/apis", discoveryv1.SchemeGroupVersion)
+	core, discovery, err := connect(config)
 	if err != nil {
 		return err
 	}
@@ -67,7 +61,7 @@ type listed struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is the name that client-go looks for.
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
-func informer(client rest.Interface, resource string, kind runtime.Object) cache.Controller {
+func informer(client cache.Getter, resource string, kind runtime.Object) cache.Controller {
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: listed{cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())},
 		ObjectType:    kind, Handler: cache.ResourceEventHandlerFuncs{},
@@ -78,7 +72,7 @@ func informer(client rest.Interface, resource string, kind runtime.Object) cache
 // floorTime runs the floor, and gives how long it took from its start to its word.
 func (e *experiment) floorTime(ctx context.Context, c *cluster) (took float64, b Bottom, err error) {
 	entries := c.services * (1 + c.endpoints)
-	cmd := exec.CommandContext(ctx, e.Binary, "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "bench", "kube-floor", "--kubeconfig", c.Kubeconfig, "--entries", strconv.Itoa(entries))
 	cmd.Stderr = e.Progress
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

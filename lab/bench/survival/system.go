@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/lab/paper"
 	"github.com/fairlead/fairlead/status"
@@ -75,7 +76,7 @@ func (s *system) startServers(ctx context.Context, n int) error {
 		s.servers = append(s.servers, one)
 		number := len(s.servers)
 		s.mu.Unlock()
-		err = s.Start(pod.Name, pod.Name, "bench", "server", "--listen", fmt.Sprintf(":%d", paper.ServerPort), "--number", strconv.Itoa(number))
+		err = s.Run(pod.Name, pod.Name, lab.Self("bench", "server", "--listen", fmt.Sprintf(":%d", paper.ServerPort), "--number", strconv.Itoa(number)))
 		if err != nil {
 			return err
 		}

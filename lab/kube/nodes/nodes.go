@@ -27,8 +27,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/fairlead/fairlead/internal/kubeclient"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/sandbox"
@@ -199,16 +199,23 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 // awaitNodes waits until every node says that pods may come, and pods may: each
 // namespace must have got its service account.
 func (c *Cluster) awaitNodes(ctx context.Context) error {
-	api, err := kubernetes.NewForConfig(c.Config)
+	scheme, err := kubeclient.Scheme(corev1.AddToScheme)
 	if err != nil {
 		return err
 	}
+	api, err := kubeclient.Connect(c.Config, scheme, corev1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	core := api[corev1.SchemeGroupVersion]
+	accounts := kubeclient.Of[*corev1.ServiceAccount, *corev1.ServiceAccountList](core, "serviceaccounts", "default")
+	nodes := kubeclient.Of[*corev1.Node, *corev1.NodeList](core, "nodes", "")
 	return await(ctx, func() error {
-		if _, err := api.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := accounts.Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err
 		}
 		for _, n := range c.Nodes {
-			node, err := api.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			node, err := nodes.Get(ctx, n.Name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/sim/beyond/follow"
 )
 
-// The experiment of fairlead bench survival: 10,000 connections without end, four
+// The experiment of fairlead-lab bench survival: 10,000 connections without end, four
 // balancers behind one resilient group, eight servers.
 const (
 	survivalConns     = 10000
@@ -53,7 +53,7 @@ var survivalEvents = []event{
 
 // survivalTable plays the experiment for each way.
 func survivalTable(seed uint64) (beyond.Table, error) {
-	t := beyond.Table{Name: survivalName, Title: "fairlead bench survival: the model, and what was measured, of 10,000 connections",
+	t := beyond.Table{Name: survivalName, Title: "fairlead-lab bench survival: the model, and what was measured, of 10,000 connections",
 		Keys: []string{"event"}}
 	counts := make([][]float64, len(survivalEvents))
 	for _, way := range survivalWays {

@@ -29,7 +29,7 @@ func (c *Config) changes() (all []change) {
 		j := s.Below(i + 1)
 		all[i], all[j] = all[j], all[i]
 	}
-	for i := range all { // evenly: as they are told to the loop in fairlead bench rules
+	for i := range all { // evenly: as they are told to the loop in fairlead-lab bench rules
 		all[i].at = int64(float64(i) / c.Rate * 1e9)
 	}
 	return all

@@ -7,11 +7,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/enforce"
 )
 
-// reasons by their numbers in bpf/vdn/maps.h.
+// reasons that pods count, by their numbers in bpf/vdn/maps.h.
 var reasons = map[vdnVdnReason]string{
 	vdnVdnReasonVDN_REASON_OVER_RATE: enforce.OverRate,
 	vdnVdnReasonVDN_REASON_ISOLATED:  enforce.Isolated,
@@ -33,18 +34,28 @@ func (k *Kernel) counters() ([]vdn.Counter, error) {
 	errs := []error{err}
 	var all []vdn.Counter
 	links, _ := k.uplinks() // what is missing counts nothing
+	shared := map[int]bool{}
 	for _, u := range links {
 		held, err := classesOf(u.link)
 		errs = append(errs, err)
+		shared[u.link.Attrs().Index] = true
 		for _, s := range k.plan.Slices {
 			if c := held[s.ID+1]; c != nil {
 				all = append(all, sliceCounter(u, s, c, refused))
 			}
 		}
 	}
+	for _, point := range k.hook.Points() {
+		if point.Program == vdnProgUplinkOut && !shared[point.Device] {
+			all = append(all, k.below(point.Device, refused)...)
+		}
+	}
 	for _, p := range k.pods {
 		c, err := p.counter()
 		errs = append(errs, err)
+		if p.port > 0 {
+			addRefused(c, vdnVdnRefusedKey{Ifindex: uint32(p.port)}, refused)
+		}
 		all = append(all, c)
 	}
 	enforce.Sort(all)
@@ -58,11 +69,29 @@ func sliceCounter(u uplink, s vdn.Slice, c *netlink.HtbClass, refused map[vdnVdn
 		counter.SentBytes = stats.Basic.Bytes
 		enforce.AddDrops(counter, enforce.OverRate, uint64(stats.Queue.Drops))
 	}
-	for reason, name := range reasons {
-		key := vdnVdnRefusedKey{Ifindex: uint32(u.link.Attrs().Index), Slice: s.ID, Reason: reason}
-		enforce.AddDrops(counter, name, refused[key])
-	}
+	addRefused(counter, vdnVdnRefusedKey{Ifindex: uint32(u.link.Attrs().Index), Slice: s.ID}, refused)
 	return counter
+}
+
+// below is what a device below pods, whose rate is not shared, did not let through.
+func (k *Kernel) below(device int, refused map[vdnVdnRefusedKey]uint64) (all []vdn.Counter) {
+	for _, s := range k.plan.Slices {
+		c := vdn.Counter{Network: s.Name, Device: tc.DeviceName(device), Drops: map[string]uint64{}}
+		if addRefused(c, vdnVdnRefusedKey{Ifindex: uint32(device), Slice: s.ID}, refused); len(c.Drops) > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// addRefused adds the drops at one device, for each reason.
+func addRefused(c vdn.Counter, key vdnVdnRefusedKey, refused map[vdnVdnRefusedKey]uint64) {
+	for reason, name := range reasons {
+		key.Reason = reason
+		enforce.AddDrops(c, name, refused[key])
+	}
+	key.Reason = vdnVdnReasonVDN_REASON_BYPASSED
+	enforce.AddDrops(c, enforce.Bypassed, refused[key])
 }
 
 // refused is what the uplinks did not let through.

@@ -7,11 +7,14 @@ package kernel
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -50,24 +53,33 @@ type Kernel struct {
 	hook   tc.Hook
 	pods   map[string]*pod // by the attachment's ID
 	plan   vdn.Plan        // the last that was to be applied, for the counters' names
+	// degraded are the optional features that are missing, in words.
+	degraded []string
+	// unstamped counts, by slice, what reached pods past an uplink's programs.
+	unstamped map[uint16]uint64
 }
 
 var _ enforce.Enforcer = (*Kernel)(nil)
 
 // sharedObjects are those of a whole node.
 type sharedObjects struct {
-	UplinkOut *ebpf.Program `ebpf:"uplink_out"`
-	UplinkIn  *ebpf.Program `ebpf:"uplink_in"`
-	Prefixes  *ebpf.Map     `ebpf:"vdn_prefixes"`
-	Reach     *ebpf.Map     `ebpf:"vdn_reach"`
-	Outside   *ebpf.Map     `ebpf:"vdn_outside"`
-	Refused   *ebpf.Map     `ebpf:"vdn_refused"`
+	UplinkOut  *ebpf.Program `ebpf:"uplink_out"`
+	UplinkIn   *ebpf.Program `ebpf:"uplink_in"`
+	PortIn     *ebpf.Program `ebpf:"port_in"`
+	Prefixes   *ebpf.Map     `ebpf:"vdn_prefixes"`
+	Reach      *ebpf.Map     `ebpf:"vdn_reach"`
+	Outside    *ebpf.Map     `ebpf:"vdn_outside"`
+	Refused    *ebpf.Map     `ebpf:"vdn_refused"`
+	Namespaces *ebpf.Map     `ebpf:"vdn_namespaces"`
 }
 
 // sharedMaps are pinned; bpfload.Refuse, as their sizes never differ.
-var sharedMaps = map[string]bpfload.Fit{
-	vdnMapVdnPrefixes: bpfload.Refuse, vdnMapVdnReach: bpfload.Refuse, vdnMapVdnOutside: bpfload.Refuse, vdnMapVdnRefused: bpfload.Refuse,
-}
+var sharedMaps = bpfload.KeptMaps{vdnMapVdnPrefixes: {}, vdnMapVdnReach: {}, vdnMapVdnOutside: {}, vdnMapVdnRefused: {}, vdnMapVdnNamespaces: {}}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
 
 // ErrClosed is what a Kernel answers after Close or Remove.
 var ErrClosed = errors.New("closed")
@@ -98,18 +110,62 @@ func (k *Kernel) load() error {
 	if err != nil {
 		return err
 	}
-	if err := bpfload.Pin(spec, k.cfg.PinDir, sharedMaps); err != nil {
+	state, err := openState(spec, k.dir, sharedMaps, k.shared.programs())
+	if err != nil {
 		return err
 	}
+	if err := spec.Variables[vdnVarGateway].Set(k.cfg.Gateway); err != nil {
+		return err
+	}
+	unknown := findCookies(spec)
 	opts := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: k.cfg.PinDir}}
-	if _, err = bpfload.Load(features.VDN, spec, opts, &k.shared, bpfload.ErrVersion); err != nil {
+	missing, err := bpfload.Load(features.VDN, spec, opts, &k.shared, bpfload.ErrVersion)
+	if err != nil {
 		return err
 	}
-	k.hook, err = tc.Open(k.dir, tc.Programs{
-		vdnProgUplinkOut: {Program: k.shared.UplinkOut, Handle: 21},
-		vdnProgUplinkIn:  {Program: k.shared.UplinkIn, Handle: 22, Ingress: true},
-	})
+	k.degraded = degraded(missing, unknown)
+	if _, err := state.Carry(); err != nil {
+		return err
+	}
+	k.hook, err = replace(state, k.dir, k.shared.programs())
 	return err
+}
+
+// Degraded is enforce.Enforcer's.
+func (k *Kernel) Degraded() []string { return k.degraded }
+
+// programs are those of uplinks, and of ports.
+func (s sharedObjects) programs() tc.Programs {
+	return tc.Programs{
+		vdnProgUplinkOut: {Program: s.UplinkOut, Handle: 21},
+		vdnProgUplinkIn:  {Program: s.UplinkIn, Handle: 22, Ingress: true},
+		vdnProgPortIn:    {Program: s.PortIn, Handle: 25, Ingress: true},
+	}
+}
+
+// openState sets maps to be pinned, next to those that another release has left.
+func openState(spec *ebpf.CollectionSpec, dir *bpffs.Dir, kept bpfload.KeptMaps, programs tc.Programs) (*bpfload.State, error) {
+	attached, err := tc.Attached(dir, slices.Collect(maps.Keys(programs))...)
+	if err != nil {
+		return nil, err
+	}
+	return bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(""), Maps: kept, History: history, Attached: attached})
+}
+
+// replace puts programs in the place of a predecessor's.
+func replace(state *bpfload.State, dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
+	var all []*ebpf.Program
+	for _, p := range programs {
+		all = append(all, p.Program)
+	}
+	if err := state.Replace(all...); err != nil {
+		return nil, err
+	}
+	hook, err := tc.Open(dir, programs)
+	if err != nil {
+		return nil, err
+	}
+	return hook, state.Settle()
 }
 
 // Means: all of it.
@@ -121,7 +177,10 @@ var means = enforce.Means{
 		"guarantee and max hold where packets leave by an uplink, counted as Ethernet frames without preamble and checksum; pods of one node meet before it",
 		"a host's max is held by dropping, with 100 ms of it at once after silence",
 		"what is neither IP nor ARP, frames of VLANs among it, pods neither send nor receive",
-		"programs at tc see what passes the queues: a container that may open packet sockets (CAP_NET_RAW) can have them send past those (PACKET_QDISC_BYPASS), from any address; take that right from whom you do not trust, as CAP_NET_ADMIN, by which a pod takes programs off",
+		"what a packet socket sends past its device's queues, and so past the programs there (PACKET_QDISC_BYPASS, AF_XDP), is dropped at the device below, whatever it is: `bypassed`; a whole NIC (host-device) has no device below, so there such frames pass",
+		"a container with CAP_NET_ADMIN can take its device's programs off, or have a filter pretend that they passed a frame; take that right from whom you do not trust",
+		"another program at the ingress of an uplink that ends the chain there (TC_ACT_OK) takes the mark off that pods receive broadcast by; the node reports it",
+		"with an XDP program in generic mode that takes fragments (xdp.frags) at an uplink, Linux from 6.9 on hands programs at tc frames without their header, and pods receive nothing: attach it in native mode",
 		"what is not for a pod is dropped behind packet sockets, which see it: broadcast of other networks among it",
 		"of link-local IPv6 pods have neighbour discovery alone, with the address that their MAC gives them",
 	},
@@ -132,8 +191,7 @@ func (k *Kernel) Apply(ctx context.Context, p vdn.Plan) error {
 	return k.do(func() error {
 		k.plan = p
 		links, missing := k.uplinks()
-		return errors.Join(missing, k.applyTables(p.Slices), k.applyRates(links, p.Slices),
-			k.applyHooks(links, p.Slices), k.applyPods(ctx, p))
+		return errors.Join(missing, k.applyTables(p.Slices), k.applyRates(links, p.Slices), k.applyPods(ctx, p, links))
 	})
 }
 
@@ -167,8 +225,9 @@ func (k *Kernel) uplinks() (found []uplink, missing error) {
 	return found, errors.Join(errs...)
 }
 
-// applyHooks has the uplinks' programs where there is something to check.
-func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice) error {
+// applyHooks has the uplinks' programs where there is something to check, and those
+// that look for frames past the programs of pods at the devices below them.
+func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice, seats []seat) error {
 	points := map[tc.Point]bool{}
 	for _, u := range links {
 		if len(slices) == 0 {
@@ -177,6 +236,11 @@ func (k *Kernel) applyHooks(links []uplink, slices []vdn.Slice) error {
 		points[tc.Point{Device: u.link.Attrs().Index, Program: vdnProgUplinkOut}] = true
 		if k.cfg.Gateway {
 			points[tc.Point{Device: u.link.Attrs().Index, Program: vdnProgUplinkIn}] = true
+		}
+	}
+	for _, s := range seats {
+		for _, program := range s.guards() {
+			points[tc.Point{Device: s.below, Program: program}] = true
 		}
 	}
 	return k.hook.Keep(points)
@@ -198,7 +262,8 @@ func (k *Kernel) release() error {
 		errs = append(errs, k.hook.Close())
 	}
 	for _, c := range []interface{ Close() error }{
-		k.shared.UplinkOut, k.shared.UplinkIn, k.shared.Prefixes, k.shared.Reach, k.shared.Outside, k.shared.Refused,
+		k.shared.UplinkOut, k.shared.UplinkIn, k.shared.PortIn,
+		k.shared.Prefixes, k.shared.Reach, k.shared.Outside, k.shared.Refused, k.shared.Namespaces,
 	} {
 		errs = append(errs, c.Close())
 	}
@@ -215,7 +280,7 @@ func (k *Kernel) release() error {
 // Remove is enforce.Enforcer's.
 func (k *Kernel) Remove() error {
 	err := k.do(func() error {
-		return errors.Join(k.applyPods(context.Background(), vdn.Plan{}), k.hook.Keep(nil), removeRates(nil))
+		return errors.Join(k.applyPods(context.Background(), vdn.Plan{}, nil), removeRates(nil))
 	})
 	if errors.Is(err, ErrClosed) {
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
@@ -40,8 +39,11 @@ func folderOf(id string) string {
 type pod struct {
 	att  vdn.Attachment
 	self vdnVdnPod
+	port int // the node's end of its veth pair; 0 where it has none
 	dir  *bpffs.Dir
 	obj  podObjects
+	// state is nil once the programs are in the place of a predecessor's.
+	state *bpfload.State
 }
 
 type podObjects struct {
@@ -52,14 +54,39 @@ type podObjects struct {
 }
 
 // podMaps outlive the process.
-var podMaps = map[string]bpfload.Fit{vdnMapPodBuckets: bpfload.Refuse, vdnMapPodCounts: bpfload.Refuse}
+var podMaps = bpfload.KeptMaps{vdnMapPodBuckets: {}, vdnMapPodCounts: {}}
 
-// applyPods has programs at the devices of the plan's attachments, and at no
-// others.
-func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan) error {
+// applyPods has programs at the devices of the plan's attachments and below them, and
+// at no others. Those below come first: pods receive broadcast only if it passed them.
+func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan, links []uplink) error {
+	seats, keep, err := k.seats(ctx, p)
+	if ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	errs := []error{err, k.applyHooks(links, p.Slices, seats)}
+	var enforced []seat
+	for _, s := range seats {
+		switch err := k.applyPod(s); {
+		case gone(err):
+			k.log.Debug("vdn: a namespace is gone", "attachment", s.att.ID, "netns", s.att.NetNS)
+		case err != nil:
+			errs = append(errs, &enforce.AttachmentError{ID: s.att.ID, Err: err})
+		default:
+			enforced = append(enforced, s)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+	return errors.Join(append(errs, k.applyNamespaces(enforced), k.removePods(keep), k.stampsHold())...)
+}
+
+// seats finds the devices of the plan's attachments. keep are the folders of all, also
+// of those whose namespace is gone, which is no error: so will be the attachment.
+func (k *Kernel) seats(ctx context.Context, p vdn.Plan) (seats []seat, keep map[string]bool, err error) {
 	slices := enforce.ByName(p.Slices)
 	var errs []error
-	keep := map[string]bool{}
+	keep = map[string]bool{}
 	for _, att := range p.Local {
 		if att.NetNS == "" || ctx.Err() != nil {
 			continue // it has no device yet
@@ -70,66 +97,60 @@ func (k *Kernel) applyPods(ctx context.Context, p vdn.Plan) error {
 			continue
 		}
 		keep[folderOf(att.ID)] = true
-		if err := k.applyPod(att, slice); err != nil {
+		s, err := look(att, slice)
+		switch {
+		case gone(err):
+			k.log.Debug("vdn: a namespace is gone", "attachment", att.ID, "netns", att.NetNS)
+		case err != nil:
 			errs = append(errs, &enforce.AttachmentError{ID: att.ID, Err: err})
+		default:
+			seats = append(seats, s)
 		}
 	}
-	if ctx.Err() != nil {
-		return errors.Join(append(errs, ctx.Err())...)
-	}
-	return errors.Join(append(errs, k.removePods(keep))...)
+	return seats, keep, errors.Join(errs...)
 }
 
-// applyPod enters the attachment's namespace. That it is gone is no error: so will
-// be the attachment.
-func (k *Kernel) applyPod(att vdn.Attachment, slice vdn.Slice) error {
-	err := ns.WithNetNSPath(att.NetNS, func(ns.NetNS) error {
-		link, err := netlink.LinkByName(att.Interface)
-		if err != nil {
-			return fmt.Errorf("device %s in %s: %w", att.Interface, att.NetNS, err)
-		}
-		p, err := k.podOf(att, slice, link)
+// applyPod enters the attachment's namespace.
+func (k *Kernel) applyPod(s seat) error {
+	return ns.WithNetNSPath(s.att.NetNS, func(ns.NetNS) error {
+		p, err := k.podOf(s)
 		if err != nil {
 			return err
 		}
-		if err := p.limit(slice.HostMax); err != nil {
+		p.port = s.port()
+		if err := p.limit(s.slice.HostMax); err != nil {
 			return err
 		}
-		return p.hold(link.Attrs().Index)
+		return p.hold(s.link.Attrs().Index)
 	})
-	if gone(err) {
-		k.log.Debug("vdn: a namespace is gone", "attachment", att.ID, "netns", att.NetNS)
-		return nil
-	}
-	return err
 }
 
 // podOf gives the pod as it is known, or loads its programs.
-func (k *Kernel) podOf(att vdn.Attachment, slice vdn.Slice, link netlink.Link) (*pod, error) {
-	self, err := identity(att, slice, link)
+func (k *Kernel) podOf(s seat) (*pod, error) {
+	self, err := identity(s)
 	if err != nil {
 		return nil, err
 	}
-	if p := k.pods[att.ID]; p != nil {
-		if p.self == self && p.att.NetNS == att.NetNS {
+	if p := k.pods[s.att.ID]; p != nil {
+		if p.self == self && p.att.NetNS == s.att.NetNS {
 			return p, nil
 		}
-		delete(k.pods, att.ID)
+		delete(k.pods, s.att.ID)
 		if err := p.close(); err != nil {
 			return nil, err
 		}
 	}
-	p := &pod{att: att, self: self}
-	if err := p.load(filepath.Join(k.cfg.PinDir, podsFolder, folderOf(att.ID)), k.shared); err != nil {
+	p := &pod{att: s.att, self: self}
+	if err := p.load(filepath.Join(k.cfg.PinDir, podsFolder, folderOf(s.att.ID)), k.shared); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
-	k.pods[att.ID] = p
+	k.pods[s.att.ID] = p
 	return p, nil
 }
 
 // identity is what a pod's programs know of it.
-func identity(att vdn.Attachment, slice vdn.Slice, link netlink.Link) (self vdnVdnPod, err error) {
-	mac := link.Attrs().HardwareAddr
+func identity(s seat) (self vdnVdnPod, err error) {
+	att, mac := s.att, s.link.Attrs().HardwareAddr
 	if att.MAC != "" {
 		if mac, err = net.ParseMAC(att.MAC); err != nil {
 			return self, err
@@ -139,7 +160,8 @@ func identity(att vdn.Attachment, slice vdn.Slice, link netlink.Link) (self vdnV
 		return self, fmt.Errorf("device %s: no Ethernet: MAC address %q", att.Interface, mac)
 	}
 	copy(self.Mac[:], mac)
-	self.Slice = slice.ID
+	self.Slice = s.slice.ID
+	self.SharesBroadcast, self.SharesAll = s.shares()
 	if len(att.Addresses) > len(self.Address) {
 		return self, fmt.Errorf("%d addresses: %d are the most", len(att.Addresses), len(self.Address))
 	}
@@ -164,15 +186,22 @@ func (p *pod) load(folder string, shared sharedObjects) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(spec.Variables[vdnVarPod].Set(p.self), bpfload.Pin(spec, folder, podMaps)); err != nil {
+	if err := spec.Variables[vdnVarPod].Set(p.self); err != nil {
+		return err
+	}
+	if p.state, err = openState(spec, p.dir, podMaps, p.programs()); err != nil {
 		return err
 	}
 	_, err = bpfload.Load(features.VDN, spec, ebpf.CollectionOptions{
 		Maps: ebpf.MapOptions{PinPath: folder},
 		MapReplacements: map[string]*ebpf.Map{
-			vdnMapVdnPrefixes: shared.Prefixes, vdnMapVdnReach: shared.Reach, vdnMapVdnOutside: shared.Outside,
+			vdnMapVdnPrefixes: shared.Prefixes, vdnMapVdnReach: shared.Reach, vdnMapVdnOutside: shared.Outside, vdnMapVdnRefused: shared.Refused,
 		},
 	}, &p.obj, bpfload.ErrVersion)
+	if err != nil {
+		return err
+	}
+	_, err = p.state.Carry()
 	return err
 }
 
@@ -187,13 +216,26 @@ func (p *pod) programs() tc.Programs {
 // hold has the programs at the device, in the calling thread's namespace; the hook
 // is closed at once, as it may keep the namespace from ending.
 func (p *pod) hold(device int) error {
-	hook, err := tc.Open(p.dir, p.programs())
+	hook, err := p.open()
 	if err != nil {
 		return err
 	}
 	return errors.Join(hook.Keep(map[tc.Point]bool{
 		{Device: device, Program: vdnProgPodOut}: true, {Device: device, Program: vdnProgPodIn}: true,
 	}), hook.Close())
+}
+
+// open finds the programs at the device, in the calling thread's namespace, and puts
+// these in their place the first time.
+func (p *pod) open() (tc.Hook, error) {
+	if p.state == nil {
+		return tc.Open(p.dir, p.programs())
+	}
+	hook, err := replace(p.state, p.dir, p.programs())
+	if err == nil {
+		p.state = nil
+	}
+	return hook, err
 }
 
 // limit sets what the pod may send and receive.
@@ -283,6 +325,6 @@ func Clean(pinDir string) error {
 		return err
 	}
 	k := &Kernel{cfg: Config{PinDir: pinDir}}
-	return errors.Join(k.removePods(nil), tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgUplinkOut, vdnProgUplinkIn),
+	return errors.Join(k.removePods(nil), tc.RemoveLinks(dir), tc.RemoveFilters(vdnProgUplinkOut, vdnProgUplinkIn, vdnProgPortIn),
 		removeRates(nil), dir.RemoveAll())
 }

@@ -55,8 +55,11 @@ type vdnVdnPod struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
-	Mac   [6]uint8
-	Slice uint16
+	Mac             [6]uint8
+	Slice           uint16
+	SharesBroadcast bool
+	SharesAll       bool
+	_               [2]byte
 }
 
 type vdnVdnPodCount struct {
@@ -82,6 +85,8 @@ const (
 	vdnVdnReasonVDN_REASON_OUTSIDE   vdnVdnReason = 2
 	vdnVdnReasonVDN_REASON_SPOOFED   vdnVdnReason = 3
 	vdnVdnReasonVDN_REASONS          vdnVdnReason = 4
+	vdnVdnReasonVDN_REASON_BYPASSED  vdnVdnReason = 5
+	vdnVdnReasonVDN_REASON_UNSTAMPED vdnVdnReason = 6
 )
 
 type vdnVdnRefusedKey struct {
@@ -96,17 +101,22 @@ type vdnVdnRefusedKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	vdnMapPodBuckets  = "pod_buckets"
-	vdnMapPodCounts   = "pod_counts"
-	vdnMapVdnOutside  = "vdn_outside"
-	vdnMapVdnPrefixes = "vdn_prefixes"
-	vdnMapVdnReach    = "vdn_reach"
-	vdnMapVdnRefused  = "vdn_refused"
-	vdnProgPodIn      = "pod_in"
-	vdnProgPodOut     = "pod_out"
-	vdnProgUplinkIn   = "uplink_in"
-	vdnProgUplinkOut  = "uplink_out"
-	vdnVarPod         = "pod"
+	vdnMapPodBuckets    = "pod_buckets"
+	vdnMapPodCounts     = "pod_counts"
+	vdnMapVdnNamespaces = "vdn_namespaces"
+	vdnMapVdnOutside    = "vdn_outside"
+	vdnMapVdnPrefixes   = "vdn_prefixes"
+	vdnMapVdnReach      = "vdn_reach"
+	vdnMapVdnRefused    = "vdn_refused"
+	vdnProgPodIn        = "pod_in"
+	vdnProgPodOut       = "pod_out"
+	vdnProgPortIn       = "port_in"
+	vdnProgUplinkIn     = "uplink_in"
+	vdnProgUplinkOut    = "uplink_out"
+	vdnVarGateway       = "gateway"
+	vdnVarNetCookieAt   = "net_cookie_at"
+	vdnVarPod           = "pod"
+	vdnVarSockNetAt     = "sock_net_at"
 )
 
 // loadVdn returns the embedded CollectionSpec for vdn.
@@ -153,6 +163,7 @@ type vdnSpecs struct {
 type vdnProgramSpecs struct {
 	PodIn     *ebpf.ProgramSpec `ebpf:"pod_in"`
 	PodOut    *ebpf.ProgramSpec `ebpf:"pod_out"`
+	PortIn    *ebpf.ProgramSpec `ebpf:"port_in"`
 	UplinkIn  *ebpf.ProgramSpec `ebpf:"uplink_in"`
 	UplinkOut *ebpf.ProgramSpec `ebpf:"uplink_out"`
 }
@@ -161,19 +172,23 @@ type vdnProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vdnMapSpecs struct {
-	PodBuckets  *ebpf.MapSpec `ebpf:"pod_buckets"`
-	PodCounts   *ebpf.MapSpec `ebpf:"pod_counts"`
-	VdnOutside  *ebpf.MapSpec `ebpf:"vdn_outside"`
-	VdnPrefixes *ebpf.MapSpec `ebpf:"vdn_prefixes"`
-	VdnReach    *ebpf.MapSpec `ebpf:"vdn_reach"`
-	VdnRefused  *ebpf.MapSpec `ebpf:"vdn_refused"`
+	PodBuckets    *ebpf.MapSpec `ebpf:"pod_buckets"`
+	PodCounts     *ebpf.MapSpec `ebpf:"pod_counts"`
+	VdnNamespaces *ebpf.MapSpec `ebpf:"vdn_namespaces"`
+	VdnOutside    *ebpf.MapSpec `ebpf:"vdn_outside"`
+	VdnPrefixes   *ebpf.MapSpec `ebpf:"vdn_prefixes"`
+	VdnReach      *ebpf.MapSpec `ebpf:"vdn_reach"`
+	VdnRefused    *ebpf.MapSpec `ebpf:"vdn_refused"`
 }
 
 // vdnVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type vdnVariableSpecs struct {
-	Pod *ebpf.VariableSpec `ebpf:"pod"`
+	Gateway     *ebpf.VariableSpec `ebpf:"gateway"`
+	NetCookieAt *ebpf.VariableSpec `ebpf:"net_cookie_at"`
+	Pod         *ebpf.VariableSpec `ebpf:"pod"`
+	SockNetAt   *ebpf.VariableSpec `ebpf:"sock_net_at"`
 }
 
 // vdnObjects contains all objects after they have been loaded into the kernel.
@@ -196,18 +211,20 @@ func (o *vdnObjects) Close() error {
 //
 // It can be passed to loadVdnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vdnMaps struct {
-	PodBuckets  *ebpf.Map `ebpf:"pod_buckets"`
-	PodCounts   *ebpf.Map `ebpf:"pod_counts"`
-	VdnOutside  *ebpf.Map `ebpf:"vdn_outside"`
-	VdnPrefixes *ebpf.Map `ebpf:"vdn_prefixes"`
-	VdnReach    *ebpf.Map `ebpf:"vdn_reach"`
-	VdnRefused  *ebpf.Map `ebpf:"vdn_refused"`
+	PodBuckets    *ebpf.Map `ebpf:"pod_buckets"`
+	PodCounts     *ebpf.Map `ebpf:"pod_counts"`
+	VdnNamespaces *ebpf.Map `ebpf:"vdn_namespaces"`
+	VdnOutside    *ebpf.Map `ebpf:"vdn_outside"`
+	VdnPrefixes   *ebpf.Map `ebpf:"vdn_prefixes"`
+	VdnReach      *ebpf.Map `ebpf:"vdn_reach"`
+	VdnRefused    *ebpf.Map `ebpf:"vdn_refused"`
 }
 
 func (m *vdnMaps) Close() error {
 	return _VdnClose(
 		m.PodBuckets,
 		m.PodCounts,
+		m.VdnNamespaces,
 		m.VdnOutside,
 		m.VdnPrefixes,
 		m.VdnReach,
@@ -219,7 +236,10 @@ func (m *vdnMaps) Close() error {
 //
 // It can be passed to loadVdnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type vdnVariables struct {
-	Pod *ebpf.Variable `ebpf:"pod"`
+	Gateway     *ebpf.Variable `ebpf:"gateway"`
+	NetCookieAt *ebpf.Variable `ebpf:"net_cookie_at"`
+	Pod         *ebpf.Variable `ebpf:"pod"`
+	SockNetAt   *ebpf.Variable `ebpf:"sock_net_at"`
 }
 
 // vdnPrograms contains all programs after they have been loaded into the kernel.
@@ -228,6 +248,7 @@ type vdnVariables struct {
 type vdnPrograms struct {
 	PodIn     *ebpf.Program `ebpf:"pod_in"`
 	PodOut    *ebpf.Program `ebpf:"pod_out"`
+	PortIn    *ebpf.Program `ebpf:"port_in"`
 	UplinkIn  *ebpf.Program `ebpf:"uplink_in"`
 	UplinkOut *ebpf.Program `ebpf:"uplink_out"`
 }
@@ -236,6 +257,7 @@ func (p *vdnPrograms) Close() error {
 	return _VdnClose(
 		p.PodIn,
 		p.PodOut,
+		p.PortIn,
 		p.UplinkIn,
 		p.UplinkOut,
 	)

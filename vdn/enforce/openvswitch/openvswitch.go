@@ -67,6 +67,9 @@ var means = enforce.Means{
 	},
 }
 
+// Degraded is enforce.Enforcer's: it asks the kernel for nothing that is optional.
+func (*Switch) Degraded() []string { return nil }
+
 // Apply is enforce.Enforcer's.
 func (s *Switch) Apply(ctx context.Context, p vdn.Plan) error {
 	s.mu.Lock()

@@ -1,0 +1,168 @@
+package gcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+	"google.golang.org/api/googleapi"
+
+	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/version"
+)
+
+// scope is what credentials are asked for.
+const scope = "https://www.googleapis.com/auth/compute"
+
+// route is one of a network (Compute Engine API, v1, routes).
+type route struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Network     string `json:"network"`
+	DestRange   string `json:"destRange"`
+	NextHopIP   string `json:"nextHopIp,omitempty"`
+	Priority    int    `json:"priority"` // 0 is a priority, too
+}
+
+// operation is work that the cloud has begun.
+type operation struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Error  struct {
+		Errors []operationError `json:"errors"`
+	} `json:"error"`
+}
+
+type operationError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// api makes the few requests that are needed, without the client of all, which
+// takes long to compile.
+type api struct {
+	http *http.Client
+	base string // URL of the project's global resources, with a slash at its end
+	// quota is the project that requests are charged to, where it is another.
+	quota string
+}
+
+// connect finds credentials as Google's libraries do (Application Default
+// Credentials): a file that GOOGLE_APPLICATION_CREDENTIALS names (service account,
+// workload identity federation, impersonation), those of gcloud, or those of the
+// metadata server.
+func connect(ctx context.Context, c Config) (*api, error) {
+	a := &api{http: c.HTTP, quota: os.Getenv("GOOGLE_CLOUD_QUOTA_PROJECT")}
+	endpoint := c.Endpoint
+	if a.http == nil {
+		// The credentials outlive the request that asks for them first.
+		found, err := google.FindDefaultCredentials(context.WithoutCancel(ctx), scope)
+		if err != nil {
+			return nil, fmt.Errorf("gcp: %w", err)
+		}
+		a.http = oauth2.NewClient(context.WithoutCancel(ctx), found.TokenSource)
+		a.quota = cmp.Or(a.quota, quotaProject(found.JSON))
+		universe, err := found.GetUniverseDomain()
+		if err != nil {
+			return nil, fmt.Errorf("gcp: the credentials' universe domain: %w", err)
+		}
+		endpoint = cmp.Or(endpoint, "https://compute."+universe+"/compute/v1/")
+	}
+	a.base = endpoint + "projects/" + url.PathEscape(c.Project) + "/global/"
+	return a, nil
+}
+
+// quotaProject is the one that a file of credentials names.
+func quotaProject(file []byte) string {
+	var of struct {
+		Project string `json:"quota_project_id"`
+	}
+	_ = json.Unmarshal(file, &of) // those of the metadata server have no file
+	return of.Project
+}
+
+// list gives each route of the project.
+func (a *api) list(ctx context.Context, each func(*route)) error {
+	for token := ""; ; {
+		var page struct {
+			Items []*route `json:"items"`
+			Next  string   `json:"nextPageToken"`
+		}
+		query := url.Values{}
+		if token != "" {
+			query.Set("pageToken", token)
+		}
+		if err := a.do(ctx, http.MethodGet, "routes?"+query.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for _, r := range page.Items {
+			each(r)
+		}
+		if token = page.Next; token == "" {
+			return nil
+		}
+	}
+}
+
+func (a *api) remove(ctx context.Context, name string) (op operation, err error) {
+	err = a.do(ctx, http.MethodDelete, "routes/"+url.PathEscape(name), nil, &op)
+	return op, err
+}
+
+func (a *api) insert(ctx context.Context, r *route) (op operation, err error) {
+	err = a.do(ctx, http.MethodPost, "routes", r, &op)
+	return op, err
+}
+
+// wait answers when an operation has ended, or after two minutes.
+func (a *api) wait(ctx context.Context, name string) (op operation, err error) {
+	err = a.do(ctx, http.MethodPost, "operations/"+url.PathEscape(name)+"/wait", nil, &op)
+	return op, err
+}
+
+// do makes a request and reads its answer. What the cloud refuses is a
+// googleapi.Error.
+func (a *api) do(ctx context.Context, method, path string, body, into any) error {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, a.base+strings.TrimSuffix(path, "?"), bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("User-Agent", "fairlead/"+version.String())
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if a.quota != "" {
+		r.Header.Set("X-Goog-User-Project", a.quota)
+	}
+	answer, err := a.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := googleapi.CheckResponse(answer); err != nil {
+		return err
+	}
+	got, err := limit.ReadAll(answer.Body, "the answer of Compute Engine", limit.Text)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(got, into); err != nil {
+		return fmt.Errorf("the answer of Compute Engine: %w", err)
+	}
+	return nil
+}

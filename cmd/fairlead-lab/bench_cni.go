@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/lab/bench/cni"
+)
+
+func newBenchCNICommand() *cobra.Command {
+	o := cni.DefaultOptions()
+	var out benchOutput
+	var fairlead product
+	cmd := &cobra.Command{
+		Use:   "cni",
+		Short: "Measure networks of pods between two sites: macvlan, host-device, bridge, overlays",
+		Long: `Cni builds two sites in network namespaces, Daejeon and Busan, with a link between
+them that can be limited, and at each a pod of every kind of network: the host's own,
+macvlan, host-device, and flannel's host-gw, vxlan and udp behind a bridge. Its cases:
+
+  throughput  one TCP connection, from pods to a server and to pods of the other site,
+              at each of --rates, and at those of --plain without offloads; its spread,
+              and the processor time that each Gbit takes
+  latency     a short question and its answer, p50 and p99
+  balancer    requests a second through Fairlead's balancer in a pod of each of
+              flannel's networks, to --pods servers, with RPS and without; rules of
+              iptables beside
+  slices      a network with a guarantee, attacked by another with all it has
+  attachments 500 on one controller, which is killed meanwhile
+  federation  from pod to pod of two domains with a controller each, enforced
+
+All kinds take turns, --rounds times, and macvlan and host-device are compared with
+the host round by round.
+
+It needs root. Everything happens in namespaces that end with it.`,
+		Example: `  fairlead-lab bench cni
+  fairlead-lab bench cni --case throughput --rates 1G --rounds 1 --seconds 1000
+  fairlead-lab bench cni --case balancer --pods 1,2,4,8`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, o, &out) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
+	f.StringSliceVar(&o.Rates, "rates", o.Rates, "what the link between the sites is limited to: 1G, none")
+	f.StringSliceVar(&o.Plain, "plain", o.Plain, "at which of these it is measured without offloads, too")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	f.Float64Var(&o.Seconds, "seconds", o.Seconds, "how long each time")
+	f.IntSliceVar(&o.Pods, "pods", o.Pods, "how many servers are behind a balancer")
+	f.StringVar(&o.Plugin, "plugin", "", "fairlead-cni that joins the pods on macvlan and host-device (default: that beside this binary, where there is one)")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all agents in")
+	fairlead.flag(cmd)
+	out.flags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("case", cobra.FixedCompletions(cni.Cases(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runBenchCNI(cmd *cobra.Command, o cni.Options, out *benchOutput) error {
+	if err := enterBench(); err != nil {
+		return err
+	}
+	if o.Plugin == "" {
+		o.Plugin, _ = sibling("fairlead-cni") // the case without it says so
+	}
+	o.Progress = cmd.ErrOrStderr()
+	result, err := cni.Run(cmd.Context(), o)
+	if len(result.Rows) == 0 {
+		return err
+	}
+	paths, failed := result.WriteFiles(out.dir)
+	for _, path := range paths {
+		fmt.Fprintln(o.Progress, "picture in", path)
+	}
+	return errors.Join(err, failed, out.finish(cmd, result.Report))
+}
+
+// newBenchCNIPeerCommand is what bench cni runs at both ends of what it measures.
+func newBenchCNIPeerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "cni-peer",
+		Short:   "Send, take and answer what bench cni measures, as standard input says",
+		Hidden:  true,
+		Example: `  fairlead-lab bench cni-peer`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cni.Peer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// newBenchCNIForwardCommand is what bench cni has in flannel's place.
+func newBenchCNIForwardCommand() *cobra.Command {
+	var dev, local, peer string
+	cmd := &cobra.Command{
+		Use:     "cni-forward",
+		Short:   "Carry packets of a tun device in UDP, as flannel's udp backend does",
+		Hidden:  true,
+		Example: `  fairlead-lab bench cni-forward --dev flannel0 --local 10.1.0.2:8285 --peer 10.2.0.2:8285`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := netip.ParseAddrPort(local)
+			if err != nil {
+				return fmt.Errorf("--local: %w", err)
+			}
+			to, err := netip.ParseAddrPort(peer)
+			if err != nil {
+				return fmt.Errorf("--peer: %w", err)
+			}
+			return cni.Forward(dev, from, to, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&dev, "dev", "", "`name` of the device to make")
+	cmd.Flags().StringVar(&local, "local", "", "`address:port` of this end")
+	cmd.Flags().StringVar(&peer, "peer", "", "`address:port` of the other")
+	return cmd
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/lab/bench"
+	"github.com/fairlead/fairlead/lab/bench/ecmp"
+	"github.com/fairlead/fairlead/lab/cluster"
+)
+
+func newBenchECMPCommand() *cobra.Command {
+	o := ecmp.DefaultOptions()
+	var out benchOutput
+	var fairlead product
+	cmd := &cobra.Command{
+		Use:   "ecmp",
+		Short: "Measure the routes between balancers and router: delays, flows, losses, throughput",
+		Long: `Ecmp runs balancers, reflectors and a router in network namespaces and measures
+until the kernel of the router is right, and what that does to traffic. Its cases:
+
+  convergence  another number of balancers every few seconds: the delays until the
+               router's kernel has just these, for each make of router
+  failures     a balancer's process is killed; its link is cut silently, and is back
+  throughput   through 1 to --most balancers, with links of equal rates, also while
+               their number changes, and without limits
+  bfd          sessions that end though nothing fails, with every processor busy
+  nexthops     flows that move when one of four next hops goes, resilient and plain
+  reflectors   either of two reflectors is killed: changes of the route, and losses
+  restarts     packets lost when router, reflector or agents end and start again
+  table        a full table from nothing, a router that starts beside a full one, one
+               prefix of many that gains or loses a balancer, a balancer that goes
+
+What convergence and bfd have measured is written every 20 s, and when they are
+interrupted. It needs root, and FRR and BIRD where --router names them. Everything happens in
+namespaces that end with it.`,
+		Example: `  fairlead-lab bench ecmp
+  fairlead-lab bench ecmp --case convergence --router fairlead --duration 20h
+  fairlead-lab bench ecmp --case table --prefixes 100 --rounds 3`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), out.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchECMP(cmd, o, &out) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Cases, "case", o.Cases, "what is measured")
+	f.StringSliceVar(&o.Routers, "router", o.Routers, "what is upstream: convergence, failures and reflectors with each")
+	f.DurationVar(&o.Duration, "duration", 0, "how long the number of balancers changes, with each router, and how long bfd goes on (default: 3m, throughput 2m, bfd 10m)")
+	f.DurationVar(&o.Every, "every", o.Every, "time between two changes of that number")
+	f.IntVar(&o.Most, "most", o.Most, "how many balancers run at most")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "decides how many balancers run when")
+	f.Uint64Var(&o.Rate, "rate", o.Rate, "what the link of each balancer is limited to, in Mbit/s")
+	f.IntVar(&o.Flows, "flows", o.Flows, "flows whose next hops and losses are counted")
+	f.IntVar(&o.Prefixes, "prefixes", o.Prefixes, "table: service prefixes that every balancer announces")
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "table: balancers")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	fairlead.flag(cmd)
+	out.flags(cmd)
+	for flag, values := range map[string][]string{"case": ecmp.Cases(), "router": cluster.Routers} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func runBenchECMP(cmd *cobra.Command, o ecmp.Options, out *benchOutput) error {
+	if err := enterBench(); err != nil {
+		return err
+	}
+	o.Progress = cmd.ErrOrStderr()
+	o.Save = func(r *bench.Report) error {
+		_, err := r.WriteJSON(out.dir)
+		return err
+	}
+	result, err := ecmp.Run(cmd.Context(), o)
+	if len(result.Rows) == 0 {
+		return err
+	}
+	plots, failed := result.WritePlots(out.dir)
+	for _, path := range plots {
+		fmt.Fprintln(o.Progress, "plot in", path)
+	}
+	return errors.Join(err, failed, out.finish(cmd, result.Report))
+}
+
+// newBenchSpeakersCommand is what bench ecmp runs for all balancers.
+func newBenchSpeakersCommand() *cobra.Command {
+	var reflectors []string
+	c := ecmp.Speakers{AS: config.DefaultAS}
+	cmd := &cobra.Command{
+		Use:     "speakers",
+		Short:   "Announce as many balancers do, as standard input says",
+		Hidden:  true,
+		Example: `  fairlead-lab bench speakers --reflector 10.0.0.109 --balancers 16`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, text := range reflectors {
+				a, err := netip.ParseAddr(text)
+				if err != nil {
+					return fmt.Errorf("--reflector: %w", err)
+				}
+				c.Reflectors = append(c.Reflectors, a)
+			}
+			return ecmp.Speak(cmd.Context(), c, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringSliceVar(&reflectors, "reflector", nil, "`address`es to announce to")
+	cmd.Flags().IntVar(&c.First, "first", 0, "number of the first balancer")
+	cmd.Flags().IntVar(&c.Balancers, "balancers", 1, "how many")
+	return cmd
+}

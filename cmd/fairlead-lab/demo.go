@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/internal/version"
+	"github.com/fairlead/fairlead/lab/cluster"
+	"github.com/fairlead/fairlead/lab/demo"
+	"github.com/fairlead/fairlead/lab/sandbox"
+	"github.com/fairlead/fairlead/service"
+)
+
+func newDemoCommand() *cobra.Command {
+	o := demo.Options{
+		Version: version.String(), Balancers: 3, Servers: 4, Method: string(service.DefaultMethod),
+		Scheduler: string(service.DefaultScheduler), Duration: 30 * time.Second, Router: cluster.RouterFairlead,
+		Report: filepath.Join("out", "demo.html"),
+	}
+	var asJSON bool
+	var fairlead product
+	print := benchOutput{format: "table"}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the whole system on this machine, with real traffic",
+		Long: `Demo builds the network of the paper out of network namespaces: a client, an
+upstream router, a route reflector, balancers in namespaces of their own, and web
+servers. Under load it adds, removes, kills and cuts off balancers, and adds, drains
+and kills servers, and says for each when the kernel's routes (or the balancers'
+data planes) had followed and what the clients lost.
+
+It needs root. Everything happens in namespaces that end with it: Ctrl-C at any
+moment leaves nothing behind.`,
+		Example: `  fairlead-lab demo
+  fairlead-lab demo --method fullnat --balancers 2
+  fairlead-lab demo --router frr
+  fairlead-lab demo -o json | jq .passed`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			o.Binary, err = fairlead.find()
+			return errors.Join(err, o.Validate(), print.validate())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd, o, asJSON || print.format == "json")
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Balancers, "balancers", o.Balancers, "balancers of the first service at the start")
+	f.IntVar(&o.Servers, "servers", o.Servers, "servers of the first service at the start")
+	f.StringVar(&o.Method, "method", o.Method, "forwarding method: fullnat, direct-nat or tunnel")
+	f.StringVar(&o.Scheduler, "scheduler", o.Scheduler, "scheduler: maglev or rr")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "how long the load runs")
+	f.StringVar(&o.Router, "router", o.Router, "upstream router: fairlead, frr or bird")
+	f.StringVar(&o.Report, "report", o.Report, "`file` for the HTML report; empty for none")
+	f.StringVar(&o.Logs, "logs", "", "`folder` to leave the logs of all processes in")
+	f.BoolVar(&o.Keep, "keep", false, "leave everything up until Ctrl-C")
+	fairlead.flag(cmd)
+	print.formatFlag(cmd)
+	f.BoolVar(&asJSON, "json", false, "the same as --output json: one JSON object on stdout, all else on stderr")
+	for flag, values := range map[string][]string{
+		"method": cli.Texts(service.Methods), "scheduler": cli.Texts(service.Schedulers), "router": cluster.Routers,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
+	if err := sandbox.Enter(sandbox.Options{Name: "demo", Net: true}); err != nil {
+		return err
+	}
+	o.Out = cmd.OutOrStdout()
+	if asJSON {
+		o.Out = cmd.ErrOrStderr()
+	}
+	o.Width = cli.TerminalWidth(o.Out)
+	if o.Logs != "" {
+		if err := os.MkdirAll(o.Logs, 0o755); err != nil {
+			return err
+		}
+	}
+	result, err := demo.Run(cmd.Context(), o)
+	if asJSON {
+		err = errors.Join(err, cli.PrintJSON(cmd.OutOrStdout(), result))
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(o.Out, result.Verdict())
+	if !result.Passed {
+		return errors.New("the demo did not pass")
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/cmd/internal/clitest"
+	"github.com/fairlead/fairlead/internal/limit"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"fairlead-lab": main})
+}
+
+// TestScripts runs the command lines in testdata/script. There, "failed
+// COMMAND..." and "usage COMMAND..." require exit codes 1 and 2.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"failed": clitest.Exits(cli.ExitFailed), "usage": clitest.Exits(cli.ExitUsage),
+		},
+	})
+}
+
+var program = clitest.Program{Name: "fairlead-lab", New: newRootCommand}
+
+func TestCommandsInThePagesAreRight(t *testing.T) { program.CheckPages(t) }
+
+func TestExamplesInTheHelpAreRight(t *testing.T) { program.CheckExamples(t) }
+
+// TestWrongCommandsAreFound checks that the checks above can fail.
+func TestWrongCommandsAreFound(t *testing.T) {
+	for _, line := range []string{
+		"fairlead-lab", "fairlead-lab agent", "fairlead-lab demo --nosuch", "fairlead-lab demo extra", "bin/fairlead-lab sim rnu",
+		`make demo ARGS="--method`, `make demo ARGS="--nosuch 1"`, "make tset", "ip route",
+	} {
+		if program.CheckLine(line) == nil {
+			t.Errorf("%s passes", line)
+		}
+	}
+}
+
+// TestScenariosAreBounded: a file that is too long is refused by name, whichever
+// way it is read.
+func TestScenariosAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "long.yaml")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, limit.Text+1); err != nil { // takes no room on disk
+		t.Fatal(err)
+	}
+	_, direct := scenarioIn(path)
+	_, named := beside("x.yaml")(path)
+	for _, err := range []error{direct, named} {
+		var long *limit.TooLong
+		if !errors.As(err, &long) || !strings.Contains(err.Error(), path) {
+			t.Errorf("error %v, want one that names the file and the limit", err)
+		}
+	}
+}
+
+// TestFindsTheProduct: the binary next to this program comes first, then $PATH,
+// and --fairlead overrides both.
+func TestFindsTheProduct(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if got, err := (&product{}).find(); err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("%q, %v: want an error with the fix", got, err)
+	}
+	place := func(dir string) string {
+		path := filepath.Join(dir, "fairlead")
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	expect := func(p product, want string) {
+		t.Helper()
+		if got, err := p.find(); err != nil || got != want {
+			t.Errorf("%+v: %q, %v, want %q", p, got, err, want)
+		}
+	}
+	expect(product{}, place(os.Getenv("PATH")))
+	next := place(filepath.Dir(self))
+	t.Cleanup(func() { os.Remove(next) })
+	expect(product{}, next)
+	other := place(t.TempDir())
+	expect(product{path: other}, other)
+	if got, err := (&product{path: other + "x"}).find(); err == nil || !strings.Contains(err.Error(), "--fairlead") {
+		t.Errorf("%q, %v: want an error that names the flag", got, err)
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/internal/cli"
+	"github.com/fairlead/fairlead/sim/beyond"
+	"github.com/fairlead/fairlead/sim/lvs"
+	"github.com/fairlead/fairlead/sim/page"
+)
+
+func newSimCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Simulate virtual servers, as the LVS paper did",
+		Long: `Sim runs the simulations of the paper "Implementation, Simulation of Linux Virtual
+Server in ns-2" with Fairlead's own schedulers, packet by packet, and says of each of
+its figures what holds, what does not, and what cannot be known. Experiments beyond
+the paper answer questions that it could not ask.`,
+		Example: `  fairlead-lab sim list
+  fairlead-lab sim run fig8
+  fairlead-lab sim all`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSimListCommand(), newSimRunCommand(), newSimAllCommand(), newSimWhatIfCommand(), newSimCalibrateCommand())
+	return cmd
+}
+
+func newSimListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the figures and experiments that can be run",
+		Example: `  fairlead-lab sim list`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "FIGURE\tCLAIMS\tSHOWS")
+			for _, f := range lvs.Figures() {
+				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Name, len(f.Claims), f.Title)
+			}
+			fmt.Fprintln(w, "\nEXPERIMENT\tCLAIMS\tASKS")
+			for _, e := range experiments() {
+				fmt.Fprintf(w, "%s\t%d\t%s\n", e.Name, len(e.Claims), e.Question)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+var simFormats = []string{"table", "json", "markdown"}
+
+// simOptions are the flags of a run.
+type simOptions struct {
+	lvs.Options
+	clock, dir, format string
+	small              bool
+	set                map[string]string
+	params             map[string]float64
+}
+
+func (o *simOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&o.Seeds, "seeds", 1, "`number` of seeds; from 2 on with confidence intervals")
+	f.StringVar(&o.clock, "clock", string(lvs.Compat), "compat (as ns-2, to the last digit) or scale (whole nanoseconds)")
+	f.IntVar(&o.Workers, "workers", runtime.NumCPU(), "`number` of runs at once")
+	f.StringVar(&o.dir, "out", filepath.Join("out", "sim"), "`folder` for the results")
+	f.StringVarP(&o.format, "output", "o", "table", "what is printed: table, json or markdown (the verdicts, for a page)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(simFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("clock", cobra.FixedCompletions(cli.Texts(lvs.Clocks), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (o *simOptions) validate() error {
+	o.Clock = lvs.Clock(o.clock)
+	switch {
+	case !slices.Contains(lvs.Clocks, o.Clock):
+		return fmt.Errorf("--clock: %q is none of %s", o.clock, strings.Join(cli.Texts(lvs.Clocks), ", "))
+	case o.Seeds < 1:
+		return fmt.Errorf("--seeds: %d is less than 1", o.Seeds)
+	case o.Workers < 1:
+		return fmt.Errorf("--workers: %d is less than 1", o.Workers)
+	case !slices.Contains(simFormats, o.format):
+		return fmt.Errorf("--output: %q is none of %s", o.format, strings.Join(simFormats, ", "))
+	}
+	return nil
+}
+
+func newSimRunCommand() *cobra.Command {
+	var o simOptions
+	var some simulated
+	cmd := &cobra.Command{
+		Use:   "run NAME|FILE.yaml...",
+		Short: "Run some of the paper's figures, experiments beyond it, and scenarios of yours",
+		Long: `Run simulates what figures of the paper show, what experiments ask, or what scenarios
+of your own say, which are files; it prints what holds of what is said of them, and
+writes tables, pictures and a page to a folder.
+Other seeds make other choices at random: with several, results are means with 95 %
+confidence intervals. Ctrl-C keeps what was done.
+
+--small takes the variants of experiments that need seconds, --set other values of
+their parameters, which the page has.`,
+		Example: `  fairlead-lab sim run fig8
+  fairlead-lab sim run fig12 fig13 fig14 --seeds 5
+  fairlead-lab sim run fig27 --clock scale -o json
+  fairlead-lab sim run docs/scenarios/losing-one.yaml`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(everything().names(), cobra.ShellCompDirectiveDefault),
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			if some, err = everything().named(args); err == nil {
+				err = o.validateFor(some)
+			}
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			some.settle(cmd, &o)
+			return runSim(cmd, some, &o)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&o.small, "small", false, "run the variants of experiments that take seconds")
+	cmd.Flags().StringToStringVar(&o.set, "set", nil, "parameters of experiments that are not as they would be (`NAME=NUMBER`,...)")
+	return cmd
+}
+
+// validateFor also looks at what experiments are asked for.
+func (o *simOptions) validateFor(some simulated) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.params, err = numbersOf(o.set); err != nil {
+		return err
+	}
+	b := beyond.Options{Set: o.params}
+	if err := b.Check(some.experiments); err != nil {
+		return fmt.Errorf("--set: %w", err)
+	}
+	return nil
+}
+
+func newSimAllCommand() *cobra.Command {
+	var o simOptions
+	cmd := &cobra.Command{
+		Use:   "all",
+		Short: "Run all of the paper's figures",
+		Long: `All simulates every figure of the paper as run does, each network once for all
+figures that show it.`,
+		Example: `  fairlead-lab sim all
+  fairlead-lab sim all --seeds 20 --out out/sim20`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.validate() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runSim(cmd, simulated{figures: lvs.Figures()}, &o) },
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func runSim(cmd *cobra.Command, some simulated, o *simOptions) error {
+	report, err := some.run(cmd.Context(), o, progress(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	path, err := page.Write(o.dir, report)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		err = cli.PrintJSON(cmd.OutOrStdout(), report)
+	case "markdown":
+		err = page.WriteMarkdown(cmd.OutOrStdout(), report)
+	default:
+		if err = page.WriteTable(cmd.OutOrStdout(), report); err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "written to", path)
+		}
+	}
+	if err == nil && report.Interrupted {
+		err = fmt.Errorf("interrupted: %s has what was done", o.dir)
+	}
+	return err
+}
+
+// progress tells a terminal how far runs are; nobody else wants to know.
+func progress(out io.Writer) func(what string, part float64) {
+	if !cli.IsTerminal(out) {
+		return nil
+	}
+	const width = 40
+	return func(what string, part float64) {
+		bar := strings.Repeat("=", int(width*part))
+		fmt.Fprintf(out, "\r[%-*s] %3.0f %% of %s", width, bar, 100*part, what)
+		if part >= 1 {
+			fmt.Fprintln(out)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// Package cli has what the command lines of fairlead and fairlead-lab share:
+// exit codes, the root command, completion, and how results are printed.
+// Subcommands belong to their programs.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/internal/version"
+)
+
+// Exit codes, the same for every subcommand.
+const (
+	ExitGood   = 0
+	ExitFailed = 1 // what was asked for failed
+	ExitUsage  = 2 // the command line or the configuration is wrong
+)
+
+// NewRoot returns a root command with the flags and subcommands that every
+// program has. Logs go to standard error.
+func NewRoot(use, short, long string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long: long + `
+
+Exit codes: 0 good, 1 what was asked for failed, 2 usage or configuration error.`,
+		Version:           version.String(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	var level slog.LevelVar
+	root.PersistentFlags().TextVar(&level, "log-level", &level, "least `level` of log lines: DEBUG, INFO, WARN or ERROR")
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
+	root.AddCommand(newVersionCommand(use), newCompletionCommand(use))
+	return root
+}
+
+// Main runs the command line of this process and ends it. The first SIGINT or
+// SIGTERM cancels the context of the command, the second ends the process.
+func Main(root *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	code := Run(ctx, root, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// Run executes a command line and returns the exit code.
+func Run(ctx context.Context, root *cobra.Command, args []string) int {
+	started := false
+	noteStart(root, &started)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitGood
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+	switch {
+	case !started:
+		fmt.Fprintf(cmd.ErrOrStderr(), "see %s --help\n", cmd.CommandPath())
+		return ExitUsage
+	case errors.Is(err, config.ErrInvalid):
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// noteStart makes every command note when it starts its work: an error before
+// that is one of usage, wherever it was found.
+func noteStart(cmd *cobra.Command, started *bool) {
+	if work := cmd.RunE; work != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return work(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		noteStart(sub, started)
+	}
+}

@@ -1,0 +1,140 @@
+package kubeclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Limits of a Recorder. Events are for people: where very much happens at once,
+// the first ones say what it is.
+const (
+	eventsPerSecond = 5
+	eventsBurst     = 200
+	eventsQueued    = 1000
+	// seriesFor is how long an Event that recurs counts as the same one.
+	seriesFor = 6 * time.Minute
+	// eventPause is between attempts while the API server cannot be reached.
+	eventPause = 2 * time.Second
+)
+
+// Recorder creates Events in the background, in the order in which they come. It
+// waits for an API server that is away, and drops what does not fit into its queue.
+type Recorder struct {
+	client rest.Interface
+	log    *slog.Logger
+	// limits are those of ordinary Events and of warnings, which the others must not
+	// use up.
+	limits map[bool]flowcontrol.RateLimiter
+	queue  chan Event
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	recent map[Event]*series
+}
+
+// series is an Event that may recur.
+type series struct {
+	name  string
+	count int
+	last  time.Time
+}
+
+// NewRecorder starts one, which runs until Close. The client is that of
+// events.k8s.io/v1.
+func NewRecorder(client rest.Interface, log *slog.Logger) *Recorder {
+	r := &Recorder{client: client, log: log, limits: map[bool]flowcontrol.RateLimiter{}, queue: make(chan Event, eventsQueued), recent: map[Event]*series{}}
+	for _, warn := range []bool{false, true} {
+		r.limits[warn] = flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsBurst)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.ended.Go(func() { r.run(ctx) })
+	return r
+}
+
+// Record queues an Event, unless there have been too many. It does not wait.
+func (r *Recorder) Record(e Event) {
+	if !r.limits[e.Warn].TryAccept() {
+		return
+	}
+	select {
+	case r.queue <- e:
+	default:
+	}
+}
+
+// Close ends the Recorder. What is still queued is lost.
+func (r *Recorder) Close() {
+	r.stop()
+	r.ended.Wait()
+}
+
+func (r *Recorder) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-r.queue:
+			r.post(ctx, e)
+		}
+	}
+}
+
+// post creates an Event, or counts it where the same was created lately, until the
+// API server has answered.
+func (r *Recorder) post(ctx context.Context, e Event) {
+	for ctx.Err() == nil {
+		err := r.try(ctx, e)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		var answer apierrors.APIStatus
+		if errors.As(err, &answer) { // another attempt would be refused as well
+			r.log.Warn("failed to create an Event", "about", e.About.Name, "reason", e.Reason, "note", e.Note, "error", err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(eventPause):
+		}
+	}
+}
+
+func (r *Recorder) try(ctx context.Context, e Event) error {
+	now, key := time.Now(), e
+	key.About.ResourceVersion = ""
+	maps.DeleteFunc(r.recent, func(_ Event, s *series) bool { return now.Sub(s.last) > seriesFor })
+	if s := r.recent[key]; s != nil {
+		err := r.recur(ctx, e, s.name, s.count+1)
+		if err == nil {
+			s.count, s.last = s.count+1, now
+		}
+		if !apierrors.IsNotFound(err) { // the server has forgotten it
+			return err
+		}
+	}
+	name, err := PostEvent(ctx, r.client, e)
+	if err == nil {
+		r.recent[key] = &series{name: name, count: 1, last: now}
+	}
+	return err
+}
+
+// recur writes to an Event how often it has been.
+func (r *Recorder) recur(ctx context.Context, e Event, name string, count int) error {
+	patch, err := json.Marshal(map[string]any{"series": map[string]any{"count": count, "lastObservedTime": metav1.NowMicro()}})
+	if err != nil {
+		return err
+	}
+	return r.client.Patch(types.MergePatchType).Namespace(e.namespace()).Resource("events").Name(name).Body(patch).Do(ctx).Error()
+}

@@ -1,0 +1,264 @@
+// Package elect decides by a Lease which of several processes leads. It follows
+// the rules of client-go's leaderelection, and reads and writes the same Lease,
+// without the clientset and informers that come with that. What a leader does,
+// and what is logged, is up to the caller.
+package elect
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Leases are those of one namespace.
+type Leases interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// Candidate is one of those who want to lead.
+type Candidate struct {
+	Leases    Leases
+	Namespace string
+	Name      string // of the Lease
+	Identity  string // no two candidates have the same
+	// Duration is how long a Lease that is not renewed keeps others out. A leader
+	// renews it every eighth of it, and stops leading when it could not for two
+	// thirds: the last third is for what it has written and is still on its way.
+	Duration time.Duration
+	// Asked is called after each request with its verb and error; a Lease that does
+	// not exist is none. May be nil.
+	Asked func(verb string, err error)
+	// Elected is called when another holder is seen in the Lease. May be nil.
+	Elected func(identity string)
+
+	// seen is the Lease as it was read or written last, changed when it last
+	// differed, by this machine's clock: those of others may be wrong.
+	seen    *coordinationv1.Lease
+	changed time.Time
+	holder  string // told last
+
+	mu      sync.Mutex
+	renewed time.Time // when the last successful renewal began; zero: does not lead
+}
+
+// ErrNotLeading is why a process must not write: it does not hold the Lease, or
+// could not renew it for too long.
+var ErrNotLeading = errors.New("does not lead: the Lease is another's, or could not be renewed in time")
+
+// Run waits for the Lease, leads once, and returns when lead has returned and the
+// Lease has been given back. It returns without leading when ctx ends first. The
+// context of lead ends with ctx, or when the Lease is lost. Before each write lead
+// calls leading, which says why nothing may be written any more.
+func (c *Candidate) Run(ctx context.Context, lead func(ctx context.Context, leading func() error)) {
+	if !c.acquire(ctx) {
+		return
+	}
+	term, lost := context.WithCancel(ctx)
+	defer lost()
+	// The Lease is renewed until lead has returned, also after ctx has ended:
+	// nobody else may begin before.
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer lost()
+		c.renew(renewing)
+	}()
+	lead(term, c.leading)
+	stop()
+	<-ended
+	c.release(context.WithoutCancel(ctx))
+}
+
+// leading reports whether the Lease was renewed lately enough.
+func (c *Candidate) leading() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.renewed.IsZero() || time.Since(c.renewed) > c.patience() {
+		return ErrNotLeading
+	}
+	return nil
+}
+
+// patience is how long a leader leads without a renewal.
+func (c *Candidate) patience() time.Duration { return c.Duration * 2 / 3 }
+
+func (c *Candidate) period() time.Duration { return c.Duration / 8 }
+
+// acquire tries to get the Lease until it has it, or ctx ends.
+func (c *Candidate) acquire(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		began := time.Now()
+		try, cancel := context.WithTimeout(ctx, c.patience())
+		ok := c.read(try) && !c.isHeld() && c.write(try)
+		cancel()
+		if ok {
+			if c.set(began); c.leading() == nil {
+				return true
+			}
+			c.set(time.Time{}) // the answer came so late that the Lease may have run out
+		}
+		// Candidates that are started together do not stay in step.
+		pause(ctx, c.period()+time.Duration(rand.Float64()*1.2*float64(c.period())))
+	}
+	return false
+}
+
+// renew renews the Lease until ctx ends, or it could not for too long, or it is
+// another's.
+func (c *Candidate) renew(ctx context.Context) {
+	for pause(ctx, c.period()); ctx.Err() == nil; pause(ctx, c.period()) {
+		c.mu.Lock()
+		until := c.renewed.Add(c.patience())
+		c.mu.Unlock()
+		began := time.Now() // the server may have it renewed any time from now on
+		try, cancel := context.WithDeadline(ctx, until)
+		ok := c.write(try) || c.read(try) && c.isOurs() && c.write(try)
+		cancel()
+		switch {
+		case ok:
+			c.set(began)
+		case ctx.Err() == nil && (!c.isOurs() || !time.Now().Before(until)):
+			c.set(time.Time{})
+			return // also where it is free again: another may have led meanwhile
+		}
+	}
+}
+
+// isOurs reports whether the Lease names this candidate.
+func (c *Candidate) isOurs() bool { return c.seen != nil && holderOf(c.seen) == c.Identity }
+
+func (c *Candidate) set(renewed time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewed = renewed
+}
+
+// read brings up to date what is known of the Lease, and reports whether that
+// could be done.
+func (c *Candidate) read(ctx context.Context) bool {
+	l, err := c.Leases.Get(ctx, c.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		l, err = nil, nil
+	}
+	if c.asked("get", err); err != nil {
+		return false
+	}
+	c.saw(l)
+	return true
+}
+
+// saw notes the Lease as it is now; nil: there is none.
+func (c *Candidate) saw(l *coordinationv1.Lease) {
+	if c.seen == nil || l == nil || l.UID != c.seen.UID || !reflect.DeepEqual(l.Spec, c.seen.Spec) {
+		c.changed = time.Now()
+	}
+	c.seen = l
+	if l == nil {
+		return
+	}
+	if h := holderOf(l); h != c.holder {
+		c.holder = h
+		if c.Elected != nil && h != "" && h != c.Identity {
+			c.Elected(h)
+		}
+	}
+}
+
+// isHeld reports whether another holds the Lease that may be alive.
+func (c *Candidate) isHeld() bool {
+	if c.seen == nil || holderOf(c.seen) == "" || c.isOurs() {
+		return false
+	}
+	d := c.Duration
+	if s := c.seen.Spec.LeaseDurationSeconds; s != nil {
+		d = time.Duration(*s) * time.Second
+	}
+	return time.Since(c.changed) < d
+}
+
+// write makes the Lease this candidate's, unless it has changed since it was seen.
+func (c *Candidate) write(ctx context.Context) bool {
+	now := metav1.NowMicro()
+	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
+	var changes int32
+	acquired := &now
+	if c.seen != nil {
+		next = c.seen.DeepCopy()
+		if t := c.seen.Spec.LeaseTransitions; t != nil {
+			changes = *t
+		}
+		if c.isOurs() && c.seen.Spec.AcquireTime != nil {
+			acquired = c.seen.Spec.AcquireTime
+		} else {
+			changes++
+		}
+	}
+	return c.put(ctx, next, c.Identity, c.Duration, acquired, &now, changes)
+}
+
+// put creates or updates the Lease.
+func (c *Candidate) put(ctx context.Context, l *coordinationv1.Lease, holder string, d time.Duration, acquired, renewed *metav1.MicroTime, changes int32) bool {
+	seconds := int32(d / time.Second)
+	s := &l.Spec
+	s.HolderIdentity, s.LeaseDurationSeconds, s.AcquireTime, s.RenewTime, s.LeaseTransitions = &holder, &seconds, acquired, renewed, &changes
+	verb := "update"
+	var got *coordinationv1.Lease
+	var err error
+	if l.ResourceVersion == "" {
+		verb = "create"
+		got, err = c.Leases.Create(ctx, l, metav1.CreateOptions{})
+	} else {
+		got, err = c.Leases.Update(ctx, l, metav1.UpdateOptions{})
+	}
+	if c.asked(verb, err); err != nil {
+		return false
+	}
+	c.saw(got)
+	return true
+}
+
+// release gives the Lease back, so that the next candidate need not wait.
+func (c *Candidate) release(ctx context.Context) {
+	c.set(time.Time{})
+	if !c.isOurs() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
+	now := metav1.NowMicro()
+	changes := int32(0)
+	if t := c.seen.Spec.LeaseTransitions; t != nil {
+		changes = *t
+	}
+	c.put(ctx, c.seen.DeepCopy(), "", time.Second, &now, &now, changes)
+}
+
+func (c *Candidate) asked(verb string, err error) {
+	if c.Asked != nil && !errors.Is(err, context.Canceled) {
+		c.Asked(verb, err)
+	}
+}
+
+func holderOf(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
