@@ -25,6 +25,7 @@ type tap struct {
 	in     sieve
 	out    scanner
 	deaf   bool       // no update is taken in
+	limits *total     // of all neighbours together
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 	count  *count // its peer's
@@ -42,15 +43,15 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it sent more than it may
-	// octets came in since so many paths were counted; more is told when that
-	// could be more than there may be.
-	octets, counted int
-	more            chan struct{}
+	// octets came in since its paths were counted: the most in one family, and all;
+	// more is signalled when there could now be more than there may be.
+	octets, counted, all int
+	more                 chan struct{}
 	// queue is what gobgp has yet to write; nil before the session is established.
 	queue *queue
 	// asked is told when the peer wants to hear all routes again.
 	asked chan struct{}
-	// updates came in since minute.
+	// updates are the routes that came or went since minute.
 	updates int
 	minute  time.Time
 	heard   bool
@@ -59,6 +60,8 @@ type tap struct {
 	sent    map[path]said
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
+	// sendsIDs says in which families path identifiers come in.
+	sendsIDs map[pkt.Family]bool
 }
 
 // path names a route on the wire: id is 0 without add-path (RFC 7911).
@@ -79,11 +82,11 @@ const (
 
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
-		TCPConn: c, deaf: e.deaf, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		TCPConn: c, deaf: e.deaf || g.sendMax > 0, limits: &e.total, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
 		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
 	t.in.message, t.out.message = t.filter, t.wrote
-	t.in.updates, t.out.updates = !e.deaf, true
+	t.in.updates, t.out.updates = !t.deaf, true
 	return t
 }
 
@@ -201,15 +204,18 @@ func (t *tap) received(typ uint8, body []byte) {
 			return
 		}
 		t.mu.Lock()
-		t.peerAS, t.peerID, t.addPath = readOpen(body)
+		t.peerAS, t.peerID, t.addPath, t.sendsIDs = readOpen(body)
 		if t.group.sendMax == 0 {
 			t.addPath = nil
+		}
+		if !t.group.receive {
+			t.sendsIDs = nil
 		}
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
 	case pkt.BGP_MSG_UPDATE:
 		t.count.received.Add(1)
-		t.tally()
+		t.tally(body)
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
@@ -280,15 +286,17 @@ func (t *tap) withdrew(list []pkt.PathNLRI) {
 }
 
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), the router ID, and the families in which the peer takes several paths.
-func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode) {
+// (RFC 6793), the router ID, and the families in which the peer receives several
+// paths of a prefix, or sends them.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode, sends map[pkt.Family]bool) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0, id, nil
+		return 0, id, nil, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
 	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
+	sends = map[pkt.Family]bool{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -303,9 +311,10 @@ func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt
 					if f.Mode&pkt.BGP_ADD_PATH_RECEIVE != 0 {
 						addPath[f.Family] = pkt.BGP_ADD_PATH_SEND
 					}
+					sends[f.Family] = sends[f.Family] || f.Mode&pkt.BGP_ADD_PATH_SEND != 0
 				}
 			}
 		}
 	}
-	return as, id, addPath
+	return as, id, addPath, sends
 }

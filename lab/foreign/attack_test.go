@@ -36,7 +36,8 @@ type siege struct {
 	t         *testing.T
 	frr, bird *Daemon
 	// victims are the processes of ours that are attacked.
-	victims map[string]*actor.Actor[order, report]
+	victims  map[string]*actor.Actor[order, report]
+	patience time.Duration
 }
 
 const frrUnderSiege = `
@@ -102,11 +103,12 @@ func besiege(t *testing.T) *siege {
 	s.victims = map[string]*actor.Actor[order, report]{
 		"reflector": enact(t, s.Host("reflector"), part{Reflector: &bgp.ReflectorConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.109"),
 			Groups: []bgp.NeighborGroup{
-				{Name: "clients", Prefixes: all, MaxPrefixes: 1 << 16, MaxPeers: 1024},
+				{Name: "clients", Prefixes: all, MaxPrefixes: bgp.DefaultMaxPrefixes, MaxPeers: bgp.DefaultMaxPeers},
 				{Name: "routers", Prefixes: single("10.0.0.110", "10.0.0.111"), SendMax: bgp.DefaultSendMax},
-			}}}),
+			}, MaxTotal: bgp.DefaultMaxTotal}}),
 		"router": enact(t, s.Host("router"), part{Router: &bgp.RouterConfig{AS: 65021, RouterID: netip.MustParseAddr("10.0.0.112"),
-			Groups: []bgp.NeighborGroup{{Name: "balancers", Prefixes: all, MaxPrefixes: 1 << 20}}}}),
+			Groups:   []bgp.NeighborGroup{{Name: "balancers", Prefixes: all, MaxPrefixes: bgp.DefaultMaxRouterPrefixes, MaxPeers: bgp.DefaultMaxPeers}},
+			MaxTotal: bgp.DefaultMaxRouterTotal}}),
 	}
 	s.speaker(105, "10.0.0.109")
 	s.victims["speaker"] = s.speaker(106, "10.0.0.110", "10.0.0.111", nth(1).String())
@@ -190,7 +192,7 @@ func wantRoutes(host string) string {
 func (s *siege) settle() {
 	s.t.Helper()
 	for host := range goodRoutes {
-		testkit.Eventually(s.t, 4*time.Minute, func() error {
+		testkit.Eventually(s.t, s.patience, func() error {
 			if got := s.routes(host); got != wantRoutes(host) {
 				return fmt.Errorf("%s: the kernel has %s, want %s", host, got, wantRoutes(host))
 			}
@@ -327,6 +329,7 @@ func TestAttacksBesideFRRAndBIRD(t *testing.T) {
 		by = scale{rounds: 3, flapping: 500, attackers: 4, prefixes: 60_000, churn: 2}
 	}
 	s := besiege(t)
+	s.patience = time.Minute
 	s.untilUp()
 	s.settle()
 	sessions, before := s.sessions(), s.usage()
