@@ -287,6 +287,30 @@ func (s *siege) via(host, to string) string {
 	return rs[0].Gw.String()
 }
 
+// most looks how many paths each victim has from all its peers, again and again until
+// it is stopped, and gives the most.
+func (s *siege) most() (stop func() map[string]int) {
+	done, most := make(chan struct{}), map[string]int{}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			for name, v := range s.victims {
+				n := 0
+				for _, p := range v.Ask().Peers {
+					n += int(p.Received)
+				}
+				most[name] = max(most[name], n)
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	return func() map[string]int { close(done); all.Wait(); return most }
+}
+
 // usage of all victims.
 func (s *siege) usage() map[string]usage {
 	all := map[string]usage{}
@@ -317,29 +341,31 @@ func (s *siege) over(sessions string, before map[string]usage) {
 	}
 }
 
-// scale is how much is attacked with.
-type scale struct{ rounds, flapping, attackers, prefixes, churn int }
+// scale is how much is attacked with: prefixes of each family by each of some
+// attackers, and by one that sends more than it may.
+type scale struct{ rounds, flapping, attackers, prefixes, churn, tooMany int }
 
 // TestAttacksBesideFRRAndBIRD has one peer after the other misbehave in every way,
 // towards each role: the sessions of FRR and BIRD stay up, their routes and those
 // that they give stay right all the time, and no role keeps anything of it.
 func TestAttacksBesideFRRAndBIRD(t *testing.T) {
-	by := scale{rounds: 1, flapping: 50, attackers: 2, prefixes: 10_000, churn: 1}
+	by := scale{rounds: 1, flapping: 50, attackers: 2, prefixes: 10_000, churn: 1, tooMany: 100_000}
 	if os.Getenv("FAIRLEAD_BGP_ATTACK") != "" {
-		by = scale{rounds: 3, flapping: 500, attackers: 4, prefixes: 60_000, churn: 2}
+		by = scale{rounds: 3, flapping: 500, attackers: 4, prefixes: 60_000, churn: 1, tooMany: 1_200_000}
 	}
 	s := besiege(t)
 	s.patience = time.Minute
 	s.untilUp()
 	s.settle()
 	sessions, before := s.sessions(), s.usage()
-	stop := s.watch()
+	stop, most := s.watch(), s.most()
+	bait := startLure(t, s.Host("attacker").Namespace(), by.prefixes)
 	for range by.rounds {
 		for _, to := range []string{"10.0.0.109:179", "10.0.0.112:179"} {
 			a := &attacker{t: t, ns: s.Host("attacker").Namespace(), target: netip.MustParseAddrPort(to)}
 			for what, attack := range map[string]func(){
 				"malformed": a.malformed, "oversized": a.oversized, "flapping": func() { a.flap(by.flapping) },
-				"slow and flooding": func() { a.slow(func() { a.flood(by.attackers, by.prefixes, by.churn) }) },
+				"slow and flooding": func() { a.slow(func() { a.flood(by) }) },
 			} {
 				began := time.Now()
 				attack()
@@ -347,6 +373,23 @@ func TestAttacksBesideFRRAndBIRD(t *testing.T) {
 			}
 		}
 	}
+	testkit.Eventually(t, time.Minute, func() error { // the first of them is the flood
+		if n := bait.sessions.Load(); n < 4 {
+			return fmt.Errorf("the speaker had %d sessions with the attacker", n)
+		}
+		return nil
+	})
+	bait.stop()
 	stop()
+	received := most()
+	t.Logf("paths that were in memory at once: %v", received)
+	for _, victim := range []string{"reflector", "router"} {
+		if want := 2 * by.attackers * by.prefixes; received[victim] < want {
+			t.Errorf("%s had %d paths at once, want %d at least: it was hardly attacked", victim, received[victim], want)
+		}
+	}
+	if received["speaker"] > 0 {
+		t.Errorf("the speaker accepted %d paths, want none", received["speaker"])
+	}
 	s.over(sessions, before)
 }

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -21,31 +22,23 @@ import (
 // attacker sends BGP messages from addresses of a host, with sessions that are
 // each as short as an attack: it does not mind how they end.
 type attacker struct {
-	t       *testing.T
-	ns      *netns.NS
-	target  netip.AddrPort
-	refused atomic.Int64 // connections that the target closed
+	t      *testing.T
+	ns     *netns.NS
+	target netip.AddrPort
 }
 
 // nth is an address of the attacker's host.
 func nth(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 66, byte(n)}) }
 
 // session connects from the nth address and has a session, where it is let.
-// Without hold it is one that is watched as the target wants.
 func (a *attacker) session(n int) (net.Conn, error) {
-	var c net.Conn
-	err := a.ns.Do(func() (err error) {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: nth(n).AsSlice()}, Timeout: 10 * time.Second}
-		c, err = d.Dial("tcp", a.target.String())
-		return err
-	})
+	c, err := a.dial(n)
 	if err != nil {
 		return nil, err
 	}
 	err = greet(c, nth(n))
 	if err != nil {
 		c.Close()
-		a.refused.Add(1)
 		return nil, err
 	}
 	return c, nil
@@ -130,18 +123,22 @@ func (a *attacker) malformed() {
 // oversized sends routes with as many attributes as fit, and messages that are longer
 // than any may be.
 func (a *attacker) oversized() {
+	for i, m := range tooLarge() {
+		if err := a.send(60+i, 20*time.Millisecond, m); err != nil {
+			a.t.Logf("oversized %d: %v", i, err)
+		}
+	}
+}
+
+func tooLarge() [][]byte {
 	var routes []byte
 	for i := range 200 {
 		first := netip.AddrFrom4([4]byte{40, 8, byte(i), 0})
 		routes = append(routes, rawbgp.Announce(first, nth(1), 50, rawbgp.Communities(500, uint32(i))...)...)
 		routes = append(routes, rawbgp.Announce(first, nth(1), 50, rawbgp.Communities(700, uint32(i))...)...)
 	}
-	long := rawbgp.Message(pkt.BGP_MSG_UPDATE, make([]byte, 60000))
-	for i, m := range [][]byte{routes, long, rawbgp.Message(pkt.BGP_MSG_OPEN, make([]byte, 5000)), rawbgp.Message(200, make([]byte, 5000))} {
-		if err := a.send(60+i, 20*time.Millisecond, m); err != nil {
-			a.t.Logf("oversized %d: %v", i, err)
-		}
-	}
+	return [][]byte{routes, rawbgp.Message(pkt.BGP_MSG_UPDATE, make([]byte, 60000)),
+		rawbgp.Message(pkt.BGP_MSG_OPEN, make([]byte, 5000)), rawbgp.Message(200, make([]byte, 5000))}
 }
 
 // slow has sessions that read nothing, and connections that say a byte a moment.
@@ -209,26 +206,73 @@ func block(n, family int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::", 0x100+n))
 }
 
-// flood announces so many prefixes of each family from each of several addresses, and
-// then takes them back and announces them anew, several times.
-func (a *attacker) flood(attackers, prefixes, churn int) (ended int64) {
-	var count atomic.Int64
+// flood announces so many prefixes of each family from each of several addresses,
+// withdraws them and announces them again, several times. One more attacker announces
+// too many.
+func (a *attacker) flood(by scale) {
 	var all sync.WaitGroup
 	hop6 := netip.MustParseAddr("fd00::66:1")
-	for n := range attackers {
+	for n := range by.attackers + 1 {
 		all.Go(func() {
+			prefixes := by.prefixes
+			if n == by.attackers {
+				prefixes = by.tooMany
+			}
 			there := slices.Concat(rawbgp.Announce(block(n, 4), nth(1), prefixes), rawbgp.Announce(block(n, 6), hop6, prefixes))
 			gone := slices.Concat(rawbgp.Withdraw(block(n, 4), prefixes), rawbgp.Withdraw(block(n, 6), prefixes))
 			messages := [][]byte{there}
-			for range churn {
+			for range by.churn {
 				messages = append(messages, gone, there)
 			}
-			if err := a.send(100+n, time.Second, messages...); err != nil {
-				count.Add(1)
+			if err := a.send(100+n, 5*time.Second, messages...); err != nil {
 				a.t.Logf("flood %d: %v", n, err)
 			}
 		})
 	}
 	all.Wait()
-	return count.Load()
 }
+
+// lure is a peer that a speaker dials, which misbehaves in another way in each
+// session. It counts the sessions.
+type lure struct {
+	listener net.Listener
+	sessions atomic.Int64
+	all      sync.WaitGroup
+}
+
+func startLure(t *testing.T, ns *netns.NS, prefixes int) *lure {
+	t.Helper()
+	l := &lure{}
+	err := ns.Do(func() (err error) {
+		l.listener, err = net.Listen("tcp", netip.AddrPortFrom(nth(1), 179).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.stop)
+	hop6 := netip.MustParseAddr("fd00::66:1")
+	there := slices.Concat(rawbgp.Announce(block(0, 4), nth(1), prefixes), rawbgp.Announce(block(0, 6), hop6, prefixes))
+	gone := slices.Concat(rawbgp.Withdraw(block(0, 4), prefixes), rawbgp.Withdraw(block(0, 6), prefixes))
+	ways := [][]byte{slices.Concat(there, gone, there, gone, there), {}, bytes.Repeat(rawbgp.Message(pkt.BGP_MSG_ROUTE_REFRESH, []byte{0, 1, 0, 1}), 1000)}
+	ways = append(ways, tooLarge()...)
+	for _, m := range rawbgp.Malformed(nth(1)) {
+		ways = append(ways, m)
+	}
+	l.all.Go(func() {
+		for i := 0; ; i++ {
+			c, err := l.listener.Accept()
+			if err != nil {
+				return
+			}
+			if greet(c, nth(1)) == nil {
+				l.sessions.Add(1)
+				_ = converse(c, 100*time.Millisecond, ways[i%len(ways)])
+			}
+			c.Close()
+		}
+	})
+	return l
+}
+
+func (l *lure) stop() { l.listener.Close(); l.all.Wait() }
