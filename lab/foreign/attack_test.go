@@ -304,7 +304,7 @@ func (s *siege) most() (stop func() map[string]int) {
 			select {
 			case <-done:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(300 * time.Millisecond):
 			}
 		}
 	})
