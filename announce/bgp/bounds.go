@@ -14,8 +14,9 @@ import (
 // are.
 const (
 	// DefaultMaxPrefixes and DefaultMaxRouterPrefixes are how many paths of each
-	// family a balancer may send, and a reflector.
-	DefaultMaxPrefixes       = 1 << 16
+	// family a balancer may send, and a reflector. One balancer alone must not use up
+	// the 100,000 next hops that a router programs (package fib).
+	DefaultMaxPrefixes       = 1 << 15
 	DefaultMaxRouterPrefixes = 1 << 20
 	// DefaultMaxTotal is how many paths all neighbours may send together, to a
 	// reflector; DefaultMaxRouterTotal to a router, which may hear of the same ones

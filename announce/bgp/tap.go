@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -58,6 +59,7 @@ type tap struct {
 	reason  string
 	closed  bool
 	sent    map[path]said
+	most    int // entries that sent has had room for
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
 	// sendsIDs says in which families path identifiers come in.
@@ -181,6 +183,13 @@ func (t *tap) status() (state string, since time.Time, peerAS uint32, reason str
 	return t.state, t.since, t.peerAS, t.reason, t.closed
 }
 
+// queued says whether gobgp has yet to write something.
+func (t *tap) queued() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queue != nil && t.queue.Len() > 0
+}
+
 func (t *tap) enter(state string) {
 	t.mu.Lock()
 	t.state, t.since = state, time.Now()
@@ -277,13 +286,22 @@ func (t *tap) announced(list []pkt.PathNLRI, told said) {
 	for _, n := range list {
 		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
 	}
+	t.most = max(t.most, len(t.sent))
 }
 
 func (t *tap) withdrew(list []pkt.PathNLRI) {
 	for _, n := range list {
 		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
 	}
+	if t.most > leastShrunk && len(t.sent) < t.most/8 { // a map never shrinks
+		less := make(map[path]said, len(t.sent))
+		maps.Copy(less, t.sent)
+		t.sent, t.most = less, len(less)
+	}
 }
+
+// leastShrunk is how many routes a map had that is worth copying.
+const leastShrunk = 4096
 
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
 // (RFC 6793), the router ID, and the families in which the peer receives several

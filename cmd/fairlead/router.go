@@ -48,6 +48,9 @@ is killed: packets then take the daemon's own routes.`,
 					c.Metric = fib.DefaultBesideMetric
 				}
 			}
+			if !cmd.Flags().Changed("max-prefixes") && len(c.Peers) == 0 {
+				c.MaxPrefixes = bgp.DefaultMaxPrefixes
+			}
 			return runRouter(cmd.Context(), c, remove)
 		},
 	}
@@ -59,7 +62,7 @@ is killed: packets then take the daemon's own routes.`,
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.StringSliceVar(&c.Accept, "accept", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
-	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "paths of each family that a peer may send; one that sends more is cut; 0: any `number`")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("paths of each family that a peer may send, %d by default where all are --balancers; one that sends more is cut; 0: any `number`", bgp.DefaultMaxPrefixes))
 	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "paths of both families that all peers together may send; the one with most is cut; 0: any `number`")
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
