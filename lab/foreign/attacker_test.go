@@ -73,17 +73,21 @@ func readMessage(c net.Conn) (typ byte, err error) {
 }
 
 // send has a session from the nth address, reads what comes, sends these messages,
-// and stays a moment, or for as long as the target lets it.
+// and stays for a while, or until the target ends it.
 func (a *attacker) send(n int, stay time.Duration, messages ...[]byte) error {
+	return a.sendUntil(n, stay, nil, messages...)
+}
+
+func (a *attacker) sendUntil(n int, stay time.Duration, enough <-chan struct{}, messages ...[]byte) error {
 	c, err := a.session(n)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return converse(c, stay, messages...)
+	return converse(c, stay, enough, messages...)
 }
 
-func converse(c net.Conn, stay time.Duration, messages ...[]byte) error {
+func converse(c net.Conn, stay time.Duration, enough <-chan struct{}, messages ...[]byte) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -102,6 +106,8 @@ func converse(c net.Conn, stay time.Duration, messages ...[]byte) error {
 		case <-ended:
 			return errors.New("the target ended the session")
 		case <-until:
+			return nil
+		case <-enough:
 			return nil
 		case <-time.After(time.Second):
 			_, _ = c.Write(rawbgp.Keepalive())
@@ -207,16 +213,16 @@ func block(n, family int) netip.Addr {
 }
 
 // flood announces so many prefixes of each family from each of several addresses,
-// withdraws them and announces them again, several times. One more attacker announces
-// too many.
-func (a *attacker) flood(by scale) {
+// withdraws them and announces them again, several times, and has its sessions until
+// enough is closed. One more attacker announces too many, and must be cut.
+func (a *attacker) flood(by scale, enough <-chan struct{}) {
 	var all sync.WaitGroup
 	hop6 := netip.MustParseAddr("fd00::66:1")
 	for n := range by.attackers + 1 {
 		all.Go(func() {
-			prefixes := by.prefixes
+			prefixes, enough := by.prefixes, enough
 			if n == by.attackers {
-				prefixes = by.tooMany
+				prefixes, enough = by.tooMany, nil
 			}
 			there := slices.Concat(rawbgp.Announce(block(n, 4), nth(1), prefixes), rawbgp.Announce(block(n, 6), hop6, prefixes))
 			gone := slices.Concat(rawbgp.Withdraw(block(n, 4), prefixes), rawbgp.Withdraw(block(n, 6), prefixes))
@@ -224,8 +230,8 @@ func (a *attacker) flood(by scale) {
 			for range by.churn {
 				messages = append(messages, gone, there)
 			}
-			if err := a.send(100+n, 5*time.Second, messages...); err != nil {
-				a.t.Logf("flood %d: %v", n, err)
+			if err := a.sendUntil(100+n, time.Minute, enough, messages...); (err != nil) != (n == by.attackers) {
+				a.t.Errorf("flood %d of %d prefixes: %v", n, prefixes, err)
 			}
 		})
 	}
@@ -267,7 +273,7 @@ func startLure(t *testing.T, ns *netns.NS, prefixes int) *lure {
 			}
 			if greet(c, nth(1)) == nil {
 				l.sessions.Add(1)
-				_ = converse(c, 100*time.Millisecond, ways[i%len(ways)])
+				_ = converse(c, 100*time.Millisecond, nil, ways[i%len(ways)])
 			}
 			c.Close()
 		}
