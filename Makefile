@@ -82,6 +82,13 @@ test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) 
 		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
+FROM ?=
+TO   ?=
+test-upgrade: ## upgrade everything from commit FROM to this tree and downgrade it again, under load (root; TO=COMMIT or next-layout, ARGS="-run TestNetworks")
+	scripts/deps.sh test
+	scripts/kube.sh etcd kube-apiserver
+	scripts/test-upgrade.sh "$(FROM)" "$(TO)" $(ARGS)
+
 test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
 	scripts/deps.sh page
 	go test -count=1 -v ./vdn/page $(ARGS)

@@ -154,8 +154,8 @@ type Peer struct {
 	// Stranger says that the configuration has no peer with this address: its
 	// connections are refused.
 	Stranger bool `json:"stranger,omitempty"`
-	// LastError is why the session last failed or could not come up, in
-	// words; empty where it never did.
+	// LastError is why the session that is not up last failed or could not come up,
+	// in words; empty where it is up, or never failed.
 	LastError string `json:"lastError,omitempty"`
 	// BFD is the state of the fast failure detection ("up", "down", "init"),
 	// "off" where it is not asked for, or why it cannot run.

@@ -31,9 +31,18 @@ type Prober interface {
 
 // ServerHalf is the other half of direct return on the servers' node.
 type ServerHalf interface {
+	// SetBalancers takes the addresses from which alone tunnelled packets are accepted;
+	// nil: any. It is called before the first Set.
+	SetBalancers([]netip.Addr) error
 	// Set takes the frontends of every Service; which of their backends are
 	// local, and so its business, it finds out itself.
 	Set([]dataplane.Frontend) error
+}
+
+// Claims remembers, over restarts, for which Service each Key is programmed.
+type Claims interface {
+	Load() map[service.Key]service.ID
+	Store(map[service.Key]service.ID)
 }
 
 // Config is what the loop works on. Source is needed; of the others, each that
@@ -44,15 +53,24 @@ type Config struct {
 	DataPlane  dataplane.DataPlane
 	Announcer  announce.Announcer
 	ServerHalf ServerHalf
-	Node       plan.Node
+	// Claims protects what is programmed against newcomers that claim the same Keys.
+	// nil: the Services' ages alone decide, which all balancers must know then.
+	Claims Claims
+	Node   plan.Node
 	// Linger is how long a frontend is still held after the withdrawal of its route
 	// was confirmed, for packets that are on their way.
 	Linger time.Duration
 	// Own are this node's addresses among the Snapshot's Draining.
 	Own []netip.Addr
+	// Taken gives further addresses that no Service may have, and whose they are; nil
+	// for none.
+	Taken func() map[netip.Addr]string
 	// Balancers says that the Source knows who the balancers are: one that goes
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool
+	// CheckSenders has backends of this node accept packets only from the Snapshot's
+	// Senders, and from this node's own balancer.
+	CheckSenders bool
 	// DrainTimeout is how long at most the loop goes on, without its routes,
 	// after its end was asked for, while the data plane remembers flows, or somebody
 	// has not confirmed that the routes are gone (announce.Withdrawal).
@@ -106,6 +124,10 @@ type Loop struct {
 	withdrawing []announce.Withdrawal
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
+	// owners are the Services for which Keys are programmed.
+	owners map[service.Key]service.ID
+	// conflicts are those of the last plan.
+	conflicts map[conflict]bool
 	// failed are frontends that could not be written, rested those that were not tried
 	// again in this pass.
 	failed map[service.Key]*failure
@@ -115,6 +137,14 @@ type Loop struct {
 	// others are the balancers that the data plane is configured with; nil before the
 	// first time.
 	others *balancers
+	// senders are those that the ServerHalf accepts packets from; nil before it was told.
+	senders *[]netip.Addr
+	// sendersFailed says that it could not take the latest.
+	sendersFailed bool
+	// open says that routes may be announced, first when that was first wanted, known
+	// when the source first named this load balancer.
+	open         bool
+	first, known time.Time
 	// passed is when the last pass began, began when the first one did, prepared that the data plane is ready for
 	// what others hand to it.
 	passed   time.Time
@@ -140,6 +170,9 @@ func New(c Config) *Loop {
 		Config: c, wake: make(chan struct{}, 1),
 		leaving: map[service.Key]*Leaving{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
 		failed: map[service.Key]*failure{},
+	}
+	if c.Claims != nil {
+		l.owners = c.Claims.Load()
 	}
 	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
@@ -235,6 +268,6 @@ func (l *Loop) withdrawAll() {
 		l.Log.Error("cannot withdraw the routes", "what", what, "error", err)
 	}
 	l.lookForConfirmations()
-	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
+	l.publish(l.view.Load().Plan, l.snapshot.Load(), l.view.Load().Failures)
 	l.awaitWithdrawn()
 }

@@ -36,17 +36,23 @@ func (l *Loop) pass() time.Duration {
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
+	if l.Claims != nil {
+		in.Owner = l.owner
+	}
 	p := plan.Build(in)
+	l.claim(p)
+	l.tellConflicts(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}
 	if l.ServerHalf != nil {
-		if err := l.ServerHalf.Set(everyFrontend(p)); err != nil {
+		if err := l.setServerHalf(snapshot, p); err != nil {
 			failures["server half"] = err
 		}
 	}
 	l.setBalancers(snapshot, failures)
 	prepare := l.prepare(snapshot, failures)
+	begin := l.mayBegin(snapshot)
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
@@ -55,22 +61,34 @@ func (l *Loop) pass() time.Duration {
 		l.withdrawBut(func(r announce.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
 	}
 	l.lookForConfirmations()
-	l.publish(p, snapshot.Problems, failures)
+	l.publish(p, snapshot, failures)
 	if l.settled && !l.begun && l.held != nil {
 		l.announce(l.wished(p), failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
-	if prepare > 0 {
-		next = min(next, prepare)
+	for _, due := range []time.Duration{prepare, begin} {
+		if due > 0 {
+			next = min(next, due)
+		}
 	}
 	return next
 }
 
-// nodes gives the addresses of the balancers' nodes, as far as they are known.
-func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
-	nodes := make(map[netip.Addr]bool, len(l.Own)+len(s.Balancers))
-	for _, a := range slices.Concat(l.Own, s.Balancers) {
-		nodes[a] = true
+// nodes gives the addresses of balancers and of others that no Service may have, as far
+// as they are known, and whose they are.
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	if l.Taken != nil {
+		maps.Copy(nodes, l.Taken())
+	}
+	for _, a := range s.Balancers {
+		nodes[a] = "another balancer"
+		if name := s.Names[a]; name != "" {
+			nodes[a] = "balancer " + name
+		}
+	}
+	for _, a := range l.Own {
+		nodes[a] = "this balancer, " + l.Node.Name
 	}
 	return nodes
 }
@@ -112,8 +130,12 @@ func (l *Loop) withdrawBut(stays func(announce.Route) bool, failures map[string]
 
 // wished gives the routes of the plan that may be announced now: those that
 // are announced already as long as they lead to anything, others once all
-// that they lead to is held or refused, or has failed again and again.
+// that they lead to is held or refused, or has failed again and again. While the
+// load balancer must not begin (mayBegin) there are none.
 func (l *Loop) wished(p *plan.Plan) []announce.Route {
+	if !l.open {
+		return nil
+	}
 	var routes []announce.Route
 	announced := byPrefix(l.announced)
 	for _, r := range p.Routes {

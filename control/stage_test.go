@@ -19,9 +19,11 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/control/record"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -40,6 +42,7 @@ type stage struct {
 	plane  *memory.DataPlane // outlives the agents, as the kernel does
 	faulty *memory.Faulty
 	probes *probes
+	state  string // the folder of what outlives an agent and the kernel
 
 	announcer *announce.Fake
 	loop      *control.Loop
@@ -56,8 +59,8 @@ type stage struct {
 
 func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
 	w := &stage{
-		t: t, files: map[string][]byte{}, folder: t.TempDir(), plane: memory.New(),
-		node:   &nodeSource{},
+		t: t, files: map[string][]byte{}, folder: t.TempDir(),
+		node: &nodeSource{}, state: t.TempDir(),
 		probes: &probes{states: map[string]health.State{}, changed: make(chan struct{}, 1)},
 	}
 	for _, f := range files {
@@ -66,15 +69,25 @@ func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
 	if inTheCloud {
 		w.sky = newSky(t)
 	}
-	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+	w.boot()
 	w.start()
 	t.Cleanup(func() { w.end() })
 	return w
 }
 
+// boot gives the stage a kernel that holds nothing.
+func (w *stage) boot() {
+	w.plane = memory.New()
+	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+}
+
 // start starts an agent on what the data plane holds.
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	state := statedir.Open(w.state, log)
+	folder := manifest.New(w.folder, log)
+	folder.Persist(state)
+	folder.Balancers(service.ID{Namespace: "lb", Name: "balancers"})
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
 	var announcer announce.Announcer = w.announcer
@@ -83,7 +96,11 @@ func (w *stage) start() {
 		announcer = announce.Together{w.announcer, announce.Only(announce.ModeCloud, w.cloud)}
 	}
 	w.loop = control.New(control.Config{
-		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: announcer,
+		Source: w.node.around(folder), Prober: w.probes, DataPlane: w.faulty, Announcer: announcer,
+		Claims: record.New(state, log), Own: []netip.Addr{netip.MustParseAddr("10.0.0.105")},
+		Taken: func() map[netip.Addr]string {
+			return map[netip.Addr]string{netip.MustParseAddr("10.0.0.109"): "BGP peer rack"}
+		},
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
@@ -108,6 +125,7 @@ func (w *stage) start() {
 				w.t.Error(err)
 			}
 		}
+		state.Close()
 	})
 }
 
@@ -147,6 +165,17 @@ func (w *stage) do(words []string) error {
 		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
+		w.start()
+		return nil
+	case words[0] == "stop" && len(args) == 0:
+		w.end()
+		return nil
+	case words[0] == "start" && len(args) == 0:
+		w.start()
+		return nil
+	case words[0] == "reboot" && len(args) == 0:
+		w.end()
+		w.boot()
 		w.start()
 		return nil
 	}
@@ -216,12 +245,15 @@ func (w *stage) status() string {
 		for _, f := range svc.Frontends {
 			serving := 0
 			for _, backend := range f.Backends {
-				if backend.InService && !backend.Draining {
+				if backend.InService && backend.HeldWeight > 0 {
 					serving++
 				}
 			}
-			line := fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason)
-			b.WriteString(strings.TrimSpace(line) + "\n")
+			line := strings.TrimSpace(fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason))
+			if !svc.StaleSince.IsZero() {
+				line += " (stale)"
+			}
+			b.WriteString(line + "\n")
 		}
 	}
 	for _, r := range s.Routes {
@@ -234,6 +266,9 @@ func (w *stage) status() string {
 	}
 	for _, f := range s.Leaving {
 		fmt.Fprintf(&b, "%s is held: %s\n", f.Frontend, sinceWhen.ReplaceAllString(f.Reason, ""))
+	}
+	for _, o := range s.Stale {
+		fmt.Fprintf(&b, "stale: %s: %s\n", o.Where, o.Object)
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(&b, "problem: %s\n", sinceWhen.ReplaceAllString(p.String(), ""))

@@ -34,6 +34,8 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	restart                 end the agent and start another
 //	kill                    start another in the place of one that is killed: what it announced by BGP is
 //	                        gone, what it announced to the cloud is not
+//	stop, start             the one and the other
+//	reboot                  restart, and the data plane holds nothing any more
 //
 //	frontends               what the data plane holds
 //	routes                  what is announced

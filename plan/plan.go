@@ -5,9 +5,7 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -53,29 +51,34 @@ type Input struct {
 	// Held gives as what the data plane holds the backends of a frontend now: Up, or
 	// Down where one gets no new flows; nil where it holds none. A backend whose first
 	// probe has not ended stays what it was, so that an agent that starts disturbs
-	// nothing. It is called at most once for each frontend; nil: nothing is held.
+	// nothing. nil: nothing is held.
 	Held func(service.Key) map[netip.AddrPort]health.State
+	// Owner gives the Service for which a Key was programmed last, if that is known: it
+	// keeps the Key against newcomers. nil has the Services' ages decide alone, as where
+	// all balancers know them.
+	Owner func(service.Key) (service.ID, bool)
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
 	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
-	// Nodes are addresses of this node and of other balancers, which no Service may
-	// have: what is sent to the nodes themselves would be lost.
-	Nodes map[netip.Addr]bool
+	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
+	// What is sent to those themselves would be lost.
+	Nodes map[netip.Addr]string
 }
 
 // State is what becomes of a frontend.
 type State string
 
-// The states of a frontend; only Active and Panic ones are held.
+// The states of a frontend; only Active, Draining and Panic ones are held.
 const (
 	Active           State = "active"
+	Draining         State = "draining"           // every server has the weight 0: open connections stay, new ones are dropped
 	Panic            State = "panic"              // every server fails its checks: all are kept
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol, or a node the address
+	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node the address
 	Elsewhere        State = "elsewhere"          // other balancers are for this Service
 	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
 )
@@ -98,26 +101,8 @@ type Frontend struct {
 	healthy int
 	local   []netip.Addr
 	kind    service.AddressKind
-}
-
-// before orders frontends by how good their claim to a Key is: by the kind of the
-// address, then by the Services' age. One that is not served has none.
-func (f *Frontend) before(o *Frontend) int {
-	claim := func(f *Frontend) int {
-		if f.State == Unannounced {
-			return math.MaxInt
-		}
-		return int(f.kind)
-	}
-	switch c := cmp.Compare(claim(f), claim(o)); {
-	case c != 0:
-		return c
-	case f.Service == o.Service:
-		return 0
-	case f.Service.Older(o.Service):
-		return -1
-	}
-	return 1
+	// incumbent: the Key was programmed for this Service before.
+	incumbent bool
 }
 
 // Backend is one server as the plan sees it.
@@ -159,8 +144,8 @@ const (
 
 // Plan is a whole decision.
 type Plan struct {
-	// Frontends are sorted by Key, then by their Service's age: where several
-	// Services claim one Key, the first is the one that has it.
+	// Frontends are sorted by Key: where several Services claim one, the first is the
+	// one that has it.
 	Frontends []Frontend
 	// Routes are sorted.
 	Routes   []Route
@@ -192,63 +177,10 @@ func Build(in Input) *Plan {
 			p.Frontends = append(p.Frontends, decide(in, s, t, &s.Frontends[i]))
 		}
 	}
-	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
-		return cmp.Or(a.Key.Compare(b.Key), a.before(&b))
-	})
 	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
 	return p
-}
-
-// refuseConflicts leaves each Key to the oldest Service that claims it.
-func (p *Plan) refuseConflicts(in Input) {
-	for i := 1; i < len(p.Frontends); i++ {
-		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key || f.State == Unannounced || in.Nodes[f.Key.VIP] {
-			continue
-		}
-		owner := before.Service
-		if before.State == Conflict {
-			owner = p.owner(f.Key)
-		}
-		f.State, f.Want = Conflict, nil
-		what := "and is older"
-		if f.kind > owner.KindOf(f.Key.VIP) {
-			what = fmt.Sprintf("as its %s address, which counts before a %s one", owner.KindOf(f.Key.VIP), f.kind)
-		}
-		f.Reason = fmt.Sprintf("Service %s already has %s %s: give one of the two another address or port",
-			owner.ID, f.Key, what)
-	}
-	p.refuseOverlaps()
-}
-
-// refuseOverlaps leaves each port that several ranges have to the oldest
-// Service.
-func (p *Plan) refuseOverlaps() {
-	var ranges []*Frontend
-	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != Unannounced {
-			ranges = append(ranges, f)
-		}
-	}
-	slices.SortStableFunc(ranges, (*Frontend).before)
-	had := portRanges{}
-	for _, f := range ranges {
-		o := had.overlapping(f.Key)
-		if o == nil {
-			had.add(f)
-			continue
-		}
-		f.State, f.Want = Conflict, nil
-		f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
-	}
-}
-
-// owner gives the Service that has a Key.
-func (p *Plan) owner(k service.Key) *service.Service {
-	i, _ := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k service.Key) int { return f.Key.Compare(k) })
-	return p.Frontends[i].Service
 }
 
 func (p *Plan) collectTargets() {
@@ -269,6 +201,9 @@ func (p *Plan) collectTargets() {
 			continue
 		}
 		for _, b := range p.Frontends[i].Backends {
+			if b.Target.Check.Kind == service.CheckNone {
+				continue
+			}
 			if id == 0 || b.Target.Check != last { // of one Service nearly all are alike
 				last = b.Target.Check
 				if id = checks[last]; id == 0 {
@@ -289,17 +224,20 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
 	known := true
 	for i, b := range sf.Backends {
-		target := t.of(sf, b)
-		f.Backends[i] = Backend{b, target, in.Health(target)}
-		known = known && f.Backends[i].Health != health.Unknown
+		target, state := t.of(sf, b), health.Up
+		if target.Check.Kind != service.CheckNone {
+			state = in.Health(target)
+		}
+		f.Backends[i] = Backend{b, target, state}
+		known = known && state != health.Unknown
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why
 		return f
 	}
-	if in.Nodes[sf.VIP] {
+	if whose := in.Nodes[sf.VIP]; whose != "" {
 		f.State = Conflict
-		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
+		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another, and keep such addresses out of pools (reserved)", sf.VIP, whose)
 		return f
 	}
 	if why := in.unannounced(s, sf); why != "" {
@@ -313,6 +251,9 @@ func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Front
 	f.countHealthy(in, held)
 	var used []service.Backend
 	used, f.State, f.Reason = choose(s, &f, sf.Backends, held)
+	if f.State == NoEndpoints && sf.NoBackends != "" {
+		f.Reason = sf.NoBackends
+	}
 	if len(used) > 0 {
 		want := dataplane.FrontendOf(s, f.Key, used)
 		f.Want = &want
@@ -393,7 +334,7 @@ func (t targets) of(f *service.Frontend, b service.Backend) health.Target {
 // those are all that there are, they are the same slice: it may be long.
 func choose(s *service.Service, f *Frontend, all []service.Backend, held map[netip.AddrPort]health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
-		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
+		return nil, NoEndpoints, "no EndpointSlice has a ready endpoint for the Service"
 	}
 	good := subset{all: all}
 	active, waiting, serving, up, known := 0, 0, 0, 0, false
@@ -404,6 +345,9 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 		if state == health.Unknown {
 			if state = was; state == health.Unknown {
 				waiting++
+			}
+			if state == health.Down && b.Draining() {
+				state = health.Up // weight 0 says no more than that
 			}
 		}
 		if !b.Draining() {
@@ -416,7 +360,7 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 			if !b.Draining() {
 				serving++
 			}
-		case state == health.Down && waitsFor(f.Key.Protocol):
+		case state == health.Down && (waitsFor(f.Key.Protocol) || b.Health == health.Unknown):
 			b.Weight = 0
 			good.change(i, b.Backend)
 		default:
@@ -428,8 +372,10 @@ func choose(s *service.Service, f *Frontend, all []service.Backend, held map[net
 		// A ring of some servers only would send the flows of other balancers
 		// astray.
 		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(f.Backends))
-	case serving > 0, active == 0 && up > 0:
+	case serving > 0:
 		return good.list(), Active, ""
+	case active == 0 && up > 0:
+		return good.list(), Draining, fmt.Sprintf("none of %d servers takes new connections, as all have the weight 0 or are terminating: open ones continue; give a server a weight above 0 (fairlead.io/weights)", len(f.Backends))
 	case s.Panic:
 		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(f.Backends), s.Health.Kind)
 	}

@@ -129,7 +129,7 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 		if f.VIP != v.VIP {
 			continue
 		}
-		if f.State == plan.Active || f.State == plan.Panic {
+		if slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State) {
 			held = true
 		} else {
 			v.Notes = append(v.Notes, fmt.Sprintf("%s is %s: %s", f.Key(), f.State, f.Reason))

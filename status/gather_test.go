@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -89,11 +90,11 @@ func scene(t *testing.T) Agent {
 	return Agent{
 		Version: "v1", Kernel: "Linux 6.1", Node: "node1", Role: "balancer", Started: eleven,
 		View: func() *control.View { return view }, DataPlane: dp, Announcer: peers{},
-		Probed: func(t health.Target) (time.Time, string) {
+		Probed: func(t health.Target) probe.Result {
 			if t.Addr.String() == "172.16.1.2:80" {
-				return ago(time.Minute), "connection refused"
+				return probe.Result{Since: ago(time.Minute), Error: "connection refused", WasUp: true}
 			}
-			return ago(time.Hour), ""
+			return probe.Result{Since: ago(time.Hour), WasUp: true}
 		},
 	}
 }
@@ -165,9 +166,30 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 	}
 }
 
+// A server that fails drains what it has. One that was never up has nothing, and counts
+// as down in any case.
+func TestNeverUp(t *testing.T) {
+	a := scene(t)
+	for _, wasUp := range []bool{true, false} {
+		a.Probed = func(health.Target) probe.Result { return probe.Result{Error: "connection refused", WasUp: wasUp} }
+		s, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Services[0].Frontends[0].Backends[1]
+		if want := map[bool]string{true: "draining", false: "out"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
+			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.state(), want, b)
+		}
+		if text := tableOf(t, s.Overview()); !strings.Contains(text, "backends    1 down, 1 up\n") {
+			t.Errorf("up before: %v:\n%s", wasUp, text)
+		}
+	}
+}
+
 func TestProblemsTellInputAndFailures(t *testing.T) {
 	s := scene(t).Gather(eleven)
-	if len(s.Problems) != 2 || s.Problems[0].Object != "Service default/bad" || s.Problems[1].Object != "TCP 10.1.1.3:80" {
+	if len(s.Problems) != 3 || s.Problems[0].Object != "Service default/bad" || s.Problems[2].Object != "TCP 10.1.1.3:80" ||
+		s.Problems[1].String() != "double.yaml:1: Service default/double: Service default/web already has TCP 10.1.1.1:80 (web.yaml:1) and is older: give one of the two another address or port" {
 		t.Errorf("problems %v", s.Problems)
 	}
 	a := scene(t)
@@ -361,7 +383,7 @@ func TestServerHalfTellsItsFailures(t *testing.T) {
 		t.Errorf("%s %q", f.State, f.Reason)
 	}
 	a.ServerHalf = func() (serverhalf.State, error) { return serverhalf.State{}, serverhalf.ErrClosed }
-	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[len(s.Problems)-2].String(), "server half") {
+	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[1].String(), "server half") {
 		t.Errorf("server half %v, problems %v", s.ServerHalf, s.Problems)
 	}
 }
@@ -383,6 +405,24 @@ func TestKeysOfRanges(t *testing.T) {
 		f := Frontend{VIP: k.VIP, Port: k.Port, LastPort: k.Last, Protocol: k.Protocol.String()}
 		if f.Key() != want || k.String() != want {
 			t.Errorf("%s and %s, want %s", f.Key(), k, want)
+		}
+	}
+}
+
+// TestSendersInWords has the status say that anyone is accepted, and name those that are.
+func TestSendersInWords(t *testing.T) {
+	many := make([]netip.Addr, 12)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+	}
+	for want, h := range map[string]ServerHalf{
+		"any: whoever reaches this node":        {},
+		"none known, others are refused":        {ChecksSenders: true},
+		"1 known, others are refused: 10.0.0.0": {ChecksSenders: true, Senders: many[:1]},
+		"10.0.0.9, and 2 more":                  {ChecksSenders: true, Senders: many},
+	} {
+		if got := h.senders(); !strings.Contains(got, want) {
+			t.Errorf("%q; want %q", got, want)
 		}
 	}
 }

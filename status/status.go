@@ -32,6 +32,8 @@ type Status struct {
 	Time time.Time `json:"time"`
 	// DataPlane is absent where the role has none.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
+	// NodeKeys is absent where packets between nodes are not authenticated.
+	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
 	// ServerHalf is absent where the role has none.
 	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
 	// ServiceProxy is absent where the role has none.
@@ -57,6 +59,8 @@ type Status struct {
 	Degraded []features.Degraded `json:"degraded"`
 	// Problems are what was refused of the input, and what failed.
 	Problems []source.Problem `json:"problems"`
+	// Stale are objects that are used as they were before a change that is rejected.
+	Stale []source.Stale `json:"stale"`
 }
 
 // complete gives s with no list nil, so that JSON has [] and never null.
@@ -76,6 +80,7 @@ func (s Status) complete() Status {
 	s.Peers = append([]announce.Peer{}, s.Peers...)
 	s.Degraded = append([]features.Degraded{}, s.Degraded...)
 	s.Problems = append([]source.Problem{}, s.Problems...)
+	s.Stale = append([]source.Stale{}, s.Stale...)
 	return s
 }
 
@@ -88,8 +93,11 @@ type Service struct {
 	RingSize  int               `json:"ringSize,omitempty"`
 	Check     service.CheckKind `json:"check,omitempty"`
 	// Origin is where it was read: "web.yaml:12".
-	Origin    string     `json:"origin,omitempty"`
-	Frontends []Frontend `json:"frontends"`
+	Origin string `json:"origin,omitempty"`
+	// StaleSince is since when the Service, or an EndpointSlice of it, is not what its
+	// source says, which is rejected; zero where it is.
+	StaleSince time.Time  `json:"staleSince,omitzero"`
+	Frontends  []Frontend `json:"frontends"`
 }
 
 // The states of a frontend beyond those that the plan knows: what became of
@@ -160,6 +168,14 @@ type Local struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// NodeKeys names the keys of packets between nodes by their IDs, which nodes with the same
+// key agree on.
+type NodeKeys struct {
+	Sends    string   `json:"sends"`
+	Accepts  []string `json:"accepts"`
+	Required bool     `json:"required"`
+}
+
 // ServerHalf is the servers' half of direct return as the kernel holds it.
 type ServerHalf struct {
 	// Attached has one line a device.
@@ -170,6 +186,10 @@ type ServerHalf struct {
 	Flows int `json:"flows"`
 	// Counters are packets, by what became of them.
 	Counters map[string]uint64 `json:"counters"`
+	// ChecksSenders says that tunnelled packets are accepted only from Senders.
+	ChecksSenders bool `json:"checksSenders"`
+	// Senders are the addresses of load balancers.
+	Senders []netip.Addr `json:"senders"`
 }
 
 // Entry is one frontend at one server of this node.
@@ -187,7 +207,7 @@ func (b Backend) state() string {
 	switch {
 	case b.InService && b.Draining:
 		return "draining"
-	case b.InService:
+	case b.InService && b.HeldWeight > 0:
 		return "in-service"
 	case b.Draining:
 		return "drained"

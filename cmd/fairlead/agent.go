@@ -20,13 +20,14 @@ import (
 	"github.com/fairlead/fairlead/announce/l2"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/control/record"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege/held"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -98,10 +99,14 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
+	f.StringVar(&c.StateDir, "state-dir", "", "with --services: `folder` in which the last valid manifests, and which Service has which address, outlive the agent (default: SOCKET.state, which a reboot removes with /run)")
 	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
+	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
+	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`file` with the key that load balancers and backend nodes authenticate their packets by: one line, or two while keys change, of which the first is used; followed")
+	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets of load balancers and nodes that have no tag by --node-key-file; otherwise they are counted")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
@@ -150,6 +155,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
 	group.Go(func() error { a.reportDegraded(life); return nil })
+	group.Go(func() error { a.keys.follow(life); return nil })
 	if a.metrics != nil {
 		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
 	}
@@ -163,7 +169,8 @@ type agent struct {
 	started time.Time
 	lacks   error // the capabilities that are missing; nil for none
 	socket  net.Listener
-	metrics net.Listener // for Prometheus; nil for none
+	metrics net.Listener  // for Prometheus; nil for none
+	state   *statedir.Dir // what outlives the agent; nil where it follows a cluster
 	speaker *bgp.Speaker
 	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
@@ -179,6 +186,7 @@ type agent struct {
 	peersTold atomic.Bool
 	prober    *probe.Prober
 	loop      *control.Loop
+	keys      *nodeKeys // nil without
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
@@ -211,9 +219,13 @@ func (a *agent) open() (err error) {
 	}
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger: r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
+		CheckSenders: len(r.AcceptFrom) > 0,
+		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
+		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
 		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
+	}
+	if a.state != nil {
+		loop.Claims = record.New(a.state, log)
 	}
 	if r.Balancer {
 		if err := a.openBalancer(&loop); err != nil {
@@ -222,7 +234,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Server {
 		a.half, err = serverhalf.Open(serverhalf.Config{
-			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Log: log,
+			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
 		})
 		if err != nil {
 			return err
@@ -230,12 +242,13 @@ func (a *agent) open() (err error) {
 		loop.ServerHalf = serverHalf{a.half}
 	}
 	a.loop = control.New(loop)
+	a.keys = a.newKeys()
 	return nil
 }
 
 // openBalancer makes what announces, asks and forwards.
 func (a *agent) openBalancer(loop *control.Config) error {
-	loop.Prober = a.prober
+	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
 		loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
@@ -266,8 +279,11 @@ func (a *agent) listen() (err error) {
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
+		a.state = statedir.Open(r.StateDir, log)
 		folder := manifest.New(r.Services, log)
+		folder.Persist(a.state)
 		folder.Balancers(r.BalancersID)
+		folder.AcceptFrom(r.AcceptFrom)
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
@@ -275,7 +291,7 @@ func (a *agent) openSource() (err error) {
 		return nil
 	}
 	c := kube.Config{
-		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
 		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
@@ -363,6 +379,7 @@ func (a *agent) close() error {
 	if a.half != nil {
 		errs = append(errs, a.half.Close())
 	}
+	a.state.Close()
 	if a.proxy != nil {
 		errs = append(errs, a.proxy.close())
 	}
@@ -382,6 +399,9 @@ func (a *agent) teller() status.Agent {
 	if a.loop != nil {
 		s.View = a.loop.View
 	}
+	if a.state != nil {
+		s.State = a.state
+	}
 	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
@@ -390,16 +410,16 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
-		s.Probed = func(t health.Target) (time.Time, string) {
-			r := a.prober.Result(t)
-			return r.Since, r.Error
-		}
+		s.Probed = a.prober.Result
 	}
 	if a.half != nil {
 		s.ServerHalf = a.half.State
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
+	}
+	if a.keys != nil {
+		s.NodeKeys = a.keys.state
 	}
 	s.Cloud = a.cloud
 	if a.layer2 != nil {

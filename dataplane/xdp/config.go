@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -31,7 +32,7 @@ type PortRange struct {
 // Defaults of Config.
 const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
-	DefaultMaxFrontends = 4096
+	DefaultMaxFrontends = 16384
 	DefaultMaxBackends  = 16384
 	DefaultMaxMembers   = 262144 // or more, where there are many frontends
 	DefaultMaxChains    = 65536
@@ -54,7 +55,7 @@ var DefaultPorts = PortRange{1024, 32767}
 // Kernel memory, about: 8 bytes a slot of each ring (131 KB for 16381), taken 2
 // MB at a time; 100 bytes a frontend held, as much a VIP, and as much a backend of
 // a frontend; whether used or not, 32 bytes a server and 64 more a CPU, 96 a
-// chain and 96 a flow. The defaults come to 27 MB and 1.2 MB a CPU.
+// chain and 96 a flow. The defaults come to 33 MB and 1.2 MB a CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, servers'
 	// answers come in, and where they may leave without passing the kernel.
@@ -82,7 +83,11 @@ type Config struct {
 	MaxFlows int
 	// GUEPort is the UDP port to which tunnels of the encapsulation gue lead.
 	GUEPort uint16
-	Mode    Mode
+	// Auth has packets to backend nodes and other load balancers carry an
+	// authentication tag, and those of other load balancers be checked for one.
+	// Without keys none is made or looked at.
+	Auth nodekey.Auth
+	Mode Mode
 }
 
 func (c Config) withDefaults() Config {

@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -101,11 +103,11 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 	if err := c.sizeFlows(spec); err != nil {
 		return nil, err
 	}
-	for name, m := range spec.Maps {
-		// Constants, settings and steps belong to their program.
-		if !strings.HasPrefix(name, ".") && name != balancerMapSteps {
-			m.Pinning = ebpf.PinByName
-		}
+	if err := auth.Preset(spec, c.Auth); err != nil {
+		return nil, fmt.Errorf("xdp: %w", err)
+	}
+	for name := range kept {
+		spec.Maps[name].Pinning, spec.Maps[name].Name = ebpf.PinByName, kept.Pin(name)
 	}
 	return spec, c.presetSettings(spec)
 }
@@ -145,11 +147,12 @@ type kernelObjects struct {
 	balancerMaps
 	balancerVariables
 	Settings *ebpf.Map `ebpf:".data.settings"`
+	AuthData *ebpf.Map `ebpf:".data.auth"`
 }
 
 // Close lets go of all.
 func (k *kernelObjects) Close() error {
-	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close())
+	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
 }
 
 // settingsSection is that map's name.
@@ -182,6 +185,9 @@ func (d *DataPlane) load(old *predecessor) error {
 		delete(spec.Programs, handoverProgram)
 	}
 	d.handsOver.Store(handsOver)
+	if d.state, err = d.openState(spec, kept); err != nil {
+		return err
+	}
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
@@ -195,6 +201,13 @@ func (d *DataPlane) load(old *predecessor) error {
 	d.missing.Check(features.Balancer, features.TestRun) // now, not when a user asks for a trace
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
+	}
+	carried, err := d.carry()
+	if err != nil {
+		return err
+	}
+	if len(carried) > 0 {
+		slog.Info("taking over maps of another release", "maps", carried)
 	}
 	return d.pinSteps()
 }

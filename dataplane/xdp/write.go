@@ -155,7 +155,9 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 	if err != nil {
 		return c, err
 	}
-	return c, d.place(c, slots)
+	err = d.place(c, slots)
+	d.builder.Reuse(slots)
+	return c, err
 }
 
 // follows says that the new ring takes the old one's place, follows from it, and

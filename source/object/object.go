@@ -8,7 +8,6 @@ package object
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +81,8 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
+	// Notes are what of it does nothing, though it is not refused.
+	Notes []Fault
 	// Value is the object itself, of a kind that is none of these three; of those
 	// there is one of what follows.
 	Value   any
@@ -140,6 +141,18 @@ func (o *Object) Service() service.ID {
 	return service.ID{Namespace: o.Key.Namespace, Name: o.slice.serviceName}
 }
 
+// Belongs gives the Service, "namespace/name", that an object is or belongs to; empty
+// where it belongs to none.
+func (o *Object) Belongs() string {
+	switch {
+	case o.service != nil:
+		return service.ID{Namespace: o.Key.Namespace, Name: o.Key.Name}.String()
+	case o.slice != nil:
+		return o.Service().String()
+	}
+	return ""
+}
+
 // TypeChange gives the Problem of an EndpointSlice whose address type is not
 // what it was, or nil.
 func (o *Object) TypeChange(was *Object) *source.Problem {
@@ -149,41 +162,4 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 	p := o.Problem(o.slice.typeLine, "addressType",
 		"cannot change from %s to %s, as in Kubernetes; give the new EndpointSlice another name", family(was.slice.ipv6), family(o.slice.ipv6))
 	return &p
-}
-
-// Member is an endpoint of a Service, as those are to each other who are behind it.
-type Member struct {
-	Addr                 netip.Addr
-	Node                 string
-	Serving, Terminating bool
-}
-
-// Members gives the endpoints of a Service. Objects that are none of its slices do
-// not count.
-func Members(objects []*Object, of service.ID) (all []Member) {
-	for _, o := range objects {
-		if o.slice == nil || o.Service() != of {
-			continue
-		}
-		for _, e := range o.slice.endpoints {
-			all = append(all, Member{e.addr, e.node, e.serving, e.terminating})
-		}
-	}
-	return all
-}
-
-// Balancers gives the endpoints of a Service, and those of them that are on
-// their way out, sorted. Objects that are none of its slices do not count.
-func Balancers(objects []*Object, of service.ID) (all, draining []netip.Addr) {
-	for _, m := range Members(objects, of) {
-		all = append(all, m.Addr)
-		if m.Terminating {
-			draining = append(draining, m.Addr)
-		}
-	}
-	sorted := func(addrs []netip.Addr) []netip.Addr {
-		slices.SortFunc(addrs, netip.Addr.Compare)
-		return slices.Compact(addrs)
-	}
-	return sorted(all), sorted(draining)
 }

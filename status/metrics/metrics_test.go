@@ -52,6 +52,16 @@ func TestThePageListsThemAll(t *testing.T) {
 	}
 }
 
+// TestNames: a name ends in _total where the value only grows, and nowhere else
+// (OpenMetrics), as Prometheus takes a rate of the one and never of the other.
+func TestNames(t *testing.T) {
+	for _, m := range All {
+		if total := strings.HasSuffix(m.Name, "_total"); total != m.Counter {
+			t.Errorf("%s: counter %v", m.Name, m.Counter)
+		}
+	}
+}
+
 // full has something of everything to tell.
 func full() status.Status {
 	began := time.Unix(1700000000, 0)
@@ -59,7 +69,7 @@ func full() status.Status {
 		Version: "v1", Role: "balancer, server, proxy", Node: "node1", Started: began,
 		DataPlane:  &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
 		Degraded:   []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
-		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}},
+		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
 		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
 			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},
 		Drain: &status.Drain{Stage: plan.Withdrawn, Flows: 4},
@@ -97,15 +107,15 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 	for _, want := range []string{
 		`fairlead_build_info{node="node1",role="balancer, server, proxy",version="v1"} 1`,
 		`fairlead_bgp_session_up{peer="tor-1"} 1`, `fairlead_bgp_session_up{peer="10.0.0.2"} 0`,
-		`fairlead_bgp_announced_prefixes_total{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes_total{peer="tor-1"} 2`,
-		`fairlead_bgp_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
+		`fairlead_bgp_advertised_prefixes{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes{peer="tor-1"} 2`,
+		`fairlead_bgp_sent_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
 		`fairlead_bgp_session_flaps_total{peer="tor-1"} 13`, `fairlead_bfd_session_up{peer="tor-1"} 1`,
 		`fairlead_routes{announced="true"} 1`, `fairlead_routes{announced="false"} 1`,
 		`fairlead_drain_stage{stage="withdrawn"} 1`, `fairlead_drain_stage{stage="drained"} 0`, "fairlead_drain_flows 4",
 		"fairlead_services 1", `fairlead_frontends{state="active"} 1`, `fairlead_frontends{state="conflict"} 1`,
 		`fairlead_backends{health="up"} 1`, `fairlead_service_packets_total{service="default/web"} 101`,
 		`fairlead_service_bytes_total{service="default/web"} 1000`, `fairlead_service_flows_total{service="default/web"} 10`,
-		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
+		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", "fairlead_server_known_senders 2", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
 		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", `fairlead_proxy_programming_seconds{quantile="0.99"} 0.02`,
 		`fairlead_proxy_drops_total{reason="no-endpoint"} 2`, "go_goroutines",
 	} {
