@@ -95,7 +95,7 @@ func converse(c net.Conn, stay time.Duration, enough <-chan struct{}, messages .
 	}()
 	defer func() { c.Close(); <-ended }()
 	for _, m := range messages {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+		_ = c.SetWriteDeadline(time.Now().Add(patience))
 		if _, err := c.Write(m); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (a *attacker) flood(by scale, enough <-chan struct{}) {
 			for range by.churn {
 				messages = append(messages, gone, there)
 			}
-			if err := a.sendUntil(100+n, time.Minute, enough, messages...); (err != nil) != (n == by.attackers) {
+			if err := a.sendUntil(100+n, patience, enough, messages...); (err != nil) != (n == by.attackers) {
 				a.t.Errorf("flood %d of %d prefixes: %v", n, prefixes, err)
 			}
 		})
