@@ -60,7 +60,7 @@ test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test do
 
 test-bgp-attack: ## attack reflector, router and speaker at the size of their default limits, with FRR and BIRD sessions alongside (root; minutes)
 	scripts/deps.sh interop
-	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksBesideFRRAndBIRD$$' ./lab/foreign
+	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksNextToFRRAndBIRD$$' ./lab/foreign
 
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest

@@ -345,11 +345,11 @@ type scale struct {
 	limit                                                 uint32
 }
 
-// TestAttacksBesideFRRAndBIRD has peers misbehave in every way, towards each role: the
+// TestAttacksNextToFRRAndBIRD has peers misbehave in every way, towards each role: the
 // sessions of FRR and BIRD stay up, their routes and those that they give stay right
 // all the time, and no role keeps anything of it. The first round is there for maps
 // and buffers to reach the size that the limits allow: a leak would grow on.
-func TestAttacksBesideFRRAndBIRD(t *testing.T) {
+func TestAttacksNextToFRRAndBIRD(t *testing.T) {
 	by := scale{rounds: 1, flapping: 50, attackers: 2, prefixes: 2000, churn: 1, tooMany: 10_000, limit: 4096}
 	if os.Getenv("FAIRLEAD_BGP_ATTACK") != "" {
 		by = scale{rounds: 2, flapping: 500, attackers: 4, prefixes: 30_000, churn: 1, tooMany: 300_000, limit: bgp.DefaultMaxPrefixes}

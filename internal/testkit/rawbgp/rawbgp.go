@@ -7,9 +7,18 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
-
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
+
+// Types of messages (RFC 4271, section 4.1, and RFC 2918).
+const (
+	TypeOpen         = 1
+	TypeUpdate       = 2
+	TypeNotification = 3
+	TypeKeepalive    = 4
+	TypeRouteRefresh = 5
+)
+
+const headerLength = 19
 
 // Attributes of an UPDATE within an AS (RFC 4271, section 4.3).
 var (
@@ -29,12 +38,12 @@ func Good(nextHop netip.Addr) []byte {
 // Message is a message of any type.
 func Message(typ uint8, body []byte) []byte {
 	m := bytes.Repeat([]byte{0xff}, 16)
-	m = binary.BigEndian.AppendUint16(m, uint16(pkt.BGP_HEADER_LENGTH+len(body)))
+	m = binary.BigEndian.AppendUint16(m, uint16(headerLength+len(body)))
 	return append(append(m, typ), body...)
 }
 
 // Keepalive is a KEEPALIVE.
-func Keepalive() []byte { return Message(pkt.BGP_MSG_KEEPALIVE, nil) }
+func Keepalive() []byte { return Message(TypeKeepalive, nil) }
 
 // Open is an OPEN with capabilities for both families and four octet AS numbers.
 func Open(as uint16, hold uint16, id netip.Addr) []byte {
@@ -43,13 +52,13 @@ func Open(as uint16, hold uint16, id netip.Addr) []byte {
 	body = append(body, id.AsSlice()...)
 	capabilities := []byte{65, 4, 0, 0, byte(as >> 8), byte(as), 1, 4, 0, 1, 0, 1, 1, 4, 0, 2, 0, 1}
 	options := append([]byte{2, byte(len(capabilities))}, capabilities...)
-	return Message(pkt.BGP_MSG_OPEN, slices.Concat(body, []byte{byte(len(options))}, options))
+	return Message(TypeOpen, slices.Concat(body, []byte{byte(len(options))}, options))
 }
 
 // Update is an UPDATE that withdraws nothing.
 func Update(attrs, nlri []byte) []byte {
 	body := binary.BigEndian.AppendUint16([]byte{0, 0}, uint16(len(attrs)))
-	return Message(pkt.BGP_MSG_UPDATE, slices.Concat(body, attrs, nlri))
+	return Message(TypeUpdate, slices.Concat(body, attrs, nlri))
 }
 
 // perUpdate is how many IPv6 addresses fit into an UPDATE, and IPv4 ones more easily.
@@ -72,7 +81,7 @@ func Withdraw(first netip.Addr, n int) []byte {
 	return each(first, n, func(nlri []byte) []byte {
 		if first.Is4() {
 			body := binary.BigEndian.AppendUint16(nil, uint16(len(nlri)))
-			return Message(pkt.BGP_MSG_UPDATE, append(append(body, nlri...), 0, 0))
+			return Message(TypeUpdate, append(append(body, nlri...), 0, 0))
 		}
 		return Update(extended(15, append([]byte{0, 2, 1}, nlri...)), nil)
 	})
@@ -115,9 +124,9 @@ func Malformed(nextHop netip.Addr) map[string][]byte {
 		return m
 	}
 	return map[string][]byte{
-		"nothing in it but its type":              Message(pkt.BGP_MSG_UPDATE, nil),
-		"withdrawn routes beyond the end":         Message(pkt.BGP_MSG_UPDATE, []byte{0xff, 0xff, 0, 0}),
-		"attributes beyond the end":               Message(pkt.BGP_MSG_UPDATE, []byte{0, 0, 0xff, 0xff}),
+		"nothing in it but its type":              Message(TypeUpdate, nil),
+		"withdrawn routes beyond the end":         Message(TypeUpdate, []byte{0xff, 0xff, 0, 0}),
+		"attributes beyond the end":               Message(TypeUpdate, []byte{0, 0, 0xff, 0xff}),
 		"an attribute beyond the attributes":      Update(slices.Concat(NoPath, via, []byte{0x40, 1, 200, 0}), prefix),
 		"an ORIGIN that is optional":              Update(slices.Concat([]byte{0x80, 1, 1, 0}, NoPath, via, Preferred), prefix),
 		"an ORIGIN of 9":                          Update(slices.Concat([]byte{0x40, 1, 1, 9}, NoPath, via, Preferred), prefix),
@@ -142,7 +151,7 @@ func Malformed(nextHop netip.Addr) map[string][]byte {
 		"a prefix of 33 bits":                     Update(good, []byte{33, 10, 3, 0, 0, 0}),
 		"a prefix cut short":                      Update(good, []byte{24, 10}),
 		"a length below a header's":               with(17, 10),
-		"a length of 65,535":                      slices.Concat(Message(pkt.BGP_MSG_KEEPALIVE, nil)[:16], []byte{0xff, 0xff, 2}),
+		"a length of 65,535":                      slices.Concat(Message(TypeKeepalive, nil)[:16], []byte{0xff, 0xff, 2}),
 		"a marker with a hole":                    with(3, 0),
 		"an unknown type":                         with(18, 9),
 	}
