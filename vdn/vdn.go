@@ -219,6 +219,8 @@ type Slice struct {
 	// ID is its number, 1 to 65,534, the same on all nodes of a domain for ever.
 	ID   uint16 `json:"id"`
 	Name string `json:"name"`
+	// Mode is HostDevice, or empty for all others.
+	Mode Mode `json:"mode,omitempty"`
 	// Prefixes tell whose a packet is, by its addresses.
 	Prefixes  []netip.Prefix `json:"prefixes"`
 	Guarantee Rate           `json:"guarantee,omitempty"`
