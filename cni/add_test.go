@@ -309,7 +309,7 @@ func TestCheckSees(t *testing.T) {
 			_, to, _ := net.ParseCIDR("10.7.0.0/16")
 			return p.links.RouteDel(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: to})
 		}, "10.7"},
-		"lease": {func(netlink.Link) error { return r.store.Detach("one.net1") }, "no lease one.net1"},
+		"lease": {func(netlink.Link) error { return r.store.Detach(t.Context(), "one.net1") }, "no lease one.net1"},
 	} {
 		result, err := Add(a)
 		must(t, err)

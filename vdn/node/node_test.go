@@ -331,7 +331,7 @@ func TestGateway(t *testing.T) {
 	offer := []vdn.PeerView{{Peer: peer, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "far", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
 	}}}
-	if err := w.server.SetOffers(offer); err != nil {
+	if err := w.server.SetOffers(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}
 	routes := func() (all []string) {
@@ -371,7 +371,7 @@ func TestGateway(t *testing.T) {
 	}
 	want("10.9.0.0/24 via 203.0.113.9")
 	offer[0].Networks = nil
-	if err := w.server.SetOffers(offer); err != nil {
+	if err := w.server.SetOffers(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}
 	want("")

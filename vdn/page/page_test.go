@@ -86,7 +86,7 @@ func controller(t *testing.T, token string) *httptest.Server {
 	must(t, c.Report(ctx, report))
 	clock = clock.Add(time.Second)
 	must(t, c.PutPeer(ctx, vdn.Peer{Domain: "busan", URL: "https://busan:7474", NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
-	must(t, s.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
+	must(t, s.SetOffers(t.Context(), []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Hosts: []vdn.SharedHost{{Owner: "b/writer", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.5")}}}},
 		{Name: "clash", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	}}}))

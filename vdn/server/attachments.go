@@ -34,7 +34,7 @@ func (s *Server) getAttachment(r *http.Request) (answer, error) {
 }
 
 func (s *Server) deleteAttachment(r *http.Request) (answer, error) {
-	return answer{status: http.StatusNoContent}, s.store.Detach(r.PathValue("id"))
+	return answer{status: http.StatusNoContent}, s.store.Detach(r.Context(), r.PathValue("id"))
 }
 
 func (s *Server) putUp(r *http.Request) (answer, error) {
@@ -42,7 +42,7 @@ func (s *Server) putUp(r *http.Request) (answer, error) {
 	if err := body(r, &up); err != nil {
 		return answer{}, err
 	}
-	a, err := s.store.Up(r.PathValue("id"), up)
+	a, err := s.store.Up(r.Context(), r.PathValue("id"), up)
 	return answer{status: http.StatusOK, body: a}, err
 }
 
@@ -68,7 +68,7 @@ func (s *Server) postGC(r *http.Request) (answer, error) {
 	if v.Valid == nil {
 		return answer{}, invalid("node %s, valid: it is missing: name the attachments that are used, [] where none is", r.PathValue("node"))
 	}
-	released, err := s.store.Collect(r.PathValue("node"), v.Network, v.Valid)
+	released, err := s.store.Collect(r.Context(), r.PathValue("node"), v.Network, v.Valid)
 	if released == nil {
 		released = []string{}
 	}

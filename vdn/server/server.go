@@ -87,7 +87,9 @@ func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
 // SetOffers notes what peers offer, and whether they are connected; those that are
 // not named stay as they are. Which of their networks count is decided here
 // (vdn.Accept).
-func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffers(offers) }
+func (s *Server) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
+	return s.store.SetOffers(ctx, offers)
+}
 
 // Offer is what a domain is told, and the revision after which it may be another.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {

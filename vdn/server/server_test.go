@@ -351,7 +351,7 @@ func TestFederationHasItsDoors(t *testing.T) {
 	if again, _ := r.server.Offer("busan"); !reflect.DeepEqual(again, offer) {
 		t.Errorf("an offer that nothing concerns is %+v, then %+v", offer, again)
 	}
-	check(t, r.server.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
+	check(t, r.server.SetOffers(t.Context(), []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []string{"a"}}}}}))
 	plan, _, err := r.Plan(r.ctx, "gw", 0, 0)
 	check(t, err)

@@ -51,13 +51,13 @@ func (s *Server) putPeer(r *http.Request) (answer, error) {
 	if err := named("peer", &p.Domain, r.PathValue("domain")); err != nil {
 		return answer{}, err
 	}
-	created, err := s.store.PutPeer(p)
+	created, err := s.store.PutPeer(r.Context(), p)
 	return answer{status: createdOr(created), body: p}, err
 }
 
 func (s *Server) deletePeer(r *http.Request) (answer, error) {
 	domain := r.PathValue("domain")
-	return answer{status: http.StatusNoContent}, s.store.DeletePeer(domain)
+	return answer{status: http.StatusNoContent}, s.store.DeletePeer(r.Context(), domain)
 }
 
 // Health is that the controller can keep what it is told.
