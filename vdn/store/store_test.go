@@ -179,7 +179,8 @@ func (h *holding) Commit(ctx context.Context, b kv.Batch) error {
 		_ = h.Backend.Commit(context.Background(), b)
 		close(h.release)
 	}()
-	return errors.Join(kv.ErrUnavailable, context.Cause(ctx))
+	<-ctx.Done()
+	return errors.Join(kv.ErrUnavailable, ctx.Err())
 }
 
 // TestWhatIsReleasedDoesNotComeLater has a commit on its way while its client gives up
