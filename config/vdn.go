@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/federation"
+	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
 // DefaultVDNData is where the controller of virtually dedicated networks keeps
@@ -19,8 +21,12 @@ const DefaultVDNData = "/var/lib/fairlead/vdn"
 
 // VDN is the configuration of fairlead vdn.
 type VDN struct {
-	// Data is the folder of its store.
+	// Name tells it from other controllers of its domain; the machine's where empty.
+	Name string
+	// Data is the folder of its store, if that is not in etcd.
 	Data string
+	// Etcd is where its store is that it shares with other controllers.
+	Etcd Etcd
 	// Domain is the DNS name that other domains know this one by.
 	Domain string
 	// Listen is address:port, or unix:///path of a socket.
@@ -47,12 +53,14 @@ type ResolvedVDN struct {
 	// TLS is nil where it speaks plainly.
 	TLS   *tls.Config
 	Token string
+	// Store is where in etcd its store is; nil for a folder.
+	Store *etcd.Config
 }
 
 // Resolve checks and parses; all that is wrong is told at once.
 func (c VDN) Resolve() (*ResolvedVDN, error) {
 	p, r := &parser{}, &ResolvedVDN{VDN: c}
-	if c.Data == "" {
+	if c.Data == "" && len(c.Etcd.Endpoints) == 0 {
 		p.refuse("data", "name the folder where it keeps what it knows")
 	}
 	if !vdn.IsDomain(c.Domain) {
@@ -77,6 +85,10 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		}
 		r.TLS = &tls.Config{GetCertificate: c.certificate(pair), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
+	if r.Name == "" {
+		r.Name, _ = os.Hostname() // it is for people
+	}
+	r.Store = c.Etcd.resolve(p, c.Domain)
 	r.listen(p)
 	c.federation(p)
 	return r, p.err()

@@ -44,13 +44,13 @@ func (f failure) Error() string { return f.text }
 
 func (s *Server) api() []route {
 	return []route{
-		{"GET", "/v1/networks", s.getNetworks},
-		{"GET", "/v1/networks/{name}", s.getNetwork},
+		{"GET", "/v1/networks", s.current(s.getNetworks)},
+		{"GET", "/v1/networks/{name}", s.current(s.getNetwork)},
 		{"PUT", "/v1/networks/{name}", s.putNetwork},
 		{"DELETE", "/v1/networks/{name}", s.deleteNetwork},
 		{"POST", "/v1/attachments", s.postAttachment},
-		{"GET", "/v1/attachments", s.getAttachments},
-		{"GET", "/v1/attachments/{id}", s.getAttachment},
+		{"GET", "/v1/attachments", s.current(s.getAttachments)},
+		{"GET", "/v1/attachments/{id}", s.current(s.getAttachment)},
 		{"DELETE", "/v1/attachments/{id}", s.deleteAttachment},
 		{"PUT", "/v1/attachments/{id}/up", s.putUp},
 		{"PUT", "/v1/nodes/{node}", s.putNode},
@@ -58,11 +58,22 @@ func (s *Server) api() []route {
 		{"POST", "/v1/nodes/{node}/gc", s.postGC},
 		{"GET", "/v1/nodes/{node}/plan", s.getPlan},
 		{"GET", "/v1/view", s.getView},
-		{"GET", "/v1/peers", s.getPeers},
+		{"GET", "/v1/peers", s.current(s.getPeers)},
 		{"PUT", "/v1/peers/{domain}", s.putPeer},
 		{"DELETE", "/v1/peers/{domain}", s.deletePeer},
 		{"GET", "/v1/openapi.json", getOpenAPI},
 		{"GET", "/healthz", s.getHealth},
+	}
+}
+
+// current has a question answered by all that was changed before it, by whichever
+// controller.
+func (s *Server) current(do func(*http.Request) (answer, error)) func(*http.Request) (answer, error) {
+	return func(r *http.Request) (answer, error) {
+		if err := s.store.Sync(r.Context()); err != nil {
+			return answer{}, err
+		}
+		return do(r)
 	}
 }
 
@@ -197,8 +208,9 @@ func named(object string, in *string, path string) error {
 }
 
 // news waits as the query asks, and says whether there is something new: current
-// gives the present revision and the one to wait upon.
-func (s *Server) news(r *http.Request, current func() (revision, wait uint64, err error)) (bool, error) {
+// gives the present revision and the one to wait upon. Who knows nothing yet, or what
+// another controller has told, gets nothing older: sync sees to that.
+func (s *Server) news(r *http.Request, sync func(context.Context) error, current func() (revision, wait uint64, err error)) (bool, error) {
 	if err := only(r, "after", "wait"); err != nil {
 		return false, err
 	}
@@ -207,7 +219,7 @@ func (s *Server) news(r *http.Request, current func() (revision, wait uint64, er
 		return false, invalid("query, after: it is missing: say which revision is known")
 	}
 	if q.Get("after") == "" {
-		return true, nil
+		return true, sync(r.Context())
 	}
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
 	if err != nil {
@@ -217,6 +229,11 @@ func (s *Server) news(r *http.Request, current func() (revision, wait uint64, er
 	if text := q.Get("wait"); text != "" {
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
 			return false, invalid("query, wait: %q is no time to wait: write one like 30s, up to %s", text, maxWait)
+		}
+	}
+	if after == 0 || after > s.store.Revision() {
+		if err := sync(r.Context()); err != nil {
+			return false, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)

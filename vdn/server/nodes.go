@@ -123,7 +123,7 @@ func planOf(node string) string { return "plan " + node }
 
 func (s *Server) getPlan(r *http.Request) (answer, error) {
 	var plan vdn.Plan
-	fresh, err := s.news(r, func() (uint64, uint64, error) { return s.plan(r.PathValue("node"), &plan) })
+	fresh, err := s.news(r, s.store.Sync, func() (uint64, uint64, error) { return s.plan(r.PathValue("node"), &plan) })
 	if err != nil {
 		return answer{}, err
 	}

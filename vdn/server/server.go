@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/webserve"
@@ -21,6 +23,8 @@ import (
 type Options struct {
 	// Store is open, and stays so for as long as the server is used.
 	Store *store.Store
+	// Name tells this controller from others of its domain; the host's where empty.
+	Name string
 	// Token is asked of everything below /v1, as a bearer's, where it is not empty.
 	Token string
 	// Elsewhere says who alone makes and changes networks ("the cluster's
@@ -37,6 +41,8 @@ type Options struct {
 // concurrently.
 type Server struct {
 	store   *store.Store
+	name    string
+	leads   atomic.Bool
 	log     *slog.Logger
 	now     func() time.Time
 	token   [sha256.Size]byte
@@ -51,9 +57,12 @@ type Server struct {
 
 // New makes one that answers as an http.Handler.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != "", elsewhere: o.Elsewhere}
+	s := &Server{store: o.Store, name: o.Name, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != "", elsewhere: o.Elsewhere}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.name == "" {
+		s.name, _ = os.Hostname() // a name is for people
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -95,6 +104,22 @@ func (s *Server) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
 	state, attachments := s.store.State("")
 	return vdn.OfferFor(state, domain, attachments), state.Revision
+}
+
+// Lead runs what only one controller of a domain may do, while this one leads, until
+// ctx ends or that fails.
+func (s *Server) Lead(ctx context.Context, run func(context.Context) error) (failed error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.store.Lead(ctx, s.name, func(ctx context.Context) {
+		s.leads.Store(true)
+		defer s.leads.Store(false)
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			failed = err
+			stop()
+		}
+	})
+	return failed
 }
 
 // Wait waits until the revision is another than the one named, or ctx ends; it

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fairlead/fairlead/vdn"
 )
@@ -14,6 +17,9 @@ func (s *Server) View() vdn.View {
 		Attachments: attachments, Nodes: []vdn.NodeView{}, Peers: state.Peers,
 		Notes: vdn.Overbooked(state.Networks, state.Nodes),
 	}
+	if err := s.store.Err(); err != nil {
+		v.Notes = append(v.Notes, fmt.Sprintf("controller %s: %v: nothing can be changed, and what is shown may be old", s.name, err))
+	}
 	now := s.now()
 	for _, n := range state.Nodes {
 		v.Nodes = append(v.Nodes, s.reports.view(n, now))
@@ -22,7 +28,13 @@ func (s *Server) View() vdn.View {
 }
 
 func (s *Server) getView(r *http.Request) (answer, error) {
-	fresh, err := s.news(r, func() (uint64, uint64, error) {
+	try := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = s.store.Sync(ctx) // the view says that it may be old
+		return nil
+	}
+	fresh, err := s.news(r, try, func() (uint64, uint64, error) {
 		now := s.store.Revision()
 		return now, now, nil
 	})
@@ -63,8 +75,12 @@ func (s *Server) deletePeer(r *http.Request) (answer, error) {
 // Health is that the controller can keep what it is told.
 type Health struct {
 	Status string `json:"status"`
+	// Controller is its name, among several of a domain.
+	Controller string `json:"controller"`
+	// Leads says that it is the one that asks other domains and follows a cluster.
+	Leads bool `json:"leads"`
 }
 
 func (s *Server) getHealth(*http.Request) (answer, error) {
-	return answer{status: http.StatusOK, body: Health{"ok"}}, s.store.Err()
+	return answer{status: http.StatusOK, body: Health{"ok", s.name, s.leads.Load()}}, s.store.Err()
 }
