@@ -39,7 +39,7 @@ func Check(args *skel.CmdArgs) error {
 	if err := c.checkKernel(p, link); err != nil {
 		return err
 	}
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.brief()
 	defer cancel()
 	return c.sameLease(ctx)
 }

@@ -3,6 +3,8 @@ package cni
 import (
 	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 )
@@ -27,17 +29,17 @@ func Del(args *skel.CmdArgs) error {
 // it, and the pod is gone all the same: whatever is called here next tells the
 // controller, if it is back (settle). Until then nobody else has the addresses.
 func (c *call) release() error {
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.brief()
 	defer cancel()
-	c.settle(ctx)
-	err := c.vdn.Detach(ctx, c.id())
-	if err != nil {
+	if err := c.vdn.Detach(ctx, c.id()); err != nil {
 		c.say("the lease is owed: %v", c.refused(err))
 		debt := c.noteOr(c.note())
 		debt.NIC = nil
 		if err := c.notes.write(owed, debt); err != nil {
 			return err
 		}
+	} else {
+		c.settle(ctx)
 	}
 	return c.notes.remove(attached, c.id())
 }
@@ -50,7 +52,7 @@ const mostSettled = 20
 func (c *call) settle(ctx context.Context) {
 	paid := 0
 	for _, debt := range c.notes.all(owed) {
-		if debt.Controller != c.Controller || debt.ID == c.id() || paid == mostSettled {
+		if !sameDomain(debt.Controller, c.Controller) || debt.ID == c.id() || paid == mostSettled {
 			continue
 		}
 		if err := c.vdn.Detach(ctx, debt.ID); err != nil {
@@ -61,4 +63,16 @@ func (c *call) settle(ctx context.Context) {
 		}
 		paid++
 	}
+}
+
+// sameDomain says whether two lists of controllers have one in common: a list may have
+// changed since a debt was noted.
+func sameDomain(a, b string) bool {
+	urls := func(list string) (all []string) {
+		for one := range strings.SplitSeq(list, ",") {
+			all = append(all, strings.TrimSuffix(strings.TrimSpace(one), "/"))
+		}
+		return all
+	}
+	return slices.ContainsFunc(urls(a), func(one string) bool { return slices.Contains(urls(b), one) })
 }

@@ -187,8 +187,8 @@ func TestControllerAway(t *testing.T) {
 			must(t, err)
 			r.stop()
 			_, err = Add(b)
-			refusedWith(t, err, types.ErrTryAgainLater, r.address, "is away")
-			refusedWith(t, Status(b), types.ErrPluginNotAvailable, "is away")
+			refusedWith(t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://"+r.address)
+			refusedWith(t, Status(b), types.ErrPluginNotAvailable, "cannot reach the VDN controller at http://127.0.0.1:")
 			must(t, Del(a))
 			must(t, Del(a))
 			if left := append(links(t, pod), links(t, other)...); len(left) > 0 {
@@ -385,7 +385,7 @@ func TestGC(t *testing.T) {
 	}
 	r.nothingLeft()
 	r.stop()
-	refusedWith(t, GC(args(r.conf("science"), "", "")), types.ErrTryAgainLater, "is away")
+	refusedWith(t, GC(args(r.conf("science"), "", "")), types.ErrTryAgainLater, "cannot reach the VDN controller at http://127.0.0.1:")
 }
 
 // TestNoteLost: a NIC is given back by its mark alone, a macvlan device is found.

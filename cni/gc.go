@@ -23,6 +23,9 @@ func GC(args *skel.CmdArgs) error {
 }
 
 func (c *call) collect() error {
+	if err := c.named(); err != nil {
+		return err
+	}
 	ctx, cancel := c.deadline()
 	defer cancel()
 	c.settle(ctx)

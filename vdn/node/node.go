@@ -54,6 +54,7 @@ type Daemon struct {
 	applied vdn.Plan      // the last that was applied, as far as it could be
 	err     error         // what of it could not
 	changed chan struct{} // closed when applied changes
+	contact contact
 
 	kept uint64        // the revision on disk, for keep alone
 	kick chan struct{} // there is something to apply
@@ -87,6 +88,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if p, err := d.restore(); err != nil {
 		d.log.Warn("vdn node: the plan that was kept is of no use", "error", err)
 	} else if p != nil {
+		d.contact.cached = true
 		d.take(*p)
 	}
 	stop, err := d.watchLinks(ctx)
@@ -128,22 +130,21 @@ func (d *Daemon) poll(ctx context.Context) {
 	// A node that the controller has never heard of has no plan.
 	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // what is wrong shows at once below
 	var revision uint64
-	away := false
 	for ctx.Err() == nil {
 		p, fresh, err := d.cfg.Controller.Plan(ctx, d.cfg.Name, revision, pollWait)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
+			return
+		}
+		switch changed := d.heard(err); {
 		case err != nil:
-			if !away {
-				d.log.Warn("vdn node: no plan from the controller; what is enforced stays", "error", err)
+			if changed {
+				d.log.Warn("vdn node: no plan from any controller; what is enforced stays", "error", err)
 			}
-			away = true
 			pause(ctx, pollRetry)
+		case changed:
+			d.log.Info("vdn node: a controller answers")
+			fallthrough
 		default:
-			if away {
-				d.log.Info("vdn node: the controller answers again")
-			}
-			away = false
 			if fresh {
 				revision = p.Revision
 				d.take(p)

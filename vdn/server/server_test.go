@@ -325,7 +325,7 @@ func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
 	}
 	away, err := client.New(client.Config{URL: "http://127.0.0.1:1"})
 	check(t, err)
-	if err := away.Health(r.ctx); !client.IsUnavailable(err) || !strings.Contains(err.Error(), "controller http://127.0.0.1:1: it is away: ") {
+	if err := away.Health(r.ctx); !client.IsUnavailable(err) || !strings.Contains(err.Error(), "cannot reach the VDN controller at http://127.0.0.1:1: ") {
 		t.Errorf("got %v", err)
 	}
 }
