@@ -476,3 +476,22 @@ func TestBadInput(t *testing.T) {
 	refusedWith(t, err, types.ErrUnknownContainer, "/etc/passwd")
 	r.nothingLeft()
 }
+
+// TestAnotherControllerIsAsked: one of the configuration's is gone for good. What is owed
+// by a list of them is paid by another list that has one in common.
+func TestAnotherControllerIsAsked(t *testing.T) {
+	r := newRig(t)
+	ns := testkit.NetNS(t)
+	alone := r.conf("science")
+	several := strings.Replace(alone, "http://"+r.address, "http://127.0.0.1:1, http://"+r.address, 1)
+	result, err := Add(args(several, "one", ns.Path()))
+	must(t, err)
+	must(t, Check(args(with(t, several, result), "one", ns.Path())))
+	r.stop()
+	_, err = Add(args(several, "two", testkit.NetNS(t).Path()))
+	refusedWith(t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://127.0.0.1:1:", "cannot reach the VDN controller at http://"+r.address)
+	must(t, Del(args(several, "one", ns.Path())))
+	r.start()
+	must(t, GC(args(alone, "", "")))
+	r.nothingLeft()
+}
