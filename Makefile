@@ -78,6 +78,12 @@ test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) 
 		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
+ROUNDS ?= 20
+test-failover: ## kill two of three controllers of networks at a time under load, every pair in turn, on a real etcd of three members (root; ROUNDS=20)
+	scripts/deps.sh test
+	scripts/kube.sh etcd
+	FAIRLEAD_ROUNDS=$(ROUNDS) go test -count=1 -timeout 60m -v -run '^TestFailover$$' ./lab/bench/vdn $(ARGS)
+
 test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
 	scripts/deps.sh page
 	go test -count=1 -v ./vdn/page $(ARGS)
