@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/federation"
 	"github.com/fairlead/fairlead/vdn/store/etcd"
@@ -33,8 +35,11 @@ type VDN struct {
 	Listen string
 	// TLSCert and TLSKey are files (PEM); both or none.
 	TLSCert, TLSKey string
-	// TokenFile holds what every request must bear; none where empty.
-	TokenFile string
+	// TokenFile holds a token whose bearer may do everything, AccessFile several with
+	// roles; without both anybody may do everything.
+	TokenFile, AccessFile string
+	// AuditLog is the file of who changed what, or "-"; none where empty.
+	AuditLog string
 	// Kubernetes has a cluster's VirtualNetworks as its networks; Kubeconfig leads
 	// there, or, where it is empty, the service account of the pod that this is.
 	Kubernetes bool
@@ -51,8 +56,9 @@ type ResolvedVDN struct {
 	// Socket is the path where it listens on one.
 	Socket string
 	// TLS is nil where it speaks plainly.
-	TLS   *tls.Config
-	Token string
+	TLS *tls.Config
+	// Tokens are those that count; nil where none are asked for.
+	Tokens access.Finder
 	// Store is where in etcd its store is; nil for a folder.
 	Store *etcd.Config
 }
@@ -74,7 +80,15 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		if err != nil {
 			p.refuse("token-file", "%v", err)
 		}
-		r.Token = token
+		r.Tokens = access.Single("token-file", token)
+	}
+	if c.AccessFile != "" {
+		also, _ := r.Tokens.(access.Tokens)
+		tokens, err := access.Open(c.AccessFile, also, slog.Default())
+		if err != nil {
+			p.refuse("access-file", "%v", err)
+		}
+		r.Tokens = tokens
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		p.refuse("tls-cert", "it needs --tls-key, and that needs it: name both files, or none")

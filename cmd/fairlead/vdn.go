@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/config"
 	source "github.com/fairlead/fairlead/source/kube"
 	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/audit"
 	"github.com/fairlead/fairlead/vdn/federation"
 	"github.com/fairlead/fairlead/vdn/kube"
 	"github.com/fairlead/fairlead/vdn/page"
@@ -32,8 +33,8 @@ it by REST; nodes ask it what to enforce. What it has told is on disk before: it
 may be killed at any moment, and goes on where it was. With --etcd-endpoints several
 controllers share one state: any of them serves, and any may end.
 
-It answers other machines by TLS only. With --token-file every request must bear
-the token. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
+It answers other machines by TLS only. With --token-file or --access-file every request
+must bear a token; roles say who may do what. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
 show as NetworkAttachments beside their pods.`,
 		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
   fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
@@ -52,7 +53,9 @@ show as NetworkAttachments beside their pods.`,
 	f.StringVar(&c.Listen, "listen", c.Listen, "`address:port` to answer on, or unix:///path")
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
-	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	f.StringVar(&c.TokenFile, "token-file", "", "`file` with a token whose bearer may do everything")
+	f.StringVar(&c.AccessFile, "access-file", "", "`file` with tokens and their roles (fairlead vdn token makes entries)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "`file` for who changed what, a JSON object a line; - for standard output")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "have a cluster's VirtualNetworks as networks, and no others")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
 	f.StringVar(&c.FederationListen, "federation-listen", "", "`address:port` to tell other domains on what is shared with them; none where empty")
@@ -60,7 +63,7 @@ show as NetworkAttachments beside their pods.`,
 	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newInstallCNICommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newVDNTokenCommand(), newInstallCNICommand())
 	return cmd
 }
 
@@ -89,13 +92,20 @@ func openStore(ctx context.Context, r *config.ResolvedVDN) (*store.Store, error)
 }
 
 // answerVDN answers and asks until ctx ends, or one of these fails.
-func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) error {
+func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (err error) {
+	var trail *audit.Log
+	if r.AuditLog != "" {
+		if trail, err = audit.Open(r.AuditLog, slog.Default()); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, trail.Close()) }()
+	}
 	l, err := listenVDN(r)
 	if err != nil {
 		return err
 	}
 	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", whereStored(r), "revision", kept.Revision())
-	o := server.Options{Store: kept, Name: r.Name, Token: r.Token, Page: page.Handler(), Log: slog.Default()}
+	o := server.Options{Store: kept, Name: r.Name, Tokens: r.Tokens, Audit: trail, Page: page.Handler(), Log: slog.Default()}
 	follow, err := followCluster(r, kept)
 	if err != nil {
 		return errors.Join(err, l.Close())

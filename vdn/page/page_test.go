@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -50,7 +51,11 @@ func controller(t *testing.T, token string) *httptest.Server {
 	kept, err := store.Open(t.TempDir(), "daejeon")
 	must(t, err)
 	clock := time.Unix(1000, 0)
-	s := server.New(server.Options{Store: kept, Token: token, Page: Handler(), Now: func() time.Time { return clock }})
+	o := server.Options{Store: kept, Page: Handler(), Now: func() time.Time { return clock }}
+	if token != "" {
+		o.Tokens = access.Single("test", token)
+	}
+	s := server.New(o)
 	web := httptest.NewServer(s)
 	t.Cleanup(func() {
 		web.Close()

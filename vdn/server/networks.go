@@ -14,7 +14,7 @@ func (s *Server) getNetworks(r *http.Request) (answer, error) {
 	if err := only(r); err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusOK, body: s.store.Networks()}, nil
+	return answer{status: http.StatusOK, body: filter(s.store.Networks(), func(n vdn.Network) bool { return who(r).Sees(n.Name) })}, nil
 }
 
 func (s *Server) getNetwork(r *http.Request) (answer, error) {

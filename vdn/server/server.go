@@ -5,8 +5,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
+	"github.com/fairlead/fairlead/vdn/audit"
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
@@ -25,8 +25,11 @@ type Options struct {
 	Store *store.Store
 	// Name tells this controller from others of its domain; the host's where empty.
 	Name string
-	// Token is asked of everything below /v1, as a bearer's, where it is not empty.
-	Token string
+	// Tokens are asked of everything below /v1, as a bearer's; where nil anybody may do
+	// everything.
+	Tokens access.Finder
+	// Audit has who changed what; nothing is written where nil.
+	Audit *audit.Log
 	// Elsewhere says who alone makes and changes networks ("the cluster's
 	// VirtualNetworks: kubectl apply"); where it is empty whoever asks may.
 	Elsewhere string
@@ -40,13 +43,13 @@ type Options struct {
 // Server is the controller but for its listeners. Its methods may be called
 // concurrently.
 type Server struct {
-	store   *store.Store
-	name    string
-	leads   atomic.Bool
-	log     *slog.Logger
-	now     func() time.Time
-	token   [sha256.Size]byte
-	guarded bool
+	store  *store.Store
+	name   string
+	leads  atomic.Bool
+	log    *slog.Logger
+	now    func() time.Time
+	tokens access.Finder
+	audit  *audit.Log
 	// elsewhere is as in Options.
 	elsewhere string
 	handler   http.Handler
@@ -57,7 +60,7 @@ type Server struct {
 
 // New makes one that answers as an http.Handler.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, name: o.Name, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != "", elsewhere: o.Elsewhere}
+	s := &Server{store: o.Store, name: o.Name, log: o.Log, now: o.Now, tokens: o.Tokens, audit: o.Audit, elsewhere: o.Elsewhere}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -125,14 +128,3 @@ func (s *Server) Lead(ctx context.Context, run func(context.Context) error) (fai
 // Wait waits until the revision is another than the one named, or ctx ends; it
 // gives the present one.
 func (s *Server) Wait(ctx context.Context, after uint64) uint64 { return s.store.Wait(ctx, after) }
-
-// allowed says whether a request bears the token.
-func (s *Server) allowed(r *http.Request) bool {
-	const scheme = "Bearer "
-	given := r.Header.Get("Authorization")
-	if len(given) < len(scheme) {
-		return false
-	}
-	sum := sha256.Sum256([]byte(given[len(scheme):]))
-	return given[:len(scheme)] == scheme && subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
-}

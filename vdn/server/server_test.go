@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -282,7 +283,7 @@ func TestChangesMayBeHeldToWhatWasSeen(t *testing.T) {
 
 func TestTheTokenIsAskedFor(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
-	r := start(t, server.Options{Token: "secret", Page: page})
+	r := start(t, server.Options{Tokens: access.Single("test", "secret"), Page: page})
 	for path, want := range map[string]int{"/v1/networks": 401, "/v1/openapi.json": 401, "/v1/none": 401, "/healthz": 200, "/metrics": 200, "/": 200} {
 		if status, text := r.ask(t, "GET", path, ""); status != want {
 			t.Errorf("%s: got %d %s, want %d", path, status, text, want)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 )
 
 // View is everything, as people see it.
@@ -41,7 +42,42 @@ func (s *Server) getView(r *http.Request) (answer, error) {
 	if err != nil || !fresh {
 		return answer{status: http.StatusNotModified}, err
 	}
-	return answer{status: http.StatusOK, body: s.View()}, nil
+	return answer{status: http.StatusOK, body: seenBy(who(r), s.View())}, nil
+}
+
+// seenBy is the part of a view that somebody may see: a tenant sees its own networks,
+// what they do at nodes, and nothing of others.
+func seenBy(i access.Identity, v vdn.View) vdn.View {
+	if i.Role != access.Tenant {
+		return v
+	}
+	v.Peers, v.Notes = nil, nil
+	v.Networks = filter(v.Networks, func(n vdn.Network) bool { return i.Sees(n.Name) })
+	v.Attachments = filter(v.Attachments, func(a vdn.Attachment) bool { return i.Sees(a.Network) })
+	nodes := []vdn.NodeView{}
+	for _, n := range v.Nodes {
+		nodes = append(nodes, vdn.NodeView{
+			NodeReport: vdn.NodeReport{
+				Node:     vdn.Node{Name: n.Name, Means: n.Means, Uplinks: []vdn.Uplink{}},
+				Applied:  n.Applied,
+				Counters: filter(n.Counters, func(c vdn.Counter) bool { return i.Sees(c.Network) }),
+			},
+			Heard: n.Heard, Alive: n.Alive, Rates: filter(n.Rates, func(c vdn.CounterRate) bool { return i.Sees(c.Network) }),
+		})
+	}
+	v.Nodes = nodes
+	return v
+}
+
+// filter gives those of a list that are so; never nil.
+func filter[T any](all []T, is func(T) bool) []T {
+	some := []T{}
+	for _, one := range all {
+		if is(one) {
+			some = append(some, one)
+		}
+	}
+	return some
 }
 
 func (s *Server) getPeers(r *http.Request) (answer, error) {

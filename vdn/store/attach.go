@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -49,9 +50,9 @@ func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) 
 	return lease, created, nil
 }
 
-// named has an error that is not about an object name the attachment.
+// named has an error of the store itself name the attachment.
 func named(id string, err error) error {
-	if _, is := vdn.KindOf(err); is {
+	if !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return fmt.Errorf("attachment %s: %w", id, err)
@@ -77,13 +78,19 @@ func noAttachment(id string) error {
 	return vdn.Missing("attachment "+id, "it was never made, or is deleted: make it anew")
 }
 
+// MayTouch may refuse to change an attachment. It may be asked more than once.
+type MayTouch func(a vdn.Attachment) error
+
 // Detach releases an attachment; one that is not there is none to do. A request for
 // it that was begun before comes to nothing.
-func (s *Store) Detach(ctx context.Context, id string) error {
+func (s *Store) Detach(ctx context.Context, id string, may ...MayTouch) error {
 	err := s.change(ctx, func(m *memory) (edit, error) {
 		a, there := m.attachments[id]
 		if !there {
 			return edit{overtake: true}, nil
+		}
+		if err := askAll(may, a); err != nil {
+			return edit{}, err
 		}
 		return m.release([]vdn.Attachment{a}), nil
 	})
@@ -91,6 +98,15 @@ func (s *Store) Detach(ctx context.Context, id string) error {
 		return named(id, err)
 	}
 	return s.forget(ctx)
+}
+
+func askAll(may []MayTouch, a vdn.Attachment) error {
+	for _, ask := range may {
+		if err := ask(a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // releasedAtOnce is how many attachments are released by one batch: backends take so
@@ -161,7 +177,7 @@ func drops(all []netip.Addr) (puts []kv.Put) {
 }
 
 // Up notes that an attachment's device is there.
-func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport) (a vdn.Attachment, err error) {
+func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport, may ...MayTouch) (a vdn.Attachment, err error) {
 	if err := u.Validate(id); err != nil {
 		return vdn.Attachment{}, err
 	}
@@ -169,6 +185,9 @@ func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport) (a vdn.Attach
 		was, there := m.attachments[id]
 		if !there {
 			return e, noAttachment(id)
+		}
+		if err := askAll(may, was); err != nil {
+			return e, err
 		}
 		if err := vdn.MayBeUp(m.networks[was.Network], was, u); err != nil {
 			return e, err

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -75,9 +77,31 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 	}
 	b := &Backend{client: client, prefix: strings.TrimSuffix(c.Prefix, "/") + "/", log: c.Log}
 	if err := b.checkFormat(ctx); err != nil {
+		if errors.Is(err, kv.ErrUnavailable) {
+			err = errors.Join(err, refusals(ctx, c.Endpoints))
+		}
 		return nil, errors.Join(fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), err), b.Close())
 	}
 	return b, nil
+}
+
+// refusals are why connections to members cannot be made, which the client keeps to
+// itself; nil where all can be.
+func refusals(ctx context.Context, endpoints []string) error {
+	var errs []error
+	for _, e := range endpoints {
+		u, err := url.Parse(e)
+		if err != nil {
+			continue
+		}
+		c, err := (&net.Dialer{Timeout: answerWait}).DialContext(ctx, "tcp", u.Host)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_ = c.Close() // it was only to see
+	}
+	return errors.Join(errs...)
 }
 
 // key is where a value is.
