@@ -63,7 +63,7 @@ show as NetworkAttachments beside their pods.`,
 	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newVDNTokenCommand(), newInstallCNICommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newVDNTokenCommand(), newVDNCopyCommand(), newInstallCNICommand())
 	return cmd
 }
 

@@ -1,9 +1,12 @@
 package store_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -66,4 +69,79 @@ func openOn(t *testing.T, open func() (kv.Backend, error)) (s *store.Store) {
 	})
 	t.Cleanup(func() { _ = s.Close() }) // it may be closed by now
 	return s
+}
+
+// TestCopy moves a state from a file to one that is shared, and back: all is as it was,
+// also what is given next.
+func TestCopy(t *testing.T) {
+	folder := t.TempDir()
+	s, err := store.Open(folder, "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutNetwork(t.Context(), conformance.Network("a", "10.1.0.0/16"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		if _, _, err := s.Attach(t.Context(), conformance.Request("a", fmt.Sprint("c", i)), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Detach(t.Context(), "c7.net1"); err != nil {
+		t.Fatal(err)
+	}
+	state, attachments := s.State("")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same := func(s *store.Store) {
+		t.Helper()
+		got, all := s.State("")
+		got.Revision = state.Revision
+		if d := cmp.Diff(fmt.Sprint(state, attachments), fmt.Sprint(got, all)); d != "" {
+			t.Error(d)
+		}
+		l, _, err := s.Attach(t.Context(), conformance.Request("a", "next"), 1)
+		if err != nil || l.Attachment.Addresses[0].String() != "10.1.1.45/16" { // 10.1.0.8, given back, comes again last
+			t.Errorf("%v, %v", l.Attachment.Addresses, err)
+		}
+	}
+	old, err := file.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	shared := fake.New(100).Open(fake.Faults{}, 1)
+	if n, err := store.Copy(t.Context(), old, shared); err != nil || n < 600 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if _, err := store.Copy(t.Context(), old, shared); err == nil {
+		t.Error("it is copied over another")
+	}
+	next := t.TempDir()
+	back, err := file.Open(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Copy(t.Context(), shared, back); err != nil {
+		t.Fatal(err)
+	}
+	if err := back.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []func() (*store.Store, error){
+		func() (*store.Store, error) {
+			return store.New(t.Context(), store.Options{Backend: shared, Domain: "here"})
+		},
+		func() (*store.Store, error) { return store.Open(next, "here") },
+	} {
+		s, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
