@@ -30,6 +30,9 @@ refuse "$1" /cloud/provider 'cloud.provider=azure'
 refuse "$1" /cloud/owner 'cloud.owner=Shop'
 refuse "$1" /vdn/node/uplinks/0 'vdn.node.uplinks={eth1}'
 refuse "$1" /vdn/controller/url 'vdn.controller.url=http://10.0.0.1:7473'
+refuse "$1" /vdn/etcd/endpoints/0 'vdn.etcd.endpoints={http://10.0.0.1:2379}'
+refuse "$1" vdn.etcd.endpoints 'vdn.enabled=true,vdn.controller.replicas=3'
+refuse "$1" vdn.node.tokenSecret 'vdn.enabled=true,vdn.tokenSecret=,vdn.accessSecret=x'
 refuse "$1" "'service'" 'balancers[0].name=web'
 
 scripts/manifests.sh "$1" "$made"
