@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,13 +30,14 @@ import (
 // daemon runs the node's; one that is not to work only answers.
 func (r *rig) daemon(works bool) (stop func()) {
 	r.t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	enforcer, err := kernel.Open(kernel.Config{PinDir: "/sys/fs/bpf/vdn", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}, Log: log})
 	must(r.t, err)
 	d := node.New(node.Config{
 		Node:       vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}},
-		Controller: r.vdn, Enforcer: enforcer, Log: log,
+		Controller: r.vdn, Enforcer: enforcer, Kept: filepath.Join(r.dataDir, "daemon", "plan.json"), Log: log,
 	})
+	r.running, r.enforcer = d, enforcer
 	l, err := status.Listen(node.Socket)
 	must(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,7 +57,8 @@ func (r *rig) daemon(works bool) (stop func()) {
 	return func() {
 		cancel()
 		all.Wait()
-		must(r.t, enforcer.Remove())
+		r.t.Cleanup(func() { must(r.t, kernel.Clean("/sys/fs/bpf/vdn")) })
+		must(r.t, enforcer.Close())
 	}
 }
 

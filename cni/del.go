@@ -31,17 +31,36 @@ func Del(args *skel.CmdArgs) error {
 func (c *call) release() error {
 	ctx, cancel := c.brief()
 	defer cancel()
-	if err := c.vdn.Detach(ctx, c.id()); err != nil {
+	if c.notes.read(attached, c.id()) == nil && c.notes.named()[c.id()] {
+		c.settle(ctx) // the pod's next container goes on with the lease
+		return nil
+	}
+	debt := c.noteOr(c.note())
+	err := c.pay(ctx, debt)
+	if err != nil {
 		c.say("the lease is owed: %v", c.refused(err))
-		debt := c.noteOr(c.note())
 		debt.NIC = nil
 		if err := c.notes.write(owed, debt); err != nil {
 			return err
 		}
-	} else {
-		c.settle(ctx)
 	}
-	return c.notes.remove(attached, c.id())
+	if err := c.notes.remove(attached, c.id()); err != nil {
+		return err
+	}
+	if err == nil {
+		c.settle(ctx) // by now, no note has this attachment handed over
+	}
+	return nil
+}
+
+// pay gives a lease back, by whichever of its names the controller knows it.
+func (c *call) pay(ctx context.Context, debt note) error {
+	for _, id := range append([]string{debt.ID}, debt.Replaces...) {
+		if err := c.vdn.Detach(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mostSettled is how many debts one call pays: they must not make it slow.
@@ -50,12 +69,15 @@ const mostSettled = 20
 // settle gives back leases that the controller could not be told of. What is not
 // taken now stays owed.
 func (c *call) settle(ctx context.Context) {
-	paid := 0
+	if !c.handOver(ctx) {
+		return
+	}
+	paid, used := 0, c.notes.named()
 	for _, debt := range c.notes.all(owed) {
-		if !sameDomain(debt.Controller, c.Controller) || debt.ID == c.id() || paid == mostSettled {
+		if !sameDomain(debt.Controller, c.Controller) || debt.ID == c.id() || used[debt.ID] || paid == mostSettled {
 			continue
 		}
-		if err := c.vdn.Detach(ctx, debt.ID); err != nil {
+		if err := c.pay(ctx, debt); err != nil {
 			return
 		}
 		if err := c.notes.remove(owed, debt.ID); err != nil {

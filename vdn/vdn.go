@@ -123,6 +123,10 @@ type AttachmentRequest struct {
 	// Devices are those of the network's that the node has and that are free, for
 	// HostDevice.
 	Devices []string `json:"devices,omitempty"`
+	// Replaces are IDs of attachments whose addresses and device this one continues, of
+	// the same pod, network and node: the first that there is. The node restarted the pod
+	// while no controller answered.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 // Attachment is one host's place in a network.

@@ -89,6 +89,9 @@ func nodeSheet(s node.Status, now time.Time) status.Sheet {
 	if s.Cached {
 		line("the plan is the last one on this node's disk")
 	}
+	for _, id := range s.Adopted {
+		line("attachment %s continues its lease without a controller", id)
+	}
 	if s.Error != "" {
 		line("error: plan %d does not hold entirely: %s", s.Plan, s.Error)
 	}

@@ -2,7 +2,9 @@ package node
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
@@ -32,6 +34,9 @@ type Status struct {
 	Applied  uint64   `json:"applied"`
 	Error    string   `json:"error,omitempty"`
 	Degraded []string `json:"degraded,omitempty"`
+	// Adopted are attachments that the node has continued without a controller, which
+	// knows of none of them yet.
+	Adopted []string `json:"adopted,omitempty"`
 }
 
 // Status gives it.
@@ -51,6 +56,7 @@ func (d *Daemon) Status() Status {
 	if d.err != nil {
 		s.Error = d.err.Error()
 	}
+	s.Adopted = slices.Sorted(maps.Keys(d.adopted))
 	if d.plan != nil {
 		s.Plan, s.Networks, s.Attachments = d.plan.Revision, len(d.plan.Slices), len(d.plan.Local)
 	}

@@ -32,6 +32,10 @@ func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) 
 			return e, vdn.SameRequest(a, r)
 		}
 		created = true
+		if old, there := m.replaced(r); there {
+			lease.Attachment, e, err = replace(old, r, now)
+			return e, err
+		}
 		lease.Attachment, err = m.choose(n, r, now)
 		if err != nil {
 			return e, err
@@ -56,6 +60,31 @@ func named(id string, err error) error {
 		return err
 	}
 	return fmt.Errorf("attachment %s: %w", id, err)
+}
+
+// replaced gives the attachment that a request continues.
+func (m *memory) replaced(r vdn.AttachmentRequest) (a vdn.Attachment, there bool) {
+	for _, id := range r.Replaces {
+		if a, there = m.attachments[id]; there {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// replace gives what an attachment has to the one that continues it.
+func replace(old vdn.Attachment, r vdn.AttachmentRequest, now int64) (a vdn.Attachment, e edit, err error) {
+	if err := vdn.MayReplace(old, r); err != nil {
+		return a, e, err
+	}
+	a = old
+	a.ID, a.Container, a.Owner, a.Phase, a.MAC, a.NetNS, a.Since = r.ID(), r.Container, r.Owner, vdn.Leased, "", "", now
+	e.drop(kv.Attachments, old.ID)
+	e.add(kv.Attachments, a.ID, a)
+	for _, p := range a.Addresses {
+		e.puts = append(e.puts, kv.Put{Bucket: kv.Addresses, Key: p.Addr().String(), Value: []byte(a.ID)})
+	}
+	return a, e, nil
 }
 
 // choose gives a request its device and addresses.

@@ -21,6 +21,7 @@ var stories = []struct {
 	{"the same request is answered the same", theSameRequestIsAnsweredTheSame},
 	{"addresses are asked for, reserved and taken", addressesAskedForReservedAndTaken},
 	{"a pod is replaced", aPodThatIsReplaced},
+	{"a pod is restarted without a controller", aPodThatIsRestarted},
 	{"devices are given to one each", devicesAreGivenToOneEach},
 	{"networks with leases change within bounds", networksWithLeasesChangeWithinBounds},
 	{"what is not valid is collected", collectReleasesWhatIsNotValid},

@@ -167,6 +167,56 @@ func aPodThatIsReplaced(t *testing.T, open Open) {
 	}
 }
 
+// aPodThatIsRestarted continues its lease under another container's ID, as the node did
+// while nobody could be asked: the first of those named that there is, of the same pod
+// in the same place alone, and the same when asked again.
+func aPodThatIsRestarted(t *testing.T, open Open) {
+	s := open(t)
+	must(t, s, Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24"))
+	first := Request("a", "old")
+	first.Owner, first.OwnerUID = "lab/db-0", "1"
+	old := attach(t, s, first)
+	attach(t, s, Request("a", "other"))
+	next := func(change func(r *vdn.AttachmentRequest)) vdn.AttachmentRequest {
+		r := Request("a", "new")
+		r.Owner, r.OwnerUID, r.Addresses, r.Replaces = "lab/db-0", "1", []netip.Addr{old.Addresses[0].Addr()}, []string{"between.net1", old.ID}
+		change(&r)
+		return r
+	}
+	for want, change := range map[string]func(r *vdn.AttachmentRequest){
+		"ownerUID: it is missing":                              func(r *vdn.AttachmentRequest) { r.OwnerUID = "" },
+		"replaces: old.net1 is another pod's":                  func(r *vdn.AttachmentRequest) { r.OwnerUID = "2" },
+		"replaces: old.net1 is net1 in network a on node n1":   func(r *vdn.AttachmentRequest) { r.Node = "n2" },
+		"replaces: old.net1 has not the address 10.1.0.77":     func(r *vdn.AttachmentRequest) { r.Addresses[0] = netip.MustParseAddr("10.1.0.77") },
+		"attachment new.net1, replaces: old.net1 is net1 in n": func(r *vdn.AttachmentRequest) { r.Network, r.Addresses = "b", nil },
+	} {
+		if _, _, err := s.Attach(t.Context(), next(change), 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	for range 2 {
+		a := attach(t, s, next(func(*vdn.AttachmentRequest) {}))
+		if a.Addresses[0] != old.Addresses[0] || a.ID != "new.net1" || a.Phase != vdn.Leased {
+			t.Errorf("it continues as %+v", a)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t)
+	}
+	if left := s.Attachments("a", ""); len(left) != 2 {
+		t.Errorf("there are %+v", left)
+	}
+	// One that was released meanwhile is asked for by its address.
+	if err := s.Detach(t.Context(), "new.net1"); err != nil {
+		t.Fatal(err)
+	}
+	last := attach(t, s, next(func(r *vdn.AttachmentRequest) { r.Container, r.Replaces = "newer", []string{"new.net1"} }))
+	if last.Addresses[0] != old.Addresses[0] {
+		t.Errorf("after its release it gets %s", last.Addresses[0])
+	}
+}
+
 func devicesAreGivenToOneEach(t *testing.T, open Open) {
 	s := open(t)
 	n, other := Network("a", "10.1.0.0/24"), Network("b", "10.2.0.0/24")
