@@ -8,14 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -35,10 +31,10 @@ type Config struct {
 	Log            *slog.Logger // slog.Default() where nil
 }
 
-// Backend is a way to etcd.
+// Backend keeps a state in etcd.
 type Backend struct {
-	client *clientv3.Client
-	prefix string
+	*members
+	prefix string // ends with a slash
 	log    *slog.Logger
 }
 
@@ -49,9 +45,14 @@ const (
 	// answerWait is how long one question may take: a member that does not answer is
 	// left for another.
 	answerWait = time.Second
-	// keepAlive is how often a silent connection is probed, and how long it may take to
-	// answer that.
-	keepAlive = 2 * time.Second
+	// betweenRounds is the pause after all members have failed.
+	betweenRounds = 50 * time.Millisecond
+	// keepAlive is how long a connection may be silent before it is probed, 10 s or more
+	// in gRPC, and keepAliveWait how long the answer may take.
+	keepAlive     = 10 * time.Second
+	keepAliveWait = 2 * time.Second
+	// candidateWait is how often others look whether there is a leader.
+	candidateWait = 500 * time.Millisecond
 	// leaderTTL is how long a leader that is gone stays so.
 	leaderTTL = 3 * time.Second
 )
@@ -68,40 +69,15 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: c.Endpoints, TLS: c.TLS, Username: c.User, Password: c.Password, DialTimeout: answerWait,
-		DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAlive, PermitWithoutStream: true, Logger: zap.NewNop(),
-	})
+	m, err := dial(c)
 	if err != nil {
-		return nil, fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), explain(err))
+		return nil, fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), err)
 	}
-	b := &Backend{client: client, prefix: strings.TrimSuffix(c.Prefix, "/") + "/", log: c.Log}
+	b := &Backend{members: m, prefix: strings.TrimSuffix(c.Prefix, "/") + "/", log: c.Log}
 	if err := b.checkFormat(ctx); err != nil {
-		if errors.Is(err, kv.ErrUnavailable) {
-			err = errors.Join(err, refusals(ctx, c.Endpoints))
-		}
 		return nil, errors.Join(fmt.Errorf("store: etcd %s: %w", strings.Join(c.Endpoints, ", "), err), b.Close())
 	}
 	return b, nil
-}
-
-// refusals are why connections to members cannot be made, which the client keeps to
-// itself; nil where all can be.
-func refusals(ctx context.Context, endpoints []string) error {
-	var errs []error
-	for _, e := range endpoints {
-		u, err := url.Parse(e)
-		if err != nil {
-			continue
-		}
-		c, err := (&net.Dialer{Timeout: answerWait}).DialContext(ctx, "tcp", u.Host)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		_ = c.Close() // it was only to see
-	}
-	return errors.Join(errs...)
 }
 
 // key is where a value is.
@@ -110,64 +86,44 @@ func (b *Backend) key(bucket, key string) string { return b.prefix + bucket + "/
 // checkFormat notes the layout where nothing is yet.
 func (b *Backend) checkFormat(ctx context.Context) error {
 	key := b.key(kv.Meta, kv.FormatKey)
-	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return b.client.Txn(ctx).If(clientv3.Compare(clientv3.Version(key), "=", 0)).
-			Then(clientv3.OpPut(key, string(kv.Number(kv.Format)))).Else(clientv3.OpGet(key)).Commit()
-	})
-	if err != nil || resp.Succeeded {
+	var d decided
+	err := b.ask(ctx, kvTxn, txn([]message{isAbsent(key)}, []message{opPut(key, string(kv.Number(kv.Format)), 0)}, []message{opGet(key)}), &d)
+	if err != nil || d.yes {
 		return err
 	}
-	if got := kv.ParseNumber(resp.Responses[0].GetResponseRange().Kvs[0].Value); got != kv.Format {
+	if got := d.number(); got != kv.Format {
 		return fmt.Errorf("%s is of format %d, this program knows %d: run the newer program", b.prefix, got, kv.Format)
 	}
 	return nil
 }
 
-// ask asks one question, for so long.
-func ask[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
-	answer, err := f(ctx)
-	return answer, explain(err)
-}
+// number is the value that was read, as a number; 0 without one.
+func (d *decided) number() uint64 { return d.read.number() }
 
-// explain makes kv.ErrUnavailable of what another try may heal.
-func explain(err error) error {
-	if err == nil {
-		return nil
+func (l *listed) number() uint64 {
+	if len(l.pairs) == 0 {
+		return 0
 	}
-	var e rpctypes.EtcdError
-	code := status.Code(err)
-	if errors.As(err, &e) {
-		code = e.Code()
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, clientv3.ErrNoAvailableEndpoints),
-		code == codes.Unavailable, code == codes.DeadlineExceeded, code == codes.Canceled:
-		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
-	}
-	return err
+	return kv.ParseNumber(l.pairs[0].value)
 }
 
 // Load is kv.Backend's.
 func (b *Backend) Load(ctx context.Context) (s kv.Snapshot, err error) {
-	end := clientv3.GetPrefixRangeEnd(b.prefix)
 	for from := b.prefix; ; {
-		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(s.At)} // 0 is the newest
-		resp, err := ask(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) { return b.client.Get(ctx, from, options...) })
-		if err != nil {
+		var l listed
+		if err := b.ask(ctx, kvRange, list(from, b.prefix, s.At), &l); err != nil {
 			return s, err
 		}
 		if s.At == 0 {
-			s.At = resp.Header.Revision
+			s.At = l.at
 		}
-		for _, pair := range resp.Kvs {
-			b.collect(&s.Batch, string(pair.Key), pair.Value)
+		for _, p := range l.pairs {
+			b.collect(&s.Batch, p.key, p.value)
 		}
-		if !resp.More {
+		if !l.more || len(l.pairs) == 0 {
 			return s, nil
 		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		from = l.pairs[len(l.pairs)-1].key + "\x00"
 	}
 }
 
@@ -190,35 +146,29 @@ func (b *Backend) collect(batch *kv.Batch, key string, value []byte) (isRevision
 // Commit is kv.Backend's.
 func (b *Backend) Commit(ctx context.Context, batch kv.Batch) error {
 	revision := b.key(kv.Meta, kv.RevisionKey)
-	before := clientv3.Compare(clientv3.Value(revision), "=", string(kv.Number(batch.Revision-1)))
+	before := hasValue(revision, string(kv.Number(batch.Revision-1)))
 	if batch.Revision == 1 {
-		before = clientv3.Compare(clientv3.Version(revision), "=", 0)
+		before = isAbsent(revision)
 	}
-	compare, ops := []clientv3.Cmp{before}, []clientv3.Op{
-		clientv3.OpPut(revision, string(kv.Number(batch.Revision))), clientv3.OpPut(b.key(kv.Meta, kv.WriterKey), batch.Writer),
-	}
+	compare := []message{before}
+	then := []message{opPut(revision, string(kv.Number(batch.Revision)), 0), opPut(b.key(kv.Meta, kv.WriterKey), batch.Writer, 0)}
 	for _, p := range batch.Puts {
 		key := b.key(p.Bucket, p.Key)
 		if p.Fresh {
-			compare = append(compare, clientv3.Compare(clientv3.Version(key), "=", 0))
+			compare = append(compare, isAbsent(key))
 		}
 		if p.Value == nil {
-			ops = append(ops, clientv3.OpDelete(key))
+			then = append(then, opDelete(key))
 		} else {
-			ops = append(ops, clientv3.OpPut(key, string(p.Value)))
+			then = append(then, opPut(key, string(p.Value), 0))
 		}
 	}
-	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return b.client.Txn(ctx).If(compare...).Then(ops...).Else(clientv3.OpGet(revision)).Commit()
-	})
-	if err != nil || resp.Succeeded {
+	var d decided
+	err := b.askOnce(ctx, kvTxn, txn(compare, then, []message{opGet(revision)}), &d)
+	switch {
+	case err != nil || d.yes:
 		return err
-	}
-	var now uint64
-	if pairs := resp.Responses[0].GetResponseRange().Kvs; len(pairs) > 0 {
-		now = kv.ParseNumber(pairs[0].Value)
-	}
-	if now == batch.Revision-1 {
+	case d.number() == batch.Revision-1:
 		return errors.New("an address has an owner that the attachments do not show: see to who else writes below " + b.prefix)
 	}
 	return kv.ErrConflict
@@ -226,46 +176,83 @@ func (b *Backend) Commit(ctx context.Context, batch kv.Batch) error {
 
 // Revision is kv.Backend's.
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
-	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return b.client.Get(ctx, b.key(kv.Meta, kv.RevisionKey))
-	})
-	if err != nil || len(resp.Kvs) == 0 {
-		return 0, err
-	}
-	return kv.ParseNumber(resp.Kvs[0].Value), nil
+	var l listed
+	err := b.ask(ctx, kvRange, get(b.key(kv.Meta, kv.RevisionKey)), &l)
+	return l.number(), err
 }
 
-// Follow is kv.Backend's.
+// Follow is kv.Backend's. If a member fails, it continues with another.
 func (b *Backend) Follow(ctx context.Context, after kv.Snapshot, do func(kv.Batch) error) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	watch := b.client.Watch(ctx, b.prefix, clientv3.WithPrefix(), clientv3.WithRev(after.At+1))
-	for resp := range watch {
-		if err := resp.Err(); err != nil {
-			return explain(err)
+	next := after.At + 1
+	for failed := 0; ; {
+		began := next
+		err := b.follow(ctx, &next, do)
+		if next > began {
+			failed = 0
 		}
-		if err := b.each(resp.Events, do); err != nil {
+		if failed++; failed > len(b.all) || ctx.Err() != nil || !errors.Is(err, kv.ErrUnavailable) {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return explain(err)
+}
+
+// follow follows one member from the revision next of etcd on, and advances next.
+func (b *Backend) follow(ctx context.Context, next *int64, do func(kv.Batch) error) error {
+	return b.by(ctx, func(ctx context.Context, conn *grpc.ClientConn, left <-chan struct{}) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			defer cancel()
+			select {
+			case <-left:
+			case <-ctx.Done():
+			}
+		}()
+		stream, err := say(ctx, conn, watchWatch, watchRequest(b.prefix, *next))
+		if err != nil {
+			return err
+		}
+		for {
+			var w watched
+			if err := stream.RecvMsg(&w); err != nil {
+				return err
+			}
+			if w.canceled {
+				return w.why()
+			}
+			if err := b.each(w.changes, do); err != nil {
+				return err
+			}
+			if n := len(w.changes); n > 0 {
+				*next = w.changes[n-1].at + 1
+			}
+		}
+	})
+}
+
+// why is the cause of a watch's end. etcd sends it as text, without a code.
+func (w *watched) why() error {
+	switch {
+	case w.compacted > 0:
+		return fmt.Errorf("etcd has compacted its history up to revision %d", w.compacted)
+	case strings.HasSuffix(w.reason, noToken), strings.HasSuffix(w.reason, oldToken):
+		return status.Error(codes.Unauthenticated, w.reason)
 	}
-	return fmt.Errorf("%w: the watch ended", kv.ErrUnavailable)
+	return fmt.Errorf("%w: etcd ends the watch: %s", kv.ErrUnavailable, w.reason)
 }
 
 // each gives the batches of a watch's answer, which has all of a revision of etcd's.
-func (b *Backend) each(events []*clientv3.Event, do func(kv.Batch) error) error {
+func (b *Backend) each(events []change, do func(kv.Batch) error) error {
 	for len(events) > 0 {
-		at := events[0].Kv.ModRevision
+		at := events[0].at
 		var batch kv.Batch
 		whole := false
-		for len(events) > 0 && events[0].Kv.ModRevision == at {
-			value := events[0].Kv.Value
-			if events[0].Type == clientv3.EventTypeDelete {
+		for len(events) > 0 && events[0].at == at {
+			value := events[0].value
+			if events[0].deleted {
 				value = nil
 			}
-			whole = b.collect(&batch, string(events[0].Kv.Key), value) || whole
+			whole = b.collect(&batch, events[0].key, value) || whole
 			events = events[1:]
 		}
 		if !whole {
@@ -288,4 +275,4 @@ func (b *Backend) Shared() bool { return true }
 func (b *Backend) MaxPuts() int { return maxPuts }
 
 // Close is kv.Backend's.
-func (b *Backend) Close() error { return b.client.Close() }
+func (b *Backend) Close() error { return b.close() }

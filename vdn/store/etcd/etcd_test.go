@@ -146,7 +146,7 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.client.Put(t.Context(), "/a/meta/format", "2"); err != nil {
+	if err := b.ask(t.Context(), kvTxn, txn(nil, []message{opPut("/a/meta/format", "2", 0)}, nil), &decided{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), Config{Endpoints: m.URLs, Prefix: "/a"}); err == nil || !strings.Contains(err.Error(), "/a/ is of format 2, this program knows 1") {
