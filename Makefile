@@ -84,6 +84,13 @@ test-failover: ## kill two of three controllers of networks at a time under load
 	scripts/kube.sh etcd
 	FAIRLEAD_ROUNDS=$(ROUNDS) go test -count=1 -timeout 60m -v -run '^TestFailover$$' ./lab/bench/vdn $(ARGS)
 
+FROM ?=
+TO   ?=
+test-upgrade: ## upgrade everything from commit FROM to this tree and downgrade it again, under load (root; TO=COMMIT or next-layout, ARGS="-run TestNetworks")
+	scripts/deps.sh test
+	scripts/kube.sh etcd kube-apiserver
+	scripts/test-upgrade.sh "$(FROM)" "$(TO)" $(ARGS)
+
 test-page: ## see the page of networks in a headless Chromium, which is installed at the first time
 	scripts/deps.sh page
 	go test -count=1 -v ./vdn/page $(ARGS)

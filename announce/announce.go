@@ -93,31 +93,50 @@ type RouteSet struct {
 
 // Announcer makes routes known.
 type Announcer interface {
-	// Set announces exactly these routes and withdraws all others. When it
-	// returns, every established peer has been sent the change. It may be
-	// called again with the same set.
+	// Set replaces the routes that are to be announced, and returns without waiting
+	// for the network. It may be called again with the same routes. Each prefix
+	// stands for itself: the error names those that failed, and the others are as
+	// asked.
 	Set(routes []Route) error
+	// Withdrawing lists the routes that the last Set does not have, but for which
+	// packets may still be sent here, as somebody has not confirmed that they are
+	// gone. It is empty once all have.
+	Withdrawing() []Withdrawal
 	// Peers tells how the sessions stand.
 	Peers() []Peer
 	// Close withdraws everything and ends the sessions.
 	Close() error
 }
 
-// Doubter is an Announcer whose peers may die without a word: what they were told
-// outlives them until that is noticed.
-type Doubter interface {
-	// Doubt tells until when packets may still be sent here for routes that were
-	// withdrawn at a time, because a peer may not have heard of it; no later than
-	// that, or no time at all, where all have.
-	Doubt(withdrawn time.Time) (until time.Time)
+// Withdrawal is a route whose withdrawal somebody has not confirmed yet.
+type Withdrawal struct {
+	// Prefix is the route's; all addresses of a family where it is not known what
+	// an earlier process announced.
+	Prefix netip.Prefix `json:"prefix"`
+	// From is who has not confirmed it: "BGP peer 10.0.0.109", "cloud webhook".
+	From string `json:"from"`
+	// Since is when it was withdrawn.
+	Since time.Time `json:"since"`
+	// Reason is why it is not confirmed, as far as that is known.
+	Reason string `json:"reason"`
 }
 
-// Doubt asks an Announcer that may be a Doubter.
-func Doubt(a Announcer, withdrawn time.Time) (until time.Time) {
-	if d, ok := a.(Doubter); ok {
-		until = d.Doubt(withdrawn)
+// String gives "waiting for withdrawal from cloud webhook since 12:00:03 (HTTP 500)".
+func (w Withdrawal) String() string {
+	return fmt.Sprintf("waiting for withdrawal from %s since %s (%s)", w.From, w.Since.UTC().Format(time.RFC3339), w.Reason)
+}
+
+// Compare orders withdrawals by prefix, then by who has not confirmed them.
+func (w Withdrawal) Compare(o Withdrawal) int {
+	return cmp.Or(w.Prefix.Compare(o.Prefix), cmp.Compare(w.From, o.From))
+}
+
+// Everything is what may still be announced where that is not known: all addresses.
+func Everything(from string, since time.Time, reason string) []Withdrawal {
+	return []Withdrawal{
+		{netip.PrefixFrom(netip.IPv4Unspecified(), 0), from, since, reason},
+		{netip.PrefixFrom(netip.IPv6Unspecified(), 0), from, since, reason},
 	}
-	return until
 }
 
 // Established is the State of a Peer whose session is up.
@@ -135,8 +154,8 @@ type Peer struct {
 	// Stranger says that the configuration has no peer with this address: its
 	// connections are refused.
 	Stranger bool `json:"stranger,omitempty"`
-	// LastError is why the session last failed or could not come up, in
-	// words; empty where it never did.
+	// LastError is why the session that is not up last failed or could not come up,
+	// in words; empty where it is up, or never failed.
 	LastError string `json:"lastError,omitempty"`
 	// BFD is the state of the fast failure detection ("up", "down", "init"),
 	// "off" where it is not asked for, or why it cannot run.

@@ -2,8 +2,11 @@ package announce
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Fake is an Announcer that keeps what it was given. It is for tests; the zero
@@ -15,6 +18,9 @@ type Fake struct {
 	peers   []Peer
 	fail    error
 	closed  bool
+	// withheld is why withdrawals are not confirmed; empty where they are.
+	withheld    string
+	withdrawing map[netip.Prefix]Withdrawal
 }
 
 var _ Announcer = (*Fake)(nil)
@@ -32,9 +38,43 @@ func (f *Fake) Set(routes []Route) error {
 	}
 	sorted := slices.Clone(routes)
 	slices.SortFunc(sorted, Route.Compare)
+	f.withdraw(sorted)
 	f.routes = sorted
 	f.history = append(f.history, sorted)
 	return nil
+}
+
+// withdraw notes what is in f.routes and no longer in next, where that is not
+// confirmed at once.
+func (f *Fake) withdraw(next []Route) {
+	if f.withdrawing == nil {
+		f.withdrawing = map[netip.Prefix]Withdrawal{}
+	}
+	if f.withheld != "" {
+		for _, r := range f.routes {
+			f.withdrawing[r.Prefix] = Withdrawal{Prefix: r.Prefix, From: "the fake", Since: time.Now(), Reason: f.withheld}
+		}
+	}
+	for _, r := range next {
+		delete(f.withdrawing, r.Prefix)
+	}
+}
+
+// Withhold lets withdrawals from now on not be confirmed, for a reason; an empty one
+// confirms all.
+func (f *Fake) Withhold(reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.withheld = reason; reason == "" {
+		clear(f.withdrawing)
+	}
+}
+
+// Withdrawing gives what Withhold keeps from being confirmed.
+func (f *Fake) Withdrawing() []Withdrawal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Values(f.withdrawing), Withdrawal.Compare)
 }
 
 // Peers gives what SetPeers was given.

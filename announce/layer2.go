@@ -43,14 +43,12 @@ func (t Together) Peers() (all []Peer) {
 	return all
 }
 
-// Doubt is the longest of all.
-func (t Together) Doubt(withdrawn time.Time) (until time.Time) {
+// Withdrawing are those of all.
+func (t Together) Withdrawing() (all []Withdrawal) {
 	for _, a := range t {
-		if end := Doubt(a, withdrawn); end.After(until) {
-			until = end
-		}
+		all = append(all, a.Withdrawing()...)
 	}
-	return until
+	return all
 }
 
 // Close closes all.

@@ -1,7 +1,5 @@
 package announce
 
-import "time"
-
 // Mode is a way to make routes known.
 type Mode string
 
@@ -31,9 +29,6 @@ type only struct {
 	Announcer
 	mode Mode
 }
-
-// Doubt is the other's.
-func (o only) Doubt(withdrawn time.Time) time.Time { return Doubt(o.Announcer, withdrawn) }
 
 // Set leaves out what is for another way.
 func (o only) Set(routes []Route) error {

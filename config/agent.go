@@ -74,6 +74,9 @@ type Agent struct {
 	Weight uint32
 	BPFFS  string
 	Socket string
+	// StateDir is the folder of what must outlive the agent, with a folder of
+	// manifests; empty: beside Socket.
+	StateDir string
 	// Metrics is the address on which Prometheus may ask; empty for none.
 	Metrics string
 	Linger  time.Duration
@@ -222,6 +225,8 @@ func (r *Resolved) resolveSource(p *parser) {
 		p.refuse("gateway-api", "has no meaning without --kubernetes")
 	case r.RequireClass && !r.Agent.Kubernetes:
 		p.refuse("require-class", "has no meaning without --kubernetes")
+	case r.Agent.Kubernetes && r.StateDir != "":
+		p.refuse("state-dir", "has no meaning with --kubernetes, where the API server has the Services")
 	case r.Agent.Kubernetes && r.Services != "":
 		p.refuse("services", "Services come from a folder or from --kubernetes, not from both")
 	case r.Agent.Kubernetes:
@@ -229,6 +234,9 @@ func (r *Resolved) resolveSource(p *parser) {
 		p.refuse("services", "name the folder of manifests, or take Services from a cluster by --kubernetes")
 	case err == nil && !info.IsDir():
 		p.refuse("services", "%s is a file: name its folder", r.Services)
+	}
+	if r.StateDir == "" {
+		r.StateDir = r.Socket + ".state"
 	}
 }
 

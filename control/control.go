@@ -36,6 +36,12 @@ type ServerHalf interface {
 	Set([]dataplane.Frontend) error
 }
 
+// Claims remembers, over restarts, for which Service each Key is programmed.
+type Claims interface {
+	Load() map[service.Key]service.ID
+	Store(map[service.Key]service.ID)
+}
+
 // Config is what the loop works on. Source is needed; of the others, each that
 // is nil is a part of the work that this agent does not do.
 type Config struct {
@@ -44,18 +50,24 @@ type Config struct {
 	DataPlane  dataplane.DataPlane
 	Announcer  announce.Announcer
 	ServerHalf ServerHalf
-	Node       plan.Node
-	// Linger is how long a frontend whose route was withdrawn is still held,
-	// for packets that are on their way.
+	// Claims protects what is programmed against newcomers that claim the same Keys.
+	// nil: the Services' ages alone decide, which all balancers must know then.
+	Claims Claims
+	Node   plan.Node
+	// Linger is how long a frontend is still held after the withdrawal of its route
+	// was confirmed, for packets that are on their way.
 	Linger time.Duration
 	// Own are this node's addresses among the Snapshot's Draining.
 	Own []netip.Addr
+	// Taken gives further addresses that no Service may have, and whose they are; nil
+	// for none.
+	Taken func() map[netip.Addr]string
 	// Balancers says that the Source knows who the balancers are: one that goes
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool
 	// DrainTimeout is how long at most the loop goes on, without its routes,
-	// after its end was asked for, while the data plane remembers flows, or routers
-	// may not know that the routes are gone (announce.Doubter).
+	// after its end was asked for, while the data plane remembers flows, or somebody
+	// has not confirmed that the routes are gone (announce.Withdrawal).
 	DrainTimeout time.Duration
 	// DrainNotice is for how long routes are announced as ones to avoid before
 	// they are withdrawn, and Avoid how; nothing for not at all.
@@ -86,23 +98,42 @@ type Loop struct {
 
 	// What follows belongs to the goroutine of Run.
 
-	// held is what the data plane holds, nil where that must be read anew.
+	// held is what the data plane holds, nil where that must be read.
 	held map[service.Key]dataplane.Frontend
-	// lingering are frontends to delete when their time has come.
-	lingering map[service.Key]time.Time
+	// unsure says that a call to the data plane failed: it is read before the next.
+	unsure bool
+	// leaving are frontends that are held though the plan does not want them.
+	leaving map[service.Key]*Leaving
+	// announced are the routes that are announced, and since is when each was.
 	announced []announce.Route
-	// since is when each of them was announced.
-	since map[announce.Route]time.Time
+	since     map[announce.Route]time.Time
+	// asked are those of the last call to the announcer, unless there was none, and
+	// unsaid is what fails of it, since unsaidAt.
+	asked    []announce.Route
+	begun    bool
+	unsaid   error
+	unsaidAt time.Time
+	// withdrawing are the withdrawals that nobody has confirmed, when they were looked
+	// at last.
+	withdrawing []announce.Withdrawal
 	// refused are wishes that the data plane cannot fulfil, and why.
 	refused map[service.Key]refusal
-	// failed counts how often in a row a frontend could not be written.
-	failed map[service.Key]int
-	retry  time.Duration
+	// owners are the Services for which Keys are programmed.
+	owners map[service.Key]service.ID
+	// conflicts are those of the last plan.
+	conflicts map[conflict]bool
+	// failed are frontends that could not be written, rested those that were not tried
+	// again in this pass.
+	failed map[service.Key]*failure
+	rested map[string]bool
+	// retry is the pause after what else fails.
+	retry time.Duration
 	// others are the balancers that the data plane is configured with; nil before the
 	// first time.
 	others *balancers
-	// began is when the first pass did, prepared that the data plane is ready for
+	// passed is when the last pass began, began when the first one did, prepared that the data plane is ready for
 	// what others hand to it.
+	passed   time.Time
 	began    time.Time
 	prepared bool
 	// settled says that a pass has been whole.
@@ -123,8 +154,11 @@ type refusal struct {
 func New(c Config) *Loop {
 	l := &Loop{
 		Config: c, wake: make(chan struct{}, 1),
-		lingering: map[service.Key]time.Time{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
-		failed: map[service.Key]int{},
+		leaving: map[service.Key]*Leaving{}, since: map[announce.Route]time.Time{}, refused: map[service.Key]refusal{},
+		failed: map[service.Key]*failure{},
+	}
+	if c.Claims != nil {
+		l.owners = c.Claims.Load()
 	}
 	l.view.Store(&View{Plan: &plan.Plan{}, Waits: "the Services have not been read yet"})
 	return l
@@ -168,6 +202,9 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 	defer resync.Stop()
 	again := time.NewTimer(0) // at once: whoever is ending has something to do
 	defer again.Stop()
+	confirm := time.NewTicker(confirmPace)
+	defer confirm.Stop()
+	confirm.Stop()
 	hurry := l.Hurry
 	for {
 		select {
@@ -178,6 +215,10 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 		case <-l.wake:
 		case <-probed:
 		case <-again.C:
+		case <-confirm.C:
+			if !l.lookForConfirmations() {
+				continue
+			}
 		case <-hurry:
 			hurry, l.drain.hurry = nil, true
 		case <-resync.C:
@@ -190,6 +231,11 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 			continue // nothing is touched before the source has loaded
 		}
 		again.Reset(l.pass())
+		if len(l.withdrawing) > 0 {
+			confirm.Reset(confirmPace)
+		} else {
+			confirm.Stop()
+		}
 		if l.ending && l.drain.stage == plan.Drained {
 			return nil
 		}
@@ -199,17 +245,15 @@ func (l *Loop) loop(ctx context.Context, ended <-chan error) error {
 // withdrawAll takes back every route and gives packets on their way time to
 // arrive.
 func (l *Loop) withdrawAll() {
-	if l.Announcer == nil || len(l.announced) == 0 {
+	if l.Announcer == nil || len(l.announced) == 0 && len(l.unconfirmed()) == 0 {
 		return
 	}
-	if err := l.Announcer.Set(nil); err != nil {
-		l.Log.Error("cannot withdraw the routes", "error", err)
-		return
+	failures := map[string]error{}
+	l.announce(nil, failures)
+	for what, err := range failures {
+		l.Log.Error("cannot withdraw the routes", "what", what, "error", err)
 	}
-	l.announced = nil
-	clear(l.since)
-	l.publish(l.view.Load().Plan, l.view.Load().Problems, l.view.Load().Failures)
-	for began, left := time.Now(), l.Linger; left > 0; left = l.lingerSince(began) - time.Since(began) {
-		time.Sleep(min(left, max(l.Linger, doubtPace)))
-	}
+	l.lookForConfirmations()
+	l.publish(l.view.Load().Plan, l.snapshot.Load(), l.view.Load().Failures)
+	l.awaitWithdrawn()
 }

@@ -64,6 +64,13 @@ func (w *world) expect(want ...string) {
 	}
 }
 
+// setFail says when the announcer fails.
+func (w *world) setFail(fail func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = fail
+}
+
 // Prober.
 func (w *world) Set([]health.Target) {}
 func (w *world) State(t health.Target) health.State {
@@ -102,7 +109,10 @@ func (j journaled) Delete(k service.Key) error {
 type announcer struct{ *world }
 
 func (a announcer) Set(routes []announce.Route) error {
-	if a.fail() {
+	a.mu.Lock()
+	fail := a.fail
+	a.mu.Unlock()
+	if fail() {
 		return errors.New("no")
 	}
 	held, _ := a.memory.List()
@@ -117,8 +127,9 @@ func (a announcer) Set(routes []announce.Route) error {
 	a.note("announce %d", len(routes))
 	return nil
 }
-func (a announcer) Peers() []announce.Peer { return nil }
-func (a announcer) Close() error           { return nil }
+func (a announcer) Withdrawing() []announce.Withdrawal { return nil }
+func (a announcer) Peers() []announce.Peer             { return nil }
+func (a announcer) Close() error                       { return nil }
 
 // sourceFunc makes a source of a function.
 type sourceFunc func(context.Context, func(source.Snapshot)) error
@@ -347,12 +358,12 @@ func TestTheFirstWholePass(t *testing.T) {
 		w.setHealth(waits, 0, health.Unknown)
 		w.serve(known, waits)
 		expect("TCP 10.1.2.1:80 waits for the first probes of its servers")
-		w.fail = func() bool { return true }
+		w.setFail(func() bool { return true })
 		w.setHealth(waits, 0, health.Up)
 		expect("announcer: no")
 		w.serve(known, waits, bad)
 		expect("TCP 10.1.3.1:80 is not held yet")
-		w.fail = func() bool { return false }
+		w.setFail(func() bool { return false })
 		time.Sleep(time.Minute)
 		expect("")
 		w.setHealth(waits, 0, health.Unknown)
@@ -481,7 +492,7 @@ func TestFaultsHeal(t *testing.T) {
 			w := newWorld(t, memory.New())
 			rng := rand.New(rand.NewPCG(seed, 0))
 			faults := rand.New(rand.NewPCG(seed, 1)) // the loop's own, for it has a goroutine of its own
-			w.fail = func() bool { return faults.Float64() < 0.1 }
+			w.setFail(func() bool { return faults.Float64() < 0.1 })
 			w.faulty.SetRate(0.1)
 			var last []*service.Service
 			for range 60 {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/source"
@@ -86,10 +85,6 @@ const (
 // still, and the stage looked at.
 const drainPace = time.Second
 
-// doubtPace is how often it is looked whether all peers have heard by now that the
-// routes are gone.
-const doubtPace = 50 * time.Millisecond
-
 // Reasons to drain that are not the source's.
 const (
 	whyEnding  = "the agent was told to end"
@@ -103,11 +98,12 @@ type draining struct {
 	// began is when it began to drain, entered when it came to its stage, named
 	// when the source was first seen to name it among those that drain.
 	began, entered, named time.Time
-	// linger is how long packets are awaited after the routes have gone: none
-	// where there were none.
-	linger time.Duration
-	flows  int
-	hurry  bool
+	// had says that there were routes to withdraw, confirmed is when all had confirmed
+	// that they are gone: packets on their way then have Linger.
+	had       bool
+	confirmed time.Time
+	flows     int
+	hurry     bool
 }
 
 // shown is it for others.
@@ -134,20 +130,18 @@ func (l *Loop) nextStage(s *source.Snapshot) plan.Drain {
 	for next := d.stage.Next(in); next != d.stage; next = d.stage.Next(in) {
 		l.enter(next, now)
 		in.In = 0
-		in.Linger = d.linger
+		in.Linger, in.Unconfirmed = l.lingers(now)
 	}
 	return plan.Drain{Stage: d.stage, Why: d.why, Avoid: l.Avoid}
 }
 
 func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	d := &l.drain
-	if d.stage == plan.Withdrawn && d.linger > 0 {
-		d.linger = l.lingerSince(d.entered)
-	}
 	in := plan.DrainInput{
-		Why: slices.Clone(s.Drain), Last: s.Last, In: now.Sub(d.entered), Notice: l.DrainNotice, Linger: d.linger, NoticeLimit: noticeLimit,
+		Why: slices.Clone(s.Drain), Last: s.Last, In: now.Sub(d.entered), Notice: l.DrainNotice, NoticeLimit: noticeLimit,
 		Announces: len(l.announced) > 0, Hurry: d.hurry,
 	}
+	in.Linger, in.Unconfirmed = l.lingers(now)
 	for why, is := range map[string]bool{whyEnding: l.ending, whyOrdered: l.ordered.Load()} {
 		if is {
 			in.Why, in.Last = append(in.Why, why), false
@@ -161,7 +155,7 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 		in.Notice = 0
 	}
 	if keeper, ok := l.DataPlane.(dataplane.Peered); ok && l.Balancers && l.DrainTimeout > 0 && d.stage != plan.Drained {
-		in.Timeout, in.Remembers = l.DrainTimeout-max(0, d.linger-l.Linger), l.remembers(keeper)
+		in.Timeout, in.Remembers = l.DrainTimeout-max(0, in.Linger-l.Linger), l.remembers(keeper)
 	}
 	if d.named.IsZero() && l.isNamed(s) {
 		d.named = now
@@ -170,15 +164,26 @@ func (l *Loop) drainInput(s *source.Snapshot, now time.Time) plan.DrainInput {
 	return in
 }
 
-// lingerSince gives how long packets are awaited that routers send here for routes
-// withdrawn at a time: longer than Linger where a peer may not have heard of it,
-// by DrainTimeout at most.
-func (l *Loop) lingerSince(withdrawn time.Time) time.Duration {
-	if l.drain.hurry {
-		return l.Linger
+// lingers says for how long, from the withdrawal of the routes on, packets are awaited
+// that routers send here for them, and whether somebody has not confirmed that they are
+// gone, so that it is not known yet. One that ends waits for that for DrainTimeout at
+// most: what the data plane holds stays.
+func (l *Loop) lingers(now time.Time) (linger time.Duration, unconfirmed bool) {
+	d := &l.drain
+	most := l.Linger + l.DrainTimeout
+	switch {
+	case !d.stage.Leaves() || !d.had && len(l.withdrawing) == 0:
+		return 0, false
+	case d.hurry:
+		return l.Linger, false
+	case d.confirmed.IsZero():
+		return l.Linger, !l.ending || now.Sub(d.entered) < most
 	}
-	doubt := announce.Doubt(l.Announcer, withdrawn).Sub(withdrawn)
-	return l.Linger + min(max(0, doubt), l.DrainTimeout)
+	linger = d.confirmed.Sub(d.entered) + l.Linger
+	if l.ending {
+		linger = min(linger, most)
+	}
+	return linger, false
 }
 
 // enter takes the loop to another stage.
@@ -189,10 +194,7 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 		d.began = now
 	}
 	if next == plan.Withdrawn {
-		d.linger = 0
-		if len(l.announced) > 0 {
-			d.linger = l.lingerSince(now)
-		}
+		d.had, d.confirmed = len(l.announced) > 0, time.Time{}
 	}
 	d.stage, d.entered, d.named = next, now, time.Time{}
 	if l.OnDrain != nil && (was != "" || next != plan.Serving) {
@@ -208,6 +210,9 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 	case plan.Kept:
 		l.Log.Warn("not draining: no other balancer would be left", "why", reasons)
 	case plan.Drained:
+		if len(l.withdrawing) > 0 {
+			l.Log.Warn("not all routes are confirmed to be gone", "routes", len(l.withdrawing), "reason", blocked(l.withdrawing).String())
+		}
 		l.Log.Info("drained", "why", reasons, "flows", d.flows, "after", now.Sub(d.began).Round(time.Millisecond))
 	default:
 		l.Log.Info("draining", "stage", next, "why", reasons, "flows", d.flows)
@@ -217,15 +222,15 @@ func (l *Loop) enter(next plan.Stage, now time.Time) {
 // sooner gives the time until the next pass, which draining may want before it
 // would else come.
 func (l *Loop) sooner(next time.Duration) time.Duration {
-	d := &l.drain
+	d, now := &l.drain, time.Now()
+	in := now.Sub(d.entered)
+	linger, unconfirmed := l.lingers(now)
 	var due time.Duration
-	switch in := time.Since(d.entered); {
+	switch {
 	case d.stage == plan.Asking && in < l.DrainNotice:
 		due = l.DrainNotice - in
-	case d.stage == plan.Withdrawn && in < min(d.linger, l.Linger):
-		due = l.Linger - in
-	case d.stage == plan.Withdrawn && in < d.linger:
-		due = min(d.linger-in, doubtPace) // it may be over sooner
+	case d.stage == plan.Withdrawn && !unconfirmed && (in < linger || !d.confirmed.Before(l.passed)):
+		due = max(linger-in, time.Nanosecond)
 	case d.stage == plan.Asking:
 		due = noticePace
 	case d.stage == plan.Withdrawn:

@@ -21,6 +21,10 @@ import (
 func (l *Loop) pass() time.Duration {
 	snapshot := l.snapshot.Load()
 	failures := map[string]error{}
+	l.rested, l.passed = map[string]bool{}, time.Now()
+	if l.unsure {
+		l.held, l.unsure = nil, false
+	}
 	if l.held == nil && l.DataPlane != nil {
 		if err := l.list(); err != nil {
 			failures["data plane"] = err
@@ -32,7 +36,12 @@ func (l *Loop) pass() time.Duration {
 	if a := snapshot.Announcements; a != nil {
 		in.Announce = a.Offers
 	}
+	if l.Claims != nil {
+		in.Owner = l.owner
+	}
 	p := plan.Build(in)
+	l.claim(p)
+	l.tellConflicts(p)
 	if l.Prober != nil {
 		l.Prober.Set(p.Targets)
 	}
@@ -46,10 +55,15 @@ func (l *Loop) pass() time.Duration {
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
-	} else if node.Drain.Stage.Leaves() {
-		l.announce(nil, failures) // whatever the data plane says
+	} else if l.DataPlane != nil {
+		planned := p.Prefixes()
+		l.withdrawBut(func(r announce.Route) bool { return planned[r.Prefix] }, failures) // whatever the data plane says
 	}
-	l.publish(p, snapshot.Problems, failures)
+	l.lookForConfirmations()
+	l.publish(p, snapshot, failures)
+	if l.settled && !l.begun && l.held != nil {
+		l.announce(l.wished(p), failures)
+	}
 	next = l.sooner(l.nextPass(next, failures))
 	if prepare > 0 {
 		next = min(next, prepare)
@@ -57,11 +71,21 @@ func (l *Loop) pass() time.Duration {
 	return next
 }
 
-// nodes gives the addresses of the balancers' nodes, as far as they are known.
-func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
-	nodes := make(map[netip.Addr]bool, len(l.Own)+len(s.Balancers))
-	for _, a := range slices.Concat(l.Own, s.Balancers) {
-		nodes[a] = true
+// nodes gives the addresses of balancers and of others that no Service may have, as far
+// as they are known, and whose they are.
+func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]string {
+	nodes := map[netip.Addr]string{}
+	if l.Taken != nil {
+		maps.Copy(nodes, l.Taken())
+	}
+	for _, a := range s.Balancers {
+		nodes[a] = "another balancer"
+		if name := s.Names[a]; name != "" {
+			nodes[a] = "balancer " + name
+		}
+	}
+	for _, a := range l.Own {
+		nodes[a] = "this balancer, " + l.Node.Name
 	}
 	return nodes
 }
@@ -71,17 +95,35 @@ func (l *Loop) nodes(s *source.Snapshot) map[netip.Addr]bool {
 func (l *Loop) close(p *plan.Plan, failures map[string]error) time.Duration {
 	// Withdraw before removing. What is to change is announced as it was until then.
 	wished := byPrefix(l.wished(p))
-	l.announce(slices.DeleteFunc(slices.Clone(l.announced), func(r announce.Route) bool { return !wished[r.Prefix].Prefix.IsValid() }), failures)
+	l.withdrawBut(func(r announce.Route) bool { return wished[r.Prefix].Prefix.IsValid() }, failures)
 	wanted := l.upsert(p, failures)
+	l.lookForConfirmations()
 	due := l.remove(p, wanted, failures)
 	// Announce only what is held.
 	l.announce(l.wished(p), failures)
-	return due
+	return first(due, l.nextRetry())
 }
 
-// hopeless is after how many tries a frontend that cannot be written, though
-// others can, keeps no route of theirs from being announced.
-const hopeless = 3
+// first is the earlier of two times to wait, of which each is none at 0.
+func first(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// withdrawBut withdraws what is announced and not to stay.
+func (l *Loop) withdrawBut(stays func(announce.Route) bool, failures map[string]error) {
+	var rest []announce.Route
+	for _, r := range l.announced {
+		if stays(r) {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) < len(l.announced) {
+		l.announce(rest, failures)
+	}
+}
 
 // wished gives the routes of the plan that may be announced now: those that
 // are announced already as long as they lead to anything, others once all
@@ -94,7 +136,7 @@ func (l *Loop) wished(p *plan.Plan) []announce.Route {
 		for _, k := range r.Frontends {
 			if _, ok := l.held[k]; ok {
 				held++
-			} else if _, refused := l.refused[k]; !refused && l.failed[k] < hopeless {
+			} else if _, refused := l.refused[k]; !refused && !l.isHopeless(k) {
 				pending++
 			}
 		}
@@ -114,14 +156,54 @@ func byPrefix(routes []announce.Route) map[netip.Prefix]announce.Route {
 	return all
 }
 
+// announce gives the announcer other routes than before, or the same again where that
+// failed. That there are none it is told once all that can be held is held: it may have
+// found some of an earlier process.
 func (l *Loop) announce(routes []announce.Route, failures map[string]error) {
-	if l.Announcer == nil || slices.Equal(routes, l.announced) {
+	if l.Announcer == nil || l.unsaid == nil && slices.Equal(routes, l.asked) && (l.begun || !l.settled) {
 		return
 	}
-	if err := l.Announcer.Set(routes); err != nil {
-		failures["announcer"] = err
-		return
+	before := l.unsaid
+	l.begun, l.asked, l.unsaid = true, routes, l.Announcer.Set(routes)
+	if before == nil && l.unsaid != nil {
+		l.unsaidAt = time.Now()
 	}
+	l.note(announced(l.announced, routes, l.unsaid, failures))
+}
+
+// announced gives what is announced after a Set, and names what of it failed. Where
+// that is not known of each prefix, all is as before.
+func announced(before, routes []announce.Route, err error, failures map[string]error) []announce.Route {
+	if err == nil {
+		return routes
+	}
+	failed, rest := announce.RouteErrors(err)
+	for p, err := range failed {
+		failures["route "+p.String()] = err
+	}
+	if len(rest) > 0 {
+		failures["announcer"] = errors.Join(rest...)
+		return before
+	}
+	return slices.SortedFunc(maps.Values(merge(before, routes, failed)), announce.Route.Compare)
+}
+
+// merge gives the routes by prefix: those that failed as before.
+func merge(before, routes []announce.Route, failed map[netip.Prefix]error) map[netip.Prefix]announce.Route {
+	now := byPrefix(routes)
+	for p := range failed {
+		delete(now, p)
+	}
+	for _, r := range before {
+		if failed[r.Prefix] != nil {
+			now[r.Prefix] = r
+		}
+	}
+	return now
+}
+
+// note remembers and logs what is announced from now on.
+func (l *Loop) note(routes []announce.Route) {
 	since := make(map[announce.Route]time.Time, len(routes))
 	before, now := byPrefix(l.announced), byPrefix(routes)
 	for _, r := range routes {
@@ -154,7 +236,6 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 			continue
 		}
 		wanted[want.Key] = true
-		delete(l.lingering, want.Key)
 		if l.holdsAs(*want) {
 			delete(l.refused, want.Key)
 			delete(l.failed, want.Key)
@@ -163,7 +244,9 @@ func (l *Loop) upsert(p *plan.Plan, failures map[string]error) map[service.Key]b
 		if r, ok := l.refused[want.Key]; ok && r.wish.Same(*want) {
 			continue
 		}
-		l.upsertOne(*want, failures)
+		if !l.rests(want.Key, *want, failures) {
+			l.upsertOne(*want, failures)
+		}
 	}
 	return wanted
 }
@@ -188,10 +271,10 @@ func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
 	switch {
 	case errors.Is(err, dataplane.ErrUnsupported):
 		l.refused[want.Key] = refusal{want, err}
+		delete(l.failed, want.Key)
 		l.Log.Warn("frontend refused", "frontend", want.Key, "error", err)
 	case err != nil:
-		failures[want.Key.String()] = err
-		l.failed[want.Key]++
+		l.fail(want.Key, want, err, failures)
 	default:
 		delete(l.refused, want.Key)
 		delete(l.failed, want.Key)
@@ -200,72 +283,43 @@ func (l *Loop) upsertOne(want dataplane.Frontend, failures map[string]error) {
 	}
 }
 
-// remove deletes what the plan does not want: at once where its address is
-// still announced for others, else after Linger. It says when the next one is
-// due, 0 for none.
-func (l *Loop) remove(p *plan.Plan, wanted map[service.Key]bool, failures map[string]error) time.Duration {
-	var next time.Duration
-	maps.DeleteFunc(l.refused, func(k service.Key, _ refusal) bool { return !wanted[k] })
-	maps.DeleteFunc(l.failed, func(k service.Key, _ int) bool { return !wanted[k] })
-	wished := l.wished(p)
-	for k := range l.held {
-		if wanted[k] {
-			continue
-		}
-		due, ok := l.lingering[k]
-		if !ok {
-			due = time.Now()
-			if l.Announcer != nil && !leadsTo(wished, k.VIP) {
-				due = due.Add(l.Linger)
-			}
-			l.lingering[k] = due
-		}
-		if wait := time.Until(due); wait > 0 {
-			if next == 0 || wait < next {
-				next = wait
-			}
-			continue
-		}
-		if err := l.DataPlane.Delete(k); err != nil {
-			failures[k.String()] = err
-			continue
-		}
-		delete(l.held, k)
-		delete(l.lingering, k)
-	}
-	return next
-}
-
-func leadsTo(routes []announce.Route, vip netip.Addr) bool {
-	return slices.ContainsFunc(routes, func(r announce.Route) bool { return r.Prefix.Contains(vip) })
-}
-
 // tellFailures is how many failures of one pass are logged: where there is no room
 // for very many frontends each of them fails.
 const tellFailures = 10
 
-// nextPass logs what failed and gives the time until the next pass.
+// nextPass logs what failed and gives the time until the next pass: when it is due, or
+// sooner, after a pause that doubles, where something failed other than frontends.
 func (l *Loop) nextPass(due time.Duration, failures map[string]error) time.Duration {
-	if len(failures) == 0 {
+	if l.failsBeyond(failures) {
+		l.retry = min(max(2*l.retry, retryFirst), retryLast)
+		due = first(due, l.retry)
+	} else {
 		l.retry = 0
-		if due == 0 {
-			return time.Hour // until woken
-		}
-		return due
-	}
-	l.retry = min(max(2*l.retry, retryFirst), retryLast)
-	l.held = nil // what a failed call has left is not known
-	for i, what := range slices.Sorted(maps.Keys(failures)) {
-		if i == tellFailures {
-			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(failures)-i)
-			break
-		}
-		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", l.retry)
 	}
 	if due == 0 {
-		return l.retry
+		due = time.Hour // until woken
 	}
-	return min(due, l.retry)
+	tried := slices.DeleteFunc(slices.Sorted(maps.Keys(failures)), func(what string) bool { return l.rested[what] })
+	for i, what := range tried {
+		if i == tellFailures {
+			l.Log.Error("more of the plan cannot be applied; the status names it", "calls", len(tried)-i)
+			break
+		}
+		l.Log.Error("cannot apply the plan; trying again", "what", what, "error", failures[what], "in", due)
+	}
+	return due
+}
+
+// failsBeyond says that something failed other than frontends, which have retries of
+// their own.
+func (l *Loop) failsBeyond(failures map[string]error) bool {
+	own := 0
+	for k := range l.failed {
+		if failures[k.String()] != nil {
+			own++
+		}
+	}
+	return len(failures) > own
 }
 
 // list reads what the data plane really holds.
@@ -288,16 +342,20 @@ func (l *Loop) health(t health.Target) health.State {
 	return l.Prober.State(t)
 }
 
-// holds gives as what the data plane holds a backend of a frontend.
-func (l *Loop) holds(k service.Key, addr netip.AddrPort) health.State {
-	backends := l.held[k].Backends
-	switch i := slices.IndexFunc(backends, func(b service.Backend) bool { return b.Addr == addr }); {
-	case i < 0:
-		return health.Unknown
-	case backends[i].Draining():
-		return health.Down
+// holds gives as what the data plane holds the backends of a frontend.
+func (l *Loop) holds(k service.Key) map[netip.AddrPort]health.State {
+	f, is := l.held[k]
+	if !is {
+		return nil
 	}
-	return health.Up
+	states := make(map[netip.AddrPort]health.State, len(f.Backends))
+	for _, b := range f.Backends {
+		states[b.Addr] = health.Up
+		if b.Draining() {
+			states[b.Addr] = health.Down
+		}
+	}
+	return states
 }
 
 // everyFrontend gives all frontends but those in conflict, with every backend

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +19,11 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/control/record"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -39,11 +42,14 @@ type stage struct {
 	plane  *memory.DataPlane // outlives the agents, as the kernel does
 	faulty *memory.Faulty
 	probes *probes
+	state  string // the folder of what outlives an agent and the kernel
 
 	announcer *announce.Fake
 	loop      *control.Loop
 	end       func()
 	node      *nodeSource // outlives the agents, too
+	sky       *sky        // nil where no cloud leads here
+	cloud     announce.Announcer
 
 	mu      sync.Mutex
 	refused string
@@ -51,28 +57,50 @@ type stage struct {
 	told    []string // stages of drains
 }
 
-func newStage(t *testing.T, files []txtar.File) *stage {
+func newStage(t *testing.T, files []txtar.File, inTheCloud bool) *stage {
 	w := &stage{
-		t: t, files: map[string][]byte{}, folder: t.TempDir(), plane: memory.New(),
-		node:   &nodeSource{},
+		t: t, files: map[string][]byte{}, folder: t.TempDir(),
+		node: &nodeSource{}, state: t.TempDir(),
 		probes: &probes{states: map[string]health.State{}, changed: make(chan struct{}, 1)},
 	}
 	for _, f := range files {
 		w.files[f.Name] = f.Data
 	}
-	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+	if inTheCloud {
+		w.sky = newSky(t)
+	}
+	w.boot()
 	w.start()
 	t.Cleanup(func() { w.end() })
 	return w
 }
 
+// boot gives the stage a kernel that holds nothing.
+func (w *stage) boot() {
+	w.plane = memory.New()
+	w.faulty = memory.NewFaulty(watched{w.plane, w}, faultRate, 1)
+}
+
 // start starts an agent on what the data plane holds.
 func (w *stage) start() {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	state := statedir.Open(w.state, log)
+	folder := manifest.New(w.folder, log)
+	folder.Persist(state)
+	folder.Balancers(service.ID{Namespace: "lb", Name: "balancers"})
 	w.announcer = &announce.Fake{}
 	hurry := make(chan struct{})
+	var announcer announce.Announcer = w.announcer
+	if w.cloud = nil; w.sky != nil {
+		w.cloud = w.sky.announcer(w.t)
+		announcer = announce.Together{w.announcer, announce.Only(announce.ModeCloud, w.cloud)}
+	}
 	w.loop = control.New(control.Config{
-		Source: w.node.around(manifest.New(w.folder, log)), Prober: w.probes, DataPlane: w.faulty, Announcer: w.announcer,
+		Source: w.node.around(folder), Prober: w.probes, DataPlane: w.faulty, Announcer: announcer,
+		Claims: record.New(state, log), Own: []netip.Addr{netip.MustParseAddr("10.0.0.105")},
+		Taken: func() map[netip.Addr]string {
+			return map[netip.Addr]string{netip.MustParseAddr("10.0.0.109"): "BGP peer rack"}
+		},
 		Node:   plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 		Linger: 50 * time.Millisecond, Resync: time.Minute, Log: log, DrainNotice: storyNotice, Hurry: hurry,
 		Avoid: plan.Avoid{Communities: announce.CommunitiesOf(announce.GracefulShutdown), MED: 100},
@@ -84,7 +112,7 @@ func (w *stage) start() {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	loop := w.loop
+	loop, above := w.loop, w.cloud
 	go func() { ended <- loop.Run(ctx) }()
 	w.end = sync.OnceFunc(func() {
 		close(hurry)
@@ -92,6 +120,12 @@ func (w *stage) start() {
 		if err := <-ended; err != nil {
 			w.t.Errorf("the loop gave up: %v", err)
 		}
+		if above != nil {
+			if err := above.Close(); err != nil {
+				w.t.Error(err)
+			}
+		}
+		state.Close()
 	})
 }
 
@@ -122,8 +156,26 @@ func (w *stage) do(words []string) error {
 	case words[0] == "drain" && len(args) <= 1:
 		w.loop.OrderDrain(len(args) == 0)
 		return nil
+	case words[0] == "cloud" && len(args) == 1 && w.sky != nil:
+		return w.sky.say(args[0])
+	case words[0] == "kill" && len(args) == 0:
+		w.sky.line.cut.Store(true)
+		w.end()
+		w.start()
+		return nil
 	case words[0] == "restart" && len(args) == 0:
 		w.end()
+		w.start()
+		return nil
+	case words[0] == "stop" && len(args) == 0:
+		w.end()
+		return nil
+	case words[0] == "start" && len(args) == 0:
+		w.start()
+		return nil
+	case words[0] == "reboot" && len(args) == 0:
+		w.end()
+		w.boot()
 		w.start()
 		return nil
 	}
@@ -151,6 +203,7 @@ func (w *stage) questions() map[string]func(args []string) string {
 		"status":    func([]string) string { return w.status() },
 		"writes":    func([]string) string { return w.writes() },
 		"packet":    w.packet,
+		"led":       func([]string) string { return w.sky.leads() },
 		"told": func([]string) string {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -186,33 +239,45 @@ func (w *stage) routes() string {
 // status tells what fairlead status and its sisters would, without what changes
 // by itself.
 func (w *stage) status() string {
-	s := status.Agent{View: w.loop.View, DataPlane: w.faulty, Announcer: w.announcer}.Gather(time.Now())
+	s := status.Agent{View: w.loop.View, DataPlane: w.faulty, Announcer: w.announcer, Cloud: w.cloud}.Gather(time.Now())
 	var b strings.Builder
 	for _, svc := range s.Services {
 		for _, f := range svc.Frontends {
 			serving := 0
 			for _, backend := range f.Backends {
-				if backend.InService && !backend.Draining {
+				if backend.InService && backend.HeldWeight > 0 {
 					serving++
 				}
 			}
-			line := fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason)
-			b.WriteString(strings.TrimSpace(line) + "\n")
+			line := strings.TrimSpace(fmt.Sprintf("%s %s %s %d/%d %s", svc.ID, f.Key(), f.State, serving, len(f.Backends), f.Reason))
+			if !svc.StaleSince.IsZero() {
+				line += " (stale)"
+			}
+			b.WriteString(line + "\n")
 		}
 	}
 	for _, r := range s.Routes {
 		if !r.Announced {
-			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, r.Reason)
+			fmt.Fprintf(&b, "%s is not announced: %s\n", r.Prefix, sinceWhen.ReplaceAllString(r.Reason, ""))
 		}
 	}
 	if s.Drain != nil {
 		fmt.Fprintf(&b, "%s: %s\n", s.Drain.Stage, strings.Join(s.Drain.Why, "; "))
 	}
+	for _, f := range s.Leaving {
+		fmt.Fprintf(&b, "%s is held: %s\n", f.Frontend, sinceWhen.ReplaceAllString(f.Reason, ""))
+	}
+	for _, o := range s.Stale {
+		fmt.Fprintf(&b, "stale: %s: %s\n", o.Where, o.Object)
+	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(&b, "problem: %s\n", p)
+		fmt.Fprintf(&b, "problem: %s\n", sinceWhen.ReplaceAllString(p.String(), ""))
 	}
 	return b.String()
 }
+
+// sinceWhen is what is different each time in a reason.
+var sinceWhen = regexp.MustCompile(` since [0-9TZ:-]+| 127\.0\.0\.1:[0-9]+`)
 
 func (w *stage) writes() string {
 	w.mu.Lock()

@@ -29,10 +29,17 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 //	node WORDS              what the cluster says of the node: cordoned, tainted, last (no other balancer
 //	                        would be left), well
 //	drain [undo]            what fairlead drain tells the agent
+//	cloud STATE             what the program behind the cloud's webhook does from now on: answers, fails
+//	                        (500), hangs, refuses (to withdraw anything)
 //	restart                 end the agent and start another
+//	kill                    start another in the place of one that is killed: what it announced by BGP is
+//	                        gone, what it announced to the cloud is not
+//	stop, start             the one and the other
+//	reboot                  restart, and the data plane holds nothing any more
 //
 //	frontends               what the data plane holds
 //	routes                  what is announced
+//	led                     what the cloud leads here
 //	status                  what an operator is told
 //	writes                  what was changed in the data plane since this was last asked
 //	packet CLIENT VIP [syn] which server the data plane chooses
@@ -85,7 +92,7 @@ func tell(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	all := steps(string(archive.Comment))
-	w := newStage(t, archive.Files)
+	w := newStage(t, archive.Files, slices.ContainsFunc(all, func(s step) bool { return strings.HasPrefix(s.line, "cloud ") }))
 	asked := 0
 	for i := range all {
 		words := strings.Fields(all[i].line)

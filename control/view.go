@@ -18,14 +18,20 @@ import (
 type View struct {
 	Plan     *plan.Plan
 	Problems []source.Problem
+	// Stale are objects that are used as they were.
+	Stale []source.Stale
 	// Held are the frontends as the data plane holds them.
 	Held map[service.Key]dataplane.Frontend
 	// Refused are those that it cannot hold as wished, and why.
 	Refused map[service.Key]string
 	// Announced are the routes that are announced, and since when.
 	Announced map[announce.Route]time.Time
+	// Withdrawing are routes that are withdrawn, and of which that is not confirmed;
+	// Leaving are the frontends that are held though the plan does not want them.
+	Withdrawing []announce.Withdrawal
+	Leaving     map[service.Key]Leaving
 	// Failures are the calls that failed and will be tried again, by what
-	// they were for.
+	// they were for: a frontend, "route 10.1.1.0/24" and so on.
 	Failures map[string]error
 	// Drain is how the loop is on its way out; nil where it is not.
 	Drain *Drain
@@ -61,7 +67,7 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 		_, refused := l.refused[f.Key]
 		frontends[f.Key.String()] = true
 		switch {
-		case l.DataPlane == nil || held || refused || l.failed[f.Key] >= hopeless:
+		case l.DataPlane == nil || held || refused || l.isHopeless(f.Key):
 		case f.State == plan.AwaitingHealth:
 			return fmt.Sprintf("%s waits for the first probes of its servers", f.Key)
 		case f.Want != nil:
@@ -77,10 +83,14 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 	return ""
 }
 
-func (l *Loop) publish(p *plan.Plan, problems []source.Problem, failures map[string]error) {
+func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]error) {
 	v := &View{
-		Plan: p, Problems: problems, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
+		Plan: p, Problems: s.Problems, Stale: s.Stale, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
 		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
+		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
+	}
+	for k, f := range l.leaving {
+		v.Leaving[k] = *f
 	}
 	for k, r := range l.refused {
 		v.Refused[k] = r.err.Error()

@@ -23,7 +23,6 @@ import (
 	"github.com/fairlead/fairlead/importer/metallb"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/plan"
-	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/manifest"
 )
 
@@ -177,7 +176,6 @@ func held(t *testing.T, r *importer.Result) string {
 	snapshot := manifest.Read("all.yaml", r.YAML())
 	in := plan.Input{
 		Services: snapshot.Services, Health: func(health.Target) health.State { return health.Up },
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Node: plan.Node{Name: "lb1", NextHop4: netip.MustParseAddr("10.0.0.105"), NextHop6: netip.MustParseAddr("2001:db8::105")},
 	}
 	if snapshot.Announcements != nil {

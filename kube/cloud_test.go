@@ -28,6 +28,13 @@ type sky struct {
 	mu      sync.Mutex
 	told    []string
 	refused cloud.Refused
+	fail    error
+}
+
+func (s *sky) set(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
 }
 
 func (s *sky) Name() string { return "sky" }
@@ -45,7 +52,7 @@ func (s *sky) Sync(_ context.Context, of []cloud.Offer) (cloud.Refused, error) {
 		lines = append(lines, line)
 	}
 	s.told = append(s.told, strings.Join(lines, "\n"))
-	return s.refused, nil
+	return s.refused, s.fail
 }
 
 // last is what it was told last, and how often it was told anything.
@@ -150,9 +157,23 @@ func TestCloud(t *testing.T) {
 	stands(a, "established ")
 
 	w.must(t, a.Set(routesBy("10.0.0.1", "10.1.1.0/24")))
-	if got, _ := above.last(); got != "10.1.1.0/24: a b" {
-		t.Errorf("what is withdrawn is led here when Set returns: %s", got)
+	if left := a.Withdrawing(); len(left) != 1 || left[0].Prefix.String() != "10.1.2.0/24" || left[0].From != "cloud sky" {
+		t.Errorf("just withdrawn, and waited for is %v", left)
 	}
+	confirmed(t, a)
+	if got, _ := above.last(); got != "10.1.1.0/24: a b" {
+		t.Errorf("what is confirmed to be withdrawn is led here: %s", got)
+	}
+	above.set(func() { above.fail = errors.New("500") })
+	w.must(t, a.Set(nil))
+	stands(a, "failing 500")
+	if left := a.Withdrawing(); len(left) != 1 || left[0].Reason != "500" {
+		t.Errorf("the cloud fails, and waited for is %v", left)
+	}
+	above.set(func() { above.fail = nil })
+	confirmed(t, a)
+	w.must(t, a.Set(routesBy("10.0.0.1", "10.1.1.0/24")))
+	above.wants(t, "10.1.1.0/24: a b")
 
 	two, _ := w.control(t, named("two"), under(above))
 	two.wants(t, "another leads")
@@ -194,6 +215,17 @@ func TestCloud(t *testing.T) {
 	stands(b, "refused 10.1.3.0/24: is another's")
 	w.must(t, b.Close())
 	above.wants(t, "10.1.1.0/24: a")
+}
+
+// confirmed waits until all that an agent has withdrawn is led there no more.
+func confirmed(t *testing.T, p *offers.Poster) {
+	t.Helper()
+	eventually(t, "the withdrawal", func() string {
+		if left := p.Withdrawing(); len(left) > 0 {
+			return fmt.Sprint(left)
+		}
+		return ""
+	})
 }
 
 // cloudRoles are the rights that the page on clouds gives.

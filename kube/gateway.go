@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source/gateway"
 )
@@ -393,7 +394,7 @@ func (t *term) leaveRoutes(ctx context.Context, all gateway.Objects, v *gateway.
 func with(before []metav1.Condition, now ...metav1.Condition) []metav1.Condition {
 	all := slices.Clone(before)
 	for _, c := range now {
-		c.Message = shorten(c.Message)
+		c.Message = shorten.Text(c.Message, shorten.EventNote)
 		meta.SetStatusCondition(&all, c)
 	}
 	return all

@@ -32,13 +32,3 @@ func instance() string {
 	}
 	return component + "-" + host
 }
-
-// shorten keeps within what the API server takes for a condition of a Gateway, 32 kB,
-// and people read.
-func shorten(message string) string {
-	const most = 1000
-	if len(message) > most {
-		return message[:most] + "..."
-	}
-	return message
-}

@@ -78,6 +78,9 @@ type DrainInput struct {
 	// Announces says that there are routes, Remembers that there are flows that
 	// would break if this balancer were not there.
 	Announces, Remembers bool
+	// Unconfirmed says that somebody has not confirmed that routes are gone, and is
+	// waited for: packets may still come.
+	Unconfirmed bool
 	// Told says that the other balancers can know that this one drains: before
 	// that they would take the packets of its flows for nobody's. It is waited for
 	// until NoticeLimit.
@@ -103,7 +106,7 @@ func (s Stage) Next(in DrainInput) Stage {
 		return Asking
 	case Withdrawn:
 		left := in.In - in.Linger
-		if left >= 0 && (in.Hurry || left >= in.Timeout || !in.Remembers && !in.Announces) {
+		if left >= 0 && (in.Hurry || !in.Unconfirmed && (left >= in.Timeout || !in.Remembers && !in.Announces)) {
 			return Drained
 		}
 		return Withdrawn

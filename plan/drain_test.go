@@ -62,7 +62,6 @@ func drainingPlan(stage Stage, avoid Avoid) *Plan {
 	n.Drain = Drain{Stage: stage, Why: []string{"cordoned", "by command"}, Avoid: avoid}
 	return Build(Input{
 		Services: []*service.Service{web("web", "10.1.1.1", 2)}, Node: n, Health: func(health.Target) health.State { return health.Up },
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Announce: func(*service.Service, netip.Addr) ([]announce.Offer, string) {
 			prefix := netip.MustParsePrefix("10.1.1.1/32")
 			return []announce.Offer{

@@ -5,9 +5,7 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -50,31 +48,37 @@ type Input struct {
 	Services []*service.Service
 	// Health gives what is known of a target.
 	Health func(health.Target) health.State
-	// Held gives as what the data plane holds a backend now: Up, Down where it
-	// gets no new flows, Unknown where it does not. One whose first probe has not
-	// ended stays what it was, so that an agent that starts disturbs nothing.
-	Held func(service.Key, netip.AddrPort) health.State
+	// Held gives as what the data plane holds the backends of a frontend now: Up, or
+	// Down where one gets no new flows; nil where it holds none. A backend whose first
+	// probe has not ended stays what it was, so that an agent that starts disturbs
+	// nothing. nil: nothing is held.
+	Held func(service.Key) map[netip.AddrPort]health.State
+	// Owner gives the Service for which a Key was programmed last, if that is known: it
+	// keeps the Key against newcomers. nil has the Services' ages decide alone, as where
+	// all balancers know them.
+	Owner func(service.Key) (service.ID, bool)
 	// Announce gives the offers by which this node announces a VIP of a Service;
 	// where there are none, why. nil announces all, by the prefixes that Services
 	// name themselves.
 	Announce func(*service.Service, netip.Addr) ([]announce.Offer, string)
 	Node     Node
-	// Nodes are addresses of this node and of other balancers, which no Service may
-	// have: what is sent to the nodes themselves would be lost.
-	Nodes map[netip.Addr]bool
+	// Nodes are addresses that no Service may have, and whose they are: "balancer lb2".
+	// What is sent to those themselves would be lost.
+	Nodes map[netip.Addr]string
 }
 
 // State is what becomes of a frontend.
 type State string
 
-// The states of a frontend; only Active and Panic ones are held.
+// The states of a frontend; only Active, Draining and Panic ones are held.
 const (
 	Active           State = "active"
+	Draining         State = "draining"           // every server has the weight 0: open connections stay, new ones are dropped
 	Panic            State = "panic"              // every server fails its checks: all are kept
 	NoEndpoints      State = "no-endpoints"       // the Service has no server
 	NoHealthyBackend State = "no-healthy-backend" // every server fails, and panic is off
 	AwaitingHealth   State = "awaiting-health"    // no first probe has ended yet
-	Conflict         State = "conflict"           // an older Service has this VIP, port and protocol, or a node the address
+	Conflict         State = "conflict"           // another Service has this VIP, port and protocol, or a node the address
 	Elsewhere        State = "elsewhere"          // other balancers are for this Service
 	Unannounced      State = "unannounced"        // an address that is served only where it is announced is not
 )
@@ -97,26 +101,8 @@ type Frontend struct {
 	healthy int
 	local   []netip.Addr
 	kind    service.AddressKind
-}
-
-// before orders frontends by how good their claim to a Key is: by the kind of the
-// address, then by the Services' age. One that is not served has none.
-func (f *Frontend) before(o *Frontend) int {
-	claim := func(f *Frontend) int {
-		if f.State == Unannounced {
-			return math.MaxInt
-		}
-		return int(f.kind)
-	}
-	switch c := cmp.Compare(claim(f), claim(o)); {
-	case c != 0:
-		return c
-	case f.Service == o.Service:
-		return 0
-	case f.Service.Older(o.Service):
-		return -1
-	}
-	return 1
+	// incumbent: the Key was programmed for this Service before.
+	incumbent bool
 }
 
 // Backend is one server as the plan sees it.
@@ -158,8 +144,8 @@ const (
 
 // Plan is a whole decision.
 type Plan struct {
-	// Frontends are sorted by Key, then by their Service's age: where several
-	// Services claim one Key, the first is the one that has it.
+	// Frontends are sorted by Key: where several Services claim one, the first is the
+	// one that has it.
 	Frontends []Frontend
 	// Routes are sorted.
 	Routes   []Route
@@ -168,78 +154,65 @@ type Plan struct {
 	Targets []health.Target
 }
 
+// Prefixes are those of the routes.
+func (p *Plan) Prefixes() map[netip.Prefix]bool {
+	all := make(map[netip.Prefix]bool, len(p.Routes))
+	for _, r := range p.Routes {
+		all[r.Prefix] = true
+	}
+	return all
+}
+
 // Build makes the plan.
 func Build(in Input) *Plan {
 	p := &Plan{}
+	n := 0
 	for _, s := range in.Services {
+		n += len(s.Frontends)
+	}
+	p.Frontends = make([]Frontend, 0, n)
+	for _, s := range in.Services {
+		t := targetsOf(s)
 		for i := range s.Frontends {
-			p.Frontends = append(p.Frontends, decide(in, s, &s.Frontends[i]))
+			p.Frontends = append(p.Frontends, decide(in, s, t, &s.Frontends[i]))
 		}
 	}
-	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int {
-		return cmp.Or(a.Key.Compare(b.Key), a.before(&b))
-	})
 	p.refuseConflicts(in)
 	p.collectTargets()
 	p.collectRoutes(in)
 	return p
 }
 
-// refuseConflicts leaves each Key to the oldest Service that claims it.
-func (p *Plan) refuseConflicts(in Input) {
-	for i := 1; i < len(p.Frontends); i++ {
-		f, before := &p.Frontends[i], &p.Frontends[i-1]
-		if f.Key != before.Key || f.State == Unannounced || in.Nodes[f.Key.VIP] {
+func (p *Plan) collectTargets() {
+	type key struct { // a Target, cheaper to compare
+		addr  netip.AddrPort
+		check int
+	}
+	n := 0
+	for i := range p.Frontends {
+		n += len(p.Frontends[i].Backends)
+	}
+	p.Targets = make([]health.Target, 0, n)
+	seen, checks := make(map[key]bool, n), map[service.HealthCheck]int{}
+	var last service.HealthCheck
+	id := 0
+	for i := range p.Frontends {
+		if s := p.Frontends[i].State; s == Conflict || s == Elsewhere || s == Unannounced {
 			continue
 		}
-		owner := before.Service
-		if before.State == Conflict {
-			owner = p.owner(f.Key)
-		}
-		f.State, f.Want = Conflict, nil
-		what := "and is older"
-		if f.kind > owner.KindOf(f.Key.VIP) {
-			what = fmt.Sprintf("as its %s address, which counts before a %s one", owner.KindOf(f.Key.VIP), f.kind)
-		}
-		f.Reason = fmt.Sprintf("Service %s already has %s %s: give one of the two another address or port",
-			owner.ID, f.Key, what)
-	}
-	p.refuseOverlaps()
-}
-
-// refuseOverlaps leaves each port that several ranges have to the oldest
-// Service.
-func (p *Plan) refuseOverlaps() {
-	var ranges []*Frontend
-	for i := range p.Frontends {
-		if f := &p.Frontends[i]; f.Key.Range() && f.State != Conflict && f.State != Unannounced {
-			ranges = append(ranges, f)
-		}
-	}
-	slices.SortStableFunc(ranges, (*Frontend).before)
-	for i, f := range ranges {
-		for _, o := range ranges[:i] {
-			if o.State != Conflict && o.Key.Overlaps(f.Key) {
-				f.State, f.Want = Conflict, nil
-				f.Reason = fmt.Sprintf("Service %s already has %s and is older: give one of the two other ports", o.Service.ID, o.Key)
-				break
-			}
-		}
-	}
-}
-
-// owner gives the Service that has a Key.
-func (p *Plan) owner(k service.Key) *service.Service {
-	i, _ := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k service.Key) int { return f.Key.Compare(k) })
-	return p.Frontends[i].Service
-}
-
-func (p *Plan) collectTargets() {
-	seen := map[health.Target]bool{}
-	for i := range p.Frontends {
 		for _, b := range p.Frontends[i].Backends {
-			if s := p.Frontends[i].State; s != Conflict && s != Elsewhere && s != Unannounced && !seen[b.Target] {
-				seen[b.Target] = true
+			if b.Target.Check.Kind == service.CheckNone {
+				continue
+			}
+			if id == 0 || b.Target.Check != last { // of one Service nearly all are alike
+				last = b.Target.Check
+				if id = checks[last]; id == 0 {
+					id = len(checks) + 1
+					checks[last] = id
+				}
+			}
+			if k := (key{b.Target.Addr, id}); !seen[k] {
+				seen[k] = true
 				p.Targets = append(p.Targets, b.Target)
 			}
 		}
@@ -247,28 +220,40 @@ func (p *Plan) collectTargets() {
 }
 
 // decide says what becomes of one frontend, conflicts apart.
-func decide(in Input, s *service.Service, sf *service.Frontend) Frontend {
-	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind}
-	for _, b := range sf.Backends {
-		t := target(s, sf, b)
-		f.Backends = append(f.Backends, Backend{b, t, in.Health(t)})
+func decide(in Input, s *service.Service, t targets, sf *service.Frontend) Frontend {
+	f := Frontend{Service: s, Key: sf.Key, PortName: sf.PortName, kind: sf.Kind, Backends: make([]Backend, len(sf.Backends))}
+	known := true
+	for i, b := range sf.Backends {
+		target, state := t.of(sf, b), health.Up
+		if target.Check.Kind != service.CheckNone {
+			state = in.Health(target)
+		}
+		f.Backends[i] = Backend{b, target, state}
+		known = known && state != health.Unknown
 	}
 	if why := in.Node.elsewhere(s); why != "" {
 		f.State, f.Reason = Elsewhere, why
 		return f
 	}
-	if in.Nodes[sf.VIP] {
+	if whose := in.Nodes[sf.VIP]; whose != "" {
 		f.State = Conflict
-		f.Reason = fmt.Sprintf("%s is the address of a balancer's node, whose own traffic would be lost: give the Service another, and keep nodes' addresses out of pools (reserved)", sf.VIP)
+		f.Reason = fmt.Sprintf("%s is the address of %s, whose own traffic would be lost: give the Service another, and keep such addresses out of pools (reserved)", sf.VIP, whose)
 		return f
 	}
 	if why := in.unannounced(s, sf); why != "" {
 		f.State, f.Reason = Unannounced, why
 		return f
 	}
-	f.countHealthy(in)
+	var held map[netip.AddrPort]health.State
+	if !known && in.Held != nil { // else it makes no difference
+		held = in.Held(f.Key)
+	}
+	f.countHealthy(in, held)
 	var used []service.Backend
-	used, f.State, f.Reason = choose(s, &f, in.Held)
+	used, f.State, f.Reason = choose(s, &f, sf.Backends, held)
+	if f.State == NoEndpoints && sf.NoBackends != "" {
+		f.Reason = sf.NoBackends
+	}
 	if len(used) > 0 {
 		want := dataplane.FrontendOf(s, f.Key, used)
 		f.Want = &want
@@ -292,11 +277,11 @@ func (in Input) unannounced(s *service.Service, sf *service.Frontend) string {
 
 // countHealthy counts the servers that take new flows, by what the data plane
 // holds where no probe has ended yet.
-func (f *Frontend) countHealthy(in Input) {
+func (f *Frontend) countHealthy(in Input, held map[netip.AddrPort]health.State) {
 	for _, b := range f.Backends {
 		state := b.Health
 		if state == health.Unknown {
-			state = in.Held(f.Key, b.Addr)
+			state = held[b.Addr]
 		}
 		if state != health.Up || b.Draining() {
 			continue
@@ -308,50 +293,61 @@ func (f *Frontend) countHealthy(in Input) {
 	}
 }
 
-// target is how a backend of one of s's frontends is probed.
-func target(s *service.Service, f *service.Frontend, b service.Backend) health.Target {
-	t := health.Target{Addr: b.Addr, Check: s.Health}
-	switch {
-	case s.Health.Port != 0:
-		t.Addr = netip.AddrPortFrom(b.Addr.Addr(), s.Health.Port)
-	case b.Addr.Port() == 0, f.Key.Protocol != service.TCP && deaf(s, b):
-		t.Check.Kind = service.CheckNone
+// targets says how the backends of a Service are probed.
+type targets struct {
+	check service.HealthCheck
+	// tcp are its TCP servers where it has others, too: in a Service that has both, and
+	// whose TCP servers are on other ports, the check is for them. nil: it has not both.
+	tcp map[netip.AddrPort]bool
+}
+
+func targetsOf(s *service.Service) targets {
+	t := targets{check: s.Health}
+	isTCP := func(f service.Frontend) bool { return f.Key.Protocol == service.TCP }
+	if s.Health.Port != 0 || !slices.ContainsFunc(s.Frontends, isTCP) || !slices.ContainsFunc(s.Frontends, func(f service.Frontend) bool { return !isTCP(f) }) {
+		return t
+	}
+	t.tcp = map[netip.AddrPort]bool{}
+	for _, f := range s.Frontends {
+		for _, b := range f.Backends {
+			if isTCP(f) {
+				t.tcp[b.Addr] = true
+			}
+		}
 	}
 	return t
 }
 
-// deaf says whether a server of another protocol is not to be asked by TCP: in
-// a Service that has both and whose TCP servers are on other ports, the check is
-// for them.
-func deaf(s *service.Service, b service.Backend) bool {
-	mixed := false
-	for _, f := range s.Frontends {
-		if f.Key.Protocol != service.TCP {
-			continue
-		}
-		mixed = true
-		if slices.ContainsFunc(f.Backends, func(o service.Backend) bool { return o.Addr == b.Addr }) {
-			return false
-		}
+// of is how a backend of a frontend is probed.
+func (t targets) of(f *service.Frontend, b service.Backend) health.Target {
+	target := health.Target{Addr: b.Addr, Check: t.check}
+	switch {
+	case t.check.Port != 0:
+		target.Addr = netip.AddrPortFrom(b.Addr.Addr(), t.check.Port)
+	case b.Addr.Port() == 0, f.Key.Protocol != service.TCP && t.tcp != nil && !t.tcp[b.Addr]:
+		target.Check.Kind = service.CheckNone
 	}
-	return mixed
+	return target
 }
 
-// choose gives the backends to use, in their order, and the state that makes.
-func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPort) health.State) ([]service.Backend, State, string) {
+// choose gives the backends to use, in their order, and the state that makes. Where
+// those are all that there are, they are the same slice: it may be long.
+func choose(s *service.Service, f *Frontend, all []service.Backend, held map[netip.AddrPort]health.State) ([]service.Backend, State, string) {
 	if len(f.Backends) == 0 {
-		return nil, NoEndpoints, "the Service has no ready endpoint: is there an EndpointSlice for it?"
+		return nil, NoEndpoints, "no EndpointSlice has a ready endpoint for the Service"
 	}
-	var good, all []service.Backend
+	good := subset{all: all}
 	active, waiting, serving, up, known := 0, 0, 0, 0, false
-	for _, b := range f.Backends {
-		all = append(all, b.Backend)
-		was := held(f.Key, b.Addr)
+	for i, b := range f.Backends {
+		was := held[b.Addr]
 		known = known || was != health.Unknown
 		state := b.Health
 		if state == health.Unknown {
 			if state = was; state == health.Unknown {
 				waiting++
+			}
+			if state == health.Down && b.Draining() {
+				state = health.Up // weight 0 says no more than that
 			}
 		}
 		if !b.Draining() {
@@ -359,27 +355,62 @@ func choose(s *service.Service, f *Frontend, held func(service.Key, netip.AddrPo
 		}
 		switch {
 		case state == health.Up:
-			good = append(good, b.Backend)
+			good.keep(i)
 			up++
 			if !b.Draining() {
 				serving++
 			}
-		case state == health.Down && waitsFor(f.Key.Protocol):
+		case state == health.Down && (waitsFor(f.Key.Protocol) || b.Health == health.Unknown):
 			b.Weight = 0
-			good = append(good, b.Backend)
+			good.change(i, b.Backend)
+		default:
+			good.leaveOut(i)
 		}
 	}
 	switch {
 	case waiting > 0 && !known:
 		// A ring of some servers only would send the flows of other balancers
 		// astray.
-		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(all))
-	case serving > 0, active == 0 && up > 0:
-		return good, Active, ""
+		return nil, AwaitingHealth, fmt.Sprintf("the first health check of %d of %d servers has not ended", waiting, len(f.Backends))
+	case serving > 0:
+		return good.list(), Active, ""
+	case active == 0 && up > 0:
+		return good.list(), Draining, fmt.Sprintf("none of %d servers takes new connections, as all have the weight 0 or are terminating: open ones continue; give a server a weight above 0 (fairlead.io/weights)", len(f.Backends))
 	case s.Panic:
-		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(all), s.Health.Kind)
+		return all, Panic, fmt.Sprintf("none of %d servers passes its %s check: all are kept in service", len(f.Backends), s.Health.Kind)
 	}
-	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(all), s.Health.Kind)
+	return nil, NoHealthyBackend, fmt.Sprintf("none of %d servers passes its %s check, and panic mode is off", len(f.Backends), s.Health.Kind)
+}
+
+// subset is a part of a list, some of it changed: the list itself, and no copy, as long
+// as it is all of it.
+type subset struct {
+	all, part []service.Backend
+	copied    bool
+}
+
+func (s *subset) keep(i int) {
+	if s.copied {
+		s.part = append(s.part, s.all[i])
+	}
+}
+
+func (s *subset) change(i int, to service.Backend) {
+	s.leaveOut(i)
+	s.part = append(s.part, to)
+}
+
+func (s *subset) leaveOut(i int) {
+	if !s.copied {
+		s.part, s.copied = append(make([]service.Backend, 0, len(s.all)), s.all[:i]...), true
+	}
+}
+
+func (s *subset) list() []service.Backend {
+	if s.copied {
+		return s.part
+	}
+	return slices.Clip(s.all)
 }
 
 // waitsFor says whether the flows of a server that is down stay with it: not

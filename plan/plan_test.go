@@ -48,8 +48,18 @@ func build(states string, services ...*service.Service) *Plan {
 		Health: func(t health.Target) health.State {
 			return map[byte]health.State{'u': health.Up, 'd': health.Down, 'g': health.Gone}[letter(t.Addr)]
 		},
-		Held: func(_ service.Key, a netip.AddrPort) health.State {
-			return map[byte]health.State{'h': health.Up, 'w': health.Down}[letter(a)]
+		Held: func(k service.Key) map[netip.AddrPort]health.State {
+			held := map[netip.AddrPort]health.State{}
+			for _, s := range services {
+				for _, f := range s.Frontends {
+					for _, b := range f.Backends {
+						if is := (map[byte]health.State{'h': health.Up, 'w': health.Down})[letter(b.Addr)]; f.Key == k && is != health.Unknown {
+							held[b.Addr] = is
+						}
+					}
+				}
+			}
+			return held
 		},
 	})
 }
@@ -94,10 +104,13 @@ func TestHealthDecides(t *testing.T) {
 		{"a new server waits for its first probe", "hu?", web("a", "10.1.1.1", 3), Active, "1 2"},
 		{"some down, the rest not known yet: no panic", "d?d", web("a", "10.1.1.1", 3), AwaitingHealth, "none"},
 		{"a restarted agent keeps what is held", "hh?", web("a", "10.1.1.1", 3), Active, "1 2"},
+		{"a restarted agent keeps a draining server, of UDP too", "hw", web("a", "10.1.1.1", 2, udp, drain(1)), Active, "1 2=0"},
+		{"a restarted agent keeps UDP's servers that drained before", "hw", web("a", "10.1.1.1", 2, udp), Active, "1 2=0"},
+		{"a restarted agent whose servers all drain", "ww", web("a", "10.1.1.1", 2, noPanic, drain(0), drain(1)), Active, "1=0 2=0"},
 		{"draining", "uuu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server closes its port first", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server is gone", "ugu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},
-		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Active, "1=0 2=0"},
+		{"all drain", "uu", web("a", "10.1.1.1", 2, drain(0), drain(1)), Draining, "1=0 2=0"},
 		{"none but the draining one is up: panic", "ud", web("a", "10.1.1.1", 2, drain(0)), Panic, "1=0 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,12 +149,11 @@ func TestNodesKeepTheirAddresses(t *testing.T) {
 	p := Build(Input{
 		Services: []*service.Service{web("a", "10.0.0.105", 1), web("b", "10.0.0.105", 1), web("c", "10.1.1.1", 1)}, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
-		Nodes:  map[netip.Addr]bool{netip.MustParseAddr("10.0.0.105"): true, netip.MustParseAddr("10.0.0.106"): true},
+		Nodes:  map[netip.Addr]string{netip.MustParseAddr("10.0.0.105"): "balancer lb1", netip.MustParseAddr("10.0.0.106"): "balancer lb2"},
 	})
 	for _, f := range p.Frontends {
 		if taken := f.Key.VIP == netip.MustParseAddr("10.0.0.105"); taken != (f.State == Conflict) || taken != (f.Want == nil) ||
-			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of a balancer's node") {
+			taken && !strings.HasPrefix(f.Reason, "10.0.0.105 is the address of balancer lb1, whose own traffic would be lost: ") {
 			t.Errorf("%s of %s: %s, %s", f.Key, f.Service.ID, f.State, f.Reason)
 		}
 	}
@@ -173,7 +185,6 @@ func TestAddressesOfOtherKinds(t *testing.T) {
 		p := Build(Input{
 			Services: c.services, Node: node,
 			Health: func(health.Target) health.State { return health.Up },
-			Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 			Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 				if strings.Contains(c.offered, s.ID.Name) {
 					return []announce.Offer{{Prefix: netip.PrefixFrom(vip, 32)}}, ""
@@ -269,7 +280,6 @@ func TestAnnounceDecides(t *testing.T) {
 	p := Build(Input{
 		Services: services, Node: node,
 		Health: func(health.Target) health.State { return health.Up },
-		Held:   func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 			wide := announce.Offer{Prefix: netip.MustParsePrefix("10.1.0.0/16")}
 			switch s.ID.Name {
@@ -369,7 +379,6 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		n.Only = c.only
 		p := Build(Input{
 			Services: []*service.Service{own, shared}, Node: n, Health: func(health.Target) health.State { return health.Up },
-			Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		})
 		for _, f := range p.Frontends {
 			if here := f.Key.VIP.String() == c.here; here != (f.Want != nil) {
@@ -381,5 +390,75 @@ func TestADedicatedServiceIsLeftToItsOwnBalancers(t *testing.T) {
 		if len(p.Routes) != 1 || len(p.Targets) != 2 {
 			t.Errorf("only %s: %d routes, %d targets; want those of one Service", c.only, len(p.Routes), len(p.Targets))
 		}
+	}
+}
+
+// TestClaims: who keeps an address that several Services claim, whatever their order.
+func TestClaims(t *testing.T) {
+	dated := func(name string, unix int64) *service.Service {
+		return web(name, "10.1.1.1", 1, func(s *service.Service) { s.Created = time.Unix(unix, 0) })
+	}
+	other := web("other", "10.1.1.1", 1, func(s *service.Service) { s.Frontends[0].Backends[0].Addr = netip.MustParseAddrPort("172.16.0.2:8080") })
+	undated := func(name string) *service.Service { return web(name, "10.1.1.1", 1) }
+	for _, c := range []struct {
+		name     string
+		services []*service.Service
+		owner    string // on record
+		held     string // servers that the kernel holds, by their last byte
+		want     string
+		why      string
+	}{
+		{"the record, against name", []*service.Service{undated("a"), undated("b")}, "b", "", "b", "and was programmed first"},
+		{"the record, against age", []*service.Service{dated("a", 1), dated("b", 2), undated("c")}, "b", "", "b", "and was programmed first"},
+		{"the record, against date", []*service.Service{dated("a", 1), undated("b")}, "b", "", "b", "and was programmed first"},
+		{"a record of who is no more", []*service.Service{undated("a"), undated("b")}, "c", "", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"no record: the kernel's servers", []*service.Service{undated("a"), other}, "", "2", "other", "and was programmed first"},
+		{"no record, servers of both", []*service.Service{undated("a"), other}, "", "12", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"the record, against the kernel's servers", []*service.Service{undated("a"), other}, "a", "2", "a", "and was programmed first"},
+		{"nothing runs: the older", []*service.Service{dated("a", 2), dated("b", 1)}, "", "", "b", "and is older"},
+		{"nothing runs: the dated", []*service.Service{undated("a"), dated("b", 1577836800)}, "", "", "b", "and has a creationTimestamp, which this one has not"},
+		{"nothing runs: the name", []*service.Service{undated("b"), undated("a")}, "", "", "a", "and comes first by name, as neither has a creationTimestamp"},
+		{"nothing runs, equal age", []*service.Service{dated("b", 1), dated("a", 1)}, "", "", "a", "and comes first by name, as both are equally old"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 2 {
+				slices.Reverse(c.services)
+				p := Build(Input{
+					Services: c.services, Node: node, Health: func(health.Target) health.State { return health.Up },
+					Held: func(service.Key) map[netip.AddrPort]health.State {
+						held := map[netip.AddrPort]health.State{}
+						for _, s := range c.services {
+							for _, b := range s.Frontends[0].Backends {
+								if strings.Contains(c.held, fmt.Sprint(b.Addr.Addr().As4()[3])) {
+									held[b.Addr] = health.Up
+								}
+							}
+						}
+						return held
+					},
+					Owner: func(service.Key) (service.ID, bool) {
+						return service.ID{Namespace: "default", Name: c.owner}, c.owner != ""
+					},
+				})
+				for i, f := range p.Frontends {
+					switch won := i == 0; {
+					case won && (f.Service.ID.Name != c.want || f.State != Active):
+						t.Errorf("%s has it as %s: %s", f.Service.ID.Name, f.State, f.Reason)
+					case !won && (f.State != Conflict || f.Want != nil || f.Reason != fmt.Sprintf(
+						"Service default/%s already has TCP 10.1.1.1:80 %s: give one of the two another address or port", c.want, c.why)):
+						t.Errorf("%s is %s: %s", f.Service.ID.Name, f.State, f.Reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestUnchecked: servers that nobody asks for are up at once, and nobody is sent to
+// probe them.
+func TestUnchecked(t *testing.T) {
+	p := build("??", web("a", "10.1.1.1", 2, func(s *service.Service) { s.Health.Kind = service.CheckNone }))
+	if f := p.Frontends[0]; f.State != Active || want(f) != "1 2" || len(p.Targets) > 0 {
+		t.Errorf("%s, %s, targets %v", f.State, want(f), p.Targets)
 	}
 }

@@ -17,6 +17,8 @@ type wish struct {
 	// offers are those that may be taken, not is why others may not.
 	offers []announce.Offer
 	not    []string
+	// unfit are the frontends that do not meet the terms of an offer, each reason once.
+	unfit map[string]bool
 	// local are the healthy servers on this node that it leads to.
 	local []netip.Addr
 }
@@ -68,17 +70,38 @@ func (p *Plan) refuse(prefix netip.Prefix, rule Rule, why string) {
 	p.Refusals = append(p.Refusals, Refusal{prefix, rule, why})
 }
 
-// add notes that an offer leads to a frontend.
+// add notes that an offer leads to a frontend. All offers for one frontend are added
+// before those for the next.
 func (w *wish) add(f *Frontend, o announce.Offer) {
-	if !slices.Contains(w.frontends, f.Key) {
+	if n := len(w.frontends); n == 0 || w.frontends[n-1] != f.Key {
 		w.frontends = append(w.frontends, f.Key)
 		w.local = append(w.local, f.local...)
 	}
-	if why := f.unfit(o); why == "" && !slices.Contains(w.offers, o) {
+	why := f.unfit(o)
+	switch {
+	case why == "" && !slices.Contains(w.offers, o): // there are few
 		w.offers = append(w.offers, o)
-	} else if why != "" && !slices.Contains(w.not, why) {
-		w.not = append(w.not, why)
+	case why != "" && !w.unfit[why]:
+		if w.unfit == nil {
+			w.unfit = map[string]bool{}
+		}
+		w.unfit[why] = true
+		if len(w.not) < namedUnfit {
+			w.not = append(w.not, why)
+		}
 	}
+}
+
+// namedUnfit is how many frontends a refusal names that do not meet the terms.
+const namedUnfit = 10
+
+// whyNot says why no offer may be taken.
+func (w *wish) whyNot() string {
+	words := strings.Join(w.not, "; ")
+	if more := len(w.unfit) - len(w.not); more > 0 {
+		words += fmt.Sprintf("; and %d more", more)
+	}
+	return words
 }
 
 // unfit says why a frontend does not meet the terms of an offer; nothing where it
@@ -100,7 +123,7 @@ func (f *Frontend) unfit(o announce.Offer) string {
 // route makes one route of all that is wished of a prefix.
 func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	if len(w.offers) == 0 {
-		p.refuse(prefix, RuleTerms, strings.Join(w.not, "; "))
+		p.refuse(prefix, RuleTerms, w.whyNot())
 		return
 	}
 	nextHop, family := node.NextHop4, "IPv4"
@@ -114,11 +137,12 @@ func (p *Plan) route(node Node, prefix netip.Prefix, w *wish) {
 	slices.SortStableFunc(w.offers, func(a, b announce.Offer) int { return cmp.Compare(a.By, b.By) })
 	made := w.offers[0].Attributes
 	made.Weight = w.weight(node, w.offers[0])
+	refused := len(p.Refusals)
 	for _, o := range w.offers[1:] {
 		more, _ := o.Communities.Parse() // checked where they are read
 		made.Communities = made.Communities.With(more...)
 		made.Peers, made.Mode = unite(made.Peers, o.Peers), made.Mode.With(o.Mode)
-		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals, Refusal{prefix, RuleAttributes, why}) {
+		if why := w.differ(node, w.offers[0], o); why != "" && !slices.Contains(p.Refusals[refused:], Refusal{prefix, RuleAttributes, why}) {
 			p.refuse(prefix, RuleAttributes, why)
 		}
 	}

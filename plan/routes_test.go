@@ -32,7 +32,6 @@ func offering(states, on string, offers ...announce.Offer) *Plan {
 			last := t.Addr.Addr().As4()[3] - 1
 			return map[byte]health.State{'u': health.Up, 'd': health.Down, '?': health.Unknown}[states[last]]
 		},
-		Held:     func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Announce: func(*service.Service, netip.Addr) ([]announce.Offer, string) { return offers, "" },
 	})
 }
@@ -122,7 +121,6 @@ func TestTermsOutliveARestart(t *testing.T) {
 	p := Build(Input{
 		Services: []*service.Service{s}, Node: node,
 		Health: func(health.Target) health.State { return health.Unknown },
-		Held:   func(service.Key, netip.AddrPort) health.State { return health.Up },
 		Announce: func(*service.Service, netip.Addr) ([]announce.Offer, string) {
 			return []announce.Offer{{Prefix: netip.MustParsePrefix("10.1.1.1/32"), MinimumHealthy: 2, Local: true, WeighBy: announce.WeighByEndpoints}}, ""
 		},

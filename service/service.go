@@ -246,6 +246,8 @@ type Frontend struct {
 	// Backends are sorted by address, with no address twice, all of one
 	// family.
 	Backends []Backend
+	// NoBackends says in words why there are none, where that is known.
+	NoBackends string `json:",omitempty"`
 }
 
 // CheckKind is what a health probe does.
@@ -313,8 +315,8 @@ type Limits struct {
 // published: a source that learns of a change publishes a new one.
 type Service struct {
 	ID ID
-	// Created decides between two Services that claim the same Key: the
-	// older wins; equal ages go by ID.
+	// Created is the object's creationTimestamp, zero where it has none. It is one of
+	// the rules that decide between two Services that claim the same Key (plan).
 	Created time.Time
 	Method  Method
 	// Encapsulation is the tunnel's; empty for other methods.
@@ -350,14 +352,6 @@ type Service struct {
 	Frontends []Frontend
 	// Origin says where this Service was read: "web.yaml:12".
 	Origin string
-}
-
-// Older says whether s wins over o where both claim one Key.
-func (s *Service) Older(o *Service) bool {
-	if !s.Created.Equal(o.Created) {
-		return s.Created.Before(o.Created)
-	}
-	return s.ID.Compare(o.ID) < 0
 }
 
 // KindOf gives the kind of one of the Service's addresses.

@@ -5,8 +5,10 @@ package source
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/service"
@@ -36,6 +38,19 @@ func (p Problem) String() string {
 	return s + p.Message
 }
 
+// Stale is an object that is used as it was, because what it says now is rejected or
+// cannot be read. The problem with that is among the Problems.
+type Stale struct {
+	// Object is "Service default/web", Where the file and line of the version in use.
+	Object string `json:"object"`
+	Where  string `json:"where,omitempty"`
+	// Service is the Service, "namespace/name", that the object is or belongs to; empty
+	// where it belongs to none.
+	Service string `json:"service,omitempty"`
+	// Since is when what the object says stopped to be valid, as far as it was seen.
+	Since time.Time `json:"since"`
+}
+
 // Snapshot is all that a source knows at one moment. It is never changed after
 // it is published.
 type Snapshot struct {
@@ -45,6 +60,8 @@ type Snapshot struct {
 	// Balancers are the addresses of all balancers, Draining of those that are on
 	// their way out, sorted, where the source was told who the balancers are.
 	Balancers, Draining []netip.Addr
+	// Names are those of Balancers, as far as they have any.
+	Names map[netip.Addr]string
 	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
 	// says that it nevertheless serves on, as no other balancer would be left.
 	Drain []string
@@ -55,6 +72,8 @@ type Snapshot struct {
 	// Problems are what was refused; what an object held before a refused
 	// change is still among Services.
 	Problems []Problem
+	// Stale are objects that are used as they were, by their names.
+	Stale []Stale
 }
 
 // Announcements decide what a node announces. It is a pointer, and what it
@@ -68,7 +87,7 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
-		slices.Equal(s.Balancers, o.Balancers) &&
+		slices.Equal(s.Balancers, o.Balancers) && maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

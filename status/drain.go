@@ -50,6 +50,9 @@ func (s Status) DrainWords() string {
 	stage := "routes ask to be avoided"
 	if d.Stage == plan.Withdrawn {
 		stage = "routes are withdrawn"
+		if words := s.withdrawingWords(); words != "" {
+			stage = "not all have confirmed that the routes are withdrawn (" + words + ")"
+		}
 	}
 	return fmt.Sprintf("draining for %s, %d flows left, %s: %s", age(d.Since, s.Time), d.Flows, stage, why)
 }

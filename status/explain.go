@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/lpm"
 	"github.com/fairlead/fairlead/plan"
 )
 
@@ -47,7 +48,7 @@ type Verdict struct {
 // ExplainAnnounce says of every address of the Services whether this node announces
 // it, and which rule said so.
 func (s Status) ExplainAnnounce() []Verdict {
-	verdicts := []Verdict{}
+	verdicts, e := []Verdict{}, newExplainer(s)
 	for _, svc := range s.Services {
 		var vips []netip.Addr
 		for _, f := range svc.Frontends {
@@ -56,23 +57,49 @@ func (s Status) ExplainAnnounce() []Verdict {
 		slices.SortFunc(vips, netip.Addr.Compare)
 		for _, vip := range slices.Compact(vips) {
 			v := Verdict{Service: svc.ID, VIP: vip}
-			s.judge(&v, svc)
+			e.judge(&v, svc)
 			verdicts = append(verdicts, v)
 		}
 	}
 	return verdicts
 }
 
+// explainer is a Status whose routes are found by the addresses that they lead to.
+type explainer struct {
+	Status
+	routes, refused lpm.Map[*Route]
+	withdrawing     lpm.Map[[]announce.Withdrawal]
+}
+
+func newExplainer(s Status) *explainer {
+	e := &explainer{Status: s}
+	for i := range slices.Backward(s.Routes) { // of several for one prefix the first counts
+		switch r := &s.Routes[i]; {
+		case r.Rule == RuleWithdrawing && !r.Announced:
+		case r.NextHop.IsValid():
+			e.routes.Put(r.Prefix, r)
+		default:
+			e.refused.Put(r.Prefix, r)
+		}
+	}
+	perPrefix(s.Withdrawing, e.withdrawing.Put)
+	return e
+}
+
 // judge asks the rules, the first of which that says no decides.
-func (s Status) judge(v *Verdict, svc Service) {
+func (s *explainer) judge(v *Verdict, svc Service) {
 	if s.DataPlane == nil {
 		v.say(RuleNotHere, "this agent is a "+s.Role+", which announces nothing")
 		return
 	}
 	if !s.frontendsLet(v, svc) {
+		if _, of, is := s.withdrawing.Lookup(v.VIP); is {
+			v.Notes = append(v.Notes, waits(of))
+		}
 		return
 	}
-	r, refused := s.routeOf(v.VIP)
+	_, r, _ := s.routes.Lookup(v.VIP)
+	_, refused, _ := s.refused.Lookup(v.VIP)
 	switch {
 	case r == nil && refused != nil:
 		v.say(refused.Rule, refused.Reason)
@@ -102,7 +129,7 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 		if f.VIP != v.VIP {
 			continue
 		}
-		if f.State == plan.Active || f.State == plan.Panic {
+		if slices.Contains([]plan.State{plan.Active, plan.Draining, plan.Panic}, f.State) {
 			held = true
 		} else {
 			v.Notes = append(v.Notes, fmt.Sprintf("%s is %s: %s", f.Key(), f.State, f.Reason))
@@ -119,24 +146,6 @@ func (s Status) frontendsLet(v *Verdict, svc Service) bool {
 	v.Notes = v.Notes[1:]
 	v.say(plan.Rule(no.State), no.Reason)
 	return false
-}
-
-// routeOf gives the route that leads to an address, the narrowest of several, and
-// what was refused of it.
-func (s Status) routeOf(vip netip.Addr) (route, refused *Route) {
-	for i := range s.Routes {
-		r := &s.Routes[i]
-		switch {
-		case !r.Prefix.Contains(vip):
-		case !r.NextHop.IsValid():
-			if refused == nil || r.Prefix.Bits() > refused.Prefix.Bits() {
-				refused = r
-			}
-		case route == nil, r.Prefix.Bits() > route.Prefix.Bits():
-			route = r
-		}
-	}
-	return route, refused
 }
 
 // heard says yes, where anybody hears it: a BGP peer, or who asks on a segment.

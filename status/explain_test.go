@@ -20,9 +20,10 @@ import (
 // among is an announcer with these sessions.
 type among struct{ list []announce.Peer }
 
-func (among) Set([]announce.Route) error { return nil }
-func (among) Close() error               { return nil }
-func (a among) Peers() []announce.Peer   { return a.list }
+func (among) Set([]announce.Route) error         { return nil }
+func (among) Close() error                       { return nil }
+func (among) Withdrawing() []announce.Withdrawal { return nil }
+func (a among) Peers() []announce.Peer           { return a.list }
 
 // announcing is an agent with Services of which all that can be is held and
 // announced.
@@ -42,7 +43,6 @@ func announcing(drain plan.Drain, sessions ...announce.Peer) Agent {
 		Health: func(t health.Target) health.State {
 			return map[bool]health.State{true: health.Down, false: health.Up}[t.Addr.Addr() == netip.MustParseAddr("172.16.2.1")]
 		},
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 		Announce: func(s *service.Service, vip netip.Addr) ([]announce.Offer, string) {
 			offer := announce.Offer{By: "Announcement edge", Prefix: netip.PrefixFrom(vip, vip.BitLen())}
 			switch s.ID.Name {

@@ -14,7 +14,9 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -49,12 +51,13 @@ type Agent struct {
 	ProxySync func() (last, waits time.Time)
 	// Lacks names the capabilities that the process lacks; nil for none.
 	Lacks error
+	// State is where the agent keeps what outlives it; nil where it keeps nothing.
+	State *statedir.Dir
 	// Degraded lists the optional kernel features that the agent goes without; nil
 	// for none.
 	Degraded func() []features.Degraded
-	// Probed tells since when a target is in its state, and the last error of
-	// a probe of it; zero values for what is not known.
-	Probed func(health.Target) (since time.Time, lastError string)
+	// Probed gives what is known of a target; zero values for what is not.
+	Probed func(health.Target) probe.Result
 }
 
 // Gather gives the Status at a moment.
@@ -65,7 +68,7 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	s := Status{
 		Version: a.Version, Kernel: a.Kernel, Node: a.Node, Role: a.Role, Started: a.Started, Time: now,
-		Problems: slices.Clone(g.view.Problems),
+		Problems: slices.Clone(g.view.Problems), Stale: g.view.Stale,
 	}
 	if a.Lacks != nil {
 		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
@@ -95,26 +98,36 @@ func (a Agent) Gather(now time.Time) Status {
 		s.ServiceProxy = &p
 		s.Problems = append(s.Problems, p.Problems...)
 	}
-	if a.Announcer != nil {
-		s.Peers = a.Announcer.Peers()
-	}
 	if a.Degraded != nil {
 		s.Degraded = a.Degraded()
 	}
 	s.Drain = drainOf(g.view)
-	if a.Cloud != nil {
-		s.Peers = append(s.Peers, a.Cloud.Peers()...)
-	}
-	if a.Layer2 != nil {
-		s.Peers = append(s.Peers, a.Layer2.Peers()...)
-	}
+	s.Peers = a.peers()
 	answered, unanswered := a.answered()
 	s.Problems = append(s.Problems, unanswered...)
 	g.answered = answered
 	s.Services = g.services()
 	s.Routes = g.routes()
+	s.Withdrawing, s.Leaving = g.view.Withdrawing, leaving(g.view)
+	s.Problems = append(s.Problems, stateProblems(a.State)...)
+	s.Problems = append(s.Problems, conflicts(g.view.Plan.Frontends)...)
 	s.Problems = append(s.Problems, g.failures()...)
+	s.Problems = append(s.Problems, s.overdue()...)
 	return s.complete()
+}
+
+// peers are those of every way to announce.
+func (a Agent) peers() (all []announce.Peer) {
+	if a.Announcer != nil {
+		all = a.Announcer.Peers()
+	}
+	if a.Cloud != nil {
+		all = append(all, a.Cloud.Peers()...)
+	}
+	if a.Layer2 != nil {
+		all = append(all, a.Layer2.Peers()...)
+	}
+	return all
 }
 
 type gatherer struct {
@@ -137,6 +150,7 @@ func (g *gatherer) count() error {
 
 func (g *gatherer) services() []Service {
 	byID := map[service.ID]*Service{}
+	stale := staleServices(g.view.Stale)
 	for i := range g.view.Plan.Frontends {
 		f := &g.view.Plan.Frontends[i]
 		s := byID[f.Service.ID]
@@ -144,6 +158,7 @@ func (g *gatherer) services() []Service {
 			s = &Service{
 				ID: f.Service.ID.String(), Method: f.Service.Method, Scheduler: f.Service.Scheduler,
 				RingSize: f.Service.RingSize, Check: f.Service.Health.Kind, Origin: f.Service.Origin,
+				StaleSince: stale[f.Service.ID.String()],
 			}
 			byID[f.Service.ID] = s
 		}
@@ -166,25 +181,25 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		counts = g.counts[f.Key]
 	}
 	out.Counts = counts.Total
+	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
+	for _, h := range g.view.Held[f.Key].Backends {
+		held[h.Addr] = h
+	}
 	for _, b := range f.Backends {
-		shown := g.backend(b)
+		shown, wasUp := g.backend(b)
 		shown.Counts = counts.Backends[b.Addr.String()]
 		if f.State != plan.Conflict {
-			shown.setHeld(g.view.Held[f.Key])
+			if h, is := held[b.Addr]; is {
+				shown.InService, shown.HeldWeight = true, h.Weight
+				// One that was never up has nothing to drain.
+				shown.Draining = h.Draining() && (b.Weight == 0 || wasUp || shown.Counts.Flows > 0)
+			}
 			shown.Local = g.local(f, b)
 		}
 		out.Backends = append(out.Backends, shown)
 	}
 	out.State, out.Reason = g.state(f, out.Backends)
 	return out
-}
-
-// setHeld tells of b what the data plane holds.
-func (b *Backend) setHeld(f dataplane.Frontend) {
-	i := slices.IndexFunc(f.Backends, func(h service.Backend) bool { return h.Addr == b.Address })
-	if i >= 0 {
-		b.InService, b.HeldWeight, b.Draining = true, f.Backends[i].Weight, f.Backends[i].Draining()
-	}
 }
 
 // state is the plan's, or what became of the plan's wish.
@@ -197,28 +212,29 @@ func (g *gatherer) state(f *plan.Frontend, backends []Backend) (plan.State, stri
 		return g.halfState(f, backends)
 	}
 	if why, refused := g.view.Refused[f.Key]; refused {
-		return Refused, why
+		return Refused, about(f.Key.String(), why)
 	}
 	if _, held := g.view.Held[f.Key]; held {
 		return f.State, f.Reason
 	}
 	err := cmp.Or(g.view.Failures[f.Key.String()], g.view.Failures["data plane"])
 	if err != nil {
-		return Pending, err.Error()
+		return Pending, about(f.Key.String(), err.Error())
 	}
 	return Pending, "the data plane does not hold it yet"
 }
 
-func (g *gatherer) backend(b plan.Backend) Backend {
-	out := Backend{
+func (g *gatherer) backend(b plan.Backend) (out Backend, wasUp bool) {
+	out = Backend{
 		Address: b.Addr, Name: b.Name, Node: b.Node, Weight: b.Weight, Draining: b.Draining(), Health: b.Health.String(),
 	}
 	if b.Target.Check.Kind == service.CheckNone || g.Probed == nil {
 		out.Health = "unchecked"
 	} else {
-		out.Since, out.LastError = g.Probed(b.Target)
+		r := g.Probed(b.Target)
+		out.Since, out.LastError, wasUp = r.Since, r.Error, r.WasUp
 	}
-	return out
+	return out, wasUp
 }
 
 func (g *gatherer) routes() []Route {
@@ -252,6 +268,7 @@ func (g *gatherer) routes() []Route {
 	for _, r := range g.view.Plan.Refusals {
 		routes = append(routes, Route{Prefix: r.Prefix, Rule: r.Rule, Reason: r.Reason})
 	}
+	routes = withWithdrawing(routes, g.view.Withdrawing)
 	sortRoutes(routes)
 	return routes
 }
@@ -287,12 +304,12 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 	if !g.announces() {
 		return RuleNoPeers, "this agent announces nothing: name BGP peers, by --peer or by a BGPPeer, an interface by --layer2, or a cloud by --cloud"
 	}
-	if err := g.view.Failures["announcer"]; err != nil {
+	if err := cmp.Or(g.view.Failures["route "+r.Prefix.String()], g.view.Failures["announcer"]); err != nil {
 		return RulePending, err.Error()
 	}
 	for _, k := range r.Frontends {
 		if why, refused := g.view.Refused[k]; refused {
-			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, why)
+			return RuleRefused, fmt.Sprintf("%s is refused: %s", k, about(k.String(), why))
 		}
 		if _, held := g.view.Held[k]; !held {
 			return RulePending, fmt.Sprintf("%s is not held by the data plane yet", k)
@@ -305,7 +322,11 @@ func (g *gatherer) unannounced(r plan.Route) (plan.Rule, string) {
 func (g *gatherer) failures() []source.Problem {
 	var problems []source.Problem
 	for _, what := range slices.Sorted(maps.Keys(g.view.Failures)) {
-		problems = append(problems, source.Problem{Object: what, Message: g.view.Failures[what].Error() + " (it is tried again)"})
+		message := about(what, g.view.Failures[what].Error())
+		problems = append(problems, source.Problem{Object: what, Message: message + " (it is tried again)"})
 	}
 	return problems
 }
+
+// about gives what an error says of an object, without its name.
+func about(object, message string) string { return strings.TrimPrefix(message, object+": ") }

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/memory"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/schedule"
 	"github.com/fairlead/fairlead/service"
@@ -23,8 +24,9 @@ import (
 // peers is an announcer with one established session.
 type peers struct{}
 
-func (peers) Set([]announce.Route) error { return nil }
-func (peers) Close() error               { return nil }
+func (peers) Set([]announce.Route) error         { return nil }
+func (peers) Close() error                       { return nil }
+func (peers) Withdrawing() []announce.Withdrawal { return nil }
 func (peers) Peers() []announce.Peer {
 	return []announce.Peer{{Name: "tor-1", Address: "172.16.9.2", AS: 65021, State: "established"}}
 }
@@ -59,7 +61,6 @@ func scene(t *testing.T) Agent {
 			}
 			return health.Up
 		},
-		Held: func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 	})
 	dp, held := memory.New(), map[service.Key]dataplane.Frontend{}
 	web, six := services[5].Frontends[0].Key, services[4].Frontends[0].Key
@@ -89,11 +90,11 @@ func scene(t *testing.T) Agent {
 	return Agent{
 		Version: "v1", Kernel: "Linux 6.1", Node: "node1", Role: "balancer", Started: eleven,
 		View: func() *control.View { return view }, DataPlane: dp, Announcer: peers{},
-		Probed: func(t health.Target) (time.Time, string) {
+		Probed: func(t health.Target) probe.Result {
 			if t.Addr.String() == "172.16.1.2:80" {
-				return ago(time.Minute), "connection refused"
+				return probe.Result{Since: ago(time.Minute), Error: "connection refused", WasUp: true}
 			}
-			return ago(time.Hour), ""
+			return probe.Result{Since: ago(time.Hour), WasUp: true}
 		},
 	}
 }
@@ -165,9 +166,30 @@ func TestBackendsTellHealthServiceAndTraffic(t *testing.T) {
 	}
 }
 
+// A server that fails drains what it has. One that was never up has nothing, and counts
+// as down in any case.
+func TestNeverUp(t *testing.T) {
+	a := scene(t)
+	for _, wasUp := range []bool{true, false} {
+		a.Probed = func(health.Target) probe.Result { return probe.Result{Error: "connection refused", WasUp: wasUp} }
+		s, err := a.Gather(eleven).Only("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Services[0].Frontends[0].Backends[1]
+		if want := map[bool]string{true: "draining", false: "out"}[wasUp]; b.state() != want || b.Draining != wasUp || b.Health != "down" {
+			t.Errorf("up before: %v: %s, want %s: %+v", wasUp, b.state(), want, b)
+		}
+		if text := tableOf(t, s.Overview()); !strings.Contains(text, "backends    1 down, 1 up\n") {
+			t.Errorf("up before: %v:\n%s", wasUp, text)
+		}
+	}
+}
+
 func TestProblemsTellInputAndFailures(t *testing.T) {
 	s := scene(t).Gather(eleven)
-	if len(s.Problems) != 2 || s.Problems[0].Object != "Service default/bad" || s.Problems[1].Object != "TCP 10.1.1.3:80" {
+	if len(s.Problems) != 3 || s.Problems[0].Object != "Service default/bad" || s.Problems[2].Object != "TCP 10.1.1.3:80" ||
+		s.Problems[1].String() != "double.yaml:1: Service default/double: Service default/web already has TCP 10.1.1.1:80 (web.yaml:1) and is older: give one of the two another address or port" {
 		t.Errorf("problems %v", s.Problems)
 	}
 	a := scene(t)
@@ -361,7 +383,7 @@ func TestServerHalfTellsItsFailures(t *testing.T) {
 		t.Errorf("%s %q", f.State, f.Reason)
 	}
 	a.ServerHalf = func() (serverhalf.State, error) { return serverhalf.State{}, serverhalf.ErrClosed }
-	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[len(s.Problems)-2].String(), "server half") {
+	if s := a.Gather(eleven); s.ServerHalf != nil || !strings.Contains(s.Problems[1].String(), "server half") {
 		t.Errorf("server half %v, problems %v", s.ServerHalf, s.Problems)
 	}
 }

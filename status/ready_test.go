@@ -12,8 +12,9 @@ import (
 // sessions is an announcer whose peers have these states.
 type sessions []string
 
-func (sessions) Set([]announce.Route) error { return nil }
-func (sessions) Close() error               { return nil }
+func (sessions) Set([]announce.Route) error         { return nil }
+func (sessions) Close() error                       { return nil }
+func (sessions) Withdrawing() []announce.Withdrawal { return nil }
 func (s sessions) Peers() (all []announce.Peer) {
 	for i, state := range s {
 		all = append(all, announce.Peer{Address: []string{"10.0.0.109", "10.0.0.110"}[i], State: state, LastError: map[string]string{"active": "connection refused"}[state]})

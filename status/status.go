@@ -42,6 +42,11 @@ type Status struct {
 	// announces or would, on a reflector those it heard, on a router those it
 	// heard or its kernel holds.
 	Routes []Route `json:"routes"`
+	// Withdrawing are routes that a balancer has withdrawn, and of which somebody has
+	// not confirmed that; Leaving are the frontends that are held though nothing wants
+	// them any more.
+	Withdrawing []announce.Withdrawal `json:"withdrawing,omitempty"`
+	Leaving     []Leaving             `json:"leaving,omitempty"`
 	// Table is a router's part of its kernel's table.
 	Table []fib.Route     `json:"table,omitempty"`
 	Peers []announce.Peer `json:"peers"`
@@ -52,6 +57,8 @@ type Status struct {
 	Degraded []features.Degraded `json:"degraded"`
 	// Problems are what was refused of the input, and what failed.
 	Problems []source.Problem `json:"problems"`
+	// Stale are objects that are used as they were before a change that is rejected.
+	Stale []source.Stale `json:"stale"`
 }
 
 // complete gives s with no list nil, so that JSON has [] and never null.
@@ -71,6 +78,7 @@ func (s Status) complete() Status {
 	s.Peers = append([]announce.Peer{}, s.Peers...)
 	s.Degraded = append([]features.Degraded{}, s.Degraded...)
 	s.Problems = append([]source.Problem{}, s.Problems...)
+	s.Stale = append([]source.Stale{}, s.Stale...)
 	return s
 }
 
@@ -83,8 +91,11 @@ type Service struct {
 	RingSize  int               `json:"ringSize,omitempty"`
 	Check     service.CheckKind `json:"check,omitempty"`
 	// Origin is where it was read: "web.yaml:12".
-	Origin    string     `json:"origin,omitempty"`
-	Frontends []Frontend `json:"frontends"`
+	Origin string `json:"origin,omitempty"`
+	// StaleSince is since when the Service, or an EndpointSlice of it, is not what its
+	// source says, which is rejected; zero where it is.
+	StaleSince time.Time  `json:"staleSince,omitzero"`
+	Frontends  []Frontend `json:"frontends"`
 }
 
 // The states of a frontend beyond those that the plan knows: what became of
@@ -182,7 +193,7 @@ func (b Backend) state() string {
 	switch {
 	case b.InService && b.Draining:
 		return "draining"
-	case b.InService:
+	case b.InService && b.HeldWeight > 0:
 		return "in-service"
 	case b.Draining:
 		return "drained"

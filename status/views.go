@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
@@ -53,6 +54,9 @@ func (v overview) table(t *table) {
 		t.fact("drain", v.DrainWords())
 	}
 	t.fact("routes", v.routeStates())
+	if words := v.withdrawingWords(); words != "" {
+		t.fact("withdrawing", words)
+	}
 	if states := v.layer2States(); states != "" {
 		t.fact("layer 2", states)
 	}
@@ -61,10 +65,10 @@ func (v overview) table(t *table) {
 	for _, d := range v.Degraded {
 		t.fact("", d.String())
 	}
-	t.fact("problems", number(len(v.Problems)))
-	for _, p := range v.Problems {
-		t.fact("", p.String())
+	if len(v.Stale) > 0 {
+		t.list("stale", len(v.Stale), staleLines(v.Stale, v.Time), "fairlead status -o json")
 	}
+	t.list("problems", len(v.Problems), problemLines(v.Problems), "fairlead status -o json")
 	if len(v.Peers) > 0 {
 		t.line("")
 		v.peers(t, false)
@@ -79,10 +83,11 @@ func (v overview) half(t *table) {
 		t.fact("", a)
 	}
 	t.fact("packets", tally(nonzero(h.Counters)))
-	t.fact("servers", number(len(h.Entries)))
+	var servers []string
 	for _, e := range h.Entries {
-		t.fact("", fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
+		servers = append(servers, fmt.Sprintf("%s for %s by %s, %d flows", e.Server, e.key(), e.Method, e.Flows))
 	}
+	t.list("servers", len(h.Entries), servers, "fairlead backends")
 }
 
 // routing says that this is no agent.
@@ -102,7 +107,7 @@ func (v overview) backendHealth() string {
 	count := map[string]uint64{}
 	for _, b := range v.allBackends() {
 		word := b.Health
-		if b.Draining {
+		if b.Weight == 0 {
 			word = "draining"
 		}
 		count[word]++
@@ -176,16 +181,28 @@ func (v services) table(t *table) {
 		for _, f := range s.Frontends {
 			row := []string{s.ID, f.Key(), string(s.Method), string(s.Scheduler), string(f.State)}
 			if v.status.balances() {
-				row = append(row, f.count(func(b Backend) bool { return b.InService && !b.Draining }),
+				row = append(row, f.count(func(b Backend) bool { return b.InService && b.HeldWeight > 0 }),
 					fmt.Sprint(f.Counts.Flows), fmt.Sprint(f.Counts.Packets), size(f.Counts.Bytes))
 			}
 			if v.status.ServerHalf != nil {
 				row = append(row, f.count(func(b Backend) bool { return b.Local != nil && b.Local.Here }), fmt.Sprint(f.remembered()))
 			}
-			t.row(append(row, f.Reason)...)
+			t.row(append(row, s.reason(f, v.status.Time))...)
 		}
 	}
 	t.end()
+}
+
+// reason says why a frontend of the Service is not as its source says.
+func (s Service) reason(f Frontend, now time.Time) string {
+	if s.StaleSince.IsZero() {
+		return f.Reason
+	}
+	stale := "stale since " + moment(s.StaleSince, now) + ": its manifest is rejected (fairlead status)"
+	if f.Reason == "" {
+		return stale
+	}
+	return f.Reason + "; " + stale
 }
 
 // balances says that this is, or may be, a balancer's: a server half alone

@@ -173,29 +173,38 @@ func localPath(r announce.Route, as uint32, marks []*pkt.LargeCommunity) *apiuti
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}
 }
 
-// wanted checks routes and gives them by prefix.
-func wanted(routes []announce.Route) (map[netip.Prefix]announce.Route, error) {
-	want := make(map[netip.Prefix]announce.Route, len(routes))
+// wanted gives the routes by prefix, and those that cannot be announced.
+func wanted(routes []announce.Route) (want map[netip.Prefix]announce.Route, bad map[netip.Prefix]error) {
+	want, bad = make(map[netip.Prefix]announce.Route, len(routes)), map[netip.Prefix]error{}
 	for _, r := range routes {
-		switch {
-		case !r.Prefix.IsValid():
-			return nil, errors.New("a route has no prefix")
-		case r.Prefix != r.Prefix.Masked():
-			return nil, fmt.Errorf("%s has bits set behind its length; did you mean %s?", r.Prefix, r.Prefix.Masked())
-		case !r.NextHop.IsValid() || r.NextHop.IsUnspecified():
-			return nil, fmt.Errorf("%s has no next hop; give the node's address", r.Prefix)
-		case r.NextHop.Is4() && r.Prefix.Addr().Is6():
-			return nil, fmt.Errorf("%s: an IPv6 prefix needs an IPv6 next hop", r)
-		}
-		if err := checkAttributes(r.Attributes); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.Prefix, err)
+		if err := checkRoute(r); err != nil {
+			bad[r.Prefix] = err
+			continue
 		}
 		if other, twice := want[r.Prefix]; twice && other != r {
-			return nil, fmt.Errorf("one prefix is given twice, as %s and as %s; a balancer announces it in one way", other, r)
+			bad[r.Prefix] = fmt.Errorf("it is given twice, as %s and as %s; a balancer announces it in one way", other, r)
+			continue
 		}
 		want[r.Prefix] = r
 	}
-	return want, nil
+	for p := range bad {
+		delete(want, p)
+	}
+	return want, bad
+}
+
+func checkRoute(r announce.Route) error {
+	switch {
+	case !r.Prefix.IsValid():
+		return errors.New("a route has no prefix")
+	case r.Prefix != r.Prefix.Masked():
+		return fmt.Errorf("it has bits set behind its length; did you mean %s?", r.Prefix.Masked())
+	case !r.NextHop.IsValid() || r.NextHop.IsUnspecified():
+		return errors.New("it has no next hop; give the node's address")
+	case r.NextHop.Is4() && r.Prefix.Addr().Is6():
+		return fmt.Errorf("by %s: an IPv6 prefix needs an IPv6 next hop", r.NextHop)
+	}
+	return checkAttributes(r.Attributes)
 }
 
 // mark makes a note of ours for a route.

@@ -204,6 +204,10 @@ func TestReflectorRestart(t *testing.T) {
 	if p := s.Peers()[0]; p.Flaps != 1 || p.UpdatesSent < 2 || p.Sent != 1 {
 		t.Errorf("counted %+v, want one flap, and the route sent twice", p)
 	}
+	// Why a peer once left says nothing of one that is back.
+	if p := s.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
+		t.Errorf("a peer that is back is %s: %q", p.State, p.LastError)
+	}
 	t.Logf("reflector back to route at router: %s", time.Since(start))
 }
 

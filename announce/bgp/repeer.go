@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -54,19 +55,9 @@ func (s *Speaker) apply() error {
 	if err := want.addDials(peers, func(*group) {}); err != nil {
 		return fmt.Errorf("%w: %w", errNotPeers, err)
 	}
-	stays := map[netip.Addr]bool{}
-	var errs []error
-	for _, d := range s.e.dialled() {
-		a := d.to.Addr()
-		stays[a] = slices.ContainsFunc(peers, func(p PeerConfig) bool { return p == d.config })
-		if stays[a] {
-			continue
-		}
-		if err := s.e.drop(d); err != nil {
-			stays[a] = true // until it is gone no other can have its address
-			errs = append(errs, fmt.Errorf("BGP peer %s: cannot be let go: %w", a, err))
-		}
-	}
+	stays, errs := s.e.dropBut(func(d *dialTarget) bool {
+		return slices.ContainsFunc(peers, func(p PeerConfig) bool { return p == d.config })
+	})
 	for _, d := range want.dials {
 		if stays[d.to.Addr()] {
 			continue
@@ -76,6 +67,34 @@ func (s *Speaker) apply() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dropBut ends the sessions with peers that are not to stay, all at once: one that is
+// stuck takes a while. It gives those that are there now: until one is gone no other
+// can have its address.
+func (e *engine) dropBut(stays func(*dialTarget) bool) (there map[netip.Addr]bool, errs []error) {
+	there = map[netip.Addr]bool{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, d := range e.dialled() {
+		a := d.to.Addr()
+		if stays(d) {
+			mu.Lock()
+			there[a] = true
+			mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			if err := e.drop(d); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				there[a] = true
+				errs = append(errs, fmt.Errorf("BGP peer %s: cannot be let go: %w", a, err))
+			}
+		})
+	}
+	wg.Wait()
+	return there, errs
 }
 
 // dialled gives those that are dialled now.

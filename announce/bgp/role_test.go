@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/fib"
@@ -42,8 +41,8 @@ type report struct {
 	Routes []announce.RouteSet // the router has put into the kernel
 	Peers  []announce.Peer
 	Calls  int // times that the router's routes changed
-	// Doubt is for how long from the last Set a peer may not have heard of it.
-	Doubt time.Duration
+	// Waits are the speaker's withdrawals that are not confirmed.
+	Waits []announce.Withdrawal
 }
 
 func play(p part) error {
@@ -85,10 +84,8 @@ func playSpeaker(p part) error {
 	if err := s.Set(p.Routes); err != nil {
 		return err
 	}
-	set := time.Now()
 	return actor.Obey(func(o order) (r report) {
 		if o.Set != nil {
-			set = time.Now()
 			if err := s.Set(o.Set); err != nil {
 				r.Error = err.Error()
 			}
@@ -98,7 +95,7 @@ func playSpeaker(p part) error {
 				r.Error = err.Error()
 			}
 		}
-		r.Peers, r.Doubt = s.Peers(), s.Doubt(set).Sub(set)
+		r.Peers, r.Waits = s.Peers(), s.Withdrawing()
 		return r
 	}, s.Close)
 }

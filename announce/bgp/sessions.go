@@ -271,17 +271,11 @@ func (e *engine) onTap(t *tap) {
 			p.admitted = true
 		}
 	}
-	if closed {
-		p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
-		if t.overLimit() {
-			p.cutUntil = time.Now().Add(cutFor)
-		}
-		if reason != "" {
-			p.LastError = reason
-		}
-		if before == stateEstablished {
-			p.count.flaps.Add(1)
-		}
+	switch {
+	case closed:
+		p.ended(t, reason, before)
+	case state == stateEstablished && before != stateEstablished:
+		p.LastError = "" // why it once failed is in the log
 	}
 	e.wake()
 	e.mu.Unlock()
@@ -308,6 +302,20 @@ func (e *engine) onTap(t *tap) {
 			go e.auditLoop(t)
 			go e.refreshLoop(t)
 		}
+	}
+}
+
+// ended notes the end of a session.
+func (p *peerState) ended(t *tap, reason, before string) {
+	p.State, p.Since, p.tap, p.watch = stateIdle, time.Now(), nil, nil
+	if t.overLimit() {
+		p.cutUntil = time.Now().Add(cutFor)
+	}
+	if reason != "" {
+		p.LastError = reason
+	}
+	if before == stateEstablished {
+		p.count.flaps.Add(1)
 	}
 }
 

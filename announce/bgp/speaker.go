@@ -17,16 +17,11 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unique"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 
 	"github.com/fairlead/fairlead/announce"
 )
-
-// sendLimit is how long Set waits for a peer that is established but does not
-// take what it is sent.
-const sendLimit = time.Second
 
 // Speaker announces a balancer's routes. It takes in none.
 type Speaker struct {
@@ -36,6 +31,8 @@ type Speaker struct {
 	mu        sync.Mutex // one Set at a time
 	closed    bool
 	announced map[netip.Prefix]announce.Route
+	// leaving are routes that are withdrawn, and that a peer may still have.
+	leaving map[netip.Prefix]*leaving
 	// configured are the peers as they were given, and seekers look for those
 	// that are known by their link alone, which is the key.
 	configured []PeerConfig
@@ -58,7 +55,7 @@ func NewSpeaker(c SpeakerConfig) (*Speaker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("BGP speaker: %w", err)
 	}
-	s := &Speaker{e: e, announced: map[netip.Prefix]announce.Route{}, configured: c.Peers, seekers: map[string]*seeker{}}
+	s := &Speaker{e: e, announced: map[netip.Prefix]announce.Route{}, leaving: map[netip.Prefix]*leaving{}, configured: c.Peers, seekers: map[string]*seeker{}}
 	s.seekFor(c.Peers)
 	return s, nil
 }
@@ -140,87 +137,61 @@ func (s *setup) defaults(g *group) {
 
 // Set announces exactly these routes: what is no longer wanted is withdrawn
 // first, then what is new is announced, and what has another next hop or other
-// attributes is announced anew, which replaces it. It returns once every
-// established peer's connection has been written the change.
+// attributes is announced again, which replaces it. It does not wait for peers to
+// take it; Withdrawing says which have not. A route that cannot be announced leaves
+// its prefix as it was.
 func (s *Speaker) Set(routes []announce.Route) error {
-	want, err := wanted(routes)
-	if err != nil {
-		return fmt.Errorf("announce: %w", err)
-	}
+	want, bad := wanted(routes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.New("announce: the speaker is closed")
 	}
+	var errs []error
+	failed := func(p netip.Prefix, err error) { errs = append(errs, &announce.RouteError{Prefix: p, Err: err}) }
+	for p, err := range bad {
+		failed(p, err)
+	}
 	for p, r := range s.announced {
-		if _, keep := want[p]; keep {
+		if _, keep := want[p]; keep || bad[p] != nil {
 			continue
 		}
-		if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
-			return fmt.Errorf("withdraw %s: %w", p, err)
+		if err := s.withdraw(p, r); err != nil {
+			failed(p, err)
 		}
-		delete(s.announced, p)
 	}
 	for p, r := range want {
 		if s.announced[p] == r {
 			continue
 		}
 		if _, err := s.e.server.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
-			return fmt.Errorf("announce %s via %s: %w", p, r.NextHop, err)
+			failed(p, fmt.Errorf("announce by %s: %w", r.NextHop, err))
+			continue
 		}
 		s.announced[p] = r
+		delete(s.leaving, p)
 	}
-	s.awaitSent()
+	return errors.Join(errs...)
+}
+
+// withdraw takes one route back; runs under s.mu.
+func (s *Speaker) withdraw(p netip.Prefix, r announce.Route) error {
+	l := s.leaving[p]
+	if l == nil {
+		l = &leaving{since: time.Now(), written: map[*tap]uint64{}}
+		s.leaving[p] = l
+	}
+	if err := s.e.server.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{s.path(r)}}); err != nil {
+		l.failed = fmt.Errorf("withdraw: %w", err)
+		return l.failed
+	}
+	l.failed = nil
+	delete(s.announced, p)
 	return nil
 }
 
 func (s *Speaker) path(r announce.Route) *apiutil.Path {
 	return localPath(r, s.e.as, s.e.marks(r.Attributes))
-}
-
-func (s *Speaker) awaitSent() {
-	var slow netip.Addr
-	due := map[*tap]map[path]said{}
-	sent := s.e.await(s.e.ctx, sendLimit, func() bool {
-		for _, t := range s.e.taps() {
-			if state, _, _, _, closed := t.status(); state != stateEstablished || closed {
-				continue
-			}
-			if due[t] == nil {
-				due[t] = s.due(t)
-			}
-			if !t.holds(due[t]) {
-				slow = t.peer
-				return false
-			}
-		}
-		return true
-	})
-	if !sent && s.e.ctx.Err() == nil {
-		s.e.log.Warn("a peer does not take what it is sent", "peer", slow, "waited", sendLimit)
-	}
-}
-
-// due gives what a session is to have been told.
-func (s *Speaker) due(t *tap) map[path]said {
-	all := make(map[path]said, len(s.announced))
-	type form struct {
-		words unique.Handle[string]
-		told  bool
-	}
-	forms := map[announce.Attributes]form{} // mostly few
-	for p, r := range s.announced {
-		f, known := forms[r.Attributes]
-		if !known {
-			attrs, told := s.e.told(t.group, s.path(r).Attrs)
-			f = form{words(attrs), told}
-			forms[r.Attributes] = f
-		}
-		if f.told {
-			all[path{prefix: p}] = said{t.nextHopFor(r.NextHop), f.words}
-		}
-	}
-	return all
 }
 
 // Announced gives what is announced now, for a look.

@@ -2,10 +2,10 @@ package bgp
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -32,6 +32,7 @@ type tap struct {
 	greeted chan struct{}
 
 	writing sync.Mutex
+	written atomic.Uint64 // octets
 	blocked time.Duration // in writes, since paced; under writing
 	paced   time.Time
 
@@ -110,6 +111,7 @@ func (t *tap) Write(b []byte) (int, error) {
 	_ = t.SetWriteDeadline(time.Now().Add(t.group.hold)) // gobgp would gather without end
 	began := time.Now()
 	n, err := t.TCPConn.Write(b)
+	t.written.Add(uint64(n)) // before a route counts as withdrawn
 	t.out.feed(b[:n])
 	if err == nil && t.tooSlow(time.Since(began)) {
 		err = fmt.Errorf("the peer takes what it is sent too slowly: we could hardly write for %s", slowTimes*t.group.hold)
@@ -174,13 +176,6 @@ func (t *tap) status() (state string, since time.Time, peerAS uint32, reason str
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state, t.since, t.peerAS, t.reason, t.closed
-}
-
-// holds says whether exactly this has been written.
-func (t *tap) holds(all map[path]said) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Equal(t.sent, all)
 }
 
 func (t *tap) enter(state string) {

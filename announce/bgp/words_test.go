@@ -178,13 +178,13 @@ func TestSetRefuses(t *testing.T) {
 	s := startSpeaker(t, "127.21.1.1", 20184)
 	for want, routes := range map[string][]announce.Route{
 		"a route has no prefix": {{}},
-		"10.1.1.1/24 has bits set behind its length; did you mean 10.1.1.0/24?": {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
-		"10.1.1.0/24 has no next hop":                                           {{Prefix: service}},
-		"fd00:1:1::/64 via 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":     {route(service6, "10.0.0.1")},
-		"as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;":          {route(service, "10.0.0.1"), route(service, "10.0.0.2")},
-		"10.1.1.0/24: prepend: 11 times is too much":                            {with(announce.Attributes{Prepend: 11})},
-		`10.1.1.0/24: communities: "no-exprot" is not a community`:              {with(announce.Attributes{Communities: "no-exprot"})},
-		"10.1.1.0/24: communities: AS 4294967295 is reserved":                   {with(announce.Attributes{Communities: "4294967295:1:0"})},
+		"10.1.1.1/24: it has bits set behind its length; did you mean 10.1.1.0/24?":                    {{Prefix: netip.MustParsePrefix("10.1.1.1/24"), NextHop: reflectorAddr}},
+		"10.1.1.0/24: it has no next hop":                                                              {{Prefix: service}},
+		"fd00:1:1::/64: by 10.0.0.1: an IPv6 prefix needs an IPv6 next hop":                            {route(service6, "10.0.0.1")},
+		"10.1.1.0/24: it is given twice, as 10.1.1.0/24 via 10.0.0.1 and as 10.1.1.0/24 via 10.0.0.2;": {route(service, "10.0.0.1"), route(service, "10.0.0.2")},
+		"10.1.1.0/24: prepend: 11 times is too much":                                                   {with(announce.Attributes{Prepend: 11})},
+		`10.1.1.0/24: communities: "no-exprot" is not a community`:                                     {with(announce.Attributes{Communities: "no-exprot"})},
+		"10.1.1.0/24: communities: AS 4294967295 is reserved":                                          {with(announce.Attributes{Communities: "4294967295:1:0"})},
 	} {
 		if err := s.Set(routes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -9,24 +10,25 @@ import (
 	"github.com/fairlead/fairlead/announce"
 )
 
-// patience is how long Announcer waits for the cloud, where routes are withdrawn:
-// who waits longer keeps the rest of the agent from its work.
+// patience is how long Close waits for the cloud to withdraw what is left: the
+// process is about to end.
 const patience = 5 * time.Second
 
-// Announcer has a cloud lead prefixes to one balancer, which acts for itself.
+// Announcer has a cloud lead prefixes to one balancer, which acts for itself. The
+// API is called in the background; Withdrawing says what it has not confirmed.
 type Announcer struct {
 	node   string
 	keeper Keeper
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 	wake   chan struct{}
+	// passed is told after each call of the API.
+	passed chan struct{}
 
 	mu    sync.Mutex // of what follows
 	offer []Offer    // nil: nothing has been set yet
 	state State
-	// done is closed when what was set last has been brought to the cloud.
-	done chan struct{}
-	told bool // done is closed
+	out   Out
 }
 
 var _ announce.Announcer = (*Announcer)(nil)
@@ -35,35 +37,32 @@ var _ announce.Announcer = (*Announcer)(nil)
 func NewAnnouncer(node string, k Keeper) *Announcer {
 	ctx, stop := context.WithCancel(context.Background())
 	a := &Announcer{
-		node: node, keeper: k, stop: stop, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		state: Waiting(k.Provider.Name(), time.Now()),
+		node: node, keeper: k, stop: stop, wake: make(chan struct{}, 1), passed: make(chan struct{}, 1),
+		state: Waiting(k.Provider.Name(), time.Now()), out: NewOut(time.Now()),
 	}
 	a.ended.Go(func() { a.run(ctx) })
 	return a
 }
 
-// Set has the cloud lead these prefixes here, soon; where some are withdrawn it
-// waits, for a while, until they are led here no more.
+// Set has the cloud lead these prefixes here, soon, and no others.
 func (a *Announcer) Set(routes []announce.Route) error {
 	routes = Carried(routes)
 	a.mu.Lock()
-	withdraws := slices.ContainsFunc(a.routes(), func(r announce.Route) bool { return !slices.Contains(routes, r) })
 	a.offer = []Offer{{a.node, routes}}
-	done := make(chan struct{})
-	a.done, a.told = done, false
+	a.out.Offer(routes, time.Now())
 	a.mu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
-	if withdraws {
-		select {
-		case <-done:
-		case <-time.After(patience):
-			a.keeper.Log.Warn("the cloud may still lead withdrawn routes here", "waited", patience)
-		}
-	}
 	return nil
+}
+
+// Withdrawing are the prefixes that the cloud may still lead here.
+func (a *Announcer) Withdrawing() []announce.Withdrawal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.Withdrawing(a.state)
 }
 
 // routes are those that were set.
@@ -86,18 +85,21 @@ func (a *Announcer) run(ctx context.Context) {
 		case <-every.C:
 		}
 		a.mu.Lock()
-		offer, done := a.offer, a.done
+		offer := a.offer
 		a.mu.Unlock()
 		if offer == nil {
 			continue
 		}
 		state, current := a.keeper.Pass(ctx, offer)
 		a.mu.Lock()
-		if a.state = state; current && state.State != Failing && a.done == done && !a.told {
-			a.told = true
-			close(done)
+		if a.state = state; current {
+			a.out.Answered(offer[0].Routes, state)
 		}
 		a.mu.Unlock()
+		select {
+		case a.passed <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -108,16 +110,105 @@ func (a *Announcer) Peers() []announce.Peer {
 	return []announce.Peer{a.state.Peer(len(a.routes()))}
 }
 
-// Close has the cloud lead nothing here any more.
+// Close has the cloud lead nothing here any more, as far as it answers soon.
 func (a *Announcer) Close() error {
-	var err error
 	a.mu.Lock()
-	leads := len(a.routes()) > 0
+	begun := a.offer != nil
 	a.mu.Unlock()
-	if leads {
-		err = a.Set(nil)
+	if begun {
+		_ = a.Set(nil) // never fails
+		a.await()
 	}
 	a.stop()
 	a.ended.Wait()
-	return err
+	return nil
+}
+
+// await waits a while until all is withdrawn.
+func (a *Announcer) await() {
+	limit := time.After(patience)
+	for {
+		left := a.Withdrawing()
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-a.passed:
+		case <-limit:
+			a.keeper.Log.Warn("the cloud may still lead withdrawn routes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
+			return
+		}
+	}
+}
+
+// Out are the prefixes that a cloud may lead to one balancer. It is for one
+// goroutine at a time.
+type Out struct {
+	// withdrawn is by prefix when it was withdrawn; zero for what is offered.
+	withdrawn map[netip.Prefix]time.Time
+	// unknown is since when it is not known what an earlier process has left there;
+	// zero once it is.
+	unknown time.Time
+}
+
+// NewOut knows nothing yet of what an earlier process has left in the cloud.
+func NewOut(now time.Time) Out { return Out{withdrawn: map[netip.Prefix]time.Time{}, unknown: now} }
+
+// Offer says what is offered from now on.
+func (o *Out) Offer(routes []announce.Route, now time.Time) {
+	offered := make(map[netip.Prefix]bool, len(routes))
+	for _, r := range routes {
+		offered[r.Prefix] = true
+		o.withdrawn[r.Prefix] = time.Time{}
+	}
+	for p, at := range o.withdrawn {
+		if !offered[p] && at.IsZero() {
+			o.withdrawn[p] = now
+		}
+	}
+}
+
+// Answered takes in how the cloud stands since it was told of these routes.
+func (o *Out) Answered(offered []announce.Route, s State) {
+	is := make(map[netip.Prefix]bool, len(offered))
+	for _, r := range offered {
+		is[r.Prefix] = true
+	}
+	for p, at := range o.withdrawn {
+		if !at.IsZero() && !is[p] && s.Done(p) {
+			delete(o.withdrawn, p)
+		}
+	}
+	if o.unknown.IsZero() || s.State == Failing && len(s.Undone) == 0 {
+		return
+	}
+	for _, p := range s.Undone { // all that an earlier process has left
+		if _, known := o.withdrawn[p]; !known && !is[p] {
+			o.withdrawn[p] = o.unknown
+		}
+	}
+	o.unknown = time.Time{}
+}
+
+// Withdrawing are the prefixes of which the cloud has not confirmed that it does not
+// lead them here.
+func (o *Out) Withdrawing(s State) []announce.Withdrawal {
+	from, reason := "cloud "+s.Name, "it has not answered yet"
+	if s.Name == "cloud" { // no controller has named it yet
+		from = s.Name
+	}
+	if s.State != announce.Established && s.LastError != "" {
+		reason = s.LastError
+	}
+	if !o.unknown.IsZero() {
+		return announce.Everything(from, o.unknown, "what an earlier agent announced there is not known: "+reason)
+	}
+	var all []announce.Withdrawal
+	for p, at := range o.withdrawn {
+		if !at.IsZero() {
+			all = append(all, announce.Withdrawal{Prefix: p, From: from, Since: at, Reason: reason})
+		}
+	}
+	slices.SortFunc(all, announce.Withdrawal.Compare)
+	return all
 }

@@ -73,7 +73,8 @@ type Provider interface {
 	Name() string
 	// Sync reads what is there, and changes what is ours until exactly these
 	// offers are carried: first it withdraws. What is not ours it leaves, and
-	// refuses. An error means that not all was done, and it is to be called again.
+	// refuses. An error means that not all was done, and it is to be called again;
+	// where it joins announce.RouteErrors alone, all other prefixes are done.
 	Sync(ctx context.Context, offers []Offer) (Refused, error)
 }
 
@@ -153,6 +154,16 @@ func (u *Undone) Try(do func() error) bool {
 		u.errs = append(u.errs, err)
 	}
 	return err == nil
+}
+
+// TryFor does a thing that concerns one prefix alone.
+func (u *Undone) TryFor(p netip.Prefix, do func() error) bool {
+	return u.Try(func() error {
+		if err := do(); err != nil {
+			return &announce.RouteError{Prefix: p, Err: err}
+		}
+		return nil
+	})
 }
 
 // Err is what was noted.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -129,7 +130,7 @@ func keeperIsDue(t *testing.T) {
 }
 
 // An agent by itself: nothing before the first Set, all of it then, what is
-// withdrawn is gone when Set returns, or Close.
+// withdrawn is gone when that is confirmed, or Close has returned.
 func TestAnnouncer(t *testing.T) { synctest.Test(t, announcer) }
 
 func announcer(t *testing.T) {
@@ -147,8 +148,12 @@ func announcer(t *testing.T) {
 	if err := a.Set(routes("10.1.1.0/24")); err != nil {
 		t.Fatal(err)
 	}
+	if w := a.Withdrawing(); len(w) != 1 || w[0].Prefix.String() != "10.1.2.0/24" || w[0].From != "cloud script" || w[0].Reason != "it has not answered yet" {
+		t.Errorf("just withdrawn, and waited for is %v", w)
+	}
+	eventually(t, "it is confirmed", func() bool { return len(a.Withdrawing()) == 0 })
 	if _, last := s.calls(); !reflect.DeepEqual(last, []Offer{{"a", routes("10.1.1.0/24")}}) {
-		t.Errorf("not withdrawn when Set returns: %v", last)
+		t.Errorf("confirmed, but the cloud has %v", last)
 	}
 	s.set(func() { s.fail = errors.New("no") })
 	if err := a.Set(routes("10.1.1.0/24", "10.1.3.0/24")); err != nil {
@@ -176,6 +181,64 @@ func announcerDoesNotWaitForEver(t *testing.T) {
 	}
 	eventually(t, "it is announced", func() bool { n, _ := s.calls(); return n == 1 })
 	s.set(func() { s.hold = make(chan struct{}) })
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a cloud has not confirmed is waited for: all that it may lead here where an
+// earlier process may have left something, each prefix that fails, and nothing else.
+func TestWithdrawing(t *testing.T) { synctest.Test(t, withdrawing) }
+
+func withdrawing(t *testing.T) {
+	s := &script{hold: make(chan struct{})}
+	a := NewAnnouncer("a", Keeper{Provider: s, Log: quiet()})
+	waits := func(want ...string) {
+		t.Helper()
+		var got []string
+		eventually(t, fmt.Sprint("waits for ", want), func() bool {
+			got = nil
+			for _, w := range a.Withdrawing() {
+				got = append(got, w.Prefix.String()+" "+w.Reason)
+			}
+			return slices.Equal(got, want)
+		})
+	}
+	began := time.Now()
+	if err := a.Set(routes("10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	const left = "what an earlier agent announced there is not known: "
+	waits("0.0.0.0/0 "+left+"it has not answered yet", "::/0 "+left+"it has not answered yet")
+	s.set(func() { s.fail = errors.New("500"); close(s.hold); s.hold = nil })
+	waits("0.0.0.0/0 "+left+"500", "::/0 "+left+"500")
+	s.set(func() {
+		s.fail = &announce.RouteError{Prefix: netip.MustParsePrefix("10.9.9.0/24"), Err: errors.New("no right")}
+	})
+	waits("10.9.9.0/24 10.9.9.0/24: no right") // which is left of an earlier one
+	if w := a.Withdrawing(); !w[0].Since.Equal(began) {
+		t.Errorf("waited for since %s, want since %s", w[0].Since, began)
+	}
+	s.set(func() { s.fail = nil })
+	waits()
+	s.set(func() { s.fail = errors.New("500") })
+	set := func(prefixes ...string) {
+		t.Helper()
+		if err := a.Set(routes(prefixes...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("10.1.3.0/24")
+	waits("10.1.1.0/24 500", "10.1.2.0/24 500")
+	set("10.1.1.0/24", "10.1.3.0/24") // which is wanted again
+	waits("10.1.2.0/24 500")
+	set("10.1.3.0/24")
+	s.set(func() {
+		s.fail = &announce.RouteError{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Err: errors.New("no right")}
+	})
+	waits("10.1.2.0/24 10.1.2.0/24: no right")
+	s.set(func() { s.fail, s.refused = nil, Refused{netip.MustParsePrefix("10.1.3.0/24"): "is another's"} })
+	waits()
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}

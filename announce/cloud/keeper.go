@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/announce"
@@ -40,6 +43,34 @@ type State struct {
 	State     string    `json:"state"`
 	Since     time.Time `json:"since"`
 	LastError string    `json:"lastError,omitempty"`
+	// Undone are, where State is Failing, the prefixes of which something is not
+	// done, if all others are; none where that is not known.
+	Undone []netip.Prefix `json:"undone,omitempty"`
+}
+
+// Done says whether the cloud carries a prefix as it was offered: also that it does
+// not where it was not.
+func (s State) Done(p netip.Prefix) bool {
+	switch s.State {
+	case announce.Established, Blocked:
+		return true
+	case Failing:
+		return len(s.Undone) > 0 && !slices.Contains(s.Undone, p)
+	}
+	return false
+}
+
+// maxUndone is how many prefixes State.Undone has at most: they become a part of a
+// Lease.
+const maxUndone = 256
+
+// undone gives the prefixes that an error is about; none where it is about more.
+func undone(err error) []netip.Prefix {
+	routes, rest := announce.RouteErrors(err)
+	if len(rest) > 0 || len(routes) > maxUndone {
+		return nil
+	}
+	return slices.SortedFunc(maps.Keys(routes), netip.Prefix.Compare)
 }
 
 // Peer shows a State among BGP's peers.
@@ -100,7 +131,7 @@ func (k *Keeper) Pass(ctx context.Context, offers []Offer) (s State, current boo
 			k.busy, k.retry = true, min(max(k.retry, after.After), retryLast)
 		}
 		pause = k.retry
-		next.State, next.LastError = Failing, err.Error()
+		next.State, next.LastError, next.Undone = Failing, err.Error(), undone(err)
 	case len(refused) > 0:
 		next.State, next.LastError = Blocked, refused.Words()
 		fallthrough

@@ -68,6 +68,8 @@ type Announcer struct {
 	// wanted is the last Set, refused what of it nobody here can answer for.
 	wanted  []netip.Prefix
 	refused []announce.Answered
+	// left are addresses that this node answered for and has let go of, since when.
+	left map[netip.Addr]time.Time
 	// armed is when the clock rings next, looked when it looked at interfaces.
 	armed, looked time.Time
 }
@@ -77,7 +79,7 @@ var _ announce.Announcer = (*Announcer)(nil)
 // New begins to say hello to the members; nothing is answered for yet.
 func New(c Config) (*Announcer, error) {
 	a := &Announcer{
-		Config: c, key: []byte(c.Password), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		Config: c, key: []byte(c.Password), left: map[netip.Addr]time.Time{}, wake: make(chan struct{}, 1), done: make(chan struct{}),
 		core: elect.New(elect.Config{Self: c.Self, Interval: interval, Hold: hold, Random: random}),
 	}
 	var err error
@@ -129,13 +131,55 @@ func (a *Announcer) Set(routes []announce.Route) error {
 	if a.closed {
 		return errors.New("layer 2 is closed")
 	}
+	owned := a.owned()
 	a.wanted = nil
 	for _, r := range routes {
 		a.wanted = append(a.wanted, r.Prefix)
 	}
-	a.offer(time.Now())
+	now := time.Now()
+	a.offer(now)
+	for addr := range owned {
+		if !a.core.Owns(addr) {
+			a.left[addr] = now
+		}
+	}
+	for _, p := range a.wanted {
+		delete(a.left, p.Addr())
+	}
 	a.perform()
 	return nil
+}
+
+// owned are the addresses that this node answers for.
+func (a *Announcer) owned() map[netip.Addr]bool {
+	owned := map[netip.Addr]bool{}
+	for _, p := range a.wanted {
+		if a.core.Owns(p.Addr()) {
+			owned[p.Addr()] = true
+		}
+	}
+	return owned
+}
+
+// Withdrawing are the addresses that this node has let go of, and that the member
+// whose turn it is has not taken yet: until it announces them, the segment sends here.
+// A member that is silent is not waited for once it counts as gone. Where no other
+// offers an address, nobody will ever announce it.
+func (a *Announcer) Withdrawing() (all []announce.Withdrawal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for addr, since := range a.left {
+		taken, awaited := a.core.Heir(addr)
+		if a.closed || taken.IsValid() || !awaited.IsValid() {
+			delete(a.left, addr)
+			continue
+		}
+		all = append(all, announce.Withdrawal{
+			Prefix: netip.PrefixFrom(addr, addr.BitLen()), From: "layer 2 member " + awaited.String(), Since: since, Reason: "it has not taken the address yet",
+		})
+	}
+	slices.SortFunc(all, announce.Withdrawal.Compare)
+	return all
 }
 
 // SetMembers says who the members are. If they know this node by another of

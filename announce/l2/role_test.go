@@ -37,6 +37,7 @@ type wishes []netip.Prefix
 type report struct {
 	Answered []announce.Answered
 	Peers    []announce.Peer
+	Waits    []announce.Withdrawal
 }
 
 func play(p part) error {
@@ -72,7 +73,7 @@ func play(p part) error {
 		if w != nil {
 			failed = errors.Join(failed, set(w))
 		}
-		return report{a.Answered(), a.Peers()}
+		return report{a.Answered(), a.Peers(), a.Withdrawing()}
 	}, func() error { return errors.Join(failed, a.Close()) })
 }
 

@@ -9,8 +9,8 @@
  *                                        |
  *                                        +--chain--> chains
  *
- * Changing a type or a map means a new layout: LAYOUT below, which is part of
- * the name of the folder of pins.
+ * Another release finds these maps pinned. If the type of one of them changes, its
+ * version in dataplane/xdp/state.go does, too (docs/upgrade.md).
  */
 #ifndef FAIRLEAD_BALANCER_MAPS_H
 #define FAIRLEAD_BALANCER_MAPS_H
@@ -20,7 +20,7 @@
 #include "parse.h"
 
 enum layout {
-	LAYOUT = 3,
+	LAYOUT = 3, /* in the name of the folder of pins, for good */
 };
 
 /* Packed: of one byte, and yet named in Go. */

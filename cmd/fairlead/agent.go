@@ -20,13 +20,14 @@ import (
 	"github.com/fairlead/fairlead/announce/l2"
 	"github.com/fairlead/fairlead/config"
 	"github.com/fairlead/fairlead/control"
+	"github.com/fairlead/fairlead/control/record"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp"
-	"github.com/fairlead/fairlead/health"
 	"github.com/fairlead/fairlead/health/probe"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/privilege/held"
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/internal/version"
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -98,7 +99,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch the peers by BFD")
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in; mounted if it is none")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status, services, backends and routes on")
-	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after a route was withdrawn")
+	f.StringVar(&c.StateDir, "state-dir", "", "with --services: `folder` in which the last valid manifests, and which Service has which address, outlive the agent (default: SOCKET.state, which a reboot removes with /run)")
+	f.DurationVar(&c.Linger, "linger", c.Linger, "how long packets are still forwarded after the withdrawal of a route was confirmed")
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
@@ -163,7 +165,8 @@ type agent struct {
 	started time.Time
 	lacks   error // the capabilities that are missing; nil for none
 	socket  net.Listener
-	metrics net.Listener // for Prometheus; nil for none
+	metrics net.Listener  // for Prometheus; nil for none
+	state   *statedir.Dir // what outlives the agent; nil where it follows a cluster
 	speaker *bgp.Speaker
 	cloud   announce.Announcer // nil where no cloud leads here
 	layer2  *l2.Announcer
@@ -215,6 +218,9 @@ func (a *agent) open() (err error) {
 		Linger: r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
 		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
 	}
+	if a.state != nil {
+		loop.Claims = record.New(a.state, log)
+	}
 	if r.Balancer {
 		if err := a.openBalancer(&loop); err != nil {
 			return err
@@ -235,7 +241,7 @@ func (a *agent) open() (err error) {
 
 // openBalancer makes what announces, asks and forwards.
 func (a *agent) openBalancer(loop *control.Config) error {
-	loop.Prober = a.prober
+	loop.Prober, loop.Taken = a.prober, a.taken
 	a.tellDrains(loop)
 	if a.speaker != nil {
 		loop.Announcer = announce.Only(announce.ModeBGP, a.speaker)
@@ -266,7 +272,9 @@ func (a *agent) listen() (err error) {
 func (a *agent) openSource() (err error) {
 	r, log := a.config, slog.Default()
 	if !r.Agent.Kubernetes {
+		a.state = statedir.Open(r.StateDir, log)
 		folder := manifest.New(r.Services, log)
+		folder.Persist(a.state)
 		folder.Balancers(r.BalancersID)
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
@@ -363,6 +371,7 @@ func (a *agent) close() error {
 	if a.half != nil {
 		errs = append(errs, a.half.Close())
 	}
+	a.state.Close()
 	if a.proxy != nil {
 		errs = append(errs, a.proxy.close())
 	}
@@ -382,6 +391,9 @@ func (a *agent) teller() status.Agent {
 	if a.loop != nil {
 		s.View = a.loop.View
 	}
+	if a.state != nil {
+		s.State = a.state
+	}
 	if a.cluster != nil {
 		s.Source = a.cluster.Problems
 	}
@@ -390,10 +402,7 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.plane != nil {
 		s.DataPlane = a.plane
-		s.Probed = func(t health.Target) (time.Time, string) {
-			r := a.prober.Result(t)
-			return r.Since, r.Error
-		}
+		s.Probed = a.prober.Result
 	}
 	if a.half != nil {
 		s.ServerHalf = a.half.State

@@ -25,7 +25,7 @@ func drainFlags(f *pflag.FlagSet, c *config.Agent) {
 	f.DurationVar(&c.DrainNotice, "drain-notice", c.DrainNotice, "for how long routes ask routers to avoid this balancer before it withdraws them")
 	f.StringSliceVar(&c.DrainCommunities, "drain-community", c.DrainCommunities, "the `communities` by which they ask")
 	f.Uint32Var(&c.DrainMED, "drain-med", 0, "the least `MED` of routes that ask; 0: that of the route")
-	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long then to wait for flows that are remembered, where there are other --balancers")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long then to wait for flows that are remembered, where there are other --balancers, and at the end of the agent for confirmations that the routes are gone")
 	f.BoolVar(&c.DrainOnCordon, "drain-on-cordon", c.DrainOnCordon, "drain while the Node is cordoned, unless no other of the --balancers would be left")
 	f.StringSliceVar(&c.DrainTaints, "drain-taint", c.DrainTaints, "drain while the Node has a taint of one of these `key`s, likewise")
 }

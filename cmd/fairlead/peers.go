@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"github.com/fairlead/fairlead/announce/bfd"
 	"github.com/fairlead/fairlead/announce/bgp"
@@ -66,4 +68,26 @@ func mergePeers(flags []bgp.PeerConfig, of []v1alpha1.Peer) (peers []bgp.PeerCon
 		peers = append(peers, c)
 	}
 	return peers, problems
+}
+
+// taken gives addresses of others that no Service may have, and whose they are.
+func (a *agent) taken() map[netip.Addr]string {
+	all := map[netip.Addr]string{}
+	for _, hop := range []netip.Addr{a.config.NextHop4, a.config.NextHop6} {
+		if hop.IsValid() {
+			all[hop] = "the node of this balancer (--next-hop)"
+		}
+	}
+	for _, m := range a.config.Layer2.Members {
+		all[m] = "another balancer (--layer2-members)"
+	}
+	if a.speaker == nil {
+		return all
+	}
+	for _, p := range a.speaker.Peers() {
+		if addr, err := netip.ParseAddr(p.Address); err == nil && !p.Stranger {
+			all[addr] = strings.TrimSpace("BGP peer " + p.Name)
+		}
+	}
+	return all
 }

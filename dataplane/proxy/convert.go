@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"time"
@@ -110,6 +111,19 @@ func checkOf(k proxyServiceKey, s proxyService) uint32 {
 	words(unsafe.Pointer(&k), unsafe.Sizeof(k))
 	words(unsafe.Pointer(&s), unsafe.Offsetof(s.Check))
 	return uint32(sum >> 32)
+}
+
+// sealService gives a service that was copied from another layout its sum.
+func sealService(key, value []byte) {
+	var k proxyServiceKey
+	var s proxyService
+	_, errKey := binary.Decode(key, binary.NativeEndian, &k)
+	_, errValue := binary.Decode(value, binary.NativeEndian, &s)
+	if errKey != nil || errValue != nil {
+		return // it stays without, and counts as none
+	}
+	s.Check = checkOf(k, s)
+	_, _ = binary.Encode(value, binary.NativeEndian, s) // as long as it was
 }
 
 // idBits are those of a source range's key before its address.

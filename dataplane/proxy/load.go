@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -52,6 +53,22 @@ func openPins(pinDir string) (*bpffs.Dir, error) {
 	return pins, nil
 }
 
+// kept are the maps that outlive the agent. What is kept of a socket (origins) cannot
+// be copied: another version of it starts empty.
+var kept = bpfload.KeptMaps{
+	proxyMapServices: {Seal: sealService}, proxyMapTargets: {}, proxyMapSourceRanges: {}, proxyMapNodeAddresses: {},
+	proxyMapConnections: {Written: true}, proxyMapAffinities: {Written: true}, proxyMapSent: {Written: true}, proxyMapSenders: {Written: true},
+	proxyMapOrigins: {},
+}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
+
+// Pin is under which name a map is pinned, for who loads other programs onto it.
+func Pin(name string) string { return kept.Pin(name) }
+
 // load loads the programs onto the pinned maps, which it makes where they are
 // missing.
 func (d *DataPlane) load() error {
@@ -70,10 +87,13 @@ func (d *DataPlane) load() error {
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
-	for name, m := range spec.Maps {
-		if !strings.HasPrefix(name, ".") { // constants belong to their program
-			m.Pinning = ebpf.PinByName
-		}
+	attached, err := bpfload.Attached(d.pins, linkPrefix)
+	if err != nil {
+		return err
+	}
+	d.state, err = bpfload.OpenState(spec, bpfload.Source{Folder: d.pins.Path(""), Maps: kept, History: history, Attached: attached})
+	if err != nil {
+		return err
 	}
 	cookie, err := ownns.Cookie()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/proxy"
 )
@@ -26,6 +27,7 @@ import (
 type DataPlane struct {
 	config  Config
 	pins    *bpffs.Dir
+	state   *bpfload.State
 	kernel  proxyObjects
 	missing features.Missing // optional features that the kernel refuses
 	waiter  *waiter
@@ -73,6 +75,13 @@ func (d *DataPlane) open() (err error) {
 	if err := d.load(); err != nil {
 		return err
 	}
+	carried, err := d.state.Carry()
+	if len(carried) > 0 {
+		d.config.Log.Info("proxy: taking over maps of another release", "maps", carried)
+	}
+	if err != nil {
+		return err
+	}
 	if d.waiter, err = newWaiter(); err != nil {
 		return err
 	}
@@ -87,11 +96,26 @@ func (d *DataPlane) open() (err error) {
 	if err := d.read(); err != nil {
 		return err
 	}
-	if d.hooks, err = attach(d.pins, d.config.Cgroup, d.kernel.proxyPrograms); err != nil {
+	if err := d.attach(); err != nil {
 		return err
 	}
 	d.sweeper, err = newSweeper(d.config, &d.kernel, d.missing, d.keeps)
 	return err
+}
+
+// attach puts the programs in the place of a predecessor's.
+func (d *DataPlane) attach() (err error) {
+	var programs []*ebpf.Program
+	for _, h := range hooksOf(d.kernel.proxyPrograms) {
+		programs = append(programs, h.program)
+	}
+	if err := d.state.Replace(programs...); err != nil {
+		return err
+	}
+	if d.hooks, err = attach(d.pins, d.config.Cgroup, d.kernel.proxyPrograms); err != nil {
+		return err
+	}
+	return d.state.Settle()
 }
 
 // How an array's memory is mapped.

@@ -18,6 +18,19 @@ type Builder struct {
 	room   int                      // slots that may yet be remembered
 	tables map[string]*list.Element // of *table
 	latest *list.List               // the one last used in front
+	spare  []Slot                   // for the next ring
+}
+
+// Reuse gives the Builder the slots of a ring that nobody uses any more, for the next.
+func (b *Builder) Reuse(slots []Slot) { b.spare = slots }
+
+// take gives slots for a ring, of any content.
+func (b *Builder) take(size int) []Slot {
+	slots := b.spare
+	if b.spare = nil; cap(slots) < size {
+		return make([]Slot, size)
+	}
+	return slots[:size]
 }
 
 // NewBuilder gives a Builder that remembers tables of so many slots in all, of

@@ -100,7 +100,13 @@ func (b *Builder) Maglev(prev []Slot, size int, members, before []Member) ([]Slo
 	if err != nil {
 		return nil, err
 	}
-	slots := make([]Slot, size)
+	slots := b.take(size)
+	if !lived && len(next.rings) == 1 { // as when very many begin at once: nobody had a slot before
+		for i := range slots {
+			slots[i] = Slot{First: next.rings[0].owner(i)}
+		}
+		return slots, nil
+	}
 	for i := range slots {
 		var before *Slot
 		if lived {

@@ -3,6 +3,7 @@ package serverhalf
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -84,6 +85,44 @@ func TestSetRefusesByNameAndHoldsTheRest(t *testing.T) {
 		}
 		wantEntries(t, n.half, good)
 	}
+}
+
+// TestOneServerThatCannotBeFoundSparesOthers: the kernel answers nothing of use when it
+// is asked for the route to one server. What is held of that one stays, others come
+// and go, and the error names it.
+func TestOneServerThatCannotBeFoundSparesOthers(t *testing.T) {
+	n := newNode(t)
+	a, b := entry(service.Tunnel, vip, pod, service.TCP), entry(service.Tunnel, vip6, pod6, service.TCP)
+	n.set(t, a)
+	before := n.attachedAt(t)
+	get := n.half.routes.get
+	n.half.routes.get = func(server net.IP) ([]netlink.Route, error) {
+		if server.Equal(pod.Addr().AsSlice()) {
+			return nil, unix.EAFNOSUPPORT
+		}
+		return get(server)
+	}
+	fails := func(set []Entry, want ...Entry) {
+		t.Helper()
+		err := n.half.Set(set)
+		if err == nil || !strings.Contains(err.Error(), "route to 172.16.1.2: address family not supported") {
+			t.Errorf("error %v", err)
+		}
+		wantEntries(t, n.half, want...)
+	}
+	fails([]Entry{a, b}, a, b)
+	fails([]Entry{a}, a)
+	if now := n.attachedAt(t); !slices.Equal(now, before) {
+		t.Errorf("attached are %v, were %v", now, before)
+	}
+	n.set(t, b) // which is no reason to keep what is no longer desired
+	wantEntries(t, n.half, b)
+	fails([]Entry{a, b}, b)
+	n.half.routes.get = get
+	n.set(t, a, b)
+	wantEntries(t, n.half, a, b)
+	n.set(t, b)
+	wantEntries(t, n.half, b)
 }
 
 func TestEntriesOfAFrontend(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/netorder"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/service"
@@ -27,12 +28,19 @@ var unkeyedFlows = filepath.Join(layout, "server_flows")
 // takeOver replaces a predecessor's programs. What it remembers in maps that are
 // no longer used is carried over twice: flows may begin until its programs are
 // gone.
-func (h *Half) takeOver(newHook tc.Opener) error {
+func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	old, err := h.openOlder()
 	if err != nil {
 		return err
 	}
 	defer old.close()
+	carried, err := state.Carry()
+	if len(carried) > 0 {
+		h.log.Info("DSR agent: taking over maps of another release", "maps", carried)
+	}
+	if err != nil {
+		return err
+	}
 	if err := h.carryOver(old); err != nil {
 		return fmt.Errorf("carry over what is pinned: %w", err)
 	}
@@ -43,13 +51,40 @@ func (h *Half) takeOver(newHook tc.Opener) error {
 	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.forgetRows()); err != nil {
 		return err
 	}
+	if err := state.Replace(h.obj.ToServer, h.obj.FromServer, h.obj.ToHost, h.obj.FromHost, h.obj.FromNode); err != nil {
+		return err
+	}
+	if _, err := state.Carry(); err != nil { // what has come since
+		return err
+	}
 	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
 		return err
 	}
-	if err := h.carryOver(old); err != nil {
+	if err := errors.Join(h.carryOver(old), state.Old(serverMapFlowTable, h.adoptSet)); err != nil {
 		return fmt.Errorf("carry over what is pinned: %w", err)
 	}
-	return h.removeOlder()
+	return errors.Join(state.Settle(), h.removeOlder())
+}
+
+// adoptSet remembers the flows of a set of another table.
+func (h *Half) adoptSet(value []byte) error {
+	var set serverServerFlowSet
+	if _, err := binary.Decode(value, binary.NativeEndian, &set); err != nil {
+		return err
+	}
+	return h.adoptAll(&set)
+}
+
+func (h *Half) adoptAll(set *serverServerFlowSet) error {
+	for way, tag := range set.Tag {
+		if tag == 0 {
+			continue
+		}
+		if err := h.adopt(set.Flow[way]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // older are the maps of releases before; nil where there are none.
@@ -178,13 +213,8 @@ func (h *Half) carryUnkeyed(from *ebpf.Map) error {
 			return err
 		}
 		for i := range sets {
-			for way, tag := range sets[i].Tag {
-				if tag == 0 {
-					continue
-				}
-				if err := h.adopt(sets[i].Flow[way]); err != nil {
-					return err
-				}
+			if err := h.adoptAll(&sets[i]); err != nil {
+				return err
 			}
 		}
 	}

@@ -174,3 +174,40 @@ func pinsIn(folder string) (names []string, err error) {
 	}
 	return names, err
 }
+
+// TestFlowsAreLeftForReleasesWithoutKeys goes back to a release that reads flows of the
+// first layout alone, and forward again.
+func TestFlowsAreLeftForReleasesWithoutKeys(t *testing.T) {
+	n := newNode(t)
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	n.establish(t, client)
+	dir := pinDir(t, n.ns)
+	if err := n.half.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// What such a release does not know, it leaves alone.
+	aside := dir + "-aside"
+	for _, name := range []string{serverMapFlowTable, flowKeyPin} {
+		if err := os.Rename(filepath.Join(dir, layout, name), aside+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.half = openHalf(t, n.ns, Config{}, tc.Open) // carries over as those do
+	flows, err := n.half.Flows()
+	if err != nil || len(flows) != 1 || flows[0].Client != client || flows[0].State != "established" {
+		t.Errorf("flows %v, %v; want the one that was left", flows, err)
+	}
+	n.leaveUnkeyed(t)
+	for _, name := range []string{serverMapFlowTable, flowKeyPin} {
+		if err := os.Rename(aside+name, filepath.Join(dir, layout, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.half = openHalf(t, n.ns, Config{}, tc.Open)
+	if flows, err = n.half.Flows(); err != nil || len(flows) != 1 || flows[0].Client != client {
+		t.Errorf("flows %v, %v; want the one of the release without keys", flows, err)
+	}
+	if names, err := pinsIn(dir); err != nil || slices.Contains(names, layout1Flows) {
+		t.Errorf("pins are %v, %v; want what was left for others gone", names, err)
+	}
+}

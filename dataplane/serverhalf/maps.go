@@ -2,12 +2,14 @@ package serverhalf
 
 import (
 	"crypto/rand"
+	_ "embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -36,7 +38,8 @@ func (h *Half) load(newHook tc.Opener) error {
 	if err != nil {
 		return err
 	}
-	if err := h.fitMaps(spec); err != nil {
+	state, err := h.openState(spec)
+	if err != nil {
 		return err
 	}
 	key, err := h.flowKey()
@@ -58,31 +61,46 @@ func (h *Half) load(newHook tc.Opener) error {
 	if h.routes, err = newRoutes(); err != nil {
 		return err
 	}
-	return h.takeOver(newHook)
+	return h.takeOver(state, newHook)
 }
 
 // kept are the maps that outlive the agent.
-var kept = map[string]bpfload.Fit{
-	serverMapLocalVips: bpfload.Refuse, serverMapFlowTable: bpfload.Keep, serverMapServerCounters: bpfload.Renew,
-	serverMapNextServers: bpfload.Refuse, serverMapSourceRanges: bpfload.Refuse,
+var kept = bpfload.KeptMaps{
+	serverMapLocalVips:   {},
+	serverMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	serverMapNextServers: {}, serverMapSourceRanges: {},
+	serverMapServerCounters: {Fit: bpfload.Renew},
 }
 
-// fitMaps sets them to be pinned, and to the sizes they are to have.
-func (h *Half) fitMaps(spec *ebpf.CollectionSpec) error {
+// openState sets the kept maps to be pinned, and to the sizes that they are to have.
+func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	if err := os.MkdirAll(h.dir.Path(layout), 0o700); err != nil {
-		return fmt.Errorf("pins: %w", err)
+		return nil, fmt.Errorf("pins: %w", err)
+	}
+	if err := h.forgetLeft(); err != nil {
+		return nil, err
 	}
 	flows := spec.Maps[serverMapFlowTable]
 	flows.MaxEntries = flowSets(h.cfg.MaxFlows)
-	if err := bpfload.Pin(spec, h.dir.Path(layout), kept); err != nil {
-		return err
+	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(serverPrograms{}.hooked()))...)
+	if err != nil {
+		return nil, err
+	}
+	state, err := bpfload.OpenState(spec, bpfload.Source{Folder: h.dir.Path(layout), Maps: kept, History: history, Attached: attached})
+	if err != nil {
+		return nil, err
 	}
 	if flows.MaxEntries != flowSets(h.cfg.MaxFlows) {
 		h.log.Warn("server half: the table of flows keeps its size, for its flows' sake; Detach first to change it",
 			"flows", flows.MaxEntries*flowWays, "asked", h.cfg.MaxFlows)
 	}
-	return nil
+	return state, nil
 }
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
 
 // flowKey is flow_key, made where there is none. It is kept as long as the table, in
 // a map that the programs do not use.

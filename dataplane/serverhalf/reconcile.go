@@ -23,20 +23,17 @@ func (h *Half) reconcile() error {
 	if err != nil {
 		return err
 	}
-	found, abroad, err := h.locate(view, held)
-	if err != nil {
-		return err
-	}
-	h.abroad = abroad
+	found, failed := h.locate(view, held)
 	wanted := h.wanted(view, found)
 	at := points(found)
+	h.keepUnknown(wanted, at, held, found)
 	entrances(at, view, wanted)
 	entrances(at, view, held)
 	// First: from the row on, packets are to be looked up by their VIP.
 	if err := h.serveDR(wanted, held); err != nil {
 		return err
 	}
-	return errors.Join(h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
+	return errors.Join(failed, h.setNextServers(h.desired.nextServers(wanted)), h.change(held, wanted), h.hook.Keep(at), h.sweep(held))
 }
 
 // wanted are the rows of the servers that are here.
@@ -95,10 +92,12 @@ func (h *Half) serveDR(sets ...rows) error {
 	return h.obj.DrServed.Set(served)
 }
 
-// locate says where each server is that is desired or still held, and of those
-// desired that are not here why not.
-func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, abroad map[netip.Addr]string, err error) {
-	found, abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
+// locate says where each server is that is desired or still held, and notes of those
+// desired that are not here why not. The error names those of them of which the kernel
+// would not say it.
+func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, failed error) {
+	var errs []error
+	found, h.abroad = map[netip.Addr]where{}, map[netip.Addr]string{}
 	for server := range h.desired.servers {
 		found[server] = where{}
 	}
@@ -108,14 +107,39 @@ func (h *Half) locate(view *view, held rows) (found map[netip.Addr]where, abroad
 	for server := range found {
 		w, err := h.routes.locate(view, server)
 		if err != nil {
-			return nil, nil, err
+			w = where{unknown: true, why: err.Error()}
+		}
+		if err != nil && h.desired.servers[server] != nil {
+			errs = append(errs, err)
 		}
 		found[server] = w
 		if w.place == elsewhere && h.desired.servers[server] != nil {
-			abroad[server] = w.why
+			h.abroad[server] = w.why
 		}
 	}
-	return found, abroad, nil
+	return found, errors.Join(errs...)
+}
+
+// keepUnknown keeps what is desired of servers of which it is not known where they are
+// as it is held, and all programs where they are attached: some may be for those.
+func (h *Half) keepUnknown(wanted rows, at map[point]bool, held rows, found map[netip.Addr]where) {
+	any := false
+	for key, row := range held {
+		server := row.Server.netip()
+		if !found[server].unknown {
+			continue
+		}
+		any = true
+		_, desired := h.desired.servers[server][key]
+		if _, taken := wanted[key]; desired && !taken {
+			wanted[key] = row
+		}
+	}
+	if any {
+		for _, p := range h.hook.Points() {
+			at[p] = true
+		}
+	}
 }
 
 // points says where programs must be attached for servers in these places.

@@ -188,7 +188,7 @@ func (h *Half) Describe() dataplane.Description {
 }
 
 // Close lets go of the half; what it holds goes on working.
-func (h *Half) Close() error { return h.worker.End(nil) }
+func (h *Half) Close() error { return h.worker.End(h.leaveFlows) }
 
 // Detach takes the half out of the kernel, with all its entries and flows, and
 // closes it.

@@ -3,6 +3,7 @@ package serverhalf
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -26,20 +27,24 @@ type where struct {
 	place   place
 	devices []int  // to attach to, by index
 	why     string // for elsewhere
+	unknown bool   // the kernel would not say
 }
 
 // view is what the node's devices and routes make of servers.
 type view struct{ *devices.View }
 
 // routes asks the kernel about devices and routes.
-type routes struct{ nl *netlink.Handle }
+type routes struct {
+	nl  *netlink.Handle
+	get func(net.IP) ([]netlink.Route, error)
+}
 
 func newRoutes() (*routes, error) {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &routes{nl}, nil
+	return &routes{nl, nl.RouteGet}, nil
 }
 
 func (r *routes) close() { r.nl.Close() }
@@ -51,7 +56,7 @@ func (r *routes) look(uplinks []string) (*view, error) {
 
 // locate asks for the route to a server and says where that is.
 func (r *routes) locate(v *view, server netip.Addr) (where, error) {
-	rs, err := r.nl.RouteGet(server.AsSlice())
+	rs, err := r.get(server.AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) ||
 		errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
 		return where{why: "no route leads to it"}, nil

@@ -31,7 +31,7 @@ type PortRange struct {
 // Defaults of Config.
 const (
 	DefaultPinDir       = "/sys/fs/bpf/fairlead"
-	DefaultMaxFrontends = 4096
+	DefaultMaxFrontends = 16384
 	DefaultMaxBackends  = 16384
 	DefaultMaxMembers   = 262144 // or more, where there are many frontends
 	DefaultMaxChains    = 65536
@@ -54,7 +54,7 @@ var DefaultPorts = PortRange{1024, 32767}
 // Kernel memory, about: 8 bytes a slot of each ring (131 KB for 16381), taken 2
 // MB at a time; 100 bytes a frontend held, as much a VIP, and as much a backend of
 // a frontend; whether used or not, 32 bytes a server and 64 more a CPU, 96 a
-// chain and 96 a flow. The defaults come to 27 MB and 1.2 MB a CPU.
+// chain and 96 a flow. The defaults come to 33 MB and 1.2 MB a CPU.
 type Config struct {
 	// Interfaces are where clients' packets and, for fullnat, servers'
 	// answers come in, and where they may leave without passing the kernel.

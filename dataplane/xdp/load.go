@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,11 +102,8 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 	if err := c.sizeFlows(spec); err != nil {
 		return nil, err
 	}
-	for name, m := range spec.Maps {
-		// Constants, settings and steps belong to their program.
-		if !strings.HasPrefix(name, ".") && name != balancerMapSteps {
-			m.Pinning = ebpf.PinByName
-		}
+	for name := range kept {
+		spec.Maps[name].Pinning, spec.Maps[name].Name = ebpf.PinByName, kept.Pin(name)
 	}
 	return spec, c.presetSettings(spec)
 }
@@ -182,6 +180,9 @@ func (d *DataPlane) load(old *predecessor) error {
 		delete(spec.Programs, handoverProgram)
 	}
 	d.handsOver.Store(handsOver)
+	if d.state, err = d.openState(spec, kept); err != nil {
+		return err
+	}
 	fillSteps(spec)
 	d.guardTrie = spec.Maps[balancerMapGuardRanges].InnerMap.Copy()
 	d.guardTrie.Name = "guard_trie"
@@ -195,6 +196,13 @@ func (d *DataPlane) load(old *predecessor) error {
 	d.missing.Check(features.Balancer, features.TestRun) // now, not when a user asks for a trace
 	if err := d.bits.open(d.kernel.VipBits); err != nil {
 		return err
+	}
+	carried, err := d.carry()
+	if err != nil {
+		return err
+	}
+	if len(carried) > 0 {
+		slog.Info("taking over maps of another release", "maps", carried)
 	}
 	return d.pinSteps()
 }

@@ -90,7 +90,7 @@ func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
 	}
 	_, err := d.kernel.Members.BatchUpdate(keys, values, nil)
 	if errors.Is(err, unix.E2BIG) {
-		return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", d.kernel.Members.MaxEntries())
+		return errMembers(d.kernel.Members)
 	}
 	if err != nil {
 		return fmt.Errorf("write backends: %w", err)
@@ -98,8 +98,15 @@ func (d *DataPlane) writeMembers(frontend uint32, ms []member) error {
 	return nil
 }
 
+func errMembers(m *ebpf.Map) error {
+	return fmt.Errorf("all frontends together have more than %d backends (MaxMembers)", m.MaxEntries())
+}
+
 func (d *DataPlane) deleteMember(frontend, server uint32) error {
 	err := d.kernel.Members.Delete(balancerMemberKey{Frontend: frontend, Server: server})
+	if err == nil {
+		d.memberCount--
+	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove backend: %w", err)
 	}

@@ -225,29 +225,37 @@ func TestTakeOverIsResumed(t *testing.T) {
 	}
 }
 
-// A release with more reasons to drop has a larger map of their counters. That is
-// no reason to begin with an empty flow table.
-func TestMoreDropReasonsKeepFlows(t *testing.T) {
-	n, c := newNet(t), config()
-	d := n.open(t, c)
-	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
-	f.Survival = service.FlowTable
-	upsert(t, d, f)
-	if v, _ := n.run(t, d, packet{src: clients[false], dst: vips[false], flags: "S"}.bytes(t)); v != redirect {
-		t.Fatalf("opens: %v", v)
+// Releases before pinned the scratch memory of their programs, and counters of drops
+// with as many entries as there were reasons. Their sizes are no reason to begin with
+// an empty flow table, or not to begin at all.
+func TestOlderReleasesSizes(t *testing.T) {
+	for name, size := range map[string][2]uint32{"handover_scratch": {376, 1}, "drops": {8, 20}} {
+		t.Run(name, func(t *testing.T) {
+			n, c := newNet(t), config()
+			d := n.open(t, c)
+			f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
+			f.Survival = service.FlowTable
+			upsert(t, d, f)
+			if v, _ := n.run(t, d, packet{src: clients[false], dst: vips[false], flags: "S"}.bytes(t)); v != redirect {
+				t.Fatalf("opens: %v", v)
+			}
+			path := d.pins.Path(name)
+			must(t, d.Close())
+			_ = os.Remove(path)
+			older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: size[0], MaxEntries: size[1]})
+			must(t, err)
+			defer older.Close()
+			must(t, older.Pin(path))
+			d = n.open(t, c)
+			if flows, err := d.Remembered(); flows != 1 || err != nil {
+				t.Errorf("%d flows are remembered, want 1; %v", flows, err)
+			}
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it stays pinned, and is in the older release's way: %v", err)
+			}
+			rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
+		})
 	}
-	path := d.pins.Path(balancerMapDrops)
-	must(t, d.Close())
-	must(t, os.Remove(path))
-	older, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 20})
-	must(t, err)
-	defer older.Close()
-	must(t, older.Pin(path))
-	d = n.open(t, c)
-	if flows, err := d.Remembered(); flows != 1 || err != nil {
-		t.Errorf("%d flows are remembered, want 1; %v", flows, err)
-	}
-	rawRow{name: "counted", in: packet{src: clients[false], dst: "10.1.1.1:81", flags: "A"}.bytes(t), verdict: drop, drop: "not-served"}.check(t, n, d)
 }
 
 // Another size of a map: everything is written anew while it forwards, and

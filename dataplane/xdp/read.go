@@ -124,6 +124,10 @@ func (d *DataPlane) mendMembers(frontends map[service.Key]*held) error {
 	if err != nil {
 		return err
 	}
+	d.memberCount = 0
+	for _, of := range entries {
+		d.memberCount += len(of)
+	}
 	byID := map[uint32]*held{}
 	for _, h := range frontends {
 		byID[h.value.Id] = h

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -65,13 +66,7 @@ func (d *DataPlane) sizesFit() (bool, error) {
 		return false, err
 	}
 	for name, n := range sizes {
-		switch {
-		case n == spec.Maps[name].MaxEntries:
-		case name == balancerMapDrops: // counters may start from zero; flows may not
-			if err := d.pins.Remove(name); err != nil {
-				return false, fmt.Errorf("xdp: PinDir: %w", err)
-			}
-		default:
+		if n != spec.Maps[name].MaxEntries && kept[name].Fit != bpfload.Renew {
 			return false, nil
 		}
 	}
@@ -83,10 +78,10 @@ func (d *DataPlane) sizesFit() (bool, error) {
 func pinnedSizes(pins *bpffs.Dir, spec *ebpf.CollectionSpec) (map[string]uint32, error) {
 	sizes := map[string]uint32{}
 	for name, m := range spec.Maps {
-		if m.Pinning != ebpf.PinByName || m.MaxEntries == 0 {
-			continue // the latter has one for each CPU
+		if m.Pinning != ebpf.PinByName {
+			continue
 		}
-		pinned, err := ebpf.LoadPinnedMap(pins.Path(name), nil)
+		pinned, err := ebpf.LoadPinnedMap(pins.Path(m.Name), nil)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -109,16 +104,20 @@ func openResized(pins *bpffs.Dir) (legacy, error) {
 	if err != nil {
 		return nil, err
 	}
-	sizes, err := pinnedSizes(pins, spec)
-	if err != nil {
-		return nil, err
+	asPinned := bpfload.KeptMaps{}
+	for name, k := range kept {
+		k.Fit = bpfload.Keep
+		asPinned[name] = k
 	}
-	for name, n := range sizes {
-		spec.Maps[name].MaxEntries = n
+	if d.state, err = d.openState(spec, asPinned); err != nil {
+		return nil, err
 	}
 	spec.Programs = nil // it is only read
 	if err := d.loadObjects(spec, &d.kernel.balancerMaps); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
+	}
+	if _, err := d.carry(); err != nil {
+		return nil, errors.Join(err, d.letGo())
 	}
 	if _, err := d.readHeld(); err != nil {
 		return nil, errors.Join(err, d.letGo())

@@ -135,6 +135,10 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
+	// Before anything is written: after a write that fails the kernel is read again.
+	if n := d.memberCount + len(c.fresh()); n > int(d.kernel.Members.MaxEntries()) {
+		return c, errMembers(d.kernel.Members)
+	}
 	if past == nil && d.follows(c, uint32(f.RingSize)) {
 		var before []ring.Member
 		if c.before.ours && d.chains.lacking == 0 { // else slots lack what they should have had
@@ -151,7 +155,9 @@ func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error
 	if err != nil {
 		return c, err
 	}
-	return c, d.place(c, slots)
+	err = d.place(c, slots)
+	d.builder.Reuse(slots)
+	return c, err
 }
 
 // follows says that the new ring takes the old one's place, follows from it, and
@@ -290,21 +296,27 @@ func (d *DataPlane) write(c *change) error {
 	if err := d.chains.write(d.kernel.Chains, d.servers.addrOf); err != nil {
 		return err
 	}
-	fresh := []member(c.after.members)
-	if c.before != nil {
-		fresh = slices.DeleteFunc(slices.Clone(fresh), func(m member) bool {
-			old := c.before.members.find(m.key.addr)
-			return old != nil && old.id == m.id
-		})
-	}
+	fresh := c.fresh()
 	if err := d.writeMembers(v.Id, fresh); err != nil {
 		return err
 	}
+	d.memberCount += len(fresh)
 	if !c.inPlace {
 		d.ringMemory.write(placeOf(v), c.words)
 	}
 	d.admitNAT(c.after)
 	return nil
+}
+
+// fresh are the members that the frontend has not had before.
+func (c *change) fresh() []member {
+	if c.before == nil {
+		return c.after.members
+	}
+	return slices.DeleteFunc(slices.Clone(c.after.members), func(m member) bool {
+		old := c.before.members.find(m.key.addr)
+		return old != nil && old.id == m.id
+	})
 }
 
 // commit makes traffic see the change.

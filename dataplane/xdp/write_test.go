@@ -142,6 +142,38 @@ func TestRefusalsLeaveTheOld(t *testing.T) {
 	}
 }
 
+// TestNoRoomForMembers: what all frontends together have too many servers for is refused
+// before anything is written, so that the next call need not read the kernel again;
+// frontends come, change and go while others are refused.
+func TestNoRoomForMembers(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxMembers = 4
+	d := n.open(t, c)
+	full := func(vip string, servers ...string) {
+		t.Helper()
+		held := state(t, d)
+		err := d.Upsert(frontend(service.Tunnel, vip, service.TCP, servers...))
+		if err == nil || !strings.Contains(err.Error(), "more than 4 backends (MaxMembers)") {
+			t.Fatalf("%s with %d servers: %v", vip, len(servers), err)
+		}
+		if d.stale || state(t, d) != held {
+			t.Errorf("%s is refused; stale: %v; holds\n %s\nheld\n %s", vip, d.stale, state(t, d), held)
+		}
+	}
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.1:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1"))
+	full("10.1.1.2:80", "172.16.6.1:1", "172.16.6.2:1", "172.16.6.3:1")
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.3:80", service.TCP, "172.16.6.1:1"))
+	full("10.1.1.3:80", "172.16.6.2:1", "172.16.6.3:1") // its new servers stand beside its old ones for a while
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.3:80", service.TCP, "172.16.6.4:1"))
+	must(t, d.Delete(frontend(service.Tunnel, "10.1.1.1:80", service.TCP).Key))
+	upsert(t, d, frontend(service.Tunnel, "10.1.1.2:80", service.TCP, "172.16.6.1:1", "172.16.6.2:1", "172.16.6.3:1"))
+	full("10.1.1.1:80", "172.16.6.1:1")
+	must(t, d.Close())
+	d = n.open(t, c) // which counts what it finds
+	full("10.1.1.1:80", "172.16.6.1:1")
+}
+
 // mapsOf gives each map of the data plane, to be replaced by a closed one:
 // every call to it then fails.
 func mapsOf(d *DataPlane) map[string]**ebpf.Map {

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/ring"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/sysctl"
 	"github.com/fairlead/fairlead/service"
@@ -28,6 +29,7 @@ import (
 type DataPlane struct {
 	config   Config
 	pins     *bpffs.Dir
+	state    *bpfload.State
 	kernel   kernelObjects
 	links    map[string]link.Link // by interface
 	reasons  []string             // of drops, by number
@@ -45,23 +47,25 @@ type DataPlane struct {
 	// Each of these is for one at a time.
 	capturing, following, tracing sync.Mutex
 
-	mu         sync.Mutex
-	attached   []string // for Describe
-	held       map[service.Key]*held
-	vips       map[netip.Addr]*vip
-	bits       vipBits
-	ids        pool // of frontends
-	servers    serverTable
-	chains     chainTable
-	ringMemory ringMemory
-	builder    *ring.Builder
-	slots      []ring.Slot // memory for the ring before,
-	words      []uint64    // for the next one,
-	moving     [][]movedSlot
-	changed    []slotWord // and for what differs between them
-	ranges     extents    // of port_ranges
-	nats       int        // frontends of the method nat
-	flows      flowTable
+	mu       sync.Mutex
+	attached []string // for Describe
+	held     map[service.Key]*held
+	// memberCount is how many entries the map of members has.
+	memberCount int
+	vips        map[netip.Addr]*vip
+	bits        vipBits
+	ids         pool // of frontends
+	servers     serverTable
+	chains      chainTable
+	ringMemory  ringMemory
+	builder     *ring.Builder
+	slots       []ring.Slot // memory for the ring before,
+	words       []uint64    // for the next one,
+	moving      [][]movedSlot
+	changed     []slotWord // and for what differs between them
+	ranges      extents    // of port_ranges
+	nats        int        // frontends of the method nat
+	flows       flowTable
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -144,11 +148,17 @@ func (d *DataPlane) open(old *predecessor) error {
 // attachTo attaches the programs, in the place of a predecessor's if there is
 // one.
 func (d *DataPlane) attachTo(old *predecessor) error {
+	if err := d.state.Replace(d.kernel.Balancer); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
+	if _, err := d.carry(); err != nil { // what has come since
+		return err
+	}
 	if old == nil {
 		if err := d.attach(nil); err != nil {
 			return err
 		}
-		return d.unpinOldSteps()
+		return errors.Join(d.unpinOldSteps(), d.state.Settle())
 	}
 	if err := d.inherit(old); err != nil {
 		return err
@@ -156,7 +166,7 @@ func (d *DataPlane) attachTo(old *predecessor) error {
 	if err := d.attach(old.pins); err != nil {
 		return err
 	}
-	return errors.Join(d.unpinOldSteps(), old.remove())
+	return errors.Join(d.unpinOldSteps(), d.state.Settle(), old.remove())
 }
 
 // SetSources changes the balancer's own addresses. Flows of fullnat that used
@@ -190,6 +200,7 @@ func (d *DataPlane) Close() error {
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
 	d.macs.close()
+	d.macs = nil
 	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }
 

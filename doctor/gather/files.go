@@ -99,7 +99,7 @@ func manifests(_ context.Context, o doctor.Options) (doctor.Manifests, error) {
 		return m, nil
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+		if strings.HasPrefix(e.Name(), ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
 			continue
 		}
 		m.Files++

@@ -125,7 +125,7 @@ func (w *drained) seeDrained(t *testing.T, pod paper.Pod, before announce.Peer) 
 		return nil
 	})
 	w.scrape(t, pod.Name, `fairlead_drain_stage{stage="drained"} 1`, `fairlead_bgp_session_up{peer="`+paper.ReflectorAddr.String()+`"} 1`,
-		`fairlead_bgp_announced_prefixes_total{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
+		`fairlead_bgp_advertised_prefixes{peer="`+paper.ReflectorAddr.String()+`"} 0`, `fairlead_frontends{state="active"} `)
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"status"}, []string{"drained for", "by command (fairlead drain)", "routes      0 of"}},
 		{[]string{"routes"}, []string{"this balancer drains: by command"}},

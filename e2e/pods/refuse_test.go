@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
@@ -113,6 +114,70 @@ func (p *pods) refusedFrontends(t *testing.T) {
 			})
 		})
 	}
+}
+
+// programmedStays breaks the manifest of a Service, and hands in another that claims its
+// address and is older. Both balancers and nodes serve on as they did, also when their
+// agents have been restarted or killed since.
+func (p *pods) programmedStays(t *testing.T) {
+	traffic := p.beside(t)
+	file, good := p.tunnel.Name+".yaml", p.tunnel.Manifest(p.World)
+	newcomer := world.Spec{Name: "aaa", Of: web, Host: p.tunnel.Host}
+	older := strings.Replace(newcomer.Manifest(p.World), "2026-01-01", "2020-01-01", 1)
+	put := func(file, text string) {
+		t.Helper()
+		if err := p.Write(web, file, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stays := func(agent string) {
+		t.Helper()
+		p.Eventually(t, agent, func(s status.Status) error {
+			one, err := s.Only(p.tunnel.Name, newcomer.Name)
+			if err != nil {
+				return err
+			}
+			for i, want := range []plan.State{plan.Conflict, plan.Active} {
+				for _, f := range one.Services[i].Frontends {
+					if f.State != want {
+						return fmt.Errorf("%s of %s is %s: %s", f.Key(), one.Services[i].ID, f.State, f.Reason)
+					}
+				}
+			}
+			if tunnel := one.Services[1]; tunnel.StaleSince.IsZero() || len(s.Stale) != 1 || s.Stale[0].Object != "Service "+tunnel.ID || s.Stale[0].Where != file+":1" {
+				return fmt.Errorf("stale: %+v", s.Stale)
+			}
+			return nil
+		})
+		p.Problem(t, agent, file+":", "spec.ports[0].port", "80800")
+		p.Problem(t, agent, "aaa.yaml:1", "Service default/aaa", "already has", "("+file+":1)", "was programmed first")
+	}
+	agents := []string{"node1"}
+	world.During(t, traffic, "a broken manifest and a newcomer", func() {
+		put(file, strings.Replace(good, "port: 8080}", "port: 80800}", 1))
+		put("aaa.yaml", older)
+		for _, pod := range p.Balancers(web) {
+			agents = append(agents, pod.Name)
+		}
+		for _, a := range agents {
+			stays(a)
+		}
+	})
+	for _, pod := range p.Balancers(web)[:2] {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			world.During(t, traffic, fmt.Sprintf("%v to %s and a new start", sig, pod.Name), func() {
+				p.again(t, pod, sig)
+				stays(pod.Name)
+			})
+		}
+	}
+	world.During(t, traffic, "the end of both", func() {
+		p.remove(t, "aaa.yaml")
+		put(file, good)
+		for _, a := range agents {
+			p.Problem(t, a)
+		}
+	})
 }
 
 // remove takes a file out of the web service's folders.

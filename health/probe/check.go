@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/health"
+	"github.com/fairlead/fairlead/internal/shorten"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -97,19 +97,12 @@ func words(err error, timeout time.Duration) string {
 	case errors.As(err, &errno):
 		return errno.Error()
 	}
-	return clip(err.Error())
+	return shorten.Text(err.Error(), maxWords)
 }
 
 // maxWords is how much of an error is told, in bytes: one about a malformed answer
 // quotes it, and what a server says must not fill logs and Status.
 const maxWords = 200
-
-func clip(s string) string {
-	if len(s) <= maxWords {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxWords], "") + "..."
-}
 
 func timedOut(err error) bool {
 	var t net.Error

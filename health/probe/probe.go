@@ -26,6 +26,8 @@ type Result struct {
 	State health.State
 	// Since is when State last changed; zero while it is Unknown.
 	Since time.Time
+	// WasUp says that a probe has found it up at some time.
+	WasUp bool
 	// Error is why the latest probe failed, in words: "HTTP 503, wanted 2xx
 	// or 3xx". It is empty after a good one.
 	Error string
@@ -58,6 +60,7 @@ type entry struct {
 	again   bool // its first probe was not answered in time, and is made once more
 	tracker health.Tracker
 	since   time.Time
+	wasUp   bool
 	err     string
 }
 
@@ -129,7 +132,7 @@ func (p *Prober) Result(t health.Target) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[t]; e != nil {
-		return Result{e.tracker.State, e.since, e.err}
+		return Result{e.tracker.State, e.since, e.wasUp, e.err}
 	}
 	return Result{}
 }
@@ -245,6 +248,7 @@ func (p *Prober) finish(e *entry, err error) {
 	}
 	before := e.tracker.State
 	e.tracker = e.tracker.Next(err == nil, e.target.Check)
+	e.wasUp = e.wasUp || e.tracker.State == health.Up
 	if e.tracker.State != before {
 		e.since = time.Now()
 		p.log.Info("health changed", "server", e.target.Addr, "check", e.target.Check.Kind,

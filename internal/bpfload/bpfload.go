@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 
 	"github.com/cilium/ebpf"
@@ -81,27 +80,7 @@ const (
 	Renew
 )
 
-// Pin sets maps of a spec to be pinned by their names in a folder, and to the
-// sizes that they can have there.
-func Pin(spec *ebpf.CollectionSpec, folder string, maps map[string]Fit) error {
-	for name, fit := range maps {
-		m := spec.Maps[name]
-		m.Pinning = ebpf.PinByName
-		size, err := pinnedSize(filepath.Join(folder, name))
-		switch {
-		case err != nil:
-			return fmt.Errorf("pinned map %s: %w", name, err)
-		case size == 0 || size == m.MaxEntries || fit == Refuse:
-		case fit == Keep:
-			m.MaxEntries = size
-		case fit == Renew:
-			if err := os.Remove(filepath.Join(folder, name)); err != nil {
-				return fmt.Errorf("pinned map %s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
+func (f Fit) String() string { return [...]string{"configured", "kept", "renewed"}[f] }
 
 // pinnedSize is 0 where nothing is pinned.
 func pinnedSize(path string) (uint32, error) {

@@ -23,16 +23,23 @@ func spec(sizes map[string]uint32) *ebpf.CollectionSpec {
 	return s
 }
 
-// TestPin gives maps that are pinned another size.
-func TestPin(t *testing.T) {
+// pinFolder makes a folder for pins.
+func pinFolder(t *testing.T) string {
+	t.Helper()
 	folder, err := os.MkdirTemp("/sys/fs/bpf", "pin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	fits := map[string]bpfload.Fit{"kept": bpfload.Keep, "renewed": bpfload.Renew, "same": bpfload.Refuse, "refused": bpfload.Refuse}
+	return folder
+}
+
+// TestSizes gives maps that are pinned another size.
+func TestSizes(t *testing.T) {
+	folder := pinFolder(t)
+	maps := bpfload.KeptMaps{"kept": {Fit: bpfload.Keep}, "renewed": {Fit: bpfload.Renew}, "same": {}, "refused": {}}
 	open := func(s *ebpf.CollectionSpec) (*ebpf.Collection, error) {
-		if err := bpfload.Pin(s, folder, fits); err != nil {
+		if _, err := bpfload.OpenState(s, bpfload.Source{Folder: folder, Maps: maps, History: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: folder}})
@@ -72,11 +79,7 @@ func TestPin(t *testing.T) {
 // TestLoad loads a struct's part of a collection, onto a pinned map that fits and
 // onto one that does not.
 func TestLoad(t *testing.T) {
-	folder, err := os.MkdirTemp("/sys/fs/bpf", "load")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
+	folder := pinFolder(t)
 	load := func(size uint32) (program *ebpf.Program, held *ebpf.Map, err error) {
 		s := spec(map[string]uint32{"held": size, "unused": 1 << 31}) // too large to be made
 		s.Maps["held"].Pinning = ebpf.PinByName

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/shorten"
 )
 
 // Event is something that people are to read about an object (kubectl describe).
@@ -26,20 +27,14 @@ type Event struct {
 	Warn bool
 }
 
-// maxNote is the longest note in bytes; the API server refuses more than 1024.
-const maxNote = 1000
-
 // PostEvent creates an Event and returns its name. The client is that of
 // events.k8s.io/v1. Nothing is tried again.
 func PostEvent(ctx context.Context, client rest.Interface, e Event) (name string, err error) {
 	now := time.Now()
-	if len(e.Note) > maxNote {
-		e.Note = strings.ToValidUTF8(e.Note[:maxNote], "") + "..."
-	}
 	o := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.About.Namespace, Name: fmt.Sprintf("%s.%x", e.About.Name, now.UnixNano())},
 		EventTime:  metav1.NewMicroTime(now), ReportingController: e.Controller, ReportingInstance: e.Instance,
-		Regarding: e.About, Reason: e.Reason, Action: e.Action, Note: e.Note, Type: corev1.EventTypeNormal,
+		Regarding: e.About, Reason: e.Reason, Action: e.Action, Note: shorten.Text(e.Note, shorten.EventNote), Type: corev1.EventTypeNormal,
 	}
 	o.Namespace = e.namespace()
 	if e.Warn {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -57,15 +58,55 @@ func (c *clsact) adopt(ifindex int) error {
 		}
 		for _, f := range filters {
 			p := Point{Device: ifindex, Program: strings.TrimPrefix(f.Name, filterPrefix)}
-			if _, ours := c.progs[p.Program]; !ours {
-				continue
-			}
-			if err := c.attach(p); err != nil {
-				return err
+			if _, ours := c.progs[p.Program]; ours {
+				if err := c.attach(p); err != nil {
+					return err
+				}
+			} else if c.progs.haveRange(f.Handle) {
+				// Another release's, of a program that this one does not have.
+				if err := c.nl.FilterDel(f); err != nil && !gone(err) && !errors.Is(err, unix.ENOENT) {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// handlesEach is how many handles a caller's programs may have: 1 to 9, 11 to 19 and
+// so on.
+const handlesEach = 10
+
+// haveRange says that a handle is among those of the caller.
+func (progs Programs) haveRange(handle uint32) bool {
+	for _, p := range progs {
+		if p.Handle/handlesEach == handle/handlesEach {
+			return true
+		}
+	}
+	return false
+}
+
+// attached gives the programs in filters of these names.
+func (c *clsact) attached(names []string) (programs []ebpf.ProgramID, err error) {
+	links, err := c.nl.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+			filters, err := c.filters(l.Attrs().Index, parent)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range filters {
+				if slices.Contains(names, strings.TrimPrefix(f.Name, filterPrefix)) {
+					programs = append(programs, ebpf.ProgramID(f.Id))
+				}
+			}
+		}
+	}
+	return programs, nil
 }
 
 // filters lists our own filters at one side of a device.

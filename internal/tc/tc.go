@@ -13,9 +13,11 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // Program is a program with its side of devices: where packets come in, or
@@ -24,7 +26,8 @@ type Program struct {
 	*ebpf.Program
 	Ingress bool
 	// Handle tells it from others, of whatever caller, that share a side of a
-	// device; the same for ever, as filters are found by it.
+	// device; the same for ever, as filters are found by it. A caller has a range of
+	// ten: what another release has left there and this one does not know is removed.
 	Handle uint32
 }
 
@@ -66,6 +69,21 @@ func Open(dir *bpffs.Dir, progs Programs) (Hook, error) {
 		return openTCX(dir, progs)
 	}
 	return OpenClsact(dir, progs)
+}
+
+// Attached gives the kernel's numbers of the programs that a predecessor left
+// attached: by links in dir, or else by filters of these names.
+func Attached(dir *bpffs.Dir, programs ...string) ([]ebpf.ProgramID, error) {
+	linked, err := bpfload.Attached(dir, linkPrefix)
+	if err != nil || len(linked) > 0 {
+		return linked, err
+	}
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer nl.Close()
+	return (&clsact{nl: nl}).attached(programs)
 }
 
 // haveTCX attaches to a device that cannot be there, on each side that programs

@@ -72,7 +72,7 @@ var walls = []Wall{
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
-	{Ban{"go.etcd.io/etcd/...", "its client is larger than what vdn/store/etcd needs of it: see docs/decisions/0031"}, nil},
+	{Ban{"go.etcd.io/etcd/...", "its client is larger than what vdn/store/etcd needs of it: see docs/decisions/0036"}, nil},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, []string{"cmd"}},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},
@@ -84,6 +84,7 @@ var testOnly = []Ban{
 	{"internal/testkit/refuse/...", "the product runs on the kernel as it is"},
 	{"internal/testkit/refusals", "the product runs on the kernel as it is"},
 	{"internal/testkit/fuzzlimit", "it ends the process"},
+	{"internal/bpfload/layouttest", "it has a flag that writes golden files"},
 }
 
 // installed are the programs that users get, as INSTALLED in the Makefile has them.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,8 +36,11 @@ func Parse(name string, text []byte) ([]*yaml.Node, *Error) {
 		// then, leaves just this.
 		return nil, &Error{1, "the file is empty" + halfWritten + "; to take away what it held, remove it"}
 	}
-	if strings.HasSuffix(name, ".json") {
-		return parseJSON(text)
+	if bad := notUTF8(text); bad != nil {
+		return nil, bad
+	}
+	if strings.EqualFold(filepath.Ext(name), ".json") {
+		return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	}
 	return parseYAML(text)
 }
@@ -129,7 +133,8 @@ func yamlError(text []byte, err error) *Error {
 	if strings.Contains(message, "end of stream") {
 		message += halfWritten
 	}
-	return &Error{min(max(line, 1), Lines(text)), "not valid YAML: " + message}
+	line = min(max(line, 1), Lines(text))
+	return &Error{line, "not valid YAML: " + message + yamlHint(text, line, message)}
 }
 
 // problemLine gives the line at which the older library fails, or 0.
@@ -194,7 +199,8 @@ func parseJSON(text []byte) ([]*yaml.Node, *Error) {
 		case errors.As(err, &syntax):
 			p.advance(syntax.Offset)
 		}
-		return nil, &Error{min(p.line, Lines(text)), "not valid JSON: " + err.Error()}
+		line := min(p.line, Lines(text))
+		return nil, &Error{line, "not valid JSON: " + err.Error() + jsonHint(text, line, err.Error())}
 	}
 }
 

@@ -1,6 +1,7 @@
 package offers
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
+	"github.com/fairlead/fairlead/internal/testkit"
 )
 
 var some = []announce.Route{{Prefix: netip.MustParsePrefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("10.0.0.1")}}
@@ -40,8 +42,19 @@ func TestNobodyThere(t *testing.T) {
 	if err := p.Set(some); err != nil {
 		t.Error(err)
 	}
-	if got := p.Peers()[0]; got.Address != "cloud" || got.State != cloud.Failing || !strings.Contains(got.LastError, "refused") || got.Sent != 1 {
-		t.Errorf("%+v", got)
+	testkit.Eventually(t, time.Minute, func() error {
+		got := p.Peers()[0]
+		if got.Address != "cloud" || got.State != cloud.Failing || !strings.Contains(got.LastError, "refused") || got.Sent != 1 {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	if err := p.Set(nil); err != nil {
+		t.Error(err)
+	}
+	left := p.Withdrawing()
+	if len(left) != 2 || left[0].Prefix.Bits() != 0 || !strings.Contains(left[0].String(), "waiting for withdrawal from cloud since ") || !strings.Contains(left[0].Reason, "refused") {
+		t.Errorf("nobody has confirmed anything, and waited for is %v", left)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,22 +27,25 @@ type Config struct {
 	Node string
 	// Duration is by default the constant of that name.
 	Duration time.Duration
-	// Patience is how long Set waits until what it withdraws is led here no more;
-	// by default 3s. Who waits longer keeps the rest of the agent from its work.
+	// Patience is how long Close waits until what is left is led here no more; by
+	// default 3s.
 	Patience time.Duration
 	Log      *slog.Logger
 }
 
-// Poster announces by offering routes to the controller.
+// Poster announces by offering routes to the controller. It talks to the API server
+// in the background; Withdrawing says what is not confirmed.
 type Poster struct {
 	Config
 	leases leaseClient
 	stop   context.CancelFunc
 	life   context.Context
 	ended  sync.WaitGroup
+	wake   chan struct{}
 
 	mu      sync.Mutex // of what follows
 	routes  []announce.Route
+	out     cloud.Out
 	serial  int64 // 0: nothing is offered yet
 	text    string
 	answer  answered
@@ -70,48 +72,37 @@ func New(c Config) (*Poster, error) {
 	if c.Patience == 0 {
 		c.Patience = 3 * time.Second
 	}
-	p := &Poster{Config: c, leases: l, since: time.Now()}
+	p := &Poster{Config: c, leases: l, since: time.Now(), out: cloud.NewOut(time.Now()), wake: make(chan struct{}, 1)}
 	p.life, p.stop = context.WithCancel(context.Background())
-	p.ended.Go(p.renew)
+	p.ended.Go(p.run)
 	return p, nil
 }
 
-// Set offers the routes. Where some are withdrawn it waits, for a while, until
-// the controller has had the cloud lead them here no more. It never fails: what
-// cannot be offered now is offered later, and told among the peers.
+// Set offers the routes, soon. It never fails: what cannot be offered now is offered
+// later, and shown among the peers.
 func (p *Poster) Set(routes []announce.Route) error {
 	routes = cloud.Carried(routes)
 	p.mu.Lock()
-	withdraws := slices.ContainsFunc(p.routes, func(r announce.Route) bool { return !slices.Contains(routes, r) })
 	p.routes, p.serial = routes, time.Now().UnixNano()
 	p.text, p.since = encode(strconv.FormatInt(p.serial, 36), p.routes), time.Now()
+	p.out.Offer(routes, p.since)
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(p.life, p.Patience)
-	defer cancel()
-	posted := p.post(ctx) == nil
-	for withdraws && !p.isAnswered() {
-		select {
-		case <-ctx.Done():
-			p.Log.Warn("the cloud may still lead withdrawn routes here: no controller has answered", "waited", p.Patience)
-			return nil
-		case <-time.After(asking):
-		}
-		if !posted {
-			posted = p.post(ctx) == nil
-		} else if l, err := p.leases.Get(ctx, nameOf(p.Node), metav1.GetOptions{}); err == nil {
-			p.read(l)
-		}
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
 	return nil
 }
 
-func (p *Poster) isAnswered() bool {
+// Withdrawing are the prefixes of which the controller has not said that the cloud
+// does not lead them here.
+func (p *Poster) Withdrawing() []announce.Withdrawal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answer.Offer == sum(p.text)
+	return p.out.Withdrawing(p.state())
 }
 
-// post writes the Lease anew.
+// post writes the Lease.
 func (p *Poster) post(ctx context.Context) error {
 	p.mu.Lock()
 	text, now := p.text, metav1.NowMicro()
@@ -152,46 +143,83 @@ func (p *Poster) read(l *coordinationv1.Lease) {
 		return // there is none yet
 	}
 	p.mu.Lock()
-	p.answer = a
-	p.mu.Unlock()
-}
-
-// renew says again and again that this agent lives, sooner where that failed.
-func (p *Poster) renew() {
-	pause := p.Duration / 4
-	for {
-		select {
-		case <-p.life.Done():
-			return
-		case <-time.After(pause):
-		}
-		p.mu.Lock()
-		begun := p.serial != 0
-		p.mu.Unlock()
-		if !begun {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(p.life, p.Duration/2)
-		pause = p.Duration / 4
-		if err := p.post(ctx); err != nil && p.life.Err() == nil {
-			pause = min(pause, time.Second)
-			p.Log.Warn("cannot renew the offer; trying again", "why", err, "in", pause)
-		}
-		cancel()
+	defer p.mu.Unlock()
+	if p.answer = a; a.Offer == sum(p.text) {
+		p.out.Answered(p.routes, a.State)
 	}
 }
 
-// Peers is the cloud, as the controller tells of it.
-func (p *Poster) Peers() []announce.Peer {
+// run offers what is set, says again and again that this agent lives, sooner where
+// that failed, and looks for the answer while one is waited for.
+func (p *Poster) run() {
+	last := time.Now()
+	for posted := true; ; {
+		pause := time.Until(last.Add(p.Duration / 4))
+		switch {
+		case len(p.Withdrawing()) > 0 && p.begun():
+			pause = min(pause, asking)
+		case !posted:
+			pause = min(pause, time.Second)
+		}
+		news := false
+		select {
+		case <-p.life.Done():
+			return
+		case <-p.wake:
+			news = true
+		case <-time.After(pause):
+		}
+		if !p.begun() {
+			last = time.Now()
+			continue
+		}
+		if news || !posted || time.Since(last) >= p.Duration/4 {
+			posted, last = p.renew(), time.Now()
+		} else {
+			p.look()
+		}
+	}
+}
+
+// begun says that something has been set.
+func (p *Poster) begun() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.serial != 0
+}
+
+// renew writes the Lease, and says whether it could.
+func (p *Poster) renew() bool {
+	ctx, cancel := context.WithTimeout(p.life, p.Duration/2)
+	defer cancel()
+	p.mu.Lock()
+	before := p.failure
+	p.mu.Unlock()
+	err := p.post(ctx)
+	if err != nil && p.life.Err() == nil && err.Error() != before {
+		p.Log.Warn("cannot renew the offer, will retry", "error", err)
+	}
+	return err == nil
+}
+
+// look reads the controller's answer.
+func (p *Poster) look() {
+	ctx, cancel := context.WithTimeout(p.life, p.Duration/2)
+	defer cancel()
+	if l, err := p.leases.Get(ctx, nameOf(p.Node), metav1.GetOptions{}); err == nil {
+		p.read(l)
+	}
+}
+
+// state is how the cloud stands, as the controller tells of it; runs under p.mu.
+func (p *Poster) state() cloud.State {
 	s := p.answer.State
 	if s.Name == "" {
 		s.Name = "cloud"
 	}
 	switch late := time.Since(p.since) > p.Duration; {
 	case p.failure != "":
-		s.State, s.LastError, s.Since = cloud.Failing, p.failure, p.failed
+		s.State, s.LastError, s.Since, s.Undone = cloud.Failing, p.failure, p.failed, nil
 	case p.answer.Offer == sum(p.text):
 	case late:
 		s.State, s.Since = "waiting", p.since
@@ -199,19 +227,39 @@ func (p *Poster) Peers() []announce.Peer {
 	default:
 		s = cloud.Waiting(s.Name, p.since)
 	}
-	return []announce.Peer{s.Peer(len(p.routes))}
+	return s
 }
 
-// Close withdraws what is offered, and renews it no more.
-func (p *Poster) Close() error {
-	var err error
+// Peers is the cloud.
+func (p *Poster) Peers() []announce.Peer {
 	p.mu.Lock()
-	offers := len(p.routes) > 0
-	p.mu.Unlock()
-	if offers {
-		err = p.Set(nil)
+	defer p.mu.Unlock()
+	return []announce.Peer{p.state().Peer(len(p.routes))}
+}
+
+// Close withdraws what is offered, as far as that is confirmed soon, and renews it no
+// more.
+func (p *Poster) Close() error {
+	if p.begun() {
+		_ = p.Set(nil) // never fails
+		p.await()
 	}
 	p.stop()
 	p.ended.Wait()
-	return err
+	return nil
+}
+
+// await waits a while until all is withdrawn.
+func (p *Poster) await() {
+	const pace = 10 * time.Millisecond
+	for end := time.Now().Add(p.Patience); ; time.Sleep(pace) {
+		left := p.Withdrawing()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			p.Log.Warn("the cloud may still lead withdrawn routes here", "routes", len(left), "first", left[0].Prefix, "reason", left[0].Reason)
+			return
+		}
+	}
 }

@@ -55,6 +55,7 @@ type Cluster struct {
 	opts Options
 
 	mu        sync.Mutex
+	binary    string // of processes to come
 	net       *paper.Net
 	processes map[string]*lab.Process // by name, agents and the like
 	servers   map[string]*load.Server // by pod
@@ -69,7 +70,7 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	c := &Cluster{
 		Services: plan.Services, Nodes: plan.Nodes, ClientAddrs: plan.ClientAddrs, ClientAddrs6: plan.ClientAddrs6,
-		opts: o, net: plan, processes: map[string]*lab.Process{}, servers: map[string]*load.Server{},
+		opts: o, binary: o.Binary, net: plan, processes: map[string]*lab.Process{}, servers: map[string]*load.Server{},
 	}
 	if c.Lab, err = lab.Build(ctx, plan.Topology()); err != nil {
 		return nil, err
@@ -137,9 +138,19 @@ func (c *Cluster) StartNode(node *paper.Node, args ...string) error {
 		"--services", Manifests(all), "--bpffs", BPFFS(node.Name), "--socket", Socket(node.Name)}, args...)...)
 }
 
+// Use has processes that start from now on run another fairlead.
+func (c *Cluster) Use(binary string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.binary = binary
+}
+
 // Start runs fairlead with args in a host, under a name.
 func (c *Cluster) Start(host, name string, args ...string) error {
-	return c.Run(host, name, exec.Command(c.opts.Binary, args...))
+	c.mu.Lock()
+	cmd := exec.Command(c.binary, args...)
+	c.mu.Unlock()
+	return c.Run(host, name, cmd)
 }
 
 // Run starts any program in a host, under a name, with its output in LogFile(name).

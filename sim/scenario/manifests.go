@@ -3,7 +3,6 @@ package scenario
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -62,7 +61,6 @@ func planned(services []*service.Service) (all []plan.Frontend) {
 	in := plan.Input{
 		Services: services,
 		Health:   func(health.Target) health.State { return health.Up },
-		Held:     func(service.Key, netip.AddrPort) health.State { return health.Unknown },
 	}
 	for _, f := range plan.Build(in).Frontends {
 		if f.State == plan.Elsewhere {

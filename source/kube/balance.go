@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
@@ -21,11 +22,14 @@ type balancer struct {
 	services []*service.Service
 	// changed are the Services of which anything has changed since.
 	changed map[service.ID]bool
+	// stale says since when objects are kept as they were, as they are refused now.
+	stale map[object.Key]source.Stale
 }
 
 func newBalancer() balancer {
 	return balancer{
 		slices: map[service.ID][]*object.Object{}, joined: map[service.ID]*object.Joined{}, changed: map[service.ID]bool{},
+		stale: map[object.Key]source.Stale{},
 	}
 }
 
@@ -78,8 +82,24 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	drain, last, leaving := s.drainNow()
 	return source.Snapshot{
 		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Drain: drain, Last: last,
-		Problems: s.problems.all(),
+		Names: object.Names(b.slices[s.config.Balancers], s.config.Balancers), Problems: s.problems.all(), Stale: b.staleNow(),
 	}, true
+}
+
+// setStale notes whether an object is kept as it was.
+func (b *balancer) setStale(k object.Key, kept *object.Object) {
+	if _, already := b.stale[k]; kept == nil {
+		delete(b.stale, k)
+	} else if !already {
+		b.stale[k] = source.Stale{Object: k.String(), Service: kept.Belongs(), Since: time.Now().UTC().Round(0)}
+	}
+}
+
+func (b *balancer) staleNow() (all []source.Stale) {
+	for _, k := range slices.SortedFunc(maps.Keys(b.stale), object.Key.Compare) {
+		all = append(all, b.stale[k])
+	}
+	return all
 }
 
 // merge brings the list of Services up to date with those of ids, which are

@@ -223,6 +223,24 @@ func (f *follower) awaitBalanced(want string) {
 	})
 }
 
+// awaitStale waits until these are the Services that are served as they were.
+func (f *follower) awaitStale(want string) {
+	f.t.Helper()
+	f.await(func() error {
+		var stale []string
+		for _, o := range f.snapshot.Stale {
+			if o.Since.IsZero() || o.Object != "Service "+o.Service {
+				return fmt.Errorf("stale: %+v", o)
+			}
+			stale = append(stale, o.Service)
+		}
+		if got := strings.Join(stale, " "); got != want {
+			return fmt.Errorf("stale: %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
 func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	balancer := func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }
 	w.service("web", "", balancer)
@@ -269,8 +287,10 @@ func testBalancer(t *testing.T, c *labkube.Cluster, w world) {
 	w.editService("web", func(s *corev1.Service) { s.Annotations = map[string]string{"fairlead.io/method": "magic"} })
 	f.awaitProblem(true, "Service default/web: metadata.annotations[fairlead.io/method]: unknown method")
 	f.awaitBalanced(both)
+	f.awaitStale("default/web")
 	w.editService("web", give("192.0.2.5")) // the former address may be another's by now
 	f.awaitBalanced("")
+	f.awaitStale("")
 	w.editService("web", give("192.0.2.1"))
 	w.editService("web", func(s *corev1.Service) { s.Annotations = nil })
 	f.awaitBalanced(both)

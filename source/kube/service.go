@@ -66,19 +66,21 @@ func (s *Source) readBalanced(in *corev1.Service, m *made[serviceEntry]) {
 	case o.Ours():
 		m.value.object = o
 	}
+	m.refused = append(m.refused, o.Notes...)
 }
 
 func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry, bool) {
 	if sink := s.config.Sink; sink != nil {
 		now.proxy = settle(was.proxy, now.proxy, sink.SetService, func() { sink.DeleteService(id) })
 	}
+	var kept *object.Object
 	if now.refused {
-		keep := was.object != nil && now.object.SameAddresses(was.object)
-		now.object, now.refused = nil, false
-		if keep {
-			now.object = was.object
+		if was.object != nil && now.object.SameAddresses(was.object) {
+			kept = was.object
 		}
+		now.object, now.refused = kept, false
 	}
+	s.balancer.setStale(s.services.name(id), kept)
 	now.object = s.balancer.tellService(id, was.object, now.object)
 	s.pods.use(id, now.object)
 	if !slices.Equal(was.ports, now.ports) {

@@ -48,9 +48,12 @@ func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool
 	if sink := s.config.Sink; sink != nil {
 		now.proxy = settle(was.proxy, now.proxy, sink.SetSlice, func() { sink.DeleteSlice(proxy.SliceID(id)) })
 	}
+	var kept *object.Object
 	if now.refused {
-		now.object, now.refused = was.object, false
+		kept = was.object
+		now.object, now.refused = kept, false
 	}
+	s.balancer.setStale(s.slices.name(id), kept)
 	now.object = s.balancer.tellSlice(was.object, now.object)
 	return now, now.proxy != nil || now.object != nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +256,8 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 	word, isWord := yaml11[strings.ToLower(n.Value)]
 	isWord = isWord && n.Style == 0 && tag == "!!str"
 	switch {
+	case n.Kind == yaml.MappingNode && n.Style == yaml.FlowStyle && len(n.Content) == 2 && n.Content[0].Kind == yaml.MappingNode:
+		d.refuse(n, path, "want %s, got {{ ... }}, as of a template that was not rendered", kindName(t))
 	case n.Kind != yaml.ScalarNode:
 		d.refuse(n, path, "want %s, got %s", kindName(t), yamltree.Got(n))
 	case t.Kind() == reflect.String && isWord:
@@ -267,7 +270,7 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 		fmt.Fprint(&d.out, strings.ToLower(n.Value))
 	case t.Kind() == reflect.Bool && isWord:
 		fmt.Fprint(&d.out, word)
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64 && tag == "!!int":
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64 && (tag == "!!int" || wholeNumber.MatchString(n.Value)):
 		d.integer(n, t, path)
 	default:
 		d.refuse(n, path, "want %s, got %s", kindName(t), yamltree.Got(n))
@@ -279,10 +282,17 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, path string) {
 // same to both.
 var yaml11 = map[string]bool{"yes": true, "no": false, "on": true, "off": false, "y": true, "n": false}
 
+// wholeNumber are numbers that may be too large for YAML to call them whole.
+var wholeNumber = regexp.MustCompile(`^[-+]?[0-9]+$`)
+
 func (d *decoder) integer(n *yaml.Node, t reflect.Type, path string) {
 	i, ok := new(big.Int).SetString(n.Value, 0)
-	if !ok {
+	switch digits := strings.TrimLeft(n.Value, "+-"); {
+	case !ok || n.ShortTag() == "!!str":
 		d.refuse(n, path, "want a whole number, got %s", yamltree.Got(n))
+		return
+	case len(digits) > 1 && digits[0] == '0' && wholeNumber.MatchString(digits):
+		d.refuse(n, path, "%s is octal, and means %s; write %s or %s", n.Value, i, i, strings.TrimLeft(digits, "0"))
 		return
 	}
 	limit := new(big.Int).Lsh(big.NewInt(1), uint(t.Bits()-1))

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -37,6 +38,10 @@ type folder struct {
 	dir    string
 	files  map[string]*file
 	joiner joiner
+	// saved is what outlives the agent.
+	saved saved
+	// inUse are the files from which objects were used last.
+	inUse map[object.Key]string
 	// routing is what the objects say of BGP.
 	routing routing
 	// balancers is the Service whose endpoints are balancers; zero for none.
@@ -45,6 +50,8 @@ type folder struct {
 	loaded bool
 	// gone is why the folder cannot be read now.
 	gone string
+	// strange are problems with what in it is no manifest.
+	strange []source.Problem
 	// changed is when anything was last seen to change.
 	changed time.Time
 }
@@ -55,6 +62,18 @@ func newFolder(dir string) *folder { return &folder{dir: dir, files: map[string]
 type file struct {
 	objects  []*object.Object
 	problems []source.Problem
+	// refused are the objects of the present text that are not accepted.
+	refused []object.Key
+	// stale says since when objects in force are not those of the present text, unused
+	// which are not used because another file has the same.
+	stale  map[object.Key]time.Time
+	unused map[object.Key]bool
+	// lost is why the last valid objects of the file cannot be had, if so.
+	lost string
+	// text is what was taken last, until it is saved; unsaved says that anything has
+	// changed since.
+	text    []byte
+	unsaved bool
 
 	sum    [sha256.Size]byte // of the text that was taken
 	taken  os.FileInfo       // the file that it was taken from; nil for none
@@ -62,20 +81,26 @@ type file struct {
 	seenAt time.Time
 
 	// waiting is a text that was seen but not yet taken.
-	waiting    *parsed
-	waitingSum [sha256.Size]byte
-	since      time.Time
+	waiting     *parsed
+	waitingText []byte
+	waitingSum  [sha256.Size]byte
+	since       time.Time
 	// missing is since when the file is not there.
 	missing time.Time
-	// unread is why the file cannot be read, if so.
-	unread string
+	// unread is why the file cannot be read, if so, and unreadSince since when.
+	unread      string
+	unreadSince time.Time
 }
 
 // look reads what is new. It says whether anything that counts has changed,
 // and when to look again at the latest; 0 for no reason to.
 func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
+	strange := d.strange
 	names, err := d.list()
 	if err != nil {
+		if !d.loaded {
+			d.restoreAll(now)
+		}
 		why := "cannot be read: " + err.Error()
 		if errors.Is(err, fs.ErrNotExist) {
 			why = "is gone"
@@ -84,7 +109,7 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 		d.gone = why
 		return changed, settle
 	}
-	if changed = d.gone != "" || !d.loaded; changed {
+	if changed = d.gone != "" || !d.loaded || !slices.Equal(strange, d.strange); changed {
 		d.gone, d.changed = "", now
 	}
 	for name := range names {
@@ -95,44 +120,68 @@ func (d *folder) look(now time.Time) (changed bool, again time.Duration) {
 			d.changed = now
 		}
 		f.missing = time.Time{}
-		c, wait := f.look(filepath.Join(d.dir, name), name, now, !d.loaded)
+		var before func()
+		if !d.loaded {
+			before = func() { d.saved.restore(name, f) }
+		}
+		c, wait := f.look(filepath.Join(d.dir, name), name, now, before)
 		if c || wait > 0 {
 			d.changed = now
 		}
 		changed = changed || c
 		again = sooner(again, wait)
 	}
-	d.loaded = true
+	if !d.loaded {
+		d.loaded = true
+		d.saved.keep(names)
+	}
 	c, wait := d.drop(names, now)
 	return changed || c, sooner(again, wait)
 }
 
-// list gives the names of the manifests in the folder. A name that cannot be
-// looked behind counts.
+// list gives the names of the manifests in the folder, and notes what in it is none
+// though it may pass for one. A name that cannot be looked behind counts.
 func (d *folder) list() (map[string]bool, error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
+	d.strange = nil
 	for _, e := range entries {
-		if !isManifest(e.Name()) || e.IsDir() {
-			continue
-		}
+		path := filepath.Join(d.dir, e.Name())
+		isDir, takenOut := e.IsDir(), false
 		if e.Type()&fs.ModeSymlink != 0 {
-			info, err := os.Stat(filepath.Join(d.dir, e.Name()))
-			if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
-				continue // leads nowhere, or to a folder
-			}
+			info, err := os.Stat(path)
+			isDir = err == nil && info.IsDir()
+			// A key that is taken out of a ConfigMap leads nowhere for a moment.
+			to, _ := os.Readlink(path)
+			takenOut = errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(to, "..data/")
 		}
-		names[e.Name()] = true
+		switch {
+		case strings.HasPrefix(e.Name(), "."), takenOut:
+		case isDir && holdsManifests(path):
+			d.strange = append(d.strange, source.Problem{Where: e.Name(), Message: "is a folder, whose files are not read; put them into " + d.dir})
+		case !isDir && isManifest(e.Name()):
+			names[e.Name()] = true
+		}
 	}
 	return names, nil
 }
 
+// isManifest says that a file of this name is read.
 func isManifest(name string) bool {
-	ext := filepath.Ext(name)
+	ext := strings.ToLower(filepath.Ext(name))
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
+}
+
+// holdsManifests says that files in a folder would be read if it were the one.
+func holdsManifests(dir string) bool {
+	if isManifest(filepath.Base(dir)) {
+		return true
+	}
+	entries, _ := os.ReadDir(dir)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isManifest(e.Name()) })
 }
 
 // drop lets files go that are missing for good.
@@ -156,6 +205,7 @@ func (d *folder) drop(names map[string]bool, now time.Time) (changed bool, again
 			continue
 		}
 		delete(d.files, name)
+		d.saved.remove(name)
 		changed = true
 	}
 	return changed, again
@@ -171,44 +221,66 @@ func sooner(a, b time.Duration) time.Duration {
 
 // look reads a file if it may have changed. Its text is taken at once if the
 // file replaced the former one whole and loses nothing; else once it has
-// stayed the same for a while, because it may be half written.
-func (f *file) look(path, name string, now time.Time, first bool) (changed bool, again time.Duration) {
+// stayed the same for a while, because it may be half written. restore, at the first
+// look of an agent, gives the file the objects that it had before, where they count.
+func (f *file) look(path, name string, now time.Time, restore func()) (changed bool, again time.Duration) {
 	text, info, err := f.read(path, now)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, settle // went meanwhile; the next look sees it missing
 	}
 	if err != nil {
-		changed = f.unread != err.Error()
-		f.unread = err.Error()
-		return changed, 0
+		if restore != nil {
+			restore()
+		}
+		return f.setUnread(err.Error(), now), 0
 	}
-	if changed = f.unread != ""; changed {
-		f.unread = ""
-	}
+	changed = f.setUnread("", now)
 	if info == nil {
 		return changed, 0
 	}
 	f.seen, f.seenAt = info, now
 	sum := sha256.Sum256(text)
 	if f.taken != nil && sum == f.sum {
-		f.taken, f.waiting = info, nil
+		f.taken, f.waiting, f.waitingText = info, nil, nil
 		return changed, 0
 	}
 	if f.waiting == nil || sum != f.waitingSum {
-		f.waiting, f.waitingSum, f.since = parseFile(name, text), sum, now
+		f.waiting, f.waitingText, f.waitingSum, f.since = parseFile(name, text), text, sum, now
 	}
 	whole := f.taken == nil || !os.SameFile(f.taken, info)
-	if !first && !(whole && f.harmless(f.waiting)) && now.Sub(f.since) < settle {
+	if restore == nil && !(whole && f.harmless(f.waiting)) && now.Sub(f.since) < settle {
 		return changed, settle - now.Sub(f.since)
 	}
-	f.take(f.waiting)
-	f.sum, f.taken, f.waiting = sum, info, nil
+	if restore != nil && f.waiting.incomplete() {
+		restore()
+	}
+	f.take(f.waiting, now)
+	f.text, f.sum, f.taken = f.waitingText, sum, info
+	f.waiting, f.waitingText = nil, nil
 	return true, 0
+}
+
+// setUnread notes why the file cannot be read, or that it can, and says whether that is
+// new.
+func (f *file) setUnread(why string, now time.Time) bool {
+	if f.unread == why {
+		return false
+	}
+	if f.unread == "" {
+		f.unreadSince = now
+	}
+	f.unread = why
+	return true
 }
 
 // read gives the text of a file; no info if it is surely the same as before.
 func (f *file) read(path string, now time.Time) ([]byte, os.FileInfo, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, linkErr := os.Readlink(path); linkErr == nil {
+			err = fmt.Errorf("it is a symbolic link to %s, which leads to no file", to)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -248,9 +320,21 @@ func (f *file) absent(p *parsed) (out []*object.Object) {
 // take puts the text p in force: what it holds in place of what was there,
 // but whatever it has refused stays as it was, and so does what may be missing
 // because the text was cut off. It is pure.
-func (f *file) take(p *parsed) {
-	f.problems = slices.Clone(p.problems)
+func (f *file) take(p *parsed, now time.Time) {
+	f.problems, f.refused, f.unsaved = slices.Clone(p.problems), p.refused, true
+	stale := map[object.Key]time.Time{}
+	keep := func(o *object.Object) *object.Object {
+		stale[o.Key] = cmp.Or(f.stale[o.Key], now)
+		return o
+	}
+	defer func() { f.stale = stale }()
+	if !p.incomplete() {
+		f.lost = ""
+	}
 	if p.broken {
+		for _, o := range f.objects {
+			keep(o)
+		}
 		return
 	}
 	former := map[object.Key]*object.Object{}
@@ -262,14 +346,14 @@ func (f *file) take(p *parsed) {
 		if was := former[o.Key]; was != nil {
 			if p := o.TypeChange(was); p != nil {
 				f.problems = append(f.problems, *p)
-				o = was
+				o = keep(was)
 			}
 		}
 		objects = append(objects, o)
 	}
 	for _, o := range f.absent(p) {
 		if p.cut || slices.ContainsFunc(p.refused, func(k object.Key) bool { return couldBe(k, o.Key) }) {
-			objects = append(objects, o)
+			objects = append(objects, keep(o))
 		}
 	}
 	f.objects = objects
@@ -284,7 +368,9 @@ func (d *folder) snapshot() source.Snapshot {
 			Where: d.dir, Message: "the folder " + d.gone + "; its last state is served on",
 		})
 	}
+	problems = append(problems, d.strange...)
 	here := d.present()
+	var refused []object.Key
 	for _, name := range sortedKeys(d.files) {
 		f := d.files[name]
 		for _, o := range f.objects {
@@ -294,27 +380,52 @@ func (d *folder) snapshot() source.Snapshot {
 				objects = append(objects, o)
 			}
 		}
-		if f.unread != "" {
-			problems = append(problems, source.Problem{Where: name, Message: "cannot be read: " + f.unread})
-		}
-		problems = append(problems, f.problems...)
+		problems = append(problems, f.allProblems(name)...)
+		refused = append(refused, f.refused...)
 	}
+	objects, doubles := d.unique(objects)
 	announcements, wrong := d.routing.look(objects)
-	problems = append(problems, wrong...)
-	services, more := d.joiner.join(objects)
+	services, more := d.joiner.join(objects, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
 	balancers, draining := object.Balancers(objects, d.balancers)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Problems: append(problems, more...),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Names: object.Names(objects, d.balancers),
+		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }
 
-// present gives the objects of files that are not missing.
+// allProblems gives what is wrong with a file now.
+func (f *file) allProblems(name string) (all []source.Problem) {
+	if f.unread != "" {
+		all = append(all, source.Problem{Where: name, Message: "cannot be read: " + f.unread})
+	}
+	if f.lost != "" {
+		all = append(all, source.Problem{Where: name, Message: f.lost})
+	}
+	return append(all, f.problems...)
+}
+
+// staleOf gives those of the objects in use that are not as their files say now.
+func (d *folder) staleOf(objects []*object.Object) (all []source.Stale) {
+	for _, o := range objects {
+		f := d.files[o.File]
+		since, stale := f.stale[o.Key]
+		if !stale && f.unread != "" {
+			since, stale = f.unreadSince, true
+		}
+		if stale {
+			all = append(all, source.Stale{Object: o.Key.String(), Where: o.Where(), Service: o.Belongs(), Since: since.UTC().Round(0)})
+		}
+	}
+	return all
+}
+
+// present gives the objects of files that are not missing, but those that are not used.
 func (d *folder) present() map[object.Key]bool {
 	here := map[object.Key]bool{}
 	for _, f := range d.files {
 		for _, o := range f.objects {
-			here[o.Key] = here[o.Key] || f.missing.IsZero()
+			here[o.Key] = here[o.Key] || f.missing.IsZero() && !f.unused[o.Key]
 		}
 	}
 	return here

@@ -237,7 +237,11 @@ func TestOddFiles(t *testing.T) {
 	must(t, os.Symlink("/dev/zero", filepath.Join(l.dir, "zero.yaml")))
 	s := l.rest()
 	wantVIPs(t, s, "a=10.1.1.1 b=10.1.1.2")
-	wantProblems(t, s, "loop.yaml: cannot be read: ", "zero.yaml: cannot be read: is not a file")
+	wantProblems(t, s, "dir.yaml: is a folder, whose files are not read; put them into "+l.dir,
+		"dangling.yaml: cannot be read: it is a symbolic link to nowhere, which leads to no file",
+		"loop.yaml: cannot be read: ", "zero.yaml: cannot be read: is not a file")
+	must(t, os.Remove(filepath.Join(l.dir, "dangling.yaml")))
+	must(t, os.Remove(filepath.Join(l.dir, "dir.yaml")))
 	// A file that becomes unreadable keeps what it held.
 	must(t, os.Remove(filepath.Join(l.dir, "loop.yaml")))
 	must(t, os.Remove(filepath.Join(l.dir, "zero.yaml")))

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,18 +46,21 @@ func FuzzFile(f *testing.F) {
 		fuzzlimit.Time(t)
 		name := map[bool]string{true: "web.json", false: "web.yaml"}[isJSON]
 		was := &file{}
-		was.take(parseFile("web.yaml", []byte(base)))
+		was.take(parseFile("web.yaml", []byte(base)), moment)
+		was.text = []byte(base)
 		now := &file{objects: was.objects}
 		p := parseFile(name, text)
-		now.take(p)
+		now.take(p, moment)
+		now.text = text
 		checkKept(t, was, now, p)
+		checkRestored(t, now, now.state("", "web.yaml", was.state("", "web.yaml", fileState{})))
 		for _, problem := range now.problems {
 			_, line, _ := strings.Cut(problem.Where, ":")
 			if n, err := strconv.Atoi(line); err != nil || n < 1 || n > yamltree.Lines(text) || problem.Message == "" {
 				t.Errorf("%+v: want a line from 1 to %d and a message", problem, yamltree.Lines(text))
 			}
 		}
-		services, _ := new(joiner).join(now.objects)
+		services, _ := new(joiner).join(now.objects, p.refused)
 		for _, s := range services {
 			if errs := s.Validate(); len(errs) > 0 {
 				t.Errorf("an invalid Service is served: %v", errs)
@@ -64,6 +68,27 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// checkRestored checks that an agent that starts again has the same objects, and knows
+// which of them are stale.
+func checkRestored(t *testing.T, was *file, st fileState) {
+	t.Helper()
+	now := &file{}
+	now.restore(st)
+	keys := func(f *file) (all []string) {
+		for _, o := range f.objects {
+			all = append(all, fmt.Sprintf("%s:%d %v", o.Key, o.Line, f.stale[o.Key]))
+		}
+		slices.Sort(all)
+		return all
+	}
+	if !slices.Equal(keys(was), keys(now)) || now.lost != "" {
+		t.Errorf("after a restart there is %q, %q, and before there was %q", keys(now), now.lost, keys(was))
+	}
+}
+
+// moment is when files of the tests are taken.
+var moment = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // checkKept checks that the objects that were there are there, unless a text
 // that was wholly understood has them no more.
@@ -152,13 +177,13 @@ func BenchmarkChange(b *testing.B) {
 func TestHalfWrittenJSON(t *testing.T) {
 	const whole = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`
 	f := &file{}
-	f.take(parseFile("web.json", []byte(whole)))
+	f.take(parseFile("web.json", []byte(whole)), moment)
 	held := len(f.objects)
 	if held == 0 {
 		t.Fatalf("nothing is held: %v", f.problems)
 	}
 	for n := 1; n < len(whole); n++ {
-		f.take(parseFile("web.json", []byte(whole[:n])))
+		f.take(parseFile("web.json", []byte(whole[:n])), moment)
 		if len(f.objects) != held || len(f.problems) == 0 {
 			t.Fatalf("after %s: %d objects, %v", whole[:n], len(f.objects), f.problems)
 		}

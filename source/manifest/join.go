@@ -1,8 +1,7 @@
 package manifest
 
 import (
-	"slices"
-
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/object"
@@ -15,12 +14,20 @@ type joiner struct {
 	made map[object.Key]*object.Joined
 }
 
-// join makes Services of objects. Objects that stand first win over later
-// ones with the same key, unless those are older.
-func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Problem) {
-	objects, problems := unique(objects)
+// join makes Services of objects, none of which has the key of another.
+// refused are those that are not among them because of faults.
+func (j *joiner) join(objects []*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
 	known := map[object.Key]*object.Object{}
+	rejected := map[object.Key]bool{}
+	for _, k := range refused {
+		rejected[k] = true
+	}
+	// A Service that is rejected has a problem of its own. One that cannot be named may
+	// be any.
+	missing := func(k object.Key) bool {
+		return known[k] == nil && !rejected[k] && !rejected[object.Key{Kind: k.Kind}] && !rejected[object.Key{}]
+	}
 	for _, o := range objects {
 		known[o.Key] = o
 		if o.Key.Kind == object.KindSlice {
@@ -30,7 +37,7 @@ func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Pr
 	pods := func(id service.ID) *object.Object {
 		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
 	}
-	var services []*service.Service
+	var alone orphans
 	made := make(map[object.Key]*object.Joined, len(j.made))
 	for _, o := range objects {
 		switch {
@@ -39,54 +46,51 @@ func (j *joiner) join(objects []*object.Object) ([]*service.Service, []source.Pr
 			made[o.Key] = m
 			services = append(services, m.Service)
 			problems = append(problems, m.Problems...)
-		case o.Key.Kind == object.KindSlice && known[owner(o)] == nil:
-			problems = append(problems, o.Problem(o.Line, "",
-				"belongs to %s, which is not in this folder, or is refused; harmless, but it serves nothing", owner(o)))
+		case o.Key.Kind == object.KindSlice && missing(owner(o)):
+			problems = append(problems, alone.problem(o, objects))
 		}
 	}
 	j.made = made
 	return services, problems
 }
 
+// orphans tells of slices whose Services there are not.
+type orphans struct {
+	byName map[string]*object.Object // Services; nil until there is an orphan
+	names  map[string][]string       // of Services by namespace
+}
+
+// maxNames is among how many Services the one is looked for that may have been meant.
+const maxNames = 500
+
+func (r *orphans) know(objects []*object.Object) {
+	if r.byName != nil {
+		return
+	}
+	r.byName, r.names = map[string]*object.Object{}, map[string][]string{}
+	for _, s := range objects {
+		if s.Ours() {
+			r.byName[s.Key.Name] = s
+			r.names[s.Key.Namespace] = append(r.names[s.Key.Namespace], s.Key.Name)
+		}
+	}
+}
+
+// problem is the Problem of an orphan.
+func (r *orphans) problem(o *object.Object, objects []*object.Object) source.Problem {
+	r.know(objects)
+	if s := r.byName[o.Service().Name]; s != nil {
+		return o.Problem(o.Line, "metadata.namespace", "belongs to %s, which is not in this folder; an EndpointSlice is of a Service in its own namespace: to serve %s (%s), move it to namespace %s",
+			owner(o), s.Key, s.Where(), s.Key.Namespace)
+	}
+	meant := ""
+	if names := r.names[o.Service().Namespace]; len(names) <= maxNames {
+		meant = suggest.DidYouMean(o.Service().Name, names)
+	}
+	return o.Problem(o.Line, "", "belongs to %s, which is not in this folder; it serves nothing until that is there%s", owner(o), meant)
+}
+
 // owner is the Service that a slice belongs to.
 func owner(o *object.Object) object.Key {
 	return object.Key{Kind: object.KindService, Namespace: o.Service().Namespace, Name: o.Service().Name}
-}
-
-// unique sorts objects by key and leaves one of each.
-func unique(objects []*object.Object) (out []*object.Object, problems []source.Problem) {
-	objects = slices.Clone(objects)
-	slices.SortStableFunc(objects, func(a, b *object.Object) int { return a.Key.Compare(b.Key) })
-	for _, o := range objects {
-		last := len(out) - 1
-		switch {
-		case last < 0 || out[last].Key != o.Key:
-			out = append(out, o)
-		case newer(out[last], o):
-			problems = append(problems, twice(o, out[last]))
-		default:
-			problems = append(problems, twice(out[last], o))
-			out[last] = o
-		}
-	}
-	return out, problems
-}
-
-// newer says whether o loses against first, which stands before it: the older
-// wins, and the first where either's age is not known.
-func newer(first, o *object.Object) bool {
-	if first.Created.IsZero() || o.Created.IsZero() {
-		return true
-	}
-	return !o.Created.Before(first.Created)
-}
-
-// twice is the Problem of an object whose key another has.
-func twice(loser, winner *object.Object) source.Problem {
-	why := "comes first"
-	if winner.Created.Before(loser.Created) && !winner.Created.IsZero() {
-		why = "is older"
-	}
-	return loser.Problem(loser.Line, "metadata.name", "is also in %s, which %s and is used; remove or rename one of the two",
-		winner.Where(), why)
 }

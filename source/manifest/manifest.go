@@ -12,11 +12,8 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
 	"github.com/fairlead/fairlead/service"
@@ -42,6 +39,8 @@ type Source struct {
 	balancers service.ID
 	labels    map[string]string
 	onPeers   func([]v1alpha1.Peer) []source.Problem
+	saved     saved
+	reread    time.Duration
 }
 
 var _ source.Source = (*Source)(nil)
@@ -49,7 +48,7 @@ var _ source.Source = (*Source)(nil)
 // New makes a Source of the folder dir. The folder need not be there yet: its
 // first snapshot is published when it is.
 func New(dir string, log *slog.Logger) *Source {
-	return &Source{dir: dir, log: log.With("folder", dir)}
+	return &Source{dir: dir, log: log.With("folder", dir), reread: reread}
 }
 
 // Balancers names the Service whose endpoints are the balancers themselves, so
@@ -68,7 +67,7 @@ func (s *Source) Routing(labels map[string]string, onPeers func([]v1alpha1.Peer)
 func Read(name string, text []byte) source.Snapshot {
 	d := newFolder("")
 	d.files[name] = &file{}
-	d.files[name].take(parseFile(name, text))
+	d.files[name].take(parseFile(name, text), time.Time{})
 	return d.snapshot()
 }
 
@@ -77,9 +76,10 @@ func Read(name string, text []byte) source.Snapshot {
 // where one is refused, and while the folder is gone.
 func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	w := newWatch(s.dir, s.log)
+	w.reread = s.reread
 	defer w.close()
 	d := newFolder(s.dir)
-	d.balancers = s.balancers
+	d.balancers, d.saved = s.balancers, s.saved
 	d.routing = routing{labels: s.labels, onPeers: s.onPeers}
 	var last *source.Snapshot
 	waiting := false
@@ -98,6 +98,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 				last = &now
 				publish(now)
 			}
+			d.save()
 		}
 		if !w.wait(ctx, again) {
 			return nil
@@ -118,89 +119,18 @@ func (s *Source) tell(last *source.Snapshot, now source.Snapshot) {
 			s.log.Warn("refused", "where", p.Where, "object", p.Object, "field", p.Field, "problem", p.Message)
 		}
 	}
-	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems))
+	stale := map[source.Stale]bool{}
+	if last != nil {
+		for _, o := range last.Stale {
+			stale[o] = true
+		}
+	}
+	for _, o := range now.Stale {
+		if !stale[o] {
+			s.log.Warn("used as it was", "object", o.Object, "where", o.Where, "since", o.Since)
+		}
+	}
+	s.log.Info("services read", "services", len(now.Services), "problems", len(now.Problems), "stale", len(now.Stale))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// watch tells when something in a folder may have changed. Of what happened it
-// believes nothing: the folder is looked at whole.
-type watch struct {
-	dir     string
-	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil where the kernel gives none
-	watched os.FileInfo       // the folder that is watched; nil for none
-}
-
-func newWatch(dir string, log *slog.Logger) *watch {
-	w := &watch{dir: dir, log: log}
-	var err error
-	if w.watcher, err = fsnotify.NewWatcher(); err != nil {
-		log.Warn("the folder cannot be watched and is read again and again", "every", unwatched, "error", err)
-	}
-	return w
-}
-
-func (w *watch) close() {
-	if w.watcher != nil {
-		w.watcher.Close()
-	}
-}
-
-// follow sees to it that the folder that now has the name is the one watched.
-func (w *watch) follow() {
-	now, err := os.Stat(w.dir)
-	if w.watcher == nil || err == nil && w.watched != nil && os.SameFile(now, w.watched) && len(w.watcher.WatchList()) > 0 {
-		return
-	}
-	for _, old := range w.watcher.WatchList() {
-		_ = w.watcher.Remove(old) // it may be gone already
-	}
-	w.watched = nil
-	if err != nil {
-		return
-	}
-	if err := w.watcher.Add(w.dir); err != nil {
-		w.log.Warn("the folder cannot be watched and is read again and again", "every", unwatched, "error", err)
-		return
-	}
-	w.watched = now
-}
-
-// wait waits for events, and then for a pause between them, or until it is
-// time to look again anyway. It is false when ctx ends.
-func (w *watch) wait(ctx context.Context, again time.Duration) bool {
-	pace := reread
-	if w.watched == nil {
-		pace = unwatched
-	}
-	pace = sooner(pace, again)
-	var events chan fsnotify.Event
-	var errs chan error
-	if w.watcher != nil {
-		events, errs = w.watcher.Events, w.watcher.Errors
-	}
-	until := time.NewTimer(pace)
-	defer until.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-until.C:
-		return true
-	case <-errs: // events were lost
-	case <-events:
-	}
-	until.Reset(maxQuiet)
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-until.C:
-			return true
-		case <-errs:
-		case <-events:
-		case <-time.After(quiet):
-			return true
-		}
-	}
-}

@@ -57,6 +57,9 @@ type parsed struct {
 	problems []source.Problem
 }
 
+// incomplete says that there may be objects in force that the text does not give.
+func (p *parsed) incomplete() bool { return p.broken || p.cut || len(p.refused) > 0 }
+
 // parseFile reads the text of a file. It is pure and takes any text.
 func parseFile(name string, text []byte) *parsed {
 	docs, bad := yamltree.Parse(name, text)
@@ -106,6 +109,8 @@ func (r *reader) object(n *yaml.Node, kind string, depth int) {
 	k := identify(n, kind)
 	version := scalarAt(n, "apiVersion")
 	switch want := apiVersions[k.Kind]; {
+	case n.Kind == yaml.SequenceNode:
+		r.refuse(k, located{"", "want an object with apiVersion and kind, got a list; write several objects as documents of their own, or as the items of a List", n.Line})
 	case n.Kind != yaml.MappingNode:
 		r.refuse(k, located{"", fmt.Sprintf("want an object with apiVersion and kind, got %s", yamltree.Got(n)), n.Line})
 	case k.Kind == "":
@@ -128,7 +133,14 @@ func (r *reader) otherKind(n *yaml.Node, k object.Key) {
 	if meant != "" && meant != "List" {
 		r.refuse(scoped(object.Key{Kind: meant, Namespace: k.Namespace, Name: k.Name}))
 	}
-	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + suggest.DidYouMean(k.Kind, kinds), lineOf(n, "kind")})
+	r.tell(k, located{"kind", "kind " + k.Kind + " is not read here" + cmp.Or(insteadOfKind[k.Kind], suggest.DidYouMean(k.Kind, kinds)), lineOf(n, "kind")})
+}
+
+// insteadOfKind says where what a kind is for is to be had.
+var insteadOfKind = map[string]string{
+	"Endpoints":      "; want EndpointSlices (discovery.k8s.io/v1)",
+	"Gateway":        "; the Gateway API is for clusters (fairlead agent --kubernetes --gateway-api)",
+	"VirtualNetwork": "; networks are for fairlead vdn apply",
 }
 
 // listText is the shape of v1 List and of the typed lists, their items left
@@ -200,6 +212,7 @@ func (r *reader) single(n *yaml.Node, k object.Key) {
 	switch {
 	case len(faults) == 0:
 		r.accept(o)
+		r.tell(k, locate(n, o.Notes)...)
 	case slices.ContainsFunc(faults, func(f located) bool { return strings.HasPrefix(f.field, "metadata.name") }):
 		r.refuse(object.Key{Kind: k.Kind}) // its name is not to be trusted
 		r.tell(k, faults...)
@@ -224,10 +237,10 @@ func (r *reader) accept(o *object.Object) {
 		r.objects = append(r.objects, o)
 		return
 	}
-	if !newer(r.objects[i], o) {
+	if older(o, r.objects[i]) < 0 {
 		r.objects[i], o = o, r.objects[i]
 	}
-	r.problems = append(r.problems, twice(o, r.objects[i]))
+	r.problems = append(r.problems, twice(o, r.objects[i], false))
 }
 
 // checkMeta checks an object's own name and namespace.
@@ -236,14 +249,21 @@ func checkMeta(m *metav1.ObjectMeta, valid func(string) []string) (faults []obje
 		return []object.Fault{{Field: "metadata.name", Message: "is missing; every object has a name"}}
 	}
 	for _, why := range valid(m.Name) {
-		faults = append(faults, object.Fault{Field: "metadata.name", Message: fmt.Sprintf("%q is not a valid name: %s", m.Name, why)})
+		faults = append(faults, object.Fault{Field: "metadata.name", Message: fmt.Sprintf("%q is not a valid name: %s", m.Name, briefly(why))})
 	}
 	if m.Namespace != "" {
 		for _, why := range validation.IsDNS1123Label(m.Namespace) {
-			faults = append(faults, object.Fault{Field: "metadata.namespace", Message: fmt.Sprintf("%q is not a valid namespace: %s", m.Namespace, why)})
+			faults = append(faults, object.Fault{Field: "metadata.namespace", Message: fmt.Sprintf("%q is not a valid namespace: %s", m.Namespace, briefly(why))})
 		}
 	}
 	return faults
+}
+
+// briefly leaves the examples and the regular expression out of what Kubernetes says of
+// a name.
+func briefly(why string) string {
+	why, _, _ = strings.Cut(why, " (e.g. ")
+	return why
 }
 
 // locate finds the lines of faults.

@@ -1,12 +1,14 @@
 package manifest
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/statedir"
 	"github.com/fairlead/fairlead/service"
 	"github.com/fairlead/fairlead/source"
 )
@@ -46,15 +48,32 @@ endpoints:
 
 // looker looks at a folder at times of its own making.
 type looker struct {
-	t   *testing.T
-	dir string
-	d   *folder
-	now time.Time
+	t     *testing.T
+	dir   string
+	d     *folder
+	state *statedir.Dir
+	now   time.Time
 }
 
 func newLooker(t *testing.T) *looker {
-	dir := t.TempDir()
-	return &looker{t: t, dir: dir, d: newFolder(dir), now: time.Now().Add(time.Hour)}
+	l := &looker{t: t, dir: t.TempDir(), now: time.Now().Add(time.Hour)}
+	stateDir := t.TempDir()
+	l.begin(stateDir)
+	t.Cleanup(func() { l.state.Close() })
+	return l
+}
+
+// begin begins to look as an agent that starts.
+func (l *looker) begin(stateDir string) {
+	l.state = statedir.Open(stateDir, slog.New(slog.DiscardHandler))
+	l.d = newFolder(l.dir)
+	l.d.saved = saved{l.dir, l.state.Files("manifests", savedVersion)}
+}
+
+// restart ends the agent and starts another.
+func (l *looker) restart() {
+	l.state.Close()
+	l.begin(l.state.Path())
 }
 
 // write replaces a file as one step.
@@ -81,7 +100,13 @@ func (l *looker) edit(name, text string) {
 func (l *looker) look(after time.Duration) source.Snapshot {
 	l.now = l.now.Add(after)
 	l.d.look(l.now)
-	return l.d.snapshot()
+	return l.snapshot()
+}
+
+func (l *looker) snapshot() source.Snapshot {
+	s := l.d.snapshot()
+	l.d.save()
+	return s
 }
 
 // rest looks until there is no reason to look again.
@@ -90,11 +115,11 @@ func (l *looker) rest() source.Snapshot {
 	for range 100 {
 		_, again := l.d.look(l.now)
 		if again == 0 {
-			return l.d.snapshot()
+			return l.snapshot()
 		}
 		l.now = l.now.Add(again)
 		if l.d.gone != "" {
-			return l.d.snapshot()
+			return l.snapshot()
 		}
 	}
 	l.t.Fatal("the folder never comes to rest")
@@ -160,16 +185,16 @@ func TestRefused(t *testing.T) {
 		// Addresses.
 		{"    fairlead.io/addresses: 10.1.1.1\n", "", `web.yaml:2: Service default/web: status.loadBalancer.ingress: the Service has no address; give it one by annotation fairlead.io/addresses (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)`},
 		{"addresses: 10.1.1.1", "addresses: 10.1.1.1, 10.1.1", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: "10.1.1" is not an IP address`},
-		{"addresses: 10.1.1.1", "addresses: ''", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: "" is not an IP address`},
+		{"addresses: 10.1.1.1", "addresses: ''", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: is empty; want one value, or several separated by commas`},
 		{"addresses: 10.1.1.1", "addresses: 127.0.0.1", `web.yaml:7: Service default/web: metadata.annotations[fairlead.io/addresses]: 127.0.0.1 is not a unicast address that can be routed to`},
-		{"spec:\n", "spec:\n  externalIPs: [10.1.1.1, nowhere]\n", `web.yaml:10: Service default/web: spec.externalIPs[1]: "nowhere" is not an IP address`},
+		{"spec:\n", "spec:\n  externalIPs: [10.1.1.1, nowhere]\n", `web.yaml:10: Service default/web: spec.externalIPs[1]: "nowhere" is not an IP address; names are not looked up`},
 		{"spec:\n", "status:\n  loadBalancer:\n    ingress:\n    - hostname: a\n    - ip: 1.2.3\nspec:\n", `web.yaml:13: Service default/web: status.loadBalancer.ingress[1].ip: "1.2.3" is not an IP address`},
 		{"172.16.1.3", "172.16.1.300", `web.yaml:30: EndpointSlice default/web-1: endpoints[1].addresses[0]: "172.16.1.300" is not an IP address`},
 		{"172.16.1.3", "'2001:db8::3'", `web.yaml:30: EndpointSlice default/web-1: endpoints[1].addresses[0]: 2001:db8::3 is not of addressType IPv4`},
 		{"[172.16.1.3]", "[]", `web.yaml:30: EndpointSlice default/web-1: endpoints[1].addresses: is empty; want one address`},
 		{"addressType: IPv4", "addressType: FQDN", `web.yaml:22: EndpointSlice default/web-1: addressType: FQDN is not served; want IPv4 or IPv6`},
 		{"addressType: IPv4", "addressType: ipv4", `web.yaml:22: EndpointSlice default/web-1: addressType: unknown address type "ipv4"; want IPv4 or IPv6`},
-		{"addressType: IPv4\n", "", `web.yaml:16: EndpointSlice default/web-1: addressType: unknown address type ""; want IPv4 or IPv6`},
+		{"addressType: IPv4\n", "", `web.yaml:16: EndpointSlice default/web-1: addressType: is missing; want IPv4 or IPv6`},
 		{"kubernetes.io/service-name: web", "app: web", `web.yaml:20: EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: is missing; it names the Service that the endpoints belong to`},
 
 		// Schedulers, survival, limits and ranges.
@@ -194,7 +219,7 @@ func TestRefused(t *testing.T) {
 		{"method: direct-nat", "port-ranges: web=80-90", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/port-ranges]: the Service has no port named "web"`},
 		{"method: direct-nat", "port-ranges: http=80-90, http=80-91", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/port-ranges]: port "http" is given twice`},
 		{"method: direct-nat", "deny-source-ranges: 10.0.0.1/8", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: 10.0.0.1/8 has bits beyond its length; did you mean 10.0.0.0/8?`},
-		{"method: direct-nat", "deny-source-ranges: 10.0.0.1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: "10.0.0.1" is not a prefix; want one like "10.1.1.0/24"`},
+		{"method: direct-nat", "deny-source-ranges: 10.0.0.1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/deny-source-ranges]: "10.0.0.1" is not a prefix; it lacks a length, as 10.0.0.1/32 has for the address alone`},
 		{"method: direct-nat", "since: 172.16.1.2=2026-01-02T15:04:05Z", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/since]: unknown annotation of a Service; it belongs on its EndpointSlices`},
 		{"  name: web-1\n", "  name: web-1\n  annotations: {fairlead.io/since: 172.16.1.2=2026-01-02T15:04:05Z/today}\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/since]: "today" is not a time for 172.16.1.2; want one like "2026-01-02T15:04:05Z"`},
 		{"  name: web-1\n", "  name: web-1\n  annotations: {fairlead.io/since: 172.16.1.2=2026-01-02T15:04:05Z/2026-01-02T15:04:05Z}\n", `web.yaml:20: EndpointSlice default/web-1: metadata.annotations[fairlead.io/since]: 172.16.1.2 drains since 2026-01-02T15:04:05Z, which is not after 2026-01-02T15:04:05Z, when it began`},
@@ -225,7 +250,7 @@ func TestRefused(t *testing.T) {
 		{"method: direct-nat", "health-check-fall: x", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/health-check-fall]: "x" is not a whole number`},
 		{"method: direct-nat", "prefixes: 10.1.1.1/24", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/prefixes]: 10.1.1.1/24 has bits beyond its length; did you mean 10.1.1.0/24?`},
 		{"method: direct-nat", "prefixes: 10.1.2.0/24", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/prefixes]: 10.1.2.0/24 contains no VIP of this Service`},
-		{"method: direct-nat", "prefixes: 10.1.1.0", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/prefixes]: "10.1.1.0" is not a prefix; want one like "10.1.1.0/24"`},
+		{"method: direct-nat", "prefixes: 10.1.1.0", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/prefixes]: "10.1.1.0" is not a prefix; it lacks a length, as 10.1.1.0/32 has for the address alone`},
 		{"method: direct-nat", "weights: 172.16.1.2", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: "172.16.1.2" is not a weight; want address=weight, such as "172.16.1.2=3"`},
 		{"method: direct-nat", "weights: 172.16.1.2=-1", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: "-1" is not a weight for 172.16.1.2; want 0 to 65535`},
 		{"method: direct-nat", "weights: '172.16.1.2=1,172.16.1.2=2'", `web.yaml:8: Service default/web: metadata.annotations[fairlead.io/weights]: 172.16.1.2 is given twice`},
@@ -240,7 +265,7 @@ func TestRefused(t *testing.T) {
 		{"discovery.k8s.io/v1\n", "discovery.k8s.io/v1beta1\n", `web.yaml:16: EndpointSlice default/web-1: apiVersion: EndpointSlice is read as "discovery.k8s.io/v1", got "discovery.k8s.io/v1beta1"`},
 		{"  name: web\n", "", `web.yaml:4: Service: metadata.name: is missing; every object has a name`},
 		{"  name: web\n", "  name: web\n  namespace: a.b\n", "web.yaml:6: Service a.b/web: metadata.namespace: \"a.b\" is not a valid namespace: must not contain dots"},
-		{"# The web service.\n", "- just\n- a list\n---\n", "web.yaml:1: want an object with apiVersion and kind, got a list"},
+		{"# The web service.\n", "- just\n- a list\n---\n", "web.yaml:1: want an object with apiVersion and kind, got a list; write several objects as documents of their own, or as the items of a List"},
 		{"addressType: IPv4\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: [172.16.1.2]\n  nodeName: node1\n  conditions: {ready: true}\n- addresses: [172.16.1.3]\n",
 			"addressType: IPv6\nports:\n- name: http\n  port: 8080\nendpoints:\n- addresses: ['2001:db8::2']\n",
 			`web.yaml:22: EndpointSlice default/web-1: addressType: cannot change from IPv4 to IPv6, as in Kubernetes; give the new EndpointSlice another name`},

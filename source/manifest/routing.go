@@ -133,7 +133,6 @@ type routing struct {
 // something is wrong with are told again.
 func (r *routing) look(objects []*object.Object) (source.Announcements, []source.Problem) {
 	of := slices.DeleteFunc(slices.Clone(objects), func(o *object.Object) bool { return o.Value == nil })
-	of, _ = unique(of) // doubles are told by who joins Services
 	if !r.looked || !slices.Equal(of, r.of) || len(r.problems) > 0 {
 		r.make(of)
 	}

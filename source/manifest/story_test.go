@@ -22,8 +22,8 @@ var update = flag.Bool("update", false, "write what comes out into the stories o
 func equalServices(a, b *service.Service) bool { return reflect.DeepEqual(a, b) }
 
 // A story is a txtar archive of steps: "1/web.yaml" is written (or removed, if
-// it holds only "(removed)"), and when the folder has come to rest it must
-// hold "1/want", Services and Problems as text.
+// it holds only "(removed)"), at "1/restart" another agent starts, and when the folder
+// has come to rest it must hold "1/want", Services, Problems and what is stale as text.
 func TestStories(t *testing.T) {
 	testkit.Stories(t, story)
 }
@@ -45,6 +45,8 @@ func story(t *testing.T, path string) {
 				t.Errorf("step %s: got:\n%s\nwant:\n%s", step, got, text)
 			}
 			archive.Files[i].Data = []byte(got)
+		case name == "restart":
+			l.restart()
 		case text == "(removed)\n":
 			if err := os.Remove(filepath.Join(l.dir, name)); err != nil {
 				t.Fatal(err)
@@ -91,6 +93,9 @@ func show(s source.Snapshot) string {
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(&b, "! %s\n", p)
+	}
+	for _, o := range s.Stale {
+		fmt.Fprintf(&b, "stale: %s (%s) of %s\n", o.Object, o.Where, o.Service)
 	}
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }

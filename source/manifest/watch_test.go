@@ -30,11 +30,15 @@ type watched struct {
 }
 
 func watchFolder(t *testing.T, dir string) *watched {
+	return watchSource(t, dir, New(dir, slog.New(slog.DiscardHandler)))
+}
+
+func watchSource(t *testing.T, dir string, of *Source) *watched {
 	w := &watched{looker: &looker{t: t, dir: dir}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- New(dir, slog.New(slog.DiscardHandler)).Run(ctx, func(s source.Snapshot) {
+		done <- of.Run(ctx, func(s source.Snapshot) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.all = append(w.all, s)
@@ -225,4 +229,54 @@ func TestWriteFile(t *testing.T) {
 	if len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// What is behind symbolic links is seen as soon as what is in the folder itself: a file
+// elsewhere, a folder on the way that is exchanged, and a file that comes to be where a
+// link leads.
+func TestWatchLinks(t *testing.T) {
+	root := t.TempDir()
+	dir, real := filepath.Join(root, "services"), filepath.Join(root, "real")
+	for _, d := range []string{real, filepath.Join(real, "1"), filepath.Join(real, "2")} {
+		must(t, os.Mkdir(d, 0o700))
+	}
+	must(t, os.Symlink(filepath.Join(root, "folder"), dir))
+	must(t, os.Mkdir(filepath.Join(root, "folder"), 0o700))
+	put := func(file, vip string) {
+		t.Helper()
+		temp := filepath.Join(filepath.Dir(file), "temp")
+		must(t, os.WriteFile(temp, []byte(svc("a", vip)), 0o600))
+		must(t, os.Rename(temp, file))
+	}
+	link := func(to, name string) {
+		t.Helper()
+		must(t, os.Symlink(to, name+".new"))
+		must(t, os.Rename(name+".new", name))
+	}
+	put(filepath.Join(real, "1", "a.yaml"), "10.1.1.1")
+	link("1", filepath.Join(real, "current"))
+	link(filepath.Join(real, "current", "a.yaml"), filepath.Join(dir, "a.yaml"))
+	of := New(dir, slog.New(slog.DiscardHandler))
+	of.reread = time.Hour // what is not noticed is never seen
+	w := watchSource(t, dir, of)
+	w.await("a=10.1.1.1", 0)
+	const changes = 5
+	for i := range changes {
+		put(filepath.Join(real, "1", "a.yaml"), fmt.Sprintf("10.1.2.%d", i+1))
+		w.await(fmt.Sprintf("a=10.1.2.%d", i+1), 0)
+		put(filepath.Join(real, "2", "a.yaml"), fmt.Sprintf("10.1.3.%d", i+1))
+		link("2", filepath.Join(real, "current"))
+		w.await(fmt.Sprintf("a=10.1.3.%d", i+1), 0)
+		link("1", filepath.Join(real, "current"))
+		w.await(fmt.Sprintf("a=10.1.2.%d", i+1), 0)
+	}
+	// A link to nowhere is a problem, and leaves what was there, until it leads somewhere.
+	link(filepath.Join(real, "3", "a.yaml"), filepath.Join(dir, "a.yaml"))
+	s := w.await(fmt.Sprintf("a=10.1.2.%d", changes), 1)
+	if want := "a.yaml: cannot be read: it is a symbolic link to " + real + "/3/a.yaml, which leads to no file"; s.Problems[0].String() != want {
+		t.Errorf("problem %q, want %q", s.Problems[0], want)
+	}
+	must(t, os.Mkdir(filepath.Join(real, "3"), 0o700))
+	put(filepath.Join(real, "3", "a.yaml"), "10.1.4.1")
+	w.await("a=10.1.4.1", 0)
 }

@@ -247,12 +247,37 @@ func (s *settings) settleCheck(annotations map[string]string, ports []listenerPo
 // mend is the hint for its name, if there is one.
 func unknownAnnotations(annotations map[string]string, known []string, hint func(name string) string) (faults []Fault) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(name, AnnotationPrefix) && !slices.Contains(known, name) {
+		switch {
+		case slices.Contains(known, name):
+		case strings.HasPrefix(name, AnnotationPrefix):
 			mend := cmp.Or(hint(name), suggest.DidYouMean(name, known), "; Fairlead has "+strings.Join(known, ", "))
 			faults = append(faults, Fault{annotation(name), "unknown annotation" + mend})
+		default:
+			if meant := misspelt(name, known); meant != "" {
+				faults = append(faults, Fault{annotation(name), fmt.Sprintf("unknown annotation; did you mean %q?", meant)})
+			}
 		}
 	}
 	return faults
+}
+
+// misspelt gives the annotation that a name with another prefix must have been meant
+// to be: one of ours but for the case of its letters, or with nearly our prefix.
+func misspelt(name string, known []string) string {
+	for _, k := range known {
+		if strings.EqualFold(name, k) {
+			return k
+		}
+	}
+	domain, rest, _ := strings.Cut(name, "/")
+	ours := strings.TrimSuffix(AnnotationPrefix, "/")
+	if strings.EqualFold(domain, ours) {
+		return cmp.Or(suggest.Nearest(AnnotationPrefix+rest, known), AnnotationPrefix+rest)
+	}
+	if slices.Contains(known, AnnotationPrefix+rest) && suggest.Nearest(domain, []string{ours}) != "" {
+		return AnnotationPrefix + rest
+	}
+	return ""
 }
 
 // modelFields says where a field of the model was set.

@@ -18,10 +18,13 @@ import (
 type Joined struct {
 	Service  *service.Service
 	Problems []source.Problem
+	told     map[source.Problem]bool // Problems
 	object   *Object
-	// slices are as they are, but while the Service is built. pods are those of all
+	// slices are as they are, but while the Service is built, when those on the
+	// Service's network stand for the given ones. pods are those of all
 	// endpoints in their order, where the Service is on a network of its own.
 	slices, pods []*Object
+	given        []*Object
 }
 
 // Join gives a Service of ours the servers of its slices, at the addresses that
@@ -29,7 +32,7 @@ type Joined struct {
 // made into before, or nil: what did not change is the same pointer again, and
 // costs nothing.
 func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
-	j := &Joined{object: o, slices: its}
+	j := &Joined{object: o, slices: its, given: its}
 	j.pods = j.podsOf(pods)
 	if before != nil && before.object == o && slices.Equal(before.slices, its) && slices.Equal(before.pods, j.pods) {
 		return before
@@ -38,7 +41,7 @@ func Join(before *Joined, o *Object, its []*Object, pods Pods) *Joined {
 		j.slices = j.onNetwork()
 	}
 	j.build()
-	j.slices = its
+	j.slices, j.told = its, nil
 	if before != nil && reflect.DeepEqual(before.Service, j.Service) {
 		j.Service = before.Service
 	}
@@ -58,7 +61,9 @@ func (j *Joined) build() {
 		for _, o := range its {
 			used[o] = true
 		}
-		f.Backends = j.backends(f, its)
+		if f.Backends = j.backends(f, its); len(f.Backends) == 0 {
+			f.NoBackends = j.noBackends(f, its)
+		}
 	}
 	j.Service = &s
 	j.tellFamilies(used)
@@ -176,9 +181,14 @@ func (j *Joined) weight(o *Object, a netip.Addr) uint32 {
 // tell notes a problem, once.
 func (j *Joined) tell(o *Object, line int, field, format string, args ...any) {
 	p := o.Problem(line, field, format, args...)
-	if !slices.Contains(j.Problems, p) {
-		j.Problems = append(j.Problems, p)
+	if j.told[p] {
+		return
 	}
+	if j.told == nil {
+		j.told = map[source.Problem]bool{}
+	}
+	j.told[p] = true
+	j.Problems = append(j.Problems, p)
 }
 
 // tellFamilies names slices that no VIP can use because of their family.
@@ -218,14 +228,14 @@ func (j *Joined) tellPorts() {
 				continue
 			}
 			for _, sp := range o.slice.ports {
-				has = append(has, fmt.Sprintf("%s %q", sp.protocol, sp.name))
+				has = append(has, portName(sp.protocol, sp.name))
 				found = found || sp.name == p.name && sp.protocol == p.protocol
 			}
 		}
 		if !found && len(j.slices) > 0 {
 			slices.Sort(has)
-			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has a %s port named %q; they have %s",
-				p.protocol, p.name, cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
+			j.tell(j.object, p.line, p.field+".name", "no EndpointSlice of the Service has the port %s; they have %s",
+				portName(p.protocol, p.name), cmp.Or(strings.Join(slices.Compact(has), ", "), "none"))
 		}
 	}
 }

@@ -82,6 +82,8 @@ type Object struct {
 	File    string
 	Line    int
 	Created time.Time
+	// Notes are what of it does nothing, though it is not refused.
+	Notes []Fault
 	// Value is the object itself, of a kind that is none of these three; of those
 	// there is one of what follows.
 	Value   any
@@ -140,6 +142,18 @@ func (o *Object) Service() service.ID {
 	return service.ID{Namespace: o.Key.Namespace, Name: o.slice.serviceName}
 }
 
+// Belongs gives the Service, "namespace/name", that an object is or belongs to; empty
+// where it belongs to none.
+func (o *Object) Belongs() string {
+	switch {
+	case o.service != nil:
+		return service.ID{Namespace: o.Key.Namespace, Name: o.Key.Name}.String()
+	case o.slice != nil:
+		return o.Service().String()
+	}
+	return ""
+}
+
 // TypeChange gives the Problem of an EndpointSlice whose address type is not
 // what it was, or nil.
 func (o *Object) TypeChange(was *Object) *source.Problem {
@@ -154,7 +168,7 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 // Member is an endpoint of a Service, as those are to each other who are behind it.
 type Member struct {
 	Addr                 netip.Addr
-	Node                 string
+	Node, Name           string
 	Serving, Terminating bool
 }
 
@@ -166,10 +180,22 @@ func Members(objects []*Object, of service.ID) (all []Member) {
 			continue
 		}
 		for _, e := range o.slice.endpoints {
-			all = append(all, Member{e.addr, e.node, e.serving, e.terminating})
+			all = append(all, Member{e.addr, e.node, e.name, e.serving, e.terminating})
 		}
 	}
 	return all
+}
+
+// Names gives the names of the endpoints of a Service, or of their nodes, as far as
+// they have any.
+func Names(objects []*Object, of service.ID) map[netip.Addr]string {
+	names := map[netip.Addr]string{}
+	for _, m := range Members(objects, of) {
+		if name := cmp.Or(m.Name, m.Node); name != "" {
+			names[m.Addr] = name
+		}
+	}
+	return names
 }
 
 // Balancers gives the endpoints of a Service, and those of them that are on

@@ -53,6 +53,9 @@ type listenerPort struct {
 func ReadService(s *corev1.Service, at Origin) (*Object, []Fault) {
 	o := newObject(KindService, &s.ObjectMeta, at)
 	faults, ours := readType(s, at)
+	if !ours && len(faults) == 0 {
+		o.Notes = readOthers(s, at)
+	}
 	beyond := readBeyond(s, at)
 	o.service = &listener{}
 	switch {
@@ -175,7 +178,27 @@ func readType(s *corev1.Service, at Origin) (faults []Fault, ours bool) {
 		return nil, !at.Assigned && len(s.Spec.ExternalIPs) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 	}
 	class := s.Spec.LoadBalancerClass
+	if class != nil && *class == "" {
+		return []Fault{{"spec.loadBalancerClass", fmt.Sprintf("is empty; leave it out, or want %q", LoadBalancerClass)}}, false
+	}
+	if class != nil && *class != LoadBalancerClass && suggest.Nearest(*class, []string{LoadBalancerClass}) != "" {
+		return []Fault{{"spec.loadBalancerClass", fmt.Sprintf("unknown class %q; did you mean %q?", *class, LoadBalancerClass)}}, false
+	}
 	return nil, class == nil && !at.RequireClass || class != nil && *class == LoadBalancerClass
+}
+
+// readOthers says what of a Service that is not ours looks as if it were to be.
+func readOthers(s *corev1.Service, at Origin) (notes []Fault) {
+	_, asks := s.Annotations[AnnotationAddresses]
+	class := s.Spec.LoadBalancerClass
+	switch {
+	case s.Spec.Type != corev1.ServiceTypeLoadBalancer && asks && !at.Assigned:
+		notes = append(notes, Fault{"spec.type", fmt.Sprintf("is %s, so that the Service is not served, though it has the annotation %s; want %s",
+			cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP), AnnotationAddresses, corev1.ServiceTypeLoadBalancer)})
+	case class != nil && *class != LoadBalancerClass && strings.HasPrefix(strings.ToLower(*class), "fairlead"):
+		notes = append(notes, Fault{"spec.loadBalancerClass", fmt.Sprintf("%q is not the class of Fairlead, %q: the Service is left to others", *class, LoadBalancerClass)})
+	}
+	return notes
 }
 
 func readPorts(ports []corev1.ServicePort) (out []listenerPort, faults []Fault) {
@@ -253,8 +276,11 @@ func (l *listener) readVIPs(s *corev1.Service, annotated []netip.Addr, assigned 
 	for i, ip := range s.Spec.ExternalIPs {
 		add(fmt.Sprintf("spec.externalIPs[%d]", i), ip)
 	}
-	_, tried := s.Annotations[AnnotationAddresses]
-	if len(l.vips) == 0 && len(faults) == 0 && !(tried && len(annotated) == 0) {
+	tried := false
+	for name := range s.Annotations {
+		tried = tried || name == AnnotationAddresses || misspelt(name, Annotations()) == AnnotationAddresses
+	}
+	if len(l.vips) == 0 && len(faults) == 0 && !tried {
 		faults = append(faults, Fault{"status.loadBalancer.ingress", "the Service has no address; give it one by annotation " +
 			AnnotationAddresses + " (or by status.loadBalancer.ingress[].ip, spec.loadBalancerIP or spec.externalIPs)"})
 	}

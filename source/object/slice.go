@@ -2,12 +2,15 @@ package object
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -56,7 +59,31 @@ func ReadSlice(s *discoveryv1.EndpointSlice, at Origin) (*Object, []Fault) {
 	o := newObject(KindSlice, &s.ObjectMeta, at)
 	var faults []Fault
 	o.slice, faults = readSlice(s, at)
+	if len(faults) == 0 {
+		o.Notes = unusedAddresses(s.Endpoints)
+	}
 	return o, faults
+}
+
+// unusedAddresses names what of the endpoints gets nothing: Kubernetes holds several
+// addresses of one endpoint to be the same server.
+func unusedAddresses(endpoints []discoveryv1.Endpoint) (notes []Fault) {
+	at := map[string]int{}
+	for i, e := range endpoints {
+		if n := len(e.Addresses); n > 1 {
+			notes = append(notes, Fault{fmt.Sprintf("endpoints[%d].addresses", i),
+				fmt.Sprintf("has %d addresses, of which only the first, %s, is used; make each server an endpoint of its own", n, e.Addresses[0])})
+		}
+		if n := len(e.Addresses); n == 0 {
+			continue
+		}
+		if first, twice := at[e.Addresses[0]]; twice {
+			notes = append(notes, Fault{fmt.Sprintf("endpoints[%d].addresses[0]", i), fmt.Sprintf("%s is given twice, first in endpoints[%d]; it counts once", e.Addresses[0], first)})
+		} else {
+			at[e.Addresses[0]] = i
+		}
+	}
+	return notes
 }
 
 func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
@@ -66,20 +93,39 @@ func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
 		sinceLine: at.line(annotation(AnnotationSince)),
 	}
 	var faults []Fault
-	if out.serviceName == "" {
-		faults = append(faults, Fault{"metadata.labels[" + discoveryv1.LabelServiceName + "]",
-			"is missing; it names the Service that the endpoints belong to"})
+	if why := serviceLabel(s.Labels); why != "" {
+		faults = append(faults, Fault{"metadata.labels[" + discoveryv1.LabelServiceName + "]", why})
 	}
 	switch s.AddressType {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 	case discoveryv1.AddressTypeFQDN:
 		return out, append(faults, Fault{"addressType", "FQDN is not served; want IPv4 or IPv6"})
+	case "":
+		return out, append(faults, Fault{"addressType", "is missing; want IPv4 or IPv6"})
 	default:
 		return out, append(faults, Fault{"addressType", fmt.Sprintf("unknown address type %q; want IPv4 or IPv6", s.AddressType)})
 	}
 	faults = append(faults, out.readAnnotations(s)...)
 	faults = append(faults, out.readPorts(s.Ports)...)
 	return out, append(faults, out.readEndpoints(s.Endpoints)...)
+}
+
+// serviceLabel says what is wrong with the label that names a slice's Service; empty
+// where nothing is.
+func serviceLabel(labels map[string]string) string {
+	name := labels[discoveryv1.LabelServiceName]
+	if _, after, other := strings.Cut(name, "/"); other {
+		return fmt.Sprintf("%q is no name of a Service; want %q, of a Service in the namespace of the EndpointSlice", name, after)
+	}
+	if name != "" {
+		return ""
+	}
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if suggest.Nearest(k, []string{discoveryv1.LabelServiceName}) != "" || k == "service-name" {
+			return fmt.Sprintf("is missing, and is not spelt %q; it names the Service that the endpoints belong to", k)
+		}
+	}
+	return "is missing; it names the Service that the endpoints belong to"
 }
 
 func (s *slice) readAnnotations(o *discoveryv1.EndpointSlice) []Fault {

@@ -2,13 +2,17 @@ package object
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/internal/suggest"
 	"github.com/fairlead/fairlead/service"
@@ -50,24 +54,97 @@ func setDuration(to *time.Duration, v string) error {
 	return nil
 }
 
-func setList[T any](to *[]T, v string, parse func(string) (T, error)) error {
-	for part := range strings.SplitSeq(v, ",") {
-		x, err := parse(strings.TrimSpace(part))
-		if err != nil {
+// split takes a comma list apart.
+func split(v string) ([]string, error) {
+	parts := strings.Split(v, ",")
+	for i, part := range parts {
+		if parts[i] = strings.TrimSpace(part); parts[i] != "" {
+			continue
+		}
+		if len(parts) == 1 {
+			return nil, errors.New("is empty; want one value, or several separated by commas")
+		}
+		return nil, fmt.Errorf("%q has a comma too many; want values separated by one comma each", v)
+	}
+	return parts, nil
+}
+
+// eachPart reads the parts of a comma list.
+func eachPart(v string, read func(part string) error) error {
+	parts, err := split(v)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err := read(part); err != nil && strings.ContainsAny(part, " \t\r\n;|") {
+			return fmt.Errorf("%w; separate several values by commas", err)
+		} else if err != nil {
 			return err
 		}
-		*to = append(*to, x)
 	}
 	return nil
+}
+
+// pair takes "key = value" apart.
+func pair(part string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(part, "=")
+	return strings.TrimSpace(key), strings.TrimSpace(value), ok
+}
+
+func setList[T any](to *[]T, v string, parse func(string) (T, error)) error {
+	return eachPart(v, func(part string) error {
+		x, err := parse(part)
+		*to = append(*to, x)
+		return err
+	})
 }
 
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return a, fmt.Errorf("%q is not an IP address", s)
+		return a, fmt.Errorf("%q is not an IP address%s", s, insteadOfAddr(s))
 	}
 	return a, service.CheckUnicast(a)
 }
+
+// insteadOfAddr says what a text is that is no address, where that can be told.
+func insteadOfAddr(s string) string {
+	p, prefixErr := netip.ParsePrefix(s)
+	port, portErr := netip.ParseAddrPort(s)
+	trimmed, trimErr := netip.ParseAddr(strings.Trim(s, "[]{}()<>\"' "))
+	first, last, _ := strings.Cut(s, "-")
+	_, firstErr := netip.ParseAddr(strings.TrimSpace(first))
+	_, lastErr := netip.ParseAddr(strings.TrimSpace(last))
+	strange := strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
+	switch {
+	case prefixErr == nil && p.IsSingleIP():
+		return fmt.Sprintf("; did you mean %s, without the length?", p.Addr())
+	case prefixErr == nil:
+		return "; it is a prefix, and addresses are wanted one by one"
+	case portErr == nil:
+		return fmt.Sprintf("; did you mean %s, without the port?", port.Addr())
+	case trimErr == nil:
+		return fmt.Sprintf("; did you mean %s?", trimmed)
+	case firstErr == nil && lastErr == nil:
+		return "; it is a range, and addresses are wanted one by one"
+	case strange >= 0:
+		r, _ := utf8.DecodeRuneInString(s[strange:])
+		return fmt.Sprintf("; it contains %U, which no address has", r)
+	case strings.Contains(s, "${"), strings.Contains(s, "{{"), strings.HasPrefix(s, "$"):
+		return "; it looks like a variable that was not replaced"
+	case zeros.MatchString(s):
+		return "; its numbers must not begin with 0"
+	case hostName.MatchString(s):
+		return "; names are not looked up"
+	}
+	return ""
+}
+
+// hostName are texts that may be names of hosts, and no mistyped IPv4 addresses.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*[a-zA-Z]$`)
+
+// zeros are IPv4 addresses with zeros before a number, which some programs read as octal.
+var zeros = regexp.MustCompile(`^(\d{1,3}\.)*0\d{1,2}(\.\d{1,3})*$`)
 
 // parseNetwork reads "namespace/name" or "name".
 func parseNetwork(v string) (string, error) {
@@ -83,6 +160,9 @@ func parseNetwork(v string) (string, error) {
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
+	if a, addrErr := netip.ParseAddr(s); err != nil && addrErr == nil && a.Zone() == "" {
+		return p, fmt.Errorf("%q is not a prefix; it lacks a length, as %s has for the address alone", s, netip.PrefixFrom(a, a.BitLen()))
+	}
 	if err != nil {
 		return p, fmt.Errorf("%q is not a prefix; want one like \"10.1.1.0/24\"", s)
 	}
@@ -93,23 +173,23 @@ func parsePrefix(s string) (netip.Prefix, error) {
 // kind.
 func perAddr[T any](v, what, example string, parse func(a netip.Addr, text string) (T, error)) (map[netip.Addr]T, error) {
 	all := map[netip.Addr]T{}
-	for part := range strings.SplitSeq(v, ",") {
-		addr, text, ok := strings.Cut(strings.TrimSpace(part), "=")
+	err := eachPart(v, func(part string) error {
+		addr, text, ok := pair(part)
 		if !ok {
-			return nil, fmt.Errorf("%q is not %s; want address=%s, such as %q", part, what, what[strings.LastIndex(what, " ")+1:], example)
+			return fmt.Errorf("%q is not %s; want address=%s, such as %q", part, what, what[strings.LastIndex(what, " ")+1:], example)
 		}
 		a, err := parseAddr(addr)
 		if err != nil {
-			return nil, err
-		}
-		x, err := parse(a, text)
-		if err != nil {
-			return nil, err
+			return err
 		}
 		if _, twice := all[a]; twice {
-			return nil, fmt.Errorf("%s is given twice", a)
+			return fmt.Errorf("%s is given twice", a)
 		}
-		all[a] = x
+		all[a], err = parse(a, text)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
@@ -183,22 +263,21 @@ func parseLimits(v string) (l service.Limits, err error) {
 		"client-packets": &l.ClientPackets, "client-opens": &l.ClientOpens, "packets": &l.Packets, "opens": &l.Opens,
 	}
 	names := []string{"client-packets", "client-opens", "packets", "opens"}
-	for part := range strings.SplitSeq(v, ",") {
-		name, text, ok := strings.Cut(strings.TrimSpace(part), "=")
+	err = eachPart(v, func(part string) (err error) {
+		name, text, ok := pair(part)
 		field := fields[name]
 		switch {
 		case !ok:
-			return l, fmt.Errorf("%q is not a limit; want limit=number, such as \"client-opens=50\"", part)
+			return fmt.Errorf("%q is not a limit; want limit=number, such as \"client-opens=50\"", part)
 		case field == nil:
-			return l, fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, names), "; want "+service.Alternatives(names)))
+			return fmt.Errorf("unknown limit %q%s", name, cmp.Or(suggest.DidYouMean(name, names), "; want "+service.Alternatives(names)))
 		case *field != 0:
-			return l, fmt.Errorf("%s is given twice", name)
+			return fmt.Errorf("%s is given twice", name)
 		}
-		if *field, err = positive("a number of "+name+" a second", text); err != nil {
-			return l, err
-		}
-	}
-	return l, nil
+		*field, err = positive("a number of "+name+" a second", text)
+		return err
+	})
+	return l, err
 }
 
 // portRanges are which ports of a Service are ranges.
@@ -214,19 +293,19 @@ func parseRanges(v string) (r portRanges, err error) {
 		return portRanges{whole: true}, nil
 	}
 	r.byName = map[string]portRange{}
-	for part := range strings.SplitSeq(v, ",") {
-		name, text, named := strings.Cut(strings.TrimSpace(part), "=")
+	err = eachPart(v, func(part string) error {
+		name, text, named := pair(part)
 		if !named {
 			name, text = "", name
 		}
-		one, err := parseRange(text)
-		if err != nil {
-			return r, err
-		}
 		if _, twice := r.byName[name]; twice {
-			return r, fmt.Errorf("port %q is given twice", name)
+			return fmt.Errorf("port %q is given twice", name)
 		}
-		r.byName[name] = one
+		r.byName[name], err = parseRange(text)
+		return err
+	})
+	if err != nil {
+		return portRanges{}, err
 	}
 	return r, nil
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/fairlead/fairlead/status"
 )
 
-// All are the metrics, in the order of docs/metrics.md. Those of BGP are named as
-// users of MetalLB know them.
+// All are the metrics, in the order of docs/metrics.md.
 var All = []Metric{
 	{"fairlead_build_info", "1; the labels say what runs.", []string{"version", "role", "node"}, false, func(s *status.Status, emit emit) {
 		emit(1, s.Version, s.Role, s.Node)
@@ -21,15 +20,18 @@ var All = []Metric{
 	{"fairlead_problems", "What was refused of the input, and what fails: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
 		emit(float64(len(s.Problems)))
 	}},
+	{"fairlead_stale_objects", "Objects that are used as they were, because what they say now is rejected: fairlead status names each.", nil, false, func(s *status.Status, emit emit) {
+		emit(float64(len(s.Stale)))
+	}},
 	{"fairlead_degraded", "Optional kernel features that are refused on this node, by the kernel's reason; absent where there is none. " +
 		"fairlead status says what is lost.", []string{"feature", "reason"}, false, degraded},
 	ofPeers("fairlead_bgp_session_up", "1 where the BGP session with the peer is established, else 0.", false,
 		func(p *announce.Peer) float64 { return truth(p.State == announce.Established) }),
-	ofPeers("fairlead_bgp_announced_prefixes_total", "Prefixes that the peer is told now.", false,
+	ofPeers("fairlead_bgp_advertised_prefixes", "Prefixes that are advertised to the peer now.", false,
 		func(p *announce.Peer) float64 { return float64(p.Sent) }),
-	ofPeers("fairlead_bgp_received_prefixes_total", "Prefixes that are heard from the peer now.", false,
+	ofPeers("fairlead_bgp_received_prefixes", "Prefixes that are received from the peer now.", false,
 		func(p *announce.Peer) float64 { return float64(p.Received) }),
-	ofPeers("fairlead_bgp_updates_total", "BGP UPDATE messages sent to the peer.", true,
+	ofPeers("fairlead_bgp_sent_updates_total", "BGP UPDATE messages sent to the peer.", true,
 		func(p *announce.Peer) float64 { return float64(p.UpdatesSent) }),
 	ofPeers("fairlead_bgp_received_updates_total", "BGP UPDATE messages that came from the peer.", true,
 		func(p *announce.Peer) float64 { return float64(p.UpdatesReceived) }),
@@ -52,6 +54,12 @@ var All = []Metric{
 		emit(float64(yes), "true")
 		emit(float64(len(s.Routes)-yes), "false")
 	}},
+	{"fairlead_withdrawing_routes", "Routes that are withdrawn, and of which a peer, a cloud or a member of layer 2 has not confirmed that; their frontends are held.",
+		nil, false, func(s *status.Status, emit emit) {
+			if s.DataPlane != nil {
+				emit(float64(s.WithdrawingPrefixes()))
+			}
+		}},
 	{"fairlead_fib_degraded_prefixes", "Prefixes whose route in the router's kernel is not as received: a next hop or the route is rejected. fairlead status names each.",
 		nil, false, func(s *status.Status, emit emit) {
 			if s.Role == status.RoleRouter {

@@ -52,6 +52,16 @@ func TestThePageListsThemAll(t *testing.T) {
 	}
 }
 
+// TestNames: a name ends in _total where the value only grows, and nowhere else
+// (OpenMetrics), as Prometheus takes a rate of the one and never of the other.
+func TestNames(t *testing.T) {
+	for _, m := range All {
+		if total := strings.HasSuffix(m.Name, "_total"); total != m.Counter {
+			t.Errorf("%s: counter %v", m.Name, m.Counter)
+		}
+	}
+}
+
 // full has something of everything to tell.
 func full() status.Status {
 	began := time.Unix(1700000000, 0)
@@ -97,8 +107,8 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 	for _, want := range []string{
 		`fairlead_build_info{node="node1",role="balancer, server, proxy",version="v1"} 1`,
 		`fairlead_bgp_session_up{peer="tor-1"} 1`, `fairlead_bgp_session_up{peer="10.0.0.2"} 0`,
-		`fairlead_bgp_announced_prefixes_total{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes_total{peer="tor-1"} 2`,
-		`fairlead_bgp_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
+		`fairlead_bgp_advertised_prefixes{peer="tor-1"} 1`, `fairlead_bgp_received_prefixes{peer="tor-1"} 2`,
+		`fairlead_bgp_sent_updates_total{peer="tor-1"} 11`, `fairlead_bgp_received_updates_total{peer="tor-1"} 12`,
 		`fairlead_bgp_session_flaps_total{peer="tor-1"} 13`, `fairlead_bfd_session_up{peer="tor-1"} 1`,
 		`fairlead_routes{announced="true"} 1`, `fairlead_routes{announced="false"} 1`,
 		`fairlead_drain_stage{stage="withdrawn"} 1`, `fairlead_drain_stage{stage="drained"} 0`, "fairlead_drain_flows 4",

@@ -21,15 +21,23 @@ func (w *work) addresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.takeBack(ctx, all, vips)
+	chosen := map[netip.Addr]*eni{}
 	for _, vip := range vips {
-		p := netip.PrefixFrom(vip, vip.BitLen())
-		if to := w.choose(p, all); to != nil {
+		if to := w.choose(prefixOf(vip), all); to != nil {
+			chosen[vip] = to
+		}
+	}
+	w.takeBack(ctx, all, chosen)
+	for _, vip := range vips {
+		if to := chosen[vip]; to != nil {
 			w.give(ctx, all, vip, to)
 		}
 	}
-	return w.elastic(ctx, all, vips)
+	w.elastic(ctx, all, vips)
+	return nil
 }
+
+func prefixOf(vip netip.Addr) netip.Prefix { return netip.PrefixFrom(vip, vip.BitLen()) }
 
 // vips are the addresses to give to interfaces, sorted; what else is offered is
 // refused.
@@ -47,36 +55,37 @@ func (w *work) vips() (vips []netip.Addr) {
 	return vips
 }
 
-// takeBack takes from interfaces what nobody offers.
-func (w *work) takeBack(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
+// takeBack takes from interfaces what is for none: nobody offers it, or nobody who
+// has an interface.
+func (w *work) takeBack(ctx context.Context, all map[string]*eni, chosen map[netip.Addr]*eni) {
 	for _, e := range sorted(all) {
 		for addr := range e.owned {
-			if slices.Contains(vips, addr) {
+			if chosen[addr] != nil {
 				continue
 			}
+			p := prefixOf(addr)
 			if primary, has := e.holds[addr]; has && !primary {
-				if !w.Try(func() error { return w.api.UnassignPrivateIpAddresses(ctx, e.id, addr) }) {
+				if !w.TryFor(p, func() error { return w.api.UnassignPrivateIpAddresses(ctx, e.id, addr) }) {
 					continue
 				}
 			}
-			w.Try(func() error { return w.untag(ctx, e.id, addr.String()) })
+			w.TryFor(p, func() error { return w.untag(ctx, e.id, addr.String()) })
 		}
 	}
 }
 
 // give has an interface have an address.
 func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to *eni) {
-	holder := having(all, vip)
+	holder, p := having(all, vip), prefixOf(vip)
 	if holder != nil && (!holder.owned[vip] || holder.holds[vip]) {
-		w.refused.Refuse(netip.PrefixFrom(vip, vip.BitLen()),
-			"network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
+		w.refused.Refuse(p, "network interface %s has the address, which Fairlead has not given it, and keeps it: take it away there, or use another", holder.id)
 		return
 	}
-	if !to.owned[vip] && !w.Try(func() error { return w.tag(ctx, to.id, vip.String(), "") }) {
+	if !to.owned[vip] && !w.TryFor(p, func() error { return w.tag(ctx, to.id, vip.String(), "") }) {
 		return
 	}
 	if holder != to {
-		if !w.Try(func() error { return w.api.AssignPrivateIpAddresses(ctx, to.id, vip, holder != nil) }) {
+		if !w.TryFor(p, func() error { return w.api.AssignPrivateIpAddresses(ctx, to.id, vip, holder != nil) }) {
 			return
 		}
 		to.owned[vip], to.holds[vip] = true, false
@@ -86,17 +95,20 @@ func (w *work) give(ctx context.Context, all map[string]*eni, vip netip.Addr, to
 	}
 	for _, e := range sorted(all) {
 		if e != to && e.owned[vip] {
-			w.Try(func() error { return w.untag(ctx, e.id, vip.String()) })
+			w.TryFor(p, func() error { return w.untag(ctx, e.id, vip.String()) })
 		}
 	}
 }
 
 // elastic makes Elastic IPs lead to the addresses that their tags name.
-func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) error {
+func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Addr) {
 	key := strings.TrimSuffix(w.tagPrefix(), "/")
 	found, err := w.api.DescribeAddresses(ctx, filter{"tag-key", []string{key}})
 	if err != nil {
-		return err
+		for _, vip := range vips {
+			w.TryFor(prefixOf(vip), func() error { return err })
+		}
+		return
 	}
 	for _, a := range found {
 		for _, t := range a.Tags {
@@ -111,10 +123,9 @@ func (w *work) elastic(ctx context.Context, all map[string]*eni, vips []netip.Ad
 			if a.NetworkInterface == to.id && a.Address == vip.String() {
 				continue
 			}
-			w.Try(func() error { return w.api.AssociateAddress(ctx, a.Allocation, to.id, vip) })
+			w.TryFor(prefixOf(vip), func() error { return w.api.AssociateAddress(ctx, a.Allocation, to.id, vip) })
 		}
 	}
-	return nil
 }
 
 func sorted(all map[string]*eni) (list []*eni) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/smithy-go"
 
+	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/announce/cloud"
 )
 
@@ -64,10 +65,7 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	if p.c.VPC != "" {
 		err = w.addresses
 	}
-	if err := err(ctx); err != nil {
-		return w.refused, words(err)
-	}
-	return w.refused, words(w.Err())
+	return w.refused, words(errors.Join(err(ctx), w.Err()))
 }
 
 // work is one Sync.
@@ -207,6 +205,9 @@ func (w *work) untag(ctx context.Context, on, what string) error {
 func words(err error) error {
 	if err == nil {
 		return nil
+	}
+	if one, ok := err.(*announce.RouteError); ok {
+		return &announce.RouteError{Prefix: one.Prefix, Err: words(one.Err)}
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

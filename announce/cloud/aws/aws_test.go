@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,6 +223,59 @@ func TestAddresses(t *testing.T) {
 		"UnassignPrivateIpAddresses NetworkInterfaceId=eni-b PrivateIpAddress.1=10.0.0.50",
 		"DeleteTags ResourceId.1=eni-b Tag.1.Key=fairlead/lab/10.0.0.50",
 	)
+}
+
+// What the last one that can carry it withdraws is taken away, also where another
+// offers it that the VPC has no interface of.
+func TestWithdrawnThoughAnotherOffersIt(t *testing.T) {
+	s := newServer(t)
+	p := provider(t, byTable)
+	does(t, p, offers("a 10.0.0.1 10.1.1.0/24"))
+	does(t, p, offers("c 10.0.0.77 10.1.1.0/24"), "no network interface there has the address 10.0.0.77")
+	if _, led := s.routes["rtb-1"]["10.1.1.0/24"]; led || len(s.tags["rtb-1"]) > 0 {
+		t.Errorf("left: %v %v", s.routes, s.tags)
+	}
+	p = provider(t, Config{VPC: "vpc-1"})
+	does(t, p, offers("a 10.0.0.1 10.0.0.50/32"))
+	does(t, p, offers("c 10.0.0.77 10.0.0.50/32"), "no network interface there has the address 10.0.0.77")
+	if len(s.holds["eni-a"]) != 1 || len(s.tags["eni-a"]) > 0 {
+		t.Errorf("left: %v %v", s.holds, s.tags)
+	}
+}
+
+// An error names the prefixes that are not done: all others are.
+func TestFailuresArePrefixes(t *testing.T) {
+	s := newServer(t)
+	p := provider(t, byTable)
+	undone := func(of []cloud.Offer, want ...string) {
+		t.Helper()
+		_, err := p.Sync(context.Background(), of)
+		routes, rest := announce.RouteErrors(err)
+		var got []string
+		for p := range routes {
+			got = append(got, p.String())
+		}
+		if slices.Sort(got); !slices.Equal(got, want) || len(rest) > 0 || len(want) > 0 && !strings.Contains(err.Error(), "no right to ec2:") {
+			t.Errorf("undone are %v, want %v, and %v: %v", got, want, rest, err)
+		}
+	}
+	all := offers("a 10.0.0.1 10.1.1.0/24 10.1.2.0/24 10.1.3.0/24")
+	s.fail["CreateRoute"] = &failure{"UnauthorizedOperation", 403, 1}
+	undone(all, "10.1.1.0/24")
+	undone(all)
+	s.fail["DeleteRoute"] = &failure{"UnauthorizedOperation", 403, 1}
+	undone(offers("a 10.0.0.1 10.1.3.0/24"), "10.1.1.0/24")
+	s.fail["ReplaceRoute"] = &failure{"UnauthorizedOperation", 403, 1}
+	undone(offers("b 10.0.0.2 10.1.3.0/24"), "10.1.3.0/24")
+	p = provider(t, Config{VPC: "vpc-1"})
+	s.fail["AssignPrivateIpAddresses"] = &failure{"UnauthorizedOperation", 403, 1}
+	all = offers("a 10.0.0.1 10.0.0.50/32 10.0.0.51/32")
+	undone(all, "10.0.0.50/32")
+	undone(all)
+	s.fail["UnassignPrivateIpAddresses"] = &failure{"UnauthorizedOperation", 403, 1}
+	if _, err := p.Sync(context.Background(), nil); err == nil || len(s.holds["eni-a"]) != 2 {
+		t.Errorf("of two addresses one cannot be taken back: %v, %v", s.holds, err)
+	}
 }
 
 func TestForeignAddressesAreLeft(t *testing.T) {

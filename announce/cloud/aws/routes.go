@@ -70,20 +70,24 @@ func (w *work) routes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[string]map[string]*eni{} // by VPC
 	for _, t := range tables {
-		w.withdraw(ctx, t)
-		if found[t.vpc] == nil {
-			if found[t.vpc], err = w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...); err != nil {
-				return err
+		for _, p := range slices.SortedFunc(maps.Keys(t.claims), netip.Prefix.Compare) {
+			if len(w.hops[p]) == 0 {
+				w.withdraw(ctx, t, p)
 			}
 		}
 	}
+	found := w.interfacesOf(ctx, tables)
 	unchecked := map[string]bool{}
 	for _, t := range tables {
+		all, known := found[t.vpc]
+		if !known {
+			continue
+		}
 		for _, p := range cloud.Prefixes(w.hops) {
-			to := w.choose(p, found[t.vpc])
+			to := w.choose(p, all)
 			if to == nil {
+				w.withdraw(ctx, t, p) // whom it leads to now may have withdrawn it
 				continue
 			}
 			if w.lead(ctx, t, p, to.id) && !unchecked[to.id] {
@@ -95,19 +99,37 @@ func (w *work) routes(ctx context.Context) error {
 	return nil
 }
 
-// withdraw deletes what is ours and nobody offers.
-func (w *work) withdraw(ctx context.Context, t *table) {
-	for _, p := range slices.SortedFunc(maps.Keys(t.claims), netip.Prefix.Compare) {
-		if len(w.hops[p]) > 0 {
+// interfacesOf gives by VPC the network interfaces that the tables' routes may lead
+// to; none for one that cannot be asked.
+func (w *work) interfacesOf(ctx context.Context, tables []*table) map[string]map[string]*eni {
+	found, asked := map[string]map[string]*eni{}, map[string]bool{}
+	for _, t := range tables {
+		if asked[t.vpc] {
 			continue
 		}
-		if t.mine(p) {
-			if !w.Try(func() error { return w.api.DeleteRoute(ctx, t.id, p) }) {
-				continue
+		asked[t.vpc] = true
+		w.Try(func() error {
+			all, err := w.interfaces(ctx, t.vpc, byAddress(w.nextHops())...)
+			if err == nil {
+				found[t.vpc] = all
 			}
-		}
-		w.Try(func() error { return w.untag(ctx, t.id, p.String()) })
+			return err
+		})
 	}
+	return found
+}
+
+// withdraw deletes a prefix's route where it is ours.
+func (w *work) withdraw(ctx context.Context, t *table, p netip.Prefix) {
+	if len(t.claims[p]) == 0 {
+		return
+	}
+	if t.mine(p) {
+		if !w.TryFor(p, func() error { return w.api.DeleteRoute(ctx, t.id, p) }) {
+			return
+		}
+	}
+	w.TryFor(p, func() error { return w.untag(ctx, t.id, p.String()) })
 }
 
 // lead makes a table's route of a prefix lead to an interface, and says whether
@@ -125,7 +147,7 @@ func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bo
 	if !slices.Equal(t.claims[p], claim) && !w.claim(ctx, t, p, claim) || exists && now == to {
 		return true
 	}
-	done := w.Try(func() error {
+	done := w.TryFor(p, func() error {
 		if exists {
 			return w.api.ReplaceRoute(ctx, t.id, p, to)
 		}
@@ -138,7 +160,7 @@ func (w *work) lead(ctx context.Context, t *table, p netip.Prefix, to string) bo
 }
 
 func (w *work) claim(ctx context.Context, t *table, p netip.Prefix, to []string) bool {
-	return w.Try(func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
+	return w.TryFor(p, func() error { return w.tag(ctx, t.id, p.String(), strings.Join(to, " ")) })
 }
 
 // uncheck lets an interface take packets that are not for its own addresses.

@@ -155,7 +155,10 @@ func (w *work) network() string {
 }
 
 // pending is an operation of the cloud that is under way.
-type pending struct{ route, operation string }
+type pending struct {
+	prefix           netip.Prefix
+	route, operation string
+}
 
 // remove begins to delete what is ours and nobody offers, and what would be ours
 // where another has the prefix.
@@ -164,18 +167,25 @@ func (w *work) remove(ctx context.Context, wanted map[string]*route) (begun []pe
 		if wanted[name] != nil {
 			continue
 		}
-		w.Try(func() error {
+		prefix := prefixOf(w.ours[name])
+		w.TryFor(prefix, func() error {
 			op, err := w.api.remove(ctx, name)
 			if code(err) == http.StatusNotFound {
 				return nil
 			} else if err != nil {
 				return words("compute.routes.delete", err)
 			}
-			begun = append(begun, pending{name, op.Name})
+			begun = append(begun, pending{prefix, name, op.Name})
 			return nil
 		})
 	}
 	return begun
+}
+
+// prefixOf is the prefix of a route of ours.
+func prefixOf(r *route) netip.Prefix {
+	p, _ := netip.ParsePrefix(r.DestRange) // which we have written, or the cloud
+	return p
 }
 
 // insert begins to make what is missing.
@@ -184,12 +194,13 @@ func (w *work) insert(ctx context.Context, wanted map[string]*route) (begun []pe
 		if w.ours[name] != nil {
 			continue
 		}
-		w.Try(func() error {
+		prefix := prefixOf(wanted[name])
+		w.TryFor(prefix, func() error {
 			op, err := w.api.insert(ctx, wanted[name])
 			if err != nil {
 				return words("compute.routes.create", fmt.Errorf("%s by %s: %w", wanted[name].DestRange, wanted[name].NextHopIP, err))
 			}
-			begun = append(begun, pending{name, op.Name})
+			begun = append(begun, pending{prefix, name, op.Name})
 			return nil
 		})
 	}
@@ -199,7 +210,7 @@ func (w *work) insert(ctx context.Context, wanted map[string]*route) (begun []pe
 // finish waits until the cloud has done what was begun.
 func (w *work) finish(ctx context.Context, what string, begun []pending) {
 	for _, b := range begun {
-		w.Try(func() error {
+		w.TryFor(b.prefix, func() error {
 			for {
 				// It answers when the operation has ended, or after two minutes.
 				op, err := w.api.wait(ctx, b.operation)

@@ -60,13 +60,15 @@ type Route struct {
 
 // Answer may be the body of an answer of 2xx.
 type Answer struct {
-	// Refused says by prefix why it is not led as told.
+	// Refused says by prefix why it is not led as told: also one that is not in the
+	// state, and is still led.
 	Refused map[netip.Prefix]string `json:"refused"`
 }
 
 // Provider is a cloud.Provider.
 type Provider struct {
 	c      Config
+	host   string // of the URL
 	client *http.Client
 }
 
@@ -89,7 +91,7 @@ func New(c Config) (*Provider, error) {
 	}
 	// A POST that is sent elsewhere would become a GET.
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Provider{c, &http.Client{Timeout: 30 * time.Second, CheckRedirect: never}}, nil
+	return &Provider{c, u.Host, &http.Client{Timeout: 30 * time.Second, CheckRedirect: never}}, nil
 }
 
 // Name is "webhook".
@@ -110,7 +112,14 @@ func (p *Provider) Sync(ctx context.Context, offers []cloud.Offer) (cloud.Refuse
 	if err != nil {
 		return nil, err
 	}
-	return cloud.Refused(answer.Refused), nil
+	// A prefix that is refused and that nobody offers is one that it still leads.
+	var undone cloud.Undone
+	for prefix, why := range answer.Refused {
+		if len(hops[prefix]) == 0 {
+			undone.TryFor(prefix, func() error { return fmt.Errorf("webhook: %s refuses to withdraw it: %.200s", p.host, why) })
+		}
+	}
+	return cloud.Refused(answer.Refused), undone.Err()
 }
 
 func (p *Provider) post(ctx context.Context, body []byte) (a Answer, err error) {

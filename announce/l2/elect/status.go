@@ -97,3 +97,12 @@ func (c *Core) Members() []Member {
 	slices.SortFunc(all, func(a, b Member) int { return a.Address.Compare(b.Address) })
 	return all
 }
+
+// Heir says who may answer next for an address that this member has let go of: taken
+// by one that does already; or else, as awaited, the first by rank of those that are
+// alive and offer it. Neither: nobody will.
+func (c *Core) Heir(address netip.Addr) (taken, awaited netip.Addr) {
+	v := vip{address: address}
+	c.survey(&v)
+	return v.claimant, v.best
+}

@@ -1,14 +1,18 @@
 package packet
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/proxy"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
@@ -22,10 +26,15 @@ var shared = []string{
 }
 
 // own are the maps of this half that outlive the process.
-var own = map[string]bpfload.Fit{
-	packetMapPacketFlows: bpfload.Keep, packetMapPacketFragments: bpfload.Renew, packetMapPacketCounters: bpfload.Renew,
-	packetMapPacketMasks: bpfload.Renew, packetMapPacketBridges: bpfload.Renew, packetMapPacketMacs: bpfload.Renew,
+var own = bpfload.KeptMaps{
+	packetMapPacketFlows: {Fit: bpfload.Keep, Written: true}, packetMapPacketFragments: {Fit: bpfload.Renew, Written: true}, packetMapPacketCounters: {Fit: bpfload.Renew},
+	packetMapPacketMasks: {Fit: bpfload.Renew}, packetMapPacketBridges: {Fit: bpfload.Renew}, packetMapPacketMacs: {Fit: bpfload.Renew},
 }
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
 
 // halves of a flow, each an entry.
 const halves = 2
@@ -43,7 +52,7 @@ func (h *Half) load() error {
 	if err != nil {
 		return err
 	}
-	if err := h.fit(spec); err != nil {
+	if h.state, err = h.openState(spec); err != nil {
 		return err
 	}
 	foreign, err := h.openShared(spec)
@@ -74,43 +83,48 @@ func hasConntrack() bool {
 
 // openShared opens what dataplane/proxy has pinned, and takes its sizes.
 func (h *Half) openShared(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
-	maps := map[string]*ebpf.Map{}
+	opened := map[string]*ebpf.Map{}
 	for _, name := range shared {
-		m, err := ebpf.LoadPinnedMap(filepath.Join(h.cfg.Maps, name), nil)
+		m, err := ebpf.LoadPinnedMap(filepath.Join(h.cfg.Maps, proxy.Pin(name)), nil)
 		if err != nil {
-			return maps, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy before, and give its folder as Maps", name, err)
+			return opened, fmt.Errorf("map %s of the service proxy: %w: open dataplane/proxy before, and give its folder as Maps", name, err)
 		}
-		maps[name] = m
+		opened[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	return maps, nil
+	return opened, nil
 }
 
-func closeAll(maps map[string]*ebpf.Map) {
-	for _, m := range maps {
+func closeAll(opened map[string]*ebpf.Map) {
+	for _, m := range opened {
 		m.Close()
 	}
 }
 
-// fit sets the own maps to be pinned, and to the sizes they are to have.
-func (h *Half) fit(spec *ebpf.CollectionSpec) error {
+// openState sets the own maps to be pinned, and to the sizes they are to have.
+func (h *Half) openState(spec *ebpf.CollectionSpec) (*bpfload.State, error) {
 	flows, asked := spec.Maps[packetMapPacketFlows], h.cfg.MaxFlows
 	if asked == 0 {
 		var machine unix.Sysinfo_t
 		if err := unix.Sysinfo(&machine); err != nil {
-			return fmt.Errorf("the machine's memory: %w", err)
+			return nil, fmt.Errorf("the machine's memory: %w", err)
 		}
 		asked = flowsFor(machine.Totalram * uint64(machine.Unit))
 	}
 	flows.MaxEntries = halves * asked
-	if err := bpfload.Pin(spec, h.dir.Path(""), own); err != nil {
-		return err
+	attached, err := tc.Attached(h.dir, slices.Collect(maps.Keys(packetPrograms{}.hooked()))...)
+	if err != nil {
+		return nil, err
+	}
+	state, err := bpfload.OpenState(spec, bpfload.Source{Folder: h.dir.Path(""), Maps: own, History: history, Attached: attached})
+	if err != nil {
+		return nil, err
 	}
 	if h.cfg.MaxFlows != 0 && flows.MaxEntries != halves*asked {
 		h.log.Warn("packets: the table of flows keeps its size, for its flows' sake; Detach first to change it",
 			"flows", flows.MaxEntries/halves, "asked", asked)
 	}
-	return nil
+	return state, nil
 }
 
 // flowsFor is how many flows a machine remembers that has so many bytes of memory.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/counter"
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpffs"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/features"
 	"github.com/fairlead/fairlead/internal/tc"
 )
@@ -65,6 +67,7 @@ type Half struct {
 
 	// What follows belongs to the worker.
 	dir     *bpffs.Dir
+	state   *bpfload.State
 	obj     packetObjects
 	missing features.Missing // optional features that the kernel refuses
 	nl      *netlink.Handle
@@ -130,10 +133,32 @@ func (h *Half) attach(newHook tc.Opener) error {
 	if err := h.writeMasks(view); err != nil {
 		return err
 	}
-	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
+	if err := h.takeOver(newHook); err != nil {
 		return err
 	}
 	return h.reconcile()
+}
+
+// takeOver puts the programs in the place of a predecessor's.
+func (h *Half) takeOver(newHook tc.Opener) (err error) {
+	carried, err := h.state.Carry()
+	if len(carried) > 0 {
+		h.log.Info("packets: taking over maps of another release", "maps", carried)
+	}
+	if err != nil {
+		return err
+	}
+	var programs []*ebpf.Program
+	for _, p := range h.obj.hooked() {
+		programs = append(programs, p.Program)
+	}
+	if err := h.state.Replace(programs...); err != nil {
+		return err
+	}
+	if h.hook, err = newHook(h.dir, h.obj.hooked()); err != nil {
+		return err
+	}
+	return h.state.Settle()
 }
 
 // reconcile makes the programs be at the devices that there are.

@@ -47,6 +47,9 @@ func (w *World) Load(t *testing.T, name string, vip netip.AddrPort, keepAlive in
 	return tr
 }
 
+// Name is what the traffic is called.
+func (tr Traffic) Name() string { return tr.name }
+
 // AwaitSettled waits for what is under way.
 func (tr Traffic) AwaitSettled(t *testing.T) {
 	t.Helper()

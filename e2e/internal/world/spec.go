@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/lab/paper"
 )
@@ -94,7 +95,11 @@ func (s Spec) patience() []string {
 
 func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper.Pod) netip.Addr) {
 	fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s-%s\n", s.Name, strings.ToLower(family))
-	fmt.Fprintf(b, "  labels: {kubernetes.io/service-name: %s}\naddressType: %s\n", s.Name, family)
+	fmt.Fprintf(b, "  labels: {kubernetes.io/service-name: %s}\n", s.Name)
+	if spans := s.spans(w, addr); spans != "" {
+		fmt.Fprintf(b, "  annotations: {fairlead.io/since: %q}\n", spans)
+	}
+	fmt.Fprintf(b, "addressType: %s\n", family)
 	fmt.Fprintf(b, "ports:\n  - {name: http, port: %d}\n  - {name: echo, port: %d, protocol: UDP}\nendpoints:\n", HTTPTarget, EchoTarget)
 	for _, pod := range s.Servers(w) {
 		conditions := "{ready: true}"
@@ -104,4 +109,21 @@ func (s Spec) slice(b *strings.Builder, w *World, family string, addr func(paper
 		fmt.Fprintf(b, "  - addresses: [%q]\n    nodeName: %s\n    targetRef: {kind: Pod, name: %s}\n    conditions: %s\n",
 			addr(pod), pod.Node.Name, pod.Name, conditions)
 	}
+}
+
+// spans says of the servers of which it is known since when they serve, and drain.
+func (s Spec) spans(w *World, addr func(paper.Pod) netip.Addr) string {
+	var all []string
+	for _, pod := range s.Servers(w) {
+		at, known := w.Since[pod.Name]
+		if !known {
+			continue
+		}
+		span := fmt.Sprintf("%s=%s", addr(pod), at.UTC().Format(time.RFC3339Nano))
+		if at, drains := w.Drained[pod.Name]; drains {
+			span += "/" + at.UTC().Format(time.RFC3339Nano)
+		}
+		all = append(all, span)
+	}
+	return strings.Join(all, ",")
 }

@@ -4,6 +4,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -28,6 +29,9 @@ type World struct {
 	*cluster.Cluster
 	// Draining are the servers that end.
 	Draining map[string]bool
+	// Since and Drained are when servers began to serve, and to drain, for those of
+	// which the manifests are to say so.
+	Since, Drained map[string]time.Time
 	// taken are the client's addresses that have been given away.
 	taken int
 	// CloseLater closes something with the world, not with a story.
@@ -53,6 +57,12 @@ func NewWatched(t *testing.T, router string, o paper.Options, servers int) *Worl
 	return build(t, cluster.Options{Router: router, Paper: o}, servers)
 }
 
+// NewOf is NewBehind with another fairlead than Binary.
+func NewOf(t *testing.T, binary, router string, o paper.Options, servers int) *World {
+	t.Helper()
+	return build(t, cluster.Options{Binary: binary, Router: router, Paper: o, NoBFD: true}, servers)
+}
+
 func build(t *testing.T, o cluster.Options, servers int) *World {
 	t.Helper()
 	testkit.WatchSources(t)
@@ -61,7 +71,7 @@ func build(t *testing.T, o cluster.Options, servers int) *World {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	o.Binary, o.Logs = Binary, logs
+	o.Binary, o.Logs = cmp.Or(o.Binary, Binary), logs
 	c, err := cluster.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

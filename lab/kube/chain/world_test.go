@@ -54,14 +54,15 @@ func TestMain(m *testing.M) {
 //	client 192.0.2.10 ── router 10.0.0.254 ──┐
 //	control plane      cp 10.0.0.10 ─────────┤
 //	balancers     n1, n2  10.0.0.1, .2 ──────┤ lan
-//	servers       s1, s2  10.0.0.21, .22 ────┘
+//	servers       s1, s2  10.0.0.21, .22 ────┤
+//	service proxy     w1  10.0.0.31 ─────────┘
 const routerAddr = "10.0.0.254"
 
 // hosts are those at the segment but for the router.
 var hosts = map[string]netip.Addr{
 	"cp": netip.MustParseAddr("10.0.0.10"),
 	"n1": netip.MustParseAddr("10.0.0.1"), "n2": netip.MustParseAddr("10.0.0.2"),
-	"s1": netip.MustParseAddr("10.0.0.21"), "s2": netip.MustParseAddr("10.0.0.22"),
+	"s1": netip.MustParseAddr("10.0.0.21"), "s2": netip.MustParseAddr("10.0.0.22"), "w1": netip.MustParseAddr("10.0.0.31"),
 }
 
 func topology() lab.Topology {
@@ -87,16 +88,20 @@ type world struct {
 	lab    *lab.Lab
 	router *foreign.Daemon
 	logs   string
+	binary string // of processes that start
 
 	processes map[string]*lab.Process
 	servers   map[string]*load.Server
 }
 
 // newWorld starts all but Services.
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { t.Helper(); return newWorldOf(t, binary) }
+
+// newWorldOf starts them with another fairlead.
+func newWorldOf(t *testing.T, binary string) *world {
 	t.Helper()
 	testkit.WatchSources(t)
-	w := &world{logs: t.TempDir(), processes: map[string]*lab.Process{}, servers: map[string]*load.Server{}}
+	w := &world{binary: binary, logs: t.TempDir(), processes: map[string]*lab.Process{}, servers: map[string]*load.Server{}}
 	var err error
 	w.lab, err = lab.Build(t.Context(), topology())
 	must(t, err)
@@ -164,7 +169,7 @@ func (w *world) start(t *testing.T, host, name string, args ...string) {
 	log, err := os.OpenFile(w.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	must(t, err)
 	defer log.Close()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(w.binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	w.processes[name], err = w.lab.Host(host).Start(cmd)
 	must(t, err)

@@ -7,11 +7,14 @@ package kernel
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -71,10 +74,12 @@ type sharedObjects struct {
 }
 
 // sharedMaps are pinned; bpfload.Refuse, as their sizes never differ.
-var sharedMaps = map[string]bpfload.Fit{
-	vdnMapVdnPrefixes: bpfload.Refuse, vdnMapVdnReach: bpfload.Refuse, vdnMapVdnOutside: bpfload.Refuse, vdnMapVdnRefused: bpfload.Refuse,
-	vdnMapVdnNamespaces: bpfload.Refuse,
-}
+var sharedMaps = bpfload.KeptMaps{vdnMapVdnPrefixes: {}, vdnMapVdnReach: {}, vdnMapVdnOutside: {}, vdnMapVdnRefused: {}, vdnMapVdnNamespaces: {}}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
 
 // ErrClosed is what a Kernel answers after Close or Remove.
 var ErrClosed = errors.New("closed")
@@ -105,7 +110,8 @@ func (k *Kernel) load() error {
 	if err != nil {
 		return err
 	}
-	if err := bpfload.Pin(spec, k.cfg.PinDir, sharedMaps); err != nil {
+	state, err := openState(spec, k.dir, sharedMaps, k.shared.programs())
+	if err != nil {
 		return err
 	}
 	if err := spec.Variables[vdnVarGateway].Set(k.cfg.Gateway); err != nil {
@@ -118,16 +124,49 @@ func (k *Kernel) load() error {
 		return err
 	}
 	k.degraded = degraded(missing, unknown)
-	k.hook, err = tc.Open(k.dir, tc.Programs{
-		vdnProgUplinkOut: {Program: k.shared.UplinkOut, Handle: 21},
-		vdnProgUplinkIn:  {Program: k.shared.UplinkIn, Handle: 22, Ingress: true},
-		vdnProgPortIn:    {Program: k.shared.PortIn, Handle: 25, Ingress: true},
-	})
+	if _, err := state.Carry(); err != nil {
+		return err
+	}
+	k.hook, err = replace(state, k.dir, k.shared.programs())
 	return err
 }
 
 // Degraded is enforce.Enforcer's.
 func (k *Kernel) Degraded() []string { return k.degraded }
+
+// programs are those of uplinks, and of ports.
+func (s sharedObjects) programs() tc.Programs {
+	return tc.Programs{
+		vdnProgUplinkOut: {Program: s.UplinkOut, Handle: 21},
+		vdnProgUplinkIn:  {Program: s.UplinkIn, Handle: 22, Ingress: true},
+		vdnProgPortIn:    {Program: s.PortIn, Handle: 25, Ingress: true},
+	}
+}
+
+// openState sets maps to be pinned, next to those that another release has left.
+func openState(spec *ebpf.CollectionSpec, dir *bpffs.Dir, kept bpfload.KeptMaps, programs tc.Programs) (*bpfload.State, error) {
+	attached, err := tc.Attached(dir, slices.Collect(maps.Keys(programs))...)
+	if err != nil {
+		return nil, err
+	}
+	return bpfload.OpenState(spec, bpfload.Source{Folder: dir.Path(""), Maps: kept, History: history, Attached: attached})
+}
+
+// replace puts programs in the place of a predecessor's.
+func replace(state *bpfload.State, dir *bpffs.Dir, programs tc.Programs) (tc.Hook, error) {
+	var all []*ebpf.Program
+	for _, p := range programs {
+		all = append(all, p.Program)
+	}
+	if err := state.Replace(all...); err != nil {
+		return nil, err
+	}
+	hook, err := tc.Open(dir, programs)
+	if err != nil {
+		return nil, err
+	}
+	return hook, state.Settle()
+}
 
 // Means: all of it.
 func (*Kernel) Means() enforce.Means { return means }

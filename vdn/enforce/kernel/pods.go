@@ -42,6 +42,8 @@ type pod struct {
 	port int // the node's end of its veth pair; 0 where it has none
 	dir  *bpffs.Dir
 	obj  podObjects
+	// state is nil once the programs are in the place of a predecessor's.
+	state *bpfload.State
 }
 
 type podObjects struct {
@@ -52,7 +54,7 @@ type podObjects struct {
 }
 
 // podMaps outlive the process.
-var podMaps = map[string]bpfload.Fit{vdnMapPodBuckets: bpfload.Refuse, vdnMapPodCounts: bpfload.Refuse}
+var podMaps = bpfload.KeptMaps{vdnMapPodBuckets: {}, vdnMapPodCounts: {}}
 
 // applyPods has programs at the devices of the plan's attachments and below them, and
 // at no others. Those below come first: pods receive broadcast only if it passed them.
@@ -185,7 +187,10 @@ func (p *pod) load(folder string, shared sharedObjects) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(spec.Variables[vdnVarPod].Set(p.self), bpfload.Pin(spec, folder, podMaps)); err != nil {
+	if err := spec.Variables[vdnVarPod].Set(p.self); err != nil {
+		return err
+	}
+	if p.state, err = openState(spec, p.dir, podMaps, p.programs()); err != nil {
 		return err
 	}
 	_, err = bpfload.Load(features.VDN, spec, ebpf.CollectionOptions{
@@ -194,6 +199,10 @@ func (p *pod) load(folder string, shared sharedObjects) (err error) {
 			vdnMapVdnPrefixes: shared.Prefixes, vdnMapVdnReach: shared.Reach, vdnMapVdnOutside: shared.Outside, vdnMapVdnRefused: shared.Refused,
 		},
 	}, &p.obj, bpfload.ErrVersion)
+	if err != nil {
+		return err
+	}
+	_, err = p.state.Carry()
 	return err
 }
 
@@ -208,13 +217,26 @@ func (p *pod) programs() tc.Programs {
 // hold has the programs at the device, in the calling thread's namespace; the hook
 // is closed at once, as it may keep the namespace from ending.
 func (p *pod) hold(device int) error {
-	hook, err := tc.Open(p.dir, p.programs())
+	hook, err := p.open()
 	if err != nil {
 		return err
 	}
 	return errors.Join(hook.Keep(map[tc.Point]bool{
 		{Device: device, Program: vdnProgPodOut}: true, {Device: device, Program: vdnProgPodIn}: true,
 	}), hook.Close())
+}
+
+// open finds the programs at the device, in the calling thread's namespace, and puts
+// these in their place the first time.
+func (p *pod) open() (tc.Hook, error) {
+	if p.state == nil {
+		return tc.Open(p.dir, p.programs())
+	}
+	hook, err := replace(p.state, p.dir, p.programs())
+	if err == nil {
+		p.state = nil
+	}
+	return hook, err
 }
 
 // limit sets what the pod may send and receive.

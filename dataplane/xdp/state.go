@@ -1,0 +1,71 @@
+package xdp
+
+import (
+	_ "embed"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/internal/bpfload"
+)
+
+// kept are the maps that outlive the agent. Constants, settings, steps, scratch memory
+// and what only the agent of a program reads belong to that program.
+var kept = bpfload.KeptMaps{
+	balancerMapFrontends: {}, balancerMapPortRanges: {}, balancerMapVipBits: {}, balancerMapRings: {}, balancerMapChains: {},
+	balancerMapServers: {}, balancerMapServerCpu: {}, balancerMapMembers: {}, balancerMapFrontendCounts: {},
+	balancerMapGuardRanges: {}, balancerMapGuardLimits: {},
+	balancerMapGuardBuckets: {Written: true}, balancerMapGuardCredit: {Written: true}, balancerMapGuardClients: {Written: true},
+	balancerMapHandoverPeers: {}, balancerMapBalancers: {}, balancerMapTxPorts: {}, balancerMapNatBits: {},
+	balancerMapFragments: {Fit: bpfload.Renew, Written: true},
+	// The first had as many entries as there were reasons: releases that pin it so
+	// would empty their flow table for another number.
+	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
+	// One table: these have one version.
+	balancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
+	balancerMapFlowData:   {Written: true, Hashed: true},
+	balancerMapFlowBack:   {Written: true, Hashed: true},
+	balancerMapFlowSecret: {}, balancerMapConnections: {Written: true},
+}
+
+// history has the layouts that releases pin, as bpfload.Source has it.
+//
+//go:embed layouts.json
+var history []byte
+
+// openState finds what a predecessor left in the folder of pins.
+func (d *DataPlane) openState(spec *ebpf.CollectionSpec, maps bpfload.KeptMaps) (*bpfload.State, error) {
+	attached, err := bpfload.Attached(d.pins, linkPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	state, err := bpfload.OpenState(spec, bpfload.Source{Folder: d.pins.Path(""), Maps: maps, History: history, Attached: attached})
+	if err != nil {
+		return nil, fmt.Errorf("xdp: PinDir: %w", err)
+	}
+	return state, nil
+}
+
+// carry copies what another release holds in maps of other layouts, the second time
+// what has changed. Its programs go on meanwhile: a flow that opens after its set was
+// read, in the milliseconds before the programs are replaced, is not known here.
+func (d *DataPlane) carry() (bpfload.Carried, error) {
+	carried, err := d.state.Carry()
+	if err != nil {
+		return carried, fmt.Errorf("xdp: %w", err)
+	}
+	if _, table := carried[balancerMapFlows]; table {
+		d.flows.unlock()
+	}
+	return carried, nil
+}
+
+// unlock takes away the locks that were copied with the table, and the entries that
+// were being given to another flow just then.
+func (t *flowTable) unlock() {
+	for i := range t.sets {
+		tag := &t.sets[i].Way[0].Tag
+		atomic.StoreUint64(tag, *tag&^flowLocked)
+	}
+}

@@ -1,0 +1,192 @@
+package statedir
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/wholefile"
+)
+
+// Files are the values of one kind in a Dir, each in a file of its own.
+type Files struct {
+	dir     *Dir // nil where there is none that can be used
+	path    string
+	version int
+}
+
+// Files gives those of a kind, in this version of their form. Files of another
+// version are not read.
+func (d *Dir) Files(kind string, version int) Files {
+	if d == nil || d.lock == nil {
+		return Files{}
+	}
+	return Files{d, filepath.Join(d.path, kind), version}
+}
+
+// envelope is around each value.
+type envelope struct {
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Value   json.RawMessage `json:"value"`
+}
+
+// plain are the names that are file names as they are.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)
+
+// file gives the file of a name, which may be any text.
+func (f Files) file(name string) string {
+	if !plain.MatchString(name) {
+		sum := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(sum[:])
+	}
+	return filepath.Join(f.path, name+suffix)
+}
+
+// Read gives the value of a name; fs.ErrNotExist where there is none. Any other error
+// names the file, which is left as it is until its value is written again.
+func (f Files) Read(name string, into any) error {
+	if f.dir == nil {
+		return fs.ErrNotExist
+	}
+	file := f.file(name)
+	text, err := f.dir.peek(file)
+	if err != nil {
+		return err
+	}
+	if err := f.open(text, into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// open takes a value out of its envelope.
+func (f Files) open(text []byte, into any) error {
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return fmt.Errorf("is damaged: %w", err)
+	}
+	if e.Version != f.version {
+		return fmt.Errorf("has version %d, and this release reads version %d", e.Version, f.version)
+	}
+	if sum := sha256.Sum256(e.Value); hex.EncodeToString(sum[:]) != e.SHA256 {
+		return errors.New("is damaged: its checksum does not match")
+	}
+	if err := json.Unmarshal(e.Value, into); err != nil {
+		return fmt.Errorf("is damaged: %w", err)
+	}
+	return nil
+}
+
+// Write sets the value of a name, soon. Of several writes the last one counts. The
+// value must not change any more.
+func (f Files) Write(name string, value any) {
+	if f.dir == nil {
+		return
+	}
+	file := f.file(name)
+	f.dir.put(file, &pending{func() ([]byte, error) {
+		text, err := f.seal(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return text, nil
+	}})
+}
+
+// seal puts a value into its envelope.
+func (f Files) seal(value any) ([]byte, error) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxFile/2 {
+		return nil, fmt.Errorf("%d bytes are more than the %d that are persisted", len(body), maxFile/2)
+	}
+	sum := sha256.Sum256(body)
+	return json.Marshal(envelope{f.version, hex.EncodeToString(sum[:]), body})
+}
+
+// Remove lets the value of a name go, soon.
+func (f Files) Remove(name string) {
+	if f.dir != nil {
+		f.dir.put(f.file(name), &pending{})
+	}
+}
+
+// Keep removes every value but those of these names.
+func (f Files) Keep(names []string) {
+	if f.dir == nil {
+		return
+	}
+	keep := map[string]bool{}
+	for _, n := range names {
+		keep[f.file(n)] = true
+	}
+	for _, file := range f.list() {
+		if !keep[file] {
+			f.dir.put(file, &pending{})
+		}
+	}
+}
+
+// All gives every value that can be read, and says what of them cannot.
+func All[T any](f Files) (values []T, errs []error) {
+	for _, file := range f.list() {
+		var v T
+		text, err := f.dir.peek(file)
+		if err == nil {
+			if err = f.open(text, &v); err != nil {
+				err = fmt.Errorf("%s: %w", file, err)
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		values = append(values, v)
+	}
+	return values, errs
+}
+
+// list gives the files that there are, sorted.
+func (f Files) list() (files []string) {
+	if f.dir == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return nil // nothing has been written yet
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			files = append(files, filepath.Join(f.path, e.Name()))
+		}
+	}
+	return files
+}
+
+// replace makes a file have a content, unless it has it; without content it goes.
+func replace(file string, text []byte) error {
+	if text == nil {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if was, err := os.ReadFile(file); err == nil && bytes.Equal(was, text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return wholefile.Write(file, 0o600, bytes.NewReader(text))
+}

@@ -1,0 +1,67 @@
+// Package growth tests that work grows linearly with its input. It compares processor
+// times of one run with each other, never with a limit.
+package growth
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rounds is how often each size is measured; the least time counts.
+const rounds = 3
+
+// factor is the ratio of the two sizes. allowed is how much more each unit of work may
+// cost at the larger size: caches and sorting make it up to twice as much, quadratic work
+// factor times.
+const (
+	factor  = 10
+	allowed = 4
+)
+
+// Linear fails the test if a unit of work costs more at ten times the size. prepare
+// returns the work for a size; it runs several times and must do the same each time.
+func Linear(t *testing.T, size int, prepare func(size int) (work func())) {
+	t.Helper()
+	if r := ratio(size, prepare); r > allowed {
+		t.Errorf("at %d each unit costs %.1f times as much as at %d: something grows with the square", factor*size, r, size)
+	} else {
+		t.Logf("at %d each unit costs %.1f times as much as at %d", factor*size, r, size)
+	}
+}
+
+// ratio is how much more each unit of work costs at ten times a size.
+func ratio(size int, prepare func(size int) (work func())) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	works := []struct {
+		do     func()
+		repeat int // so that both are as many units
+		least  time.Duration
+	}{{do: prepare(size), repeat: factor}, {do: prepare(factor * size), repeat: 1}}
+	for round := range 1 + rounds {
+		for i := range works {
+			w := &works[i]
+			runtime.GC()
+			began := processor()
+			for range w.repeat {
+				w.do()
+			}
+			if took := processor() - began; round == 1 || round > 1 && took < w.least { // the first warms up
+				w.least = took
+			}
+		}
+	}
+	return float64(works[1].least) / float64(max(works[0].least, 1))
+}
+
+// processor is the processor time of this thread.
+func processor() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		panic(err) // Linux has it since 2.6.26
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Upgrade everything from one version to another and back, under traffic.
+#
+#   scripts/test-upgrade.sh FROM TO [TEST FLAG...]
+#
+# FROM is the commit that comes before. TO is this tree where it is empty, or a commit,
+# or next-layout: this tree with other layouts of its pinned maps. What is built from a
+# commit is kept in out/upgrade.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+from=${1:?FROM names the commit to upgrade from, as in make test-upgrade FROM=HEAD~20}
+to=$2
+shift 2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# tree COMMIT DIR: what the commit has.
+tree() {
+	mkdir -p "$2"
+	git archive "$1" | tar -x -C "$2"
+}
+
+# build DIR FILE
+build() {
+	mkdir -p "$(dirname "$2")"
+	CGO_ENABLED=0 go build -C "$1" -trimpath -ldflags "-s -w -X github.com/fairlead/fairlead/internal/version.stamped=$3" -o "$2" ./cmd/fairlead
+}
+
+# commit COMMIT: builds one, and gives the file.
+commit() {
+	local id file
+	id=$(git rev-parse --short=12 --verify "$1^{commit}")
+	file=$PWD/out/upgrade/$id/fairlead
+	if [[ ! -e $file ]]; then
+		tree "$id" "$work/$id"
+		build "$work/$id" "$file" "$id" >&2
+	fi
+	echo "$file"
+}
+
+FAIRLEAD_PREVIOUS=$(commit "$from")
+export FAIRLEAD_PREVIOUS
+case $to in
+'') ;;
+next-layout)
+	git ls-files -z --cached --others --exclude-standard |
+		while IFS= read -r -d '' f; do [[ -e $f ]] && printf '%s\0' "$f"; done |
+		(mkdir "$work/next" && xargs -0 cp --no-dereference --parents -t "$work/next")
+	scripts/next-layout.sh "$work/next"
+	build "$work/next" "$work/fairlead-next" next-layout
+	export FAIRLEAD_NEXT=$work/fairlead-next
+	;;
+*)
+	FAIRLEAD_NEXT=$(commit "$to")
+	export FAIRLEAD_NEXT
+	;;
+esac
+go test -p 1 -count=1 -timeout 60m -v -run '^Test(Rolling|Killed|CrashLoop|Networks|Upgrade|IPVS)$' ./e2e/upgrade ./lab/kube/chain ./e2e/flat "$@"
