@@ -147,12 +147,16 @@ const releasedAtOnce = 16
 func (s *Store) Collect(ctx context.Context, node, network string, valid []string) (released []string, err error) {
 	for {
 		var gone []vdn.Attachment
+		// An attempt whose outcome was not known may have been kept: what it released is
+		// not there for the next one.
+		tried := map[string]bool{}
 		err := s.change(ctx, func(m *memory) (edit, error) {
 			gone = nil
 			for _, id := range slices.Sorted(maps.Keys(m.byNode[node])) {
 				a := m.attachments[id]
 				if a.Network == network && !slices.Contains(valid, id) && len(gone) < releasedAtOnce {
 					gone = append(gone, a)
+					tried[id] = true
 				}
 			}
 			return m.release(gone), nil
@@ -160,13 +164,23 @@ func (s *Store) Collect(ctx context.Context, node, network string, valid []strin
 		if err != nil {
 			return released, err
 		}
-		for _, a := range gone {
-			released = append(released, a.ID)
+		for _, id := range slices.Sorted(maps.Keys(tried)) {
+			if !slices.Contains(released, id) && !s.has(id) {
+				released = append(released, id)
+			}
 		}
 		if len(gone) < releasedAtOnce {
 			return released, s.forget(ctx)
 		}
 	}
+}
+
+// has says whether there is an attachment.
+func (s *Store) has(id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, there := s.mem.attachments[id]
+	return there
 }
 
 // release takes attachments away.
