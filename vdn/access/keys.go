@@ -96,7 +96,7 @@ func Parse(name string, text []byte) (Tokens, error) {
 	for _, doc := range docs {
 		rows, line := rowsOf(doc)
 		if rows == nil {
-			faults = append(faults, fmt.Errorf("%s:%d: it has no list of tokens: write tokens:", name, line))
+			faults = append(faults, fmt.Errorf("%s:%d: it has no list of tokens: write one below \"tokens:\"", name, line))
 			continue
 		}
 		for _, row := range rows.Content {

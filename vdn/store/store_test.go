@@ -52,14 +52,6 @@ func attach(t *testing.T, s *Store, r vdn.AttachmentRequest) vdn.Attachment {
 	return l.Attachment
 }
 
-// refused demands a no of a kind, with words in it.
-func refused(t *testing.T, err error, kind vdn.Kind, want string) {
-	t.Helper()
-	if got, ok := vdn.KindOf(err); !ok || got != kind || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v (%v), want %s (%v)", err, got, want, kind)
-	}
-}
-
 // TestWhoHasGoneGetsNothing: he asked to release it while he waited for his turn, and
 // nobody else would.
 func TestWhoHasGoneGetsNothing(t *testing.T) {
