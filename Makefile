@@ -82,6 +82,12 @@ test-degraded: ## refuse every kernel feature in turn (docs/kernel-features.md) 
 		./dataplane/xdp ./dataplane/serverhalf ./dataplane/proxy/... ./vdn/enforce/kernel ./fib | \
 		grep -E '^ *--- |^(ok|FAIL)|refusals.go'
 
+ROUNDS ?= 20
+test-failover: ## kill two of three controllers of networks at a time under load, every pair in turn, on a real etcd of three members (root; ROUNDS=20)
+	scripts/deps.sh test
+	scripts/kube.sh etcd
+	FAIRLEAD_ROUNDS=$(ROUNDS) go test -count=1 -timeout 60m -v -run '^TestFailover$$' ./lab/bench/vdn $(ARGS)
+
 FROM ?=
 TO   ?=
 test-upgrade: ## upgrade everything from commit FROM to this tree and downgrade it again, under load (root; TO=COMMIT or next-layout, ARGS="-run TestNetworks")
