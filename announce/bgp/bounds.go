@@ -31,8 +31,8 @@ const (
 	countEvery = 20 * time.Millisecond
 	// leastGrowth is how many paths more there can be before they are counted.
 	leastGrowth = 64
-	// churn is how many times in a minute a neighbour may replace all the paths that
-	// it may send, but leastUpdates times in any case.
+	// churn is how many times in a minute a neighbour may announce all the paths that
+	// it may send, but leastUpdates paths in any case.
 	churn        = 4
 	leastUpdates = 1000
 )
@@ -52,7 +52,7 @@ func (g *group) updateLimit() int {
 	if g.maxPaths == 0 {
 		return 0
 	}
-	return max(churn*int(g.maxPaths), leastUpdates)
+	return max(churn*len(families)*int(g.maxPaths), leastUpdates)
 }
 
 // tally counts the routes of an UPDATE that came in: each is work for us and for all
