@@ -65,7 +65,7 @@ static __always_inline bool rare_concerns(const struct rare *r)
 	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
 }
 
-/* Reads the frame. False: no IP packet. */
+/* Reads the frame. False: no IP packet, or none that may be. */
 __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -86,7 +86,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	if (!r->v6)
 		options_read_v4(ctx, r);
 	rare_describe(ctx, r);
-	return true;
+	return !r->v6 || !addrs_are_mapped(&r->p.t.src, &r->p.t.dst);
 }
 
 /* Drops what is for a VIP. What is for an address of this host, too, the kernel
@@ -274,7 +274,8 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6)) {
-		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
+		if (!r->own.broken && !is_fragment(&r->own)) /* the kernel reassembles */
+			bpf_tail_call(ctx, &steps, STEP_HANDOVER);
 		return XDP_PASS; /* it is loaded when a balancer may drain */
 	}
 	if (icmp_is_discovery(r) || !rare_concerns(r))
