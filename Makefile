@@ -114,6 +114,10 @@ fuzz: ## run all fuzz targets, those of packets among them (root); FUZZTIME=1m i
 fuzz-packets: ## fuzz the BPF programs with packets against models of what they must do, without end (root; ARGS="-time 8h -resume", "-targets dsr")
 	go run ./internal/testkit/packetfuzz/cmd/packetfuzz -commit "$$(git describe --always --dirty)" $(ARGS)
 
+fuzz-seeded: ## see how long the packet fuzzer takes to find bugs that are put into the BPF programs (root; ARGS="-limit 10m -run NAME")
+	scripts/deps.sh lint
+	go run ./internal/testkit/packetfuzz/cmd/seeded $(ARGS)
+
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(packages)
 
