@@ -16,7 +16,9 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
 )
 
 // Role is a part that an agent plays on its node.
@@ -83,6 +85,14 @@ type Agent struct {
 	// Balancers is the Service, "namespace/name", whose endpoints are the
 	// balancers themselves; empty for none.
 	Balancers string
+	// AcceptFrom selects the Services, "namespace/name" or "namespace/label=value", of the
+	// load balancers from which backends of this node accept tunnelled packets; AnySender,
+	// or none, accepts them from anyone.
+	AcceptFrom []string
+	// NodeKeyFile has the keys of the packets between load balancers and nodes; none where
+	// it is empty. RequireNodeKey refuses packets without a tag by one of them.
+	NodeKeyFile    string
+	RequireNodeKey bool
 	Drain
 	// Keep is how old what the API server said last may be for an agent to begin
 	// with it while that is away; 0: nothing is kept.
@@ -140,6 +150,8 @@ type Resolved struct {
 	AvoidCommunities announce.Communities
 	BalancersID      service.ID // of Balancers
 	OnlyID           service.ID // of Only
+	AcceptFrom       []source.Selector
+	NodeAuth         nodekey.Auth
 	Layer2           ResolvedLayer2
 	// NodePortPrefixes are those of NodePortAddresses; none: the Node's own.
 	NodePortPrefixes []netip.Prefix
@@ -190,6 +202,8 @@ func (a Agent) Resolve() (*Resolved, error) {
 	r.resolveDrain(p)
 	r.BalancersID = p.service("balancers", a.Balancers)
 	r.OnlyID = p.service("only", a.Only)
+	r.resolveSenders(p)
+	r.resolveNodeKey(p)
 	if a.Resync < time.Second {
 		p.refuse("resync", "%s is less than 1s", a.Resync)
 	}
@@ -211,6 +225,45 @@ func (a Agent) Resolve() (*Resolved, error) {
 		r.resolveProxy(p)
 	}
 	return r, p.err()
+}
+
+// AnySender in AcceptFrom accepts packets from any sender.
+const AnySender = "any"
+
+func (r *Resolved) resolveSenders(p *parser) {
+	if slices.Equal(r.Agent.AcceptFrom, []string{AnySender}) || len(r.Agent.AcceptFrom) == 0 {
+		return
+	}
+	if !r.Server {
+		p.refuse("accept-from", "has no meaning without --role server: backends' nodes check who sends")
+	}
+	for _, text := range r.Agent.AcceptFrom {
+		s, err := source.ParseSelector(text)
+		if err != nil {
+			p.refuse("accept-from", "%v, or %q alone", err, AnySender)
+			continue
+		}
+		r.AcceptFrom = append(r.AcceptFrom, s)
+	}
+}
+
+// resolveNodeKey reads the keys of packets between nodes.
+func (r *Resolved) resolveNodeKey(p *parser) {
+	switch {
+	case r.NodeKeyFile == "" && r.RequireNodeKey:
+		p.refuse("require-node-key", "name the file with the key by --node-key-file")
+	case r.NodeKeyFile == "":
+	case !r.Balancer && !r.Server:
+		p.refuse("node-key-file", "has no meaning without --role balancer or server")
+	case r.Balancer && r.DataPlane == "ipvs":
+		p.refuse("node-key-file", "the kernel's IPVS cannot put a tag into packets: leave it out, or take --dataplane xdp")
+	default:
+		keys, err := nodekey.Read(r.NodeKeyFile)
+		if err != nil {
+			p.refuse("node-key-file", "%v", err)
+		}
+		r.NodeAuth = nodekey.Auth{Keys: keys, Require: r.RequireNodeKey}
+	}
 }
 
 // resolveSource sees to where the Services come from.

@@ -88,6 +88,13 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		`--peer: "10.0.0.9@x": "x" is not an AS`:        func(a *Agent) { a.Peers = []string{"10.0.0.9@x"} },
 		"--password-file: open /nonexistent":            func(a *Agent) { a.PasswordFile = "/nonexistent" },
 		"--password-file: /dev/null: the first line i":  func(a *Agent) { a.PasswordFile = "/dev/null" },
+		"--accept-from: has no meaning without":         func(a *Agent) { a.AcceptFrom = []string{"lb/balancers"} },
+		`--accept-from: "balancers" selects no`:         func(a *Agent) { a.Roles, a.AcceptFrom = []string{"server"}, []string{"balancers"} },
+		`--accept-from: "any" selects no Services`:      func(a *Agent) { a.Roles, a.AcceptFrom = []string{"server"}, []string{"lb/x", "any"} },
+		"--node-key-file: open /nonexistent":            func(a *Agent) { a.NodeKeyFile = "/nonexistent" },
+		"--node-key-file: /dev/null: no key":            func(a *Agent) { a.NodeKeyFile = "/dev/null" },
+		"--require-node-key: name the file":             func(a *Agent) { a.RequireNodeKey = true },
+		"--node-key-file: the kernel's IPVS cannot":     func(a *Agent) { a.NodeKeyFile, a.DataPlane = "/dev/null", "ipvs" },
 	} {
 		a := onLoopback(t)
 		change(&a)
@@ -104,6 +111,29 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	_, err := a.Resolve()
 	if err == nil || !strings.Contains(err.Error(), "--xdp-mode") || !strings.Contains(err.Error(), "--as") {
 		t.Errorf("error %v tells not both", err)
+	}
+}
+
+// TestSendersAndKeys has the flags of a backend node that checks who sends to it.
+func TestSendersAndKeys(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)+"\n"+strings.Repeat("m", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := Agent{Services: t.TempDir(), Roles: []string{"server"}, Mode: "auto", Resync: time.Second}
+	a.AcceptFrom, a.NodeKeyFile, a.RequireNodeKey = []string{"lb/balancers", "lb/fairlead.io/balancers=true"}, key, true
+	r, err := a.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.AcceptFrom) != 2 || r.AcceptFrom[1].Label != "fairlead.io/balancers" || len(r.NodeAuth.Keys) != 2 || !r.NodeAuth.Require {
+		t.Errorf("accepted %v, keys %v", r.AcceptFrom, r.NodeAuth)
+	}
+	for _, from := range [][]string{nil, {AnySender}} {
+		a.AcceptFrom, a.NodeKeyFile, a.RequireNodeKey = from, "", false
+		if r, err := a.Resolve(); err != nil || len(r.AcceptFrom) > 0 || len(r.NodeAuth.Keys) > 0 {
+			t.Errorf("%v: %+v, %v", from, r, err)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ type Prober interface {
 
 // ServerHalf is the other half of direct return on the servers' node.
 type ServerHalf interface {
+	// SetBalancers takes the addresses from which alone tunnelled packets are accepted;
+	// nil: any. It is called before the first Set.
+	SetBalancers([]netip.Addr) error
 	// Set takes the frontends of every Service; which of their backends are
 	// local, and so its business, it finds out itself.
 	Set([]dataplane.Frontend) error
@@ -65,6 +68,9 @@ type Config struct {
 	// Balancers says that the Source knows who the balancers are: one that goes
 	// then waits until the others can know, before it withdraws its routes.
 	Balancers bool
+	// CheckSenders has backends of this node accept packets only from the Snapshot's
+	// Senders, and from this node's own balancer.
+	CheckSenders bool
 	// DrainTimeout is how long at most the loop goes on, without its routes,
 	// after its end was asked for, while the data plane remembers flows, or somebody
 	// has not confirmed that the routes are gone (announce.Withdrawal).
@@ -131,6 +137,14 @@ type Loop struct {
 	// others are the balancers that the data plane is configured with; nil before the
 	// first time.
 	others *balancers
+	// senders are those that the ServerHalf accepts packets from; nil before it was told.
+	senders *[]netip.Addr
+	// sendersFailed says that it could not take the latest.
+	sendersFailed bool
+	// open says that routes may be announced, first when that was first wanted, known
+	// when the source first named this load balancer.
+	open         bool
+	first, known time.Time
 	// passed is when the last pass began, began when the first one did, prepared that the data plane is ready for
 	// what others hand to it.
 	passed   time.Time

@@ -71,6 +71,7 @@ func newStateful(t *testing.T, timeout time.Duration) (*world, *stateful) {
 		c.DataPlane, c.DrainTimeout = plane, timeout
 		c.Own, c.Balancers = []netip.Addr{netip.MustParseAddr("172.16.1.2"), {}}, true
 	})
+	w.loop.open = true // TestAnnouncesWhenOthersKnowIt has what comes before
 	return w, plane
 }
 

@@ -75,7 +75,8 @@ func holding(s source.Snapshot) *Loop {
 // nowhere is a server half that has nothing to do.
 type nowhere struct{}
 
-func (nowhere) Set([]dataplane.Frontend) error { return nil }
+func (nowhere) Set([]dataplane.Frontend) error  { return nil }
+func (nowhere) SetBalancers([]netip.Addr) error { return nil }
 
 // TestPassesGrowLinearly makes passes over ten times as much: as an agent does that
 // has just started, that finds nothing changed, and whose Services all go.

@@ -46,12 +46,13 @@ func (l *Loop) pass() time.Duration {
 		l.Prober.Set(p.Targets)
 	}
 	if l.ServerHalf != nil {
-		if err := l.ServerHalf.Set(everyFrontend(p)); err != nil {
+		if err := l.setServerHalf(snapshot, p); err != nil {
 			failures["server half"] = err
 		}
 	}
 	l.setBalancers(snapshot, failures)
 	prepare := l.prepare(snapshot, failures)
+	begin := l.mayBegin(snapshot)
 	var next time.Duration
 	if l.held != nil {
 		next = l.close(p, failures)
@@ -65,8 +66,10 @@ func (l *Loop) pass() time.Duration {
 		l.announce(l.wished(p), failures)
 	}
 	next = l.sooner(l.nextPass(next, failures))
-	if prepare > 0 {
-		next = min(next, prepare)
+	for _, due := range []time.Duration{prepare, begin} {
+		if due > 0 {
+			next = min(next, due)
+		}
 	}
 	return next
 }
@@ -127,8 +130,12 @@ func (l *Loop) withdrawBut(stays func(announce.Route) bool, failures map[string]
 
 // wished gives the routes of the plan that may be announced now: those that
 // are announced already as long as they lead to anything, others once all
-// that they lead to is held or refused, or has failed again and again.
+// that they lead to is held or refused, or has failed again and again. While the
+// load balancer must not begin (mayBegin) there are none.
 func (l *Loop) wished(p *plan.Plan) []announce.Route {
+	if !l.open {
+		return nil
+	}
 	var routes []announce.Route
 	announced := byPrefix(l.announced)
 	for _, r := range p.Routes {

@@ -79,13 +79,16 @@ func (l *Loop) waits(p *plan.Plan, failures map[string]error) string {
 			return fmt.Sprintf("%s: %s", what, failures[what])
 		}
 	}
+	if !l.open {
+		return "it waits until other nodes can know of this load balancer (--balancers)"
+	}
 	l.settled = true
 	return ""
 }
 
 func (l *Loop) publish(p *plan.Plan, s *source.Snapshot, failures map[string]error) {
 	v := &View{
-		Plan: p, Problems: s.Problems, Stale: s.Stale, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
+		Plan: p, Problems: slices.Concat(s.Problems, l.unnamed(s, p)), Stale: s.Stale, Failures: failures, Loaded: true, Waits: l.waits(p, failures),
 		Held: maps.Clone(l.held), Refused: map[service.Key]string{}, Announced: maps.Clone(l.since),
 		Withdrawing: l.withdrawing, Leaving: make(map[service.Key]Leaving, len(l.leaving)),
 	}

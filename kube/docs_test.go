@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/gateway"
 )
 
@@ -218,7 +219,8 @@ func TestClusterSnippetsInThePagesAreRight(t *testing.T) {
 }
 
 // TestBalancersKnowEachOther: the Service that the agents are told to be behind is
-// there, without a cluster IP, and has those very pods, also unready ones.
+// there, without a cluster IP, and has those very pods, also unready ones, by their
+// addresses of both families; and backends accept packets from its endpoints.
 func TestBalancersKnowEachOther(t *testing.T) {
 	for _, file := range []string{"../deploy/manifests/agent.yaml", "../deploy/manifests/proxy/agent.yaml"} {
 		text, err := os.ReadFile(file)
@@ -239,15 +241,24 @@ func TestBalancersKnowEachOther(t *testing.T) {
 			services[s.Namespace+"/"+s.Name] = &s
 		}
 		told := ""
+		var from source.Selector
 		for _, arg := range set.Spec.Template.Spec.Containers[0].Args {
 			if name, is := strings.CutPrefix(arg, "--balancers="); is {
 				told = name
+			}
+			if text, is := strings.CutPrefix(arg, "--accept-from="); is {
+				if from, err = source.ParseSelector(text); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 		s := services[told]
 		if s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || len(s.Spec.Selector) == 0 ||
 			!labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(set.Spec.Template.Labels)) {
 			t.Errorf("%s: --balancers=%s is %+v; the pods have %v", file, told, s, set.Spec.Template.Labels)
+		}
+		if policy := s.Spec.IPFamilyPolicy; policy == nil || *policy != corev1.IPFamilyPolicyPreferDualStack || !from.Selects(s.Namespace, s.Labels) {
+			t.Errorf("%s: --accept-from=%s does not select both families of %+v", file, from, s)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func TestHealthDecides(t *testing.T) {
 		{"a restarted agent keeps what is held", "hh?", web("a", "10.1.1.1", 3), Active, "1 2"},
 		{"a restarted agent keeps a draining server, of UDP too", "hw", web("a", "10.1.1.1", 2, udp, drain(1)), Active, "1 2=0"},
 		{"a restarted agent keeps UDP's servers that drained before", "hw", web("a", "10.1.1.1", 2, udp), Active, "1 2=0"},
-		{"a restarted agent whose servers all drain", "ww", web("a", "10.1.1.1", 2, noPanic, drain(0), drain(1)), Active, "1=0 2=0"},
+		{"a restarted agent whose servers all drain", "ww", web("a", "10.1.1.1", 2, noPanic, drain(0), drain(1)), Draining, "1=0 2=0"},
 		{"draining", "uuu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server closes its port first", "udu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 2=0 3"},
 		{"a draining server is gone", "ugu", web("a", "10.1.1.1", 3, drain(1)), Active, "1 3"},

@@ -8,7 +8,7 @@ trap 'rm -rf "$made"' EXIT
 
 "$1" lint --strict --kube-version 1.30 deploy/helm/fairlead \
 	--set reflector.enabled=true,reflector.routerID=10.0.0.109,reflector.clients={172.16.0.0/16},reflector.routers={10.0.0.110} \
-	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web \
+	--set cleanup.enabled=true,createNamespace=true,gatewayAPI.enabled=true,metrics.enabled=true,balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1,balancers[0].network=default/routers,nodeKey.secret=node,nodeKey.require=true \
 	--set 'bgp.peers={10.0.0.109},bgp.passwordSecret=bgp,bgp.peerSecrets={other},controller.requireClass=true,cloud.provider=aws,cloud.aws.routeTables={rtb-0123456789abcdef0},cloud.webhook.secret=webhook,agent.roles={balancer,server,proxy},agent.apiServer.host=10.0.0.1,vdn.enabled=true,vdn.controller.clusterIP=10.96.0.73,vdn.node.uplinks={eth1=10G,eth2=1.5G}'
 
 # refuse HELM FIELD VALUE: such a value is refused, by the name of its field.
@@ -31,6 +31,8 @@ refuse "$1" /cloud/owner 'cloud.owner=Shop'
 refuse "$1" /vdn/node/uplinks/0 'vdn.node.uplinks={eth1}'
 refuse "$1" /vdn/controller/url 'vdn.controller.url=http://10.0.0.1:7473'
 refuse "$1" "'service'" 'balancers[0].name=web'
+refuse "$1" 'balancers[web].network' 'balancers[0].name=web,balancers[0].service=default/web,balancers[0].interface=net1'
+refuse "$1" /agent/acceptFrom/0 'agent.acceptFrom={everybody}'
 
 scripts/manifests.sh "$1" "$made"
 diff -r "$made" deploy/manifests || {

@@ -62,6 +62,10 @@ type Snapshot struct {
 	Balancers, Draining []netip.Addr
 	// Names are those of Balancers, as far as they have any.
 	Names map[netip.Addr]string
+	// Senders are the load balancers of all groups, from which a backend node accepts
+	// packets, sorted, where the source knows by which labels their Services are found;
+	// nil where it does not know them yet.
+	Senders []netip.Addr
 	// Drain says why this node's balancer is to drain, sorted; none: it is not. Last
 	// says that it nevertheless serves on, as no other balancer would be left.
 	Drain []string
@@ -87,7 +91,8 @@ type Announcements interface {
 // Equal says that two snapshots hold the same.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.Equal(s.Services, o.Services) && slices.Equal(s.Problems, o.Problems) && slices.Equal(s.Draining, o.Draining) &&
-		slices.Equal(s.Balancers, o.Balancers) && maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
+		slices.Equal(s.Balancers, o.Balancers) && slices.Equal(s.Senders, o.Senders) && (s.Senders == nil) == (o.Senders == nil) &&
+		maps.Equal(s.Names, o.Names) && slices.Equal(s.Stale, o.Stale) &&
 		s.Announcements == o.Announcements && slices.Equal(s.Drain, o.Drain) && s.Last == o.Last
 }
 

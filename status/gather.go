@@ -49,6 +49,9 @@ type Agent struct {
 	// ProxySync tells when the service proxy has written all last, and since when
 	// something waits; nil where there is none.
 	ProxySync func() (last, waits time.Time)
+	// NodeKeys gives the keys of packets between nodes, and what is wrong with them; nil
+	// without keys.
+	NodeKeys func() (NodeKeys, error)
 	// Lacks names the capabilities that the process lacks; nil for none.
 	Lacks error
 	// State is where the agent keeps what outlives it; nil where it keeps nothing.
@@ -72,6 +75,12 @@ func (a Agent) Gather(now time.Time) Status {
 	}
 	if a.Lacks != nil {
 		s.Problems = append(s.Problems, source.Problem{Object: "process", Message: a.Lacks.Error()})
+	}
+	if a.NodeKeys != nil {
+		keys, err := a.NodeKeys()
+		if s.NodeKeys = &keys; err != nil {
+			s.Problems = append(s.Problems, source.Problem{Object: "node keys", Field: "--node-key-file", Message: err.Error()})
+		}
 	}
 	if a.DataPlane != nil {
 		d := a.DataPlane.Describe()
@@ -116,7 +125,7 @@ func (a Agent) Gather(now time.Time) Status {
 	return s.complete()
 }
 
-// peers are those of every way to announce.
+// peers lists whom the agent announces to, by BGP, a cloud's API and layer 2.
 func (a Agent) peers() (all []announce.Peer) {
 	if a.Announcer != nil {
 		all = a.Announcer.Peers()

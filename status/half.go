@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/fairlead/fairlead/plan"
 	"github.com/fairlead/fairlead/service"
@@ -32,7 +33,10 @@ func (g *gatherer) serverHalf() (*ServerHalf, error) {
 		flows[place{service.Key{VIP: f.VIP.Addr(), Port: f.VIP.Port(), Protocol: f.Protocol}, f.Server}]++
 	}
 	g.half = half{known: true, here: map[place]Entry{}, abroad: s.Abroad}
-	out := &ServerHalf{Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters}
+	out := &ServerHalf{
+		Attached: s.Attached, Flows: len(s.Flows), Counters: s.Counters,
+		ChecksSenders: s.Senders.Checked, Senders: s.Senders.Known,
+	}
 	for _, e := range s.Entries {
 		shown := Entry{
 			VIP: e.VIP, Port: e.Port, Protocol: e.Protocol.String(), Method: e.Method, Server: e.Server,
@@ -78,10 +82,29 @@ func (g *gatherer) halfState(f *plan.Frontend, backends []Backend) (plan.State, 
 func (s ServerHalf) complete() *ServerHalf {
 	s.Attached = append([]string{}, s.Attached...)
 	s.Entries = append([]Entry{}, s.Entries...)
+	s.Senders = append([]netip.Addr{}, s.Senders...)
 	return &s
 }
 
 // key gives "TCP 10.1.1.1:80".
 func (e Entry) key() string {
 	return Frontend{VIP: e.VIP, Port: e.Port, Protocol: e.Protocol}.Key()
+}
+
+// shownSenders is how many addresses a line of status has room for.
+const shownSenders = 10
+
+// senders says from whom backends here accept tunnelled packets.
+func (s ServerHalf) senders() string {
+	if !s.ChecksSenders {
+		return "any: whoever reaches this node can tunnel packets to its backends, past rate limits (--accept-from closes that)"
+	}
+	words := []string{}
+	for _, a := range s.Senders[:min(len(s.Senders), shownSenders)] {
+		words = append(words, a.String())
+	}
+	if more := len(s.Senders) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s known, others are refused: %s", number(len(s.Senders)), strings.Join(words, ", ")), ": ")
 }

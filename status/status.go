@@ -32,6 +32,8 @@ type Status struct {
 	Time time.Time `json:"time"`
 	// DataPlane is absent where the role has none.
 	DataPlane *dataplane.Description `json:"dataPlane,omitempty"`
+	// NodeKeys is absent where packets between nodes are not authenticated.
+	NodeKeys *NodeKeys `json:"nodeKeys,omitempty"`
 	// ServerHalf is absent where the role has none.
 	ServerHalf *ServerHalf `json:"serverHalf,omitempty"`
 	// ServiceProxy is absent where the role has none.
@@ -166,6 +168,14 @@ type Local struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// NodeKeys names the keys of packets between nodes by their IDs, which nodes with the same
+// key agree on.
+type NodeKeys struct {
+	Sends    string   `json:"sends"`
+	Accepts  []string `json:"accepts"`
+	Required bool     `json:"required"`
+}
+
 // ServerHalf is the servers' half of direct return as the kernel holds it.
 type ServerHalf struct {
 	// Attached has one line a device.
@@ -176,6 +186,10 @@ type ServerHalf struct {
 	Flows int `json:"flows"`
 	// Counters are packets, by what became of them.
 	Counters map[string]uint64 `json:"counters"`
+	// ChecksSenders says that tunnelled packets are accepted only from Senders.
+	ChecksSenders bool `json:"checksSenders"`
+	// Senders are the addresses of load balancers.
+	Senders []netip.Addr `json:"senders"`
 }
 
 // Entry is one frontend at one server of this node.

@@ -39,6 +39,9 @@ func (v overview) table(t *table) {
 		}
 		t.fact("drops", tally(nonzero(d.Drops)))
 	}
+	if v.NodeKeys != nil {
+		t.fact("node keys", v.NodeKeys.words())
+	}
 	if v.ServerHalf != nil {
 		v.half(t)
 	}
@@ -75,6 +78,15 @@ func (v overview) table(t *table) {
 	}
 }
 
+// words gives "5f is sent; 5f, a3 are accepted; packets without a tag are dropped".
+func (k NodeKeys) words() string {
+	others := "counted and accepted"
+	if k.Required {
+		others = "dropped"
+	}
+	return fmt.Sprintf("%s is sent; %s accepted; packets without a right tag are %s", k.Sends, strings.Join(k.Accepts, ", "), others)
+}
+
 // half tells of the server half.
 func (v overview) half(t *table) {
 	h := v.ServerHalf
@@ -82,6 +94,7 @@ func (v overview) half(t *table) {
 	for _, a := range h.Attached {
 		t.fact("", a)
 	}
+	t.fact("senders", h.senders())
 	t.fact("packets", tally(nonzero(h.Counters)))
 	var servers []string
 	for _, e := range h.Entries {

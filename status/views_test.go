@@ -86,8 +86,10 @@ func server() Status {
 		Attached: []string{"eth0: tcx: packets that come in", "veth1: tcx: servers behind it"}, Flows: 12,
 		Entries: []Entry{{VIP: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: "TCP", Method: service.Tunnel,
 			Server: netip.MustParseAddrPort("172.16.1.10:8080"), Flows: 12}},
-		Counters: map[string]uint64{"tunnel-delivered": 61000, "restored-straight": 70000, "passed-fragment": 0},
+		Counters:      map[string]uint64{"tunnel-delivered": 61000, "restored-straight": 70000, "passed-fragment": 0},
+		ChecksSenders: true, Senders: []netip.Addr{netip.MustParseAddr("10.0.0.105"), netip.MustParseAddr("10.0.0.106")},
 	}
+	s.NodeKeys = &NodeKeys{Sends: "5f", Accepts: []string{"5f", "a3"}, Required: true}
 	f := &s.Services[0].Frontends[0]
 	f.Counts = dataplane.Counts{}
 	for i := range f.Backends {

@@ -53,7 +53,8 @@ static __always_inline int direct_nat(struct xdp_md *ctx, const struct packet *p
 	void *l4 = NULL;
 
 	if (tells(p, ch->chain))
-		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
+		t.bytes = tell_bytes(ch->chain, v6);
+	t.dport = port;
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;

@@ -12,11 +12,12 @@
 static __always_inline int dr(struct xdp_md *ctx, const struct packet *p, const struct frontend *f,
 			      const struct choice *ch, bool v6)
 {
-	struct telling t = {.dst = p->t.dst};
+	struct telling t = {.dst = p->t.dst, .dport = p->t.dport};
 	int verdict;
 
-	if (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch->chain))
-		t.bytes = option_bytes(1 + chain_length(ch->chain), v6);
+	/* Without an option nothing says that the packet is from a balancer. */
+	if (auth_policy || (f->survival == SURVIVAL_SECOND_CHANCE && tells(p, ch->chain)))
+		t.bytes = tell_bytes(ch->chain, v6);
 	verdict = tell_plan(ctx, p, ch, &t);
 	if (verdict)
 		return verdict;

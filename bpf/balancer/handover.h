@@ -96,8 +96,8 @@ static __always_inline bool handover_is_own(const struct addr *a)
 	return addr_equal(a, &set.own4) || addr_equal(a, &set.own6);
 }
 
-/* Writes the list behind the first as the option has it. */
-static __always_inline void handover_list(struct handover *h)
+/* Writes the endpoints of next from one on as the option has them. */
+static __always_inline void handover_endpoints(struct handover *h, __u32 first)
 {
 	struct chain *c = &h->list;
 	__u64 sum = 0;
@@ -105,7 +105,7 @@ static __always_inline void handover_list(struct handover *h)
 	__builtin_memset(c, 0, sizeof(*c));
 	c->v6 = h->outer6;
 	for (__u32 i = 0; i < CHAIN_MAX; i++) {
-		__u32 from = h->n > 1 ? i + 1 : i;
+		__u32 from = first + i;
 		const struct addr *a;
 
 		if (from >= h->n || from >= CHAIN_MAX)
@@ -127,7 +127,7 @@ static __always_inline void handover_choice(struct handover *h, struct choice *c
 					    const struct tuple *flow)
 {
 	h->to.addr = h->next[0];
-	handover_list(h);
+	handover_endpoints(h, h->n > 1); /* behind the first, or it alone */
 	h->way.tick = 0;
 	ch->server = &h->to;
 	ch->cpu = &h->way;
@@ -202,6 +202,25 @@ static __always_inline bool handover_ethertype(struct handover *h, __u8 proto)
 	return h->ethertype;
 }
 
+/* Reads how many endpoints a list has, which must fill so many bytes with what stands
+ * around them, and its tag. False: it is no list.
+ */
+static __always_inline bool handover_count(struct xdp_md *ctx, struct handover *h, __u32 listed,
+					   __u32 bytes, bool v6)
+{
+	const __u32 at = sizeof(struct ethhdr) + (v6 ? sizeof(struct ipv6hdr) + OPTION6_HEAD
+						     : sizeof(struct iphdr) + OPTION4_HEAD);
+	struct auth_scratch *s = auth_scratch_get();
+	__u32 n = endpoints_in(listed, v6);
+
+	h->n = n & LIST_ENDPOINTS;
+	if (!s || h->n == 0 || h->n > CHAIN_MAX || option_bytes_found(n, v6) != bytes)
+		return false;
+	s->tagged = n & LIST_TAGGED;
+	return !s->tagged ||
+	       !bpf_xdp_load_bytes(ctx, at + h->n * ENDPOINT_SIZE(v6), &s->tag, sizeof(s->tag));
+}
+
 /* Reads the list of an outer IPv4 header; false: it is none. */
 static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover *h)
 {
@@ -217,8 +236,7 @@ static __always_inline bool handover_read_v4(struct xdp_md *ctx, struct handover
 	addr_from_v4(&dst, ip->daddr);
 	if (ip->ihl < 7 || head[0] != OPTION4_TYPE || !handover_is_own(&dst))
 		return false;
-	h->n = endpoints_in(head[1] - OPTION4_HEAD, false);
-	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, false) != ip->ihl * 4 - sizeof(*ip))
+	if (!handover_count(ctx, h, head[1] - OPTION4_HEAD, ip->ihl * 4 - sizeof(*ip), false))
 		return false;
 	h->ports = false;
 	for (__u32 i = 0; i < CHAIN_MAX; i++) {
@@ -252,8 +270,7 @@ static __always_inline bool handover_read_v6(struct xdp_md *ctx, struct handover
 	addr_from_v6(&dst, &ip->daddr);
 	if (ip->nexthdr != IPPROTO_DSTOPTS || head[2] != OPTION6_TYPE || !handover_is_own(&dst))
 		return false;
-	h->n = endpoints_in(head[3], true);
-	if (h->n == 0 || h->n > CHAIN_MAX || option_bytes(h->n, true) != (head[1] + 1u) * 8)
+	if (!handover_count(ctx, h, head[3], (head[1] + 1u) * 8, true))
 		return false;
 	h->ports = false;
 	for (__u32 i = 0; i < CHAIN_MAX; i++) {
@@ -280,6 +297,7 @@ static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h
 
 		if (bpf_xdp_load_bytes(ctx, h->inner, ip, sizeof(*ip)))
 			return false;
+		addr_from_v4(&h->p.t.src, ip->saddr);
 		addr_from_v4(&h->p.t.dst, ip->daddr);
 		h->p.t.proto = ip->protocol;
 		return ip->ihl == 5 && !ipv4_is_fragment(ip) && has_ports(ip->protocol);
@@ -306,10 +324,13 @@ static __noinline bool handover_is_ours(struct xdp_md *ctx, struct handover *h)
 	__be16 ports[2];
 	struct frontend *f;
 
-	if (!handover_peek(ctx, h))
+	if (!handover_peek(ctx, h)) {
+		h->p.t.proto = 0; /* what a tag covers then */
 		return !h->ports && is_vip(&h->p.t.dst);
+	}
 	if (bpf_xdp_load_bytes(ctx, h->inner + header, ports, sizeof(ports)))
 		return false;
+	h->p.t.sport = ports[0];
 	h->p.t.dport = ports[1];
 	f = handover_frontend(&h->p);
 	return f && f->flags & FRONTEND_STATEFUL;
@@ -333,6 +354,26 @@ static __noinline bool handover_is_trusted(struct handover *h)
 		if (i < h->n && !bpf_map_lookup_elem(&balancers, &h->next[i]))
 			return false;
 	return true;
+}
+
+/* Whether the packet has the tag of another balancer, or need not have it. Global, so that
+ * the verifier looks at it once; h is the scratch memory.
+ */
+__noinline int handover_unproven(void)
+{
+	struct auth_scratch *s = auth_scratch_get();
+	struct handover *h = handover_scratch_get();
+
+	if (!s || !h)
+		return DROP_WRONG_AUTH_TAG;
+	if (!s->tagged)
+		return auth_policy == AUTH_REQUIRE ? DROP_NO_AUTH_TAG : 0;
+	auth_packet(&h->p.t.src, &h->p.t.dst, &h->p);
+	handover_endpoints(h, 0);
+	__builtin_memcpy(s->list, h->list.bytes, CHAIN_BYTES);
+	if (auth_cover(&h->from, h->outer6 ? &set.own6 : &set.own4, AUTH_OUTER, h->n))
+		return DROP_WRONG_AUTH_TAG;
+	return auth_is_right(s->tag) || auth_policy != AUTH_REQUIRE ? 0 : DROP_WRONG_AUTH_TAG;
 }
 
 /* Takes the outer header away. */
@@ -360,6 +401,12 @@ static __noinline int handover_in(struct xdp_md *ctx, struct handover *h, bool o
 		return XDP_PASS;
 	if (!handover_is_trusted(h))
 		return drop(ctx, DROP_UNKNOWN_BALANCER);
+	if (auth_policy) {
+		int why = handover_unproven();
+
+		if (why)
+			return drop(ctx, why);
+	}
 	h->rest = handover_is_last(h) ? PACKET_LAST : PACKET_ASK;
 	if (!handover_unwrap(ctx, h))
 		return drop(ctx, DROP_NO_ROOM);

@@ -81,6 +81,8 @@ enum drop_reason {
 	DROP_FLOW_BUSY,	     /* other CPUs were at its set of the flow table all the time */
 	DROP_SCTP_FRAGMENT,  /* another port, and a checksum over more than is here */
 	DROP_UNKNOWN_BALANCER, /* handed over by, or to be handed to, no known balancer */
+	DROP_NO_AUTH_TAG,      /* handed over without an authentication tag */
+	DROP_WRONG_AUTH_TAG,   /* or with one that is not right */
 	DROP_REASONS,
 };
 

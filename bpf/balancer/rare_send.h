@@ -167,6 +167,37 @@ __noinline int reshape(struct xdp_md *ctx, struct rare *r, __u32 bytes)
 	return bytes > FRONT_MAX ? -1 : bpf_xdp_store_bytes(ctx, l2 + header, r->front, bytes);
 }
 
+/* Tells the packet of the frame, which goes to dst, to what makes tags: whole if it has
+ * nothing before its ports, or options ends there is.
+ */
+static __always_inline void rare_auth_packet(const struct rare *r, const struct addr *dst,
+					     bool whole)
+{
+	whole = whole && has_ports(r->own.proto) && !is_fragment(&r->own);
+	auth_packet(&r->sender, dst, whole ? &r->p : NULL);
+}
+
+/* The option with an authentication tag, for a packet to a server, or with dr to whom it
+ * was addressed: 0 where it cannot be built.
+ */
+__noinline __u32 rare_tell_tagged(struct rare *r, const struct server *server,
+				  const struct chain *chain, bool nat, bool keep_port)
+{
+	struct auth_scratch *s = auth_scratch_get();
+
+	if (!r || !server || !s)
+		return 0;
+	rare_auth_packet(r, nat ? &server->addr : &r->vip, true);
+	if (s->inner.proto && nat && !keep_port)
+		s->inner.dport = server->port;
+	if (auth_own(&r->p, chain))
+		return 0;
+	__builtin_memcpy(r->front, s->front, 128);
+	if (r->v6)
+		r->front[0] = rare_keep_proto(r);
+	return auth_own_bytes(chain, r->v6);
+}
+
 /* Builds the option of the packet's own header and gives its bytes. A later
  * fragment and an ICMP error open nothing: they tell who else may have the flow,
  * or nothing. Global, as are the steps below: the verifier looks at each once.
@@ -207,12 +238,15 @@ static __always_inline int rare_direct_on(struct xdp_md *ctx, struct rare *r,
 					  const struct frontend *f, const struct choice *ch)
 {
 	bool nat = f->method == METHOD_DIRECT_NAT;
-	bool marks = nat || f->survival == SURVIVAL_SECOND_CHANCE;
+	bool marks = nat || auth_policy || f->survival == SURVIVAL_SECOND_CHANCE;
 	__s32 less = marks ? rare_stripped(r) : 0;
 	__u32 bytes;
 	enum way way;
 
 	bytes = marks ? rare_tell(r, ch->chain) : 0;
+	if (auth_policy && (bytes || !nat))
+		bytes = rare_tell_tagged(r, ch->server, ch->chain, nat,
+					 f->flags & FRONTEND_KEEP_PORT);
 	r->more = bytes - less;
 	way = rare_way(ctx, r, ch, r->p.len + r->more);
 	if (way == WAY_TOO_BIG && bytes && r->p.t.proto == IPPROTO_UDP) {
@@ -242,6 +276,29 @@ __noinline int rare_direct(struct xdp_md *ctx, struct rare *r, const struct fron
 	if (!choice_for(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
 	return rare_counted(r, f, &ch, rare_direct_on(ctx, r, f, &ch));
+}
+
+/* The same with an authentication tag. */
+__noinline bool rare_front_tagged(struct rare *r, const struct server *server,
+				  const struct chain *chain, enum way way)
+{
+	struct auth_scratch *s = auth_scratch_get();
+	struct tunnelling t = {.way = way};
+	__u32 header;
+
+	if (!r || !server || !s)
+		return false;
+	t.hash = r->pick.hash;
+	t.len = r->p.len;
+	t.tos = r->p.tos;
+	t.gue = r->gue;
+	t.inner6 = r->v6;
+	header = r->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	rare_auth_packet(r, &r->vip, r->own.l4 == r->own.l3 + header);
+	if (auth_front(&t, server, chain) != (__u32)r->more)
+		return false;
+	__builtin_memcpy(r->front, s->front, AUTH_FRONT);
+	return true;
 }
 
 static __always_inline bool rare_front_by(struct rare *r, const struct server *server,
@@ -308,14 +365,18 @@ __noinline int rare_tunnel_any(struct xdp_md *ctx, struct rare *r, const struct 
 	if (!r || !server || !cpu) /* for the verifier */
 		return XDP_ABORTED;
 	outer6 = !addr_is_v4(&server->addr);
-	r->more = tunnel_bytes(chain, r->gue, outer6);
+	r->more = auth_policy ? auth_tunnel_bytes(chain, r->gue, outer6)
+			      : tunnel_bytes(chain, r->gue, outer6);
 	way = rare_way(ctx, r, &ch, r->p.len + r->more);
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
 	if (addr_is_zero(outer6 ? &set.own6 : &set.own4))
 		return drop(ctx, DROP_NO_SOURCE);
-	if (!rare_front(r, server, chain, way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1) ||
-	    !rare_wrap(ctx, r, cpu, way, outer6))
+	if (auth_policy ? !rare_front_tagged(r, server, chain, way)
+			: !rare_front(r, server, chain,
+				      way == WAY_KERNEL ? TUNNEL_TTL : TUNNEL_TTL - 1))
+		return drop(ctx, DROP_NO_ROOM);
+	if (!rare_wrap(ctx, r, cpu, way, outer6))
 		return drop(ctx, DROP_NO_ROOM);
 	return go(way, r->tagged ? r->ingress : cpu->ifindex);
 }

@@ -9,6 +9,7 @@
 #ifndef FAIRLEAD_BALANCER_TELL_H
 #define FAIRLEAD_BALANCER_TELL_H
 
+#include "auth_front.h"
 #include "chain.h"
 #include "leave.h"
 
@@ -16,7 +17,8 @@
 struct telling {
 	struct addr dst __attribute__((aligned(8)));
 	enum way way;
-	__u32 bytes; /* of the option */
+	__u32 bytes;  /* of the option */
+	__be16 dport; /* that the packet is to have */
 };
 
 static __always_inline bool tells(const struct packet *p, const struct chain *chain)
@@ -32,6 +34,29 @@ static __always_inline void tell_macs(__u32 *macs, const struct ethhdr *eth,
 		macs_copy(macs, eth);
 	else
 		macs_copy(macs, cpu->macs);
+}
+
+/* The option's bytes. */
+static __always_inline __u32 tell_bytes(const struct chain *chain, bool v6)
+{
+	return auth_policy ? auth_own_bytes(chain, v6) : option_bytes(1 + chain_length(chain), v6);
+}
+
+/* Builds the option where it has a tag, and gives its sum. */
+static __always_inline bool tell_tagged(const struct packet *p, const struct telling *t,
+					const struct chain *chain, __u64 *sum)
+{
+	struct auth_scratch *s = auth_scratch_get();
+
+	if (!s)
+		return false;
+	auth_packet(&p->t.src, &t->dst, p);
+	s->inner.dport = t->dport;
+	if (auth_own(p, chain))
+		return false;
+	if (sum)
+		*sum += auth_sum(s, 0, t->bytes);
+	return true;
 }
 
 /* Grows the packet by t->bytes behind its IP header, with the option in it, to
@@ -55,12 +80,16 @@ __noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct 
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		word[i] = ip[i];
+	if (auth_policy && !tell_tagged(p, t, chain, &diff))
+		return -1;
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return -1;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);
-	if ((void *)(ip + 5) > end || !option_put_own_v4(ip + 5, end, p, chain, &diff))
+	if ((void *)(ip + 5) > end)
+		return -1;
+	if (!auth_policy && !option_put_own_v4(ip + 5, end, p, chain, &diff))
 		return -1;
 	macs_copy(data, macs);
 	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IP);
@@ -77,6 +106,9 @@ __noinline int tell_v4(struct xdp_md *ctx, const struct packet *p, const struct 
 		bpf_htonl(bpf_ntohs(csum_apply(bpf_htons(bpf_ntohl(word[2])), diff)));
 	ip[3] = word[3];
 	ip[4] = dst;
+	if (auth_policy)
+		return auth_store(ctx, sizeof(struct ethhdr) + sizeof(struct iphdr), bytes) ? 0
+											    : -1;
 	return 0;
 }
 
@@ -93,12 +125,16 @@ __noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct 
 	bytes = t->bytes;
 	tell_macs(macs, data, cpu, t->way);
 	first = *(__be32 *)ip;
+	if (auth_policy && !tell_tagged(p, t, chain, NULL))
+		return -1;
 	if (bpf_xdp_adjust_head(ctx, -(int)bytes))
 		return -1;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);
-	if ((void *)(ip + 1) > end || !option_put_own_v6(ip + 1, end, p, chain))
+	if ((void *)(ip + 1) > end)
+		return -1;
+	if (!auth_policy && !option_put_own_v6(ip + 1, end, p, chain))
 		return -1;
 	macs_copy(data, macs);
 	((struct ethhdr *)data)->h_proto = bpf_htons(ETH_P_IPV6);
@@ -108,6 +144,9 @@ __noinline int tell_v6(struct xdp_md *ctx, const struct packet *p, const struct 
 	ip->hop_limit = p->ttl - (t->way != WAY_KERNEL);
 	addr_copy(&ip->saddr, &p->t.src);
 	addr_copy(&ip->daddr, &t->dst);
+	if (auth_policy)
+		return auth_store(ctx, sizeof(struct ethhdr) + sizeof(struct ipv6hdr), bytes) ? 0
+											      : -1;
 	return 0;
 }
 

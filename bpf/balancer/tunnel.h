@@ -6,11 +6,10 @@
 #ifndef FAIRLEAD_BALANCER_TUNNEL_H
 #define FAIRLEAD_BALANCER_TUNNEL_H
 
+#include "auth_front.h"
 #include "chain.h"
 #include "gue.h"
 #include "leave.h"
-
-#define TUNNEL_TTL 64
 
 /* What the outer headers are to be. */
 struct outer {
@@ -164,16 +163,6 @@ static __always_inline int tunnel_on(struct xdp_md *ctx, __u16 len, __u8 tos,
 	return likely(ok) ? go(way, ch->cpu->ifindex) : drop(ctx, DROP_NO_ROOM);
 }
 
-/* What tunnel_any is to do, but for to whom. */
-struct tunnelling {
-	__u32 hash;
-	enum way way;
-	__u16 len; /* of the packet */
-	__u8 tos;
-	bool gue;
-	bool inner6;
-};
-
 /* Any way, any family. The verifier looks at it once, whatever maps the server
  * and its chain lie in.
  */
@@ -191,6 +180,36 @@ __noinline int tunnel_any(struct xdp_md *ctx, const struct tunnelling *t,
 	return tunnel_on(ctx, t->len, t->tos, &ch, t->way, t->gue, t->inner6, true);
 }
 
+/* The same with an authentication tag, for a packet of which auth_packet has been told. */
+__noinline int auth_tunnel(struct xdp_md *ctx, const struct tunnelling *t,
+			   const struct server *server, struct server_cpu *cpu,
+			   const struct chain *chain)
+{
+	struct choice ch = {.server = server, .cpu = cpu, .chain = chain};
+	void *data, *end;
+	__u32 bytes;
+	bool outer6;
+
+	if (!t || !server || !cpu) /* for the verifier */
+		return XDP_PASS;
+	outer6 = !addr_is_v4(&server->addr);
+	bytes = auth_tunnel_bytes(chain, t->gue, outer6);
+	if (unlikely(!way_fits(t->way, &ch, t->len + bytes)))
+		return TO_RARE_TOO_BIG;
+	if (unlikely(addr_is_zero(outer6 ? &set.own6 : &set.own4)))
+		return drop(ctx, DROP_NO_SOURCE);
+	bytes = auth_front(t, server, chain);
+	if (!bytes || bpf_xdp_adjust_head(ctx, -(int)bytes))
+		return drop(ctx, DROP_NO_ROOM);
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + sizeof(struct ethhdr) > end ||
+	    !tunnel_put_eth(data, end, cpu, bytes, t->way, outer6) ||
+	    !auth_store(ctx, sizeof(struct ethhdr), bytes))
+		return drop(ctx, DROP_NO_ROOM);
+	return go(t->way, cpu->ifindex);
+}
+
 static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p, bool gue,
 				  const struct choice *ch, bool v6)
 {
@@ -205,6 +224,10 @@ static __always_inline int tunnel(struct xdp_md *ctx, const struct packet *p, bo
 
 	if (way_leads_nowhere(t.way))
 		return drop_way(ctx, t.way);
+	if (auth_policy) {
+		auth_packet(&p->t.src, &p->t.dst, p);
+		return auth_tunnel(ctx, &t, ch->server, ch->cpu, ch->chain);
+	}
 	return tunnel_any(ctx, &t, ch->server, ch->cpu, ch->chain);
 }
 

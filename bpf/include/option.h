@@ -54,16 +54,46 @@ static __always_inline __u32 option_bytes(__u32 n, bool v6)
 		  : (OPTION4_HEAD + n * ENDPOINT4_SIZE + 3) & ~3U;
 }
 
-/* How many endpoints so many bytes are; 0 where they are no list. */
+/* A list may end with an authentication tag (auth.h). */
+#define AUTH_TAG_SIZE 8
+#define LIST_TAGGED 0x80 /* in a number of endpoints */
+#define LIST_ENDPOINTS 0x7f
+
+/* The same of a list with a tag; n may be 0. */
+static __always_inline __u32 option_bytes_tagged(__u32 n, bool v6)
+{
+	return v6 ? (OPTION6_HEAD + n * ENDPOINT6_SIZE + AUTH_TAG_SIZE + 7) & ~7U
+		  : (OPTION4_HEAD + n * ENDPOINT4_SIZE + AUTH_TAG_SIZE + 3) & ~3U;
+}
+
+/* The same of a list of which it is to be seen whether it has a tag. */
+static __always_inline __u32 option_bytes_of(__u32 n, bool tagged, bool v6)
+{
+	return tagged ? option_bytes_tagged(n, v6) : option_bytes(n, v6);
+}
+
+/* How many endpoints so many bytes are, with LIST_TAGGED where a tag ends them; 0 where
+ * they are no list.
+ */
 static __always_inline __u32 endpoints_in(__u32 bytes, bool v6)
 {
 	__u32 n = bytes / ENDPOINT_SIZE(v6);
 
-	return n <= ENDPOINTS_MAX && n * ENDPOINT_SIZE(v6) == bytes ? n : 0;
+	if (n <= ENDPOINTS_MAX && n * ENDPOINT_SIZE(v6) == bytes)
+		return n;
+	bytes -= AUTH_TAG_SIZE;
+	n = bytes / ENDPOINT_SIZE(v6);
+	return n <= ENDPOINTS_MAX && n * ENDPOINT_SIZE(v6) == bytes ? n | LIST_TAGGED : 0;
 }
 
-/* How many endpoints the list behind an IPv4 header carries; 0: no list of
- * ours. The cursor stands behind the fixed header and stays there.
+/* The bytes of the option with what endpoints_in has found. */
+static __always_inline __u32 option_bytes_found(__u32 n, bool v6)
+{
+	return option_bytes_of(n & LIST_ENDPOINTS, n & LIST_TAGGED, v6);
+}
+
+/* How many endpoints the list behind an IPv4 header carries, as endpoints_in has it; 0:
+ * no list of ours. The cursor stands behind the fixed header and stays there.
  */
 static __always_inline __u32 option4_count(const struct cursor *c, const struct iphdr *ip)
 {
@@ -74,7 +104,7 @@ static __always_inline __u32 option4_count(const struct cursor *c, const struct 
 	    o[1] < OPTION4_HEAD)
 		return 0;
 	n = endpoints_in(o[1] - OPTION4_HEAD, false);
-	return option_bytes(n, false) <= (ip->ihl - 5) * 4 ? n : 0;
+	return option_bytes_found(n, false) <= (ip->ihl - 5) * 4 ? n : 0;
 }
 
 /* The same behind an IPv6 header: the list has the extension header to itself.
@@ -90,7 +120,7 @@ static __always_inline __u32 option6_count(const struct cursor *c, const struct 
 	    o[2] != OPTION6_TYPE)
 		return 0;
 	n = endpoints_in(o[3], true);
-	if (n == 0 || option_bytes(n, true) != (o[1] + 1) * 8)
+	if (n == 0 || option_bytes_found(n, true) != (o[1] + 1) * 8)
 		return 0;
 	*next = o[0];
 	return n;
@@ -108,14 +138,24 @@ struct gue {
 struct gue_list {
 	__u8 magic; /* OPTION4_TYPE */
 	__u8 n;
-	__u16 zero;
+	__u8 tag; /* words of an authentication tag behind the endpoints: 2, or 0 */
+	__u8 zero;
 };
+
+#define GUE_TAG_WORDS (AUTH_TAG_SIZE / 4)
 
 static __always_inline __u32 gue_list_bytes(__u32 n, bool v6)
 {
 	if (n == 0)
 		return 0;
 	return (sizeof(struct gue_list) + n * ENDPOINT_SIZE(v6) + 3) & ~3U;
+}
+
+static __always_inline __u32 gue_list_bytes_of(__u32 n, bool tagged, bool v6)
+{
+	if (!tagged)
+		return gue_list_bytes(n, v6);
+	return (sizeof(struct gue_list) + n * ENDPOINT_SIZE(v6) + AUTH_TAG_SIZE + 3) & ~3U;
 }
 
 #endif

@@ -20,6 +20,7 @@
  */
 volatile const bool clamp_mss = true;
 
+#define TCP_DOFF_AT 12 /* the data offset, in the upper half of that byte */
 #define TCP_OPT_END 0
 #define TCP_OPT_NOP 1
 #define TCP_OPT_MSS 2
@@ -59,14 +60,14 @@ static __always_inline __u32 find_mss(struct __sk_buff *skb, const struct view *
  */
 static __noinline long rewrite_mss(struct __sk_buff *skb, const struct view *v, __u8 overhead)
 {
-	struct tcphdr tcp;
 	__be16 old, new;
+	__u8 doff;
 	__u32 at;
-	long err = bpf_skb_load_bytes(skb, v->l4, &tcp, sizeof(tcp));
+	long err = bpf_skb_load_bytes(skb, v->l4 + TCP_DOFF_AT, &doff, sizeof(doff));
 
 	if (err)
 		return err;
-	at = find_mss(skb, v, tcp.doff);
+	at = find_mss(skb, v, doff >> 4);
 	if (!at || bpf_skb_load_bytes(skb, v->l4 + at, &old, sizeof(old)) ||
 	    bpf_ntohs(old) < MSS_MIN + overhead)
 		return 0;
@@ -205,7 +206,6 @@ static __noinline int later_back(struct __sk_buff *skb, const struct view *v,
 static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum server_place place)
 {
 	struct answer a = {.kind = KIND_ICMP};
-	struct endpoint vip = {};
 	struct found r;
 	struct embedded *e = &s->embedded;
 	struct view *v = &s->outer;
@@ -214,9 +214,9 @@ static __noinline int error_back(struct __sk_buff *skb, struct scratch *s, enum 
 		return TC_ACT_UNSPEC;
 	if (!answer_of(&e->t, &a, &r))
 		return TC_ACT_UNSPEC;
-	vip.addr = a.vip;
-	vip.port = a.port;
-	if (translate(skb, v, e, SIDE_DST, &vip))
+	s->vip.addr = a.vip;
+	s->vip.port = a.port;
+	if (translate(skb, v, e, SIDE_DST, &s->vip))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
 	count(SERVER_COUNTER_ERROR_RESTORED);
 	return answered(skb, v, &a, place);

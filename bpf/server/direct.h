@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_SERVER_DIRECT_H
 #define FAIRLEAD_SERVER_DIRECT_H
 
+#include "auth_check.h"
 #include "common.h"
 #include "skb/error.h"
 #include "fragments.h"
@@ -120,6 +121,23 @@ static __always_inline int plain_error(struct __sk_buff *skb, struct scratch *s,
 	return shortcut(skb, v, &v->t.dst);
 }
 
+/* Makes the tag that the packet has at the next server: its list is the VIP and who is
+ * left.
+ */
+static __noinline void direct_goes_on(struct __sk_buff *skb, const struct view *v,
+				      const struct next *next, bool whole)
+{
+	struct auth_scratch *a = auth_scratch_get();
+	struct list l = {.at = list_at(v), .first = 1, .n = v->n, .v6 = v->v6};
+
+	if (!a)
+		return;
+	a->inner.dst = next->to.addr;
+	if (whole)
+		a->inner.dport = next->to.port;
+	auth_goes_on(skb, &l, next->at + 1, &v->t.src, &next->to.addr);
+}
+
 /* Addresses a packet to the next server of its list, which is shortened to the
  * VIP and who is left, and sends it there. e is what an ICMP error is about.
  */
@@ -135,6 +153,8 @@ static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struc
 		return pass(SERVER_COUNTER_PASSED_TTL);
 	if (v->fragment)
 		remember_fragment(v, FRAGMENT_SENT_ON, NULL);
+	if (auth_policy)
+		direct_goes_on(skb, v, next, !e && !v->fragment && v->t.dport);
 	if (e)
 		err = translate(skb, v, e, SIDE_SRC, &next->to);
 	else
@@ -172,6 +192,7 @@ static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __b
 	d->list.first = 1;
 	d->list.n = v->n;
 	d->list.v6 = v->v6;
+	d->list.tagged = v->flags & VIEW_TAGGED;
 	vip->addr = v->t.dst;
 	vip->port = server_port;
 	if (v->n && read_endpoint(skb, d->list.at, 0, v->v6, vip))
@@ -186,6 +207,27 @@ static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __b
 	key.vip_port = vip->port;
 	d->row = d->ports ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
 	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
+}
+
+/* Whether a packet has the tag that it must have: one of the flow t needs none, if it has
+ * no list.
+ */
+static __always_inline bool direct_admitted(struct __sk_buff *skb, struct scratch *s,
+					    const struct direct *d, const struct tuple *t,
+					    bool whole)
+{
+	const struct view *v = &s->outer;
+	struct auth_scratch *a;
+
+	if (!auth_policy || (t && !v->n && known(t)))
+		return true;
+	a = auth_scratch_get();
+	if (!a)
+		return false;
+	auth_packet(a, v, whole);
+	a->vip = s->vip;
+	s->place = AUTH_OWN;
+	return auth_admits(skb, &d->list, &v->t.src, &v->t.dst, AUTH_OWN);
 }
 
 /* The server itself, which a list may name too: at its port, where it has one
@@ -207,7 +249,7 @@ static __always_inline bool direct_more(struct __sk_buff *skb, struct scratch *s
 	if (d->list.n <= 1)
 		return false;
 	next_of(&s->next, &s->vip, d->row, proto, ports);
-	return next_server(skb, &d->list, self_of(s, d->row), &s->next);
+	return next_server(skb, &d->list, self_of(s, d->row));
 }
 
 static __always_inline int delivered(const struct local_vip *row)
@@ -234,6 +276,8 @@ static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum serv
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_at(flow, &v->t, d.row);
+	if (!direct_admitted(skb, s, &d, flow, !v->fragment))
+		return TC_ACT_SHOT;
 	more = direct_more(skb, s, &d, v->t.proto, true);
 	verdict = decide(flow, v->flags, more, &s->vip, d.row, overhead_own(v->v6), &s->made);
 	if (verdict == VERDICT_SEND_ON)
@@ -259,6 +303,8 @@ static __noinline int direct_later(struct __sk_buff *skb, struct scratch *s,
 	}
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
+	if (!direct_admitted(skb, s, &d, NULL, false))
+		return TC_ACT_SHOT;
 	if (fragment_had(v, FRAGMENT_SENT_ON) && direct_more(skb, s, &d, v->t.proto, false))
 		return send_on(skb, v, next, NULL, place);
 	if (strip_list(skb, v) || rewrite_addr(skb, v, KIND_LATER, SIDE_DST, &d.row->deliver))
@@ -305,6 +351,8 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 	if (d.row->place != place)
 		return not_here(skb, v, place, d.row);
 	flow_of_error(e, d.row, flow);
+	if (!direct_admitted(skb, s, &d, flow, false))
+		return TC_ACT_SHOT;
 	if (!known(flow) && direct_more(skb, s, &d, e->t.proto, true))
 		return send_on(skb, v, next, e, place);
 	gone = v->l4;

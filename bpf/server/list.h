@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_SERVER_LIST_H
 #define FAIRLEAD_SERVER_LIST_H
 
+#include "auth.h"
 #include "common.h"
 #include "csum.h"
 #include "skb/read.h"
@@ -78,16 +79,13 @@ static __always_inline void next_of(struct next *next, const struct endpoint *vi
  */
 static __noinline bool next_is_known(struct next *next)
 {
-	struct local_vip_key *of;
+	struct local_vip_key *of = &next->of;
 	struct next_server *server;
 	__u8 proto;
 	__be16 port;
 
-	if (!next)
-		return false;
 	if (!next_servers_known)
 		return true;
-	of = &next->of;
 	addr_copy_aligned(&of->server, &next->to.addr);
 	of->server_port = next->listed_port && !next->range ? next->to.port : 0;
 	server = bpf_map_lookup_elem(&next_servers, of);
@@ -105,17 +103,21 @@ static __noinline bool next_is_known(struct next *next)
 	return next->to.port == port;
 }
 
-/* The first server in the list that is another than this one, whose port is 0
- * where it does not count, and that next_of's frontend has. False: there is none
- * but perhaps "come back and take it".
+/* Finds the first server in the list that is another than this one, whose port is 0
+ * where it does not count, and that next_of's frontend has: scratch()->next. False:
+ * there is none but perhaps "come back and take it". (Linux 6.1 takes no map's key from
+ * an argument's memory.)
  */
 __noinline bool next_server(struct __sk_buff *skb, const struct list *l,
-			    const struct endpoint *self, struct next *next)
+			    const struct endpoint *self)
 {
+	struct scratch *s = scratch();
+	struct next *next;
 	struct endpoint *e;
 
-	if (!l || !self || !next)
+	if (!l || !self || !s)
 		return false;
+	next = &s->next;
 	e = &next->to;
 	next->at = l->first;
 	for (int turn = 0; turn < ENDPOINTS_MAX && next->at < l->n; turn++, next->at++) {
@@ -152,22 +154,29 @@ static __always_inline long read_rest(struct __sk_buff *skb, const struct view *
 			 (ENDPOINTS_MAX - 1) * ENDPOINT6_SIZE);
 }
 
-/* Writes what stands around n endpoints. */
-static __always_inline void build_head(struct option_bytes *o, const struct view *v, __u32 n)
+/* Writes what stands around n endpoints, and the tag behind them if there is one. */
+static __always_inline void build_head(struct option_bytes *o, const struct view *v, __u32 n,
+				       const __u64 *tag)
 {
-	__u64 end = OPTION6_HEAD + n * ENDPOINT6_SIZE;
-	__u32 pad = option_bytes(n, true) - end;
+	__u32 bytes = n * ENDPOINT_SIZE(v->v6) + (tag ? AUTH_TAG_SIZE : 0);
+	__u64 end = OPTION6_HEAD + bytes;
+	__u64 at = OPTION_HEAD(v->v6) + n * ENDPOINT_SIZE(v->v6);
+	__u32 pad;
 	__u8 *to;
 
+	barrier_var(at);
+	if (tag && at <= sizeof(o->b) - AUTH_TAG_SIZE)
+		__builtin_memcpy(o->b + at, tag, AUTH_TAG_SIZE);
 	if (!v->v6) {
 		o->b[0] = OPTION4_TYPE;
-		o->b[1] = OPTION4_HEAD + n * ENDPOINT4_SIZE;
+		o->b[1] = OPTION4_HEAD + bytes;
 		return;
 	}
+	pad = option_bytes_of(n, tag, true) - end;
 	o->b[0] = v->next;
-	o->b[1] = option_bytes(n, true) / 8 - 1;
+	o->b[1] = option_bytes_of(n, tag, true) / 8 - 1;
 	o->b[2] = OPTION6_TYPE;
-	o->b[3] = n * ENDPOINT6_SIZE;
+	o->b[3] = bytes;
 	barrier_var(end); /* one bounded number for both bytes */
 	if (pad >= 2 && end < sizeof(o->b) - 1) {
 		to = o->b + end;
@@ -228,27 +237,29 @@ static __always_inline long shrink_ipv6(struct __sk_buff *skb, const struct view
 }
 
 /* Leaves of the list in the frame's first IP header the first keep endpoints (0
- * or 1) and those from resume on. The kernel resizes behind the fixed header,
- * exactly where the list is.
+ * or 1) and those from resume on, with the tag in scratch if it is to have one. The kernel resizes
+ * behind the fixed header, exactly where the list is.
  */
 __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32 resume)
 {
 	struct scratch *s = scratch();
 	__u32 n, before, after;
 	__s64 diff = 0;
+	bool tagged;
 	long err;
 
 	if (!s || !v || v->n > ENDPOINTS_MAX || resume > v->n)
 		return -1;
 	__builtin_memset(&s->option, 0, sizeof(s->option));
 	n = (keep ? 1 : 0) + v->n - resume;
-	before = option_bytes(v->n, v->v6);
-	after = option_bytes(n, v->v6);
+	tagged = auth_policy && s->retag;
+	before = option_bytes_of(v->n, v->flags & VIEW_TAGGED, v->v6);
+	after = option_bytes_of(n, tagged, v->v6);
 	if (after > before || after > sizeof(s->option))
 		return -1;
 	if (after && read_rest(skb, v, keep, resume, &s->option))
 		return -1;
-	build_head(&s->option, v, n);
+	build_head(&s->option, v, n, tagged ? &s->tag : NULL);
 	if (!v->v6)
 		diff = list_diff(skb, v, s, before, after);
 	err = bpf_skb_adjust_room(skb, -(__s32)(before - after), BPF_ADJ_ROOM_NET, ROOM_FLAGS);
@@ -258,6 +269,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 	    store_some(skb, list_at(v) - OPTION_HEAD(v->v6), &s->option, after, sizeof(s->option)))
 		return -1;
 	v->n = n;
+	v->flags = (v->flags & ~VIEW_TAGGED) | (tagged ? VIEW_TAGGED : 0);
 	v->l4 -= before - after;
 	return v->v6 ? shrink_ipv6(skb, v, s, before - after, after == 0)
 		     : shrink_ipv4(skb, v, before - after, before - after, diff);
@@ -266,7 +278,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 /* Takes the whole list off. */
 static __always_inline long strip_list(struct __sk_buff *skb, struct view *v)
 {
-	return v->n ? shorten(skb, v, 0, v->n) : 0;
+	return v->n || v->flags & VIEW_TAGGED ? shorten(skb, v, 0, v->n) : 0;
 }
 
 /* Leaves of the list in GUE's private data the endpoints from resume on. All
@@ -279,24 +291,32 @@ __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const s
 	struct scratch *s = scratch();
 	__u32 n, bytes, gone, size;
 	struct gue_bytes *g;
+	bool tagged;
+	__u64 end;
 
 	if (!s || !v || !l || l->n > ENDPOINTS_MAX || resume > l->n)
 		return -1;
 	g = &s->gue;
 	__builtin_memset(g, 0, sizeof(*g));
 	n = l->n - resume;
-	bytes = gue_list_bytes(n, l->v6);
-	gone = gue_list_bytes(l->n, l->v6) - bytes;
+	tagged = auth_policy && s->retag;
+	bytes = gue_list_bytes_of(n, tagged, l->v6);
+	gone = gue_list_bytes_of(l->n, l->tagged, l->v6) - bytes;
 	size = n * ENDPOINT_SIZE(l->v6);
 	if (bpf_skb_load_bytes(skb, v->l4, g, sizeof(g->udp) + sizeof(g->gue)))
 		return -1;
 	if (size && load_some(skb, l->at + resume * ENDPOINT_SIZE(l->v6), g->b, size, sizeof(g->b)))
 		return -1;
+	end = size;
+	barrier_var(end); /* or Linux 6.1 does not see that the upper half is zero */
+	if (tagged && end <= sizeof(g->b) - AUTH_TAG_SIZE)
+		__builtin_memcpy(g->b + end, &s->tag, AUTH_TAG_SIZE);
 	g->udp.len = bpf_htons(bpf_ntohs(g->udp.len) - gone);
 	g->udp.check = 0;
 	g->gue.hlen = bytes / 4;
 	g->list.magic = OPTION4_TYPE;
 	g->list.n = n;
+	g->list.tag = tagged ? GUE_TAG_WORDS : 0;
 	size = sizeof(g->udp) + sizeof(g->gue) + bytes;
 	if (bpf_skb_adjust_room(skb, -(__s32)gone, BPF_ADJ_ROOM_NET, ROOM_FLAGS) ||
 	    store_some(skb, v->l4, g, size, sizeof(*g)))

@@ -79,6 +79,8 @@ enum server_counter {
 	SERVER_COUNTER_FLOW_EVICTED,	       /* another took its place before its time was over */
 	SERVER_COUNTER_FLOW_FORGOTTEN,	       /* a direct connection took its ports */
 	SERVER_COUNTER_SKIPPED_UNKNOWN_SERVER, /* listed, but no server of the frontend */
+	SERVER_COUNTER_ACCEPTED_NO_AUTH_TAG,   /* while tags are not required */
+	SERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG,
 	SERVER_COUNTER_PASSED_FOREIGN_TUNNEL,
 	SERVER_COUNTER_PASSED_FOREIGN_OPTION,
 	SERVER_COUNTER_PASSED_FOREIGN_ERROR,
@@ -94,6 +96,9 @@ enum server_counter {
 	SERVER_COUNTER_DROPPED_FLOWS_FULL,
 	SERVER_COUNTER_DROPPED_SOURCE_DENIED, /* the client is outside the frontend's source ranges
 					       */
+	SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER, /* tunnelled by no known balancer */
+	SERVER_COUNTER_DROPPED_NO_AUTH_TAG,
+	SERVER_COUNTER_DROPPED_WRONG_AUTH_TAG,
 	SERVER_COUNTERS,
 };
 

@@ -6,6 +6,7 @@
 #ifndef FAIRLEAD_SERVER_SCRATCH_H
 #define FAIRLEAD_SERVER_SCRATCH_H
 
+#include "auth.h"
 #include "common.h"
 #include "flows.h"
 #include "option.h"
@@ -18,6 +19,7 @@ struct list {
 	__u32 first; /* 1 behind a VIP */
 	__u32 n;
 	bool v6;
+	bool tagged; /* an authentication tag ends it */
 };
 
 /* A server to send on to, and its place in the list. */
@@ -33,7 +35,7 @@ struct next {
 
 /* The option of a packet with all that stands before its endpoints. */
 struct option_bytes {
-	__u8 b[OPTION6_HEAD + ENDPOINTS_MAX * ENDPOINT6_SIZE];
+	__u8 b[OPTION6_HEAD + ENDPOINTS_MAX * ENDPOINT6_SIZE + AUTH_TAG_SIZE];
 };
 
 /* What stands between an outer IP header and the packet inside by GUE. */
@@ -41,7 +43,7 @@ struct gue_bytes {
 	struct udphdr udp;
 	struct gue gue;
 	struct gue_list list;
-	__u8 b[ENDPOINTS_MAX * ENDPOINT6_SIZE + 4];
+	__u8 b[ENDPOINTS_MAX * ENDPOINT6_SIZE + AUTH_TAG_SIZE + 4];
 };
 
 struct scratch {
@@ -56,6 +58,10 @@ struct scratch {
 	__be32 head[15];	 /* an IP header */
 	struct option_bytes option;
 	struct gue_bytes gue;
+	__u64 tag;	       /* that a packet is sent on with ... */
+	bool retag;	       /* ... if it is */
+	bool proven;	       /* its tag was right */
+	enum auth_place place; /* of its list */
 };
 
 struct {

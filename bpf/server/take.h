@@ -5,6 +5,7 @@
 #ifndef FAIRLEAD_SERVER_TAKE_H
 #define FAIRLEAD_SERVER_TAKE_H
 
+#include "auth.h"
 #include "common.h"
 #include "flows.h"
 #include "list.h"
@@ -27,13 +28,15 @@ static __always_inline __u8 overhead_tunnel(bool gue, bool v6)
 	__u32 header = v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 
 	if (!gue)
-		return header + option_bytes(ENDPOINTS_MAX - 1, v6);
+		return header + option_bytes_of(ENDPOINTS_MAX - 1, auth_policy, v6);
 	return header + sizeof(struct udphdr) + sizeof(struct gue) +
-	       gue_list_bytes(ENDPOINTS_MAX - 1, v6);
+	       gue_list_bytes_of(ENDPOINTS_MAX - 1, auth_policy, v6);
 }
 
 static __always_inline __u8 overhead_own(bool v6)
 {
+	if (auth_policy) /* IPv4 has room for one less */
+		return option_bytes_tagged(v6 ? ENDPOINTS_MAX : ENDPOINTS_MAX - 1, v6);
 	return option_bytes(ENDPOINTS_MAX, v6);
 }
 

@@ -6,6 +6,8 @@
 #ifndef FAIRLEAD_SERVER_TOWARD_H
 #define FAIRLEAD_SERVER_TOWARD_H
 
+#include "auth_check.h"
+#include "balancers.h"
 #include "common.h"
 #include "direct.h"
 #include "skb/error.h"
@@ -33,6 +35,7 @@ static __always_inline void read_ipip(const struct view *outer, bool v6, struct 
 {
 	t->list.at = list_at(outer);
 	t->list.n = outer->n;
+	t->list.tagged = outer->flags & VIEW_TAGGED;
 	t->l3 = outer->l4;
 	t->v6 = v6;
 }
@@ -60,11 +63,40 @@ __noinline bool read_gue(struct __sk_buff *skb, const struct view *outer, struct
 	if (g.hlen == 0)
 		return true;
 	if (bpf_skb_load_bytes(skb, at, &l, sizeof(l)) || l.magic != OPTION4_TYPE || l.zero ||
-	    l.n == 0 || l.n > ENDPOINTS_MAX || gue_list_bytes(l.n, outer->v6) != g.hlen * 4)
+	    (l.tag && l.tag != GUE_TAG_WORDS) || (l.n == 0 && !l.tag) || l.n > ENDPOINTS_MAX ||
+	    gue_list_bytes_of(l.n, l.tag, outer->v6) != g.hlen * 4)
 		return false;
 	t->list.n = l.n;
+	t->list.tagged = l.tag;
 	t->list.at = at + sizeof(l);
 	return true;
+}
+
+static __always_inline bool tunnels_checked(void)
+{
+	return balancers_checked | auth_policy;
+}
+
+/* Whether a packet is from who may send it, and has the tag that it must have. whole: it
+ * is no fragment, and has nothing between its IP header and its ports.
+ */
+static __noinline bool tunnel_admitted(struct __sk_buff *skb, const struct view *outer,
+				       const struct tunnel *t, struct scratch *s, bool whole)
+{
+	struct auth_scratch *a;
+
+	if (!from_balancer(outer)) {
+		count(SERVER_COUNTER_DROPPED_UNKNOWN_BALANCER);
+		return false;
+	}
+	if (!auth_policy)
+		return true;
+	a = auth_scratch_get();
+	if (!a)
+		return false;
+	auth_packet(a, &s->inner, whole);
+	s->place = t->gue ? AUTH_GUE : AUTH_OUTER;
+	return auth_admits(skb, &t->list, &outer->t.src, &outer->t.dst, s->place);
 }
 
 /* Sends a tunnelled packet to the next server, still tunnelled. */
@@ -75,6 +107,8 @@ static __noinline int tunnel_on(struct __sk_buff *skb, struct view *outer, const
 
 	if (in && outer->ttl <= 1)
 		return pass(SERVER_COUNTER_PASSED_TTL);
+	if (auth_policy)
+		auth_goes_on(skb, &t->list, next->at + 1, &outer->t.src, &next->to.addr);
 	if ((t->gue ? shorten_gue(skb, outer, &t->list, next->at + 1)
 		    : shorten(skb, outer, 0, next->at + 1)) ||
 	    rewrite_outer_dst(skb, outer, &next->to.addr) || (in && rewrite_ttl(skb, outer)))
@@ -104,7 +138,7 @@ static __always_inline bool tunnel_more(struct __sk_buff *skb, const struct view
 	if (!t->list.n)
 		return false;
 	next_of(&s->next, &s->vip, row, proto, ports);
-	return next_server(skb, &t->list, &self, &s->next);
+	return next_server(skb, &t->list, &self);
 }
 
 static __always_inline void tunnel_key(struct local_vip_key *key, const struct view *outer,
@@ -134,6 +168,9 @@ static __noinline int tunnelled(struct __sk_buff *skb, struct view *outer, const
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_TUNNEL);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (tunnels_checked() &&
+	    !tunnel_admitted(skb, outer, t, s, inner->plain && !inner->fragment))
+		return TC_ACT_SHOT;
 	flow_at(flow, &inner->t, row);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	s->vip.port = inner->t.dport;
@@ -165,6 +202,8 @@ static __noinline int tunnelled_later(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FRAGMENT);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (tunnels_checked() && !tunnel_admitted(skb, outer, t, s, false))
+		return TC_ACT_SHOT;
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	if (fragment_had(inner, FRAGMENT_SENT_ON) &&
 	    tunnel_more(skb, outer, t, s, row, inner->t.proto, false))
@@ -196,6 +235,8 @@ static __noinline int tunnelled_error(struct __sk_buff *skb, struct view *outer,
 		return pass(SERVER_COUNTER_PASSED_FOREIGN_ERROR);
 	if (row->place != place)
 		return TC_ACT_UNSPEC;
+	if (tunnels_checked() && !tunnel_admitted(skb, outer, t, s, false))
+		return TC_ACT_SHOT;
 	flow_of_error(e, row, flow);
 	addr_copy_aligned(&s->vip.addr, &inner->t.dst);
 	s->vip.port = e->t.sport;

@@ -40,7 +40,8 @@ enum view_flags {
 	VIEW_OPENS = 1,	  /* SYN, INIT */
 	VIEW_ACCEPTS = 2, /* SYN and ACK */
 	VIEW_FIN = 4,
-	VIEW_RESET = 8, /* RST, ABORT */
+	VIEW_RESET = 8,	  /* RST, ABORT */
+	VIEW_TAGGED = 16, /* none of that: its list ends with an authentication tag */
 };
 
 /* One IP header and what it carries. */
@@ -89,7 +90,7 @@ static __always_inline enum kind read_tcp(struct cursor *c, struct view *v, __u3
 		return KIND_MALFORMED;
 	v->t.sport = tcp->source;
 	v->t.dport = tcp->dest;
-	v->flags = tcp->syn ? (tcp->ack ? VIEW_ACCEPTS : VIEW_OPENS) : 0;
+	v->flags |= tcp->syn ? (tcp->ack ? VIEW_ACCEPTS : VIEW_OPENS) : 0;
 	v->flags |= (tcp->fin ? VIEW_FIN : 0) | (tcp->rst ? VIEW_RESET : 0);
 	return KIND_TRANSPORT;
 }
@@ -118,7 +119,7 @@ static __always_inline enum kind read_sctp(struct cursor *c, struct view *v, __u
 		return KIND_MALFORMED;
 	v->t.sport = sctp->source;
 	v->t.dport = sctp->dest;
-	v->flags = chunk_flags(chunk->type);
+	v->flags |= chunk_flags(chunk->type);
 	return KIND_TRANSPORT;
 }
 
@@ -155,6 +156,13 @@ static __always_inline __u32 read_length(struct __sk_buff *skb, __u32 claimed, _
 	return claimed <= left ? claimed : 0;
 }
 
+/* Notes a list as endpoints_in has found it. */
+static __always_inline void view_list(struct view *v, __u32 n)
+{
+	v->n = n & LIST_ENDPOINTS;
+	v->flags = n & LIST_TAGGED ? VIEW_TAGGED : 0;
+}
+
 /* Reads the header at v->l3. */
 static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor *c, struct view *v)
 {
@@ -183,7 +191,7 @@ static __always_inline enum kind read_ipv4(struct __sk_buff *skb, struct cursor 
 	else
 		more = 0;
 	if (!v->plain) {
-		v->n = option4_count(c, ip);
+		view_list(v, option4_count(c, ip));
 		c->pos += header - sizeof(*ip);
 	}
 	return more ? KIND_LATER : read_payload(c, v, len - header);
@@ -242,7 +250,7 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor 
 	v->v6 = true;
 	v->plain = true;
 	v->l4 = v->l3 + sizeof(*ip);
-	v->n = option6_count(c, ip, &v->next);
+	view_list(v, option6_count(c, ip, &v->next));
 	v->t.proto = ip->nexthdr;
 	addr_from_v6(&v->t.src, &ip->saddr);
 	addr_from_v6(&v->t.dst, &ip->daddr);

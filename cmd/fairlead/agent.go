@@ -104,6 +104,9 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.DurationVar(&c.Keep, "keep", c.Keep, "with --kubernetes: how old what the API server said last may be to begin with it while that is away; kept beside --socket; 0: not")
 	drainFlags(f, c)
 	f.StringVar(&c.Balancers, "balancers", c.Balancers, "`namespace/name` of the Service whose endpoints are the balancers themselves")
+	f.StringSliceVar(&c.AcceptFrom, "accept-from", nil, "with --role server: Services of load balancers, `namespace/name` or namespace/label=value, whose endpoints alone may tunnel packets to backends here (default any sender)")
+	f.StringVar(&c.NodeKeyFile, "node-key-file", "", "`file` with the key that load balancers and backend nodes authenticate their packets by: one line, or two while keys change, of which the first is used; followed")
+	f.BoolVar(&c.RequireNodeKey, "require-node-key", false, "drop packets of load balancers and nodes that have no tag by --node-key-file; otherwise they are counted")
 	f.DurationVar(&c.Resync, "resync", c.Resync, "how often everything is compared with the kernel again")
 	f.IntVar(&c.MaxFrontends, "max-frontends", 0, fmt.Sprintf("how many VIP:ports there may be (default %d)", xdp.DefaultMaxFrontends))
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
@@ -152,6 +155,7 @@ func runAgent(ctx context.Context, c config.Agent) (err error) {
 	group.Go(func() error { defer end(); return a.prober.Run(life) })
 	group.Go(func() error { defer end(); return status.Answer(life, a.socket, a.status, a.endpoints()...) })
 	group.Go(func() error { a.reportDegraded(life); return nil })
+	group.Go(func() error { a.keys.follow(life); return nil })
 	if a.metrics != nil {
 		group.Go(func() error { defer end(); return metrics.Serve(life, a.metrics, a.status) })
 	}
@@ -182,6 +186,7 @@ type agent struct {
 	peersTold atomic.Bool
 	prober    *probe.Prober
 	loop      *control.Loop
+	keys      *nodeKeys // nil without
 }
 
 // open makes the parts. The socket is first: where another agent has it, that
@@ -214,8 +219,9 @@ func (a *agent) open() (err error) {
 	}
 	loop := control.Config{
 		Source: a.source, Own: []netip.Addr{r.Source4, r.Source6}, DrainTimeout: r.DrainTimeout, Balancers: r.Balancers != "",
-		Node:   plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
-		Linger: r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
+		CheckSenders: len(r.AcceptFrom) > 0,
+		Node:         plan.Node{Name: r.Node, NextHop4: r.NextHop4, NextHop6: r.NextHop6, Only: r.OnlyID, Weight: r.Weight},
+		Linger:       r.Linger, Resync: r.Resync, Log: log, DrainNotice: r.DrainNotice,
 		Avoid: plan.Avoid{Communities: r.AvoidCommunities, MED: r.DrainMED},
 	}
 	if a.state != nil {
@@ -228,7 +234,7 @@ func (a *agent) open() (err error) {
 	}
 	if r.Server {
 		a.half, err = serverhalf.Open(serverhalf.Config{
-			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Log: log,
+			PinDir: filepath.Join(r.BPFFS, "fairlead", "server"), MaxFlows: uint32(r.MaxFlows), GUEPort: r.GUEPort, Auth: r.NodeAuth, Log: log,
 		})
 		if err != nil {
 			return err
@@ -236,6 +242,7 @@ func (a *agent) open() (err error) {
 		loop.ServerHalf = serverHalf{a.half}
 	}
 	a.loop = control.New(loop)
+	a.keys = a.newKeys()
 	return nil
 }
 
@@ -276,6 +283,7 @@ func (a *agent) openSource() (err error) {
 		folder := manifest.New(r.Services, log)
 		folder.Persist(a.state)
 		folder.Balancers(r.BalancersID)
+		folder.AcceptFrom(r.AcceptFrom)
 		if r.Balancer {
 			folder.Routing(r.NodeLabels, a.setPeers)
 		}
@@ -283,7 +291,7 @@ func (a *agent) openSource() (err error) {
 		return nil
 	}
 	c := kube.Config{
-		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, RequireClass: r.RequireClass,
+		Kubeconfig: r.Kubeconfig, Node: r.Node, Balancers: r.BalancersID, AcceptFrom: r.AcceptFrom, RequireClass: r.RequireClass,
 		GatewayAPI: r.GatewayAPI, Announcements: r.Balancer || r.Server, Log: log,
 	}
 	if r.Balancer {
@@ -409,6 +417,9 @@ func (a *agent) teller() status.Agent {
 	}
 	if a.speaker != nil && len(a.speaker.Peers()) > 0 {
 		s.Announcer = announce.Announcer(a.speaker)
+	}
+	if a.keys != nil {
+		s.NodeKeys = a.keys.state
 	}
 	s.Cloud = a.cloud
 	if a.layer2 != nil {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
 	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/source"
 	"github.com/fairlead/fairlead/source/manifest"
 	"github.com/fairlead/fairlead/source/object"
 	"github.com/fairlead/fairlead/vdn"
@@ -70,7 +73,7 @@ func TestArchitectureNamesEveryFolder(t *testing.T) {
 // TestManifestsInThePagesAreRight: what a page shows as a manifest is taken
 // without a word, and is a Service with servers.
 func TestManifestsInThePagesAreRight(t *testing.T) {
-	checked := 0
+	checked, senders := 0, 0
 	for page, text := range clitest.Pages(t) {
 		for _, s := range clitest.Snippets(text) {
 			// What is for a cluster, where Kubernetes writes the slices, is
@@ -79,15 +82,19 @@ func TestManifestsInThePagesAreRight(t *testing.T) {
 				continue
 			}
 			checked++
-			if err := checkManifest(s.Text); err != nil {
+			check := checkManifest
+			if strings.Contains(s.Text, "fairlead.io/balancers:") {
+				check, senders = checkBalancers, senders+1
+			}
+			if err := check(s.Text); err != nil {
 				t.Errorf("%s:%d: %v", page, s.Line, err)
 			}
 		}
 	}
-	if checked == 0 {
-		t.Error("no page shows a manifest")
+	if checked == 0 || senders == 0 {
+		t.Errorf("the pages show %d manifests, %d of them with load balancers", checked, senders)
 	}
-	if checkManifest("apiVersion: v1\nkind: Servcie\n") == nil {
+	if wrong := "apiVersion: v1\nkind: Servcie\n"; checkManifest(wrong) == nil || checkBalancers(wrong) == nil {
 		t.Error("a wrong manifest passes")
 	}
 }
@@ -148,6 +155,34 @@ func checkManifest(text string) error {
 				return fmt.Errorf("%s %s has no servers", svc.ID, f.Key)
 			}
 		}
+	}
+	return nil
+}
+
+// checkBalancers reads a manifest as an agent does that accepts packets from the load
+// balancers in it.
+func checkBalancers(text string) error {
+	dir, err := os.MkdirTemp("", "page")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "page.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	folder := manifest.New(dir, slog.New(slog.DiscardHandler))
+	folder.AcceptFrom([]source.Selector{{Namespace: "lb", Label: "fairlead.io/balancers", Value: "true"}})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var got source.Snapshot
+	if err := folder.Run(ctx, func(s source.Snapshot) { got = s; stop() }); err != nil && ctx.Err() == nil {
+		return err
+	}
+	switch {
+	case len(got.Problems) > 0:
+		return fmt.Errorf("%s", got.Problems[0])
+	case len(got.Senders) == 0:
+		return fmt.Errorf("no load balancers in it")
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (h *Half) takeOver(state *bpfload.State, newHook tc.Opener) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.forgetRows()); err != nil {
+	if err := errors.Join(h.serveDR(held), h.inheritNextServers(held), h.inheritSources(), h.inheritBalancers(), h.forgetRows()); err != nil {
 		return err
 	}
 	if err := state.Replace(h.obj.ToServer, h.obj.FromServer, h.obj.ToHost, h.obj.FromHost, h.obj.FromNode); err != nil {

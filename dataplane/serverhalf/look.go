@@ -21,6 +21,15 @@ type State struct {
 	Entries  []Entry
 	Flows    []dataplane.Flow
 	Counters map[string]uint64
+	// Senders says from whom tunnelled packets are accepted.
+	Senders Senders
+}
+
+// Senders are the load balancers from which tunnelled packets are accepted, sorted, those
+// that have just left among them. Without Checked anyone is accepted.
+type Senders struct {
+	Checked bool
+	Known   []netip.Addr
 }
 
 // State looks at everything at once.
@@ -29,9 +38,11 @@ func (h *Half) State() (State, error) {
 		rows, err := h.rows()
 		flows, err2 := h.flows()
 		counters, err3 := h.counters()
+		senders, err4 := h.senders()
 		return State{
 			Attached: describe(h.hook), Abroad: maps.Clone(h.abroad), Entries: entriesOf(rows), Flows: flows, Counters: counters,
-		}, errors.Join(err, err2, err3)
+			Senders: senders,
+		}, errors.Join(err, err2, err3, err4)
 	})
 }
 

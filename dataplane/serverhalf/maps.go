@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/dataplane/internal/clock"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/bpfload"
@@ -49,6 +50,7 @@ func (h *Half) load(newHook tc.Opener) error {
 	if err := errors.Join(
 		spec.Variables[serverVarFlowKey].Set(key),
 		spec.Variables[serverVarClampMss].Set(!h.cfg.KeepMSS),
+		auth.Preset(spec, h.cfg.Auth),
 		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
 		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
 	); err != nil {
@@ -68,7 +70,7 @@ func (h *Half) load(newHook tc.Opener) error {
 var kept = bpfload.KeptMaps{
 	serverMapLocalVips:   {},
 	serverMapFlowTable:   {Fit: bpfload.Keep, Written: true, Hashed: true, Enums: []string{"flow_state"}},
-	serverMapNextServers: {}, serverMapSourceRanges: {},
+	serverMapNextServers: {}, serverMapSourceRanges: {}, serverMapBalancers: {},
 	serverMapServerCounters: {Fit: bpfload.Renew},
 }
 

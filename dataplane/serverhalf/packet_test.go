@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/internal/testkit/authtag"
 )
 
 // The wire of the packet tests: what a test needs to say, and defaults for the
@@ -29,11 +32,29 @@ type wire struct {
 	later       bool // not the first of several
 
 	tunnel       netip.Addr // the outer destination
+	tunnelFrom   netip.Addr // the outer source: balancer4 or balancer6 if none
 	tunnelOption list
 	gue          bool  // by UDP
 	gueSum       bool  // with a checksum
 	tunnelTTL    uint8 // 64 if 0
 	tunnelTOS    uint8
+
+	key nodekey.Key // by which a tag ends the list of the first header; none if zero
+}
+
+// tag is that of the first header's list, none without a key.
+func (w wire) tag(place authtag.Place, src, dst netip.Addr, l list) []byte {
+	if w.key == (nodekey.Key{}) {
+		return nil
+	}
+	p := authtag.Packet{Place: place, Src: src, Dst: dst, From: w.client, To: w.dst, Protocol: 6, List: l}
+	if w.udp {
+		p.Protocol = 17
+	}
+	if w.fragment || w.later || len(w.option) > 0 && place != authtag.Own {
+		p.From, p.To, p.Protocol = netip.AddrPortFrom(w.client.Addr(), 0), netip.AddrPortFrom(w.dst.Addr(), 0), 0
+	}
+	return p.Tag(w.key)
 }
 
 // list is what the option carries.
@@ -82,6 +103,9 @@ func (w wire) ip(t testing.TB) ([]byte, uint16) {
 	head := ipHead{src: w.client.Addr(), dst: w.dst.Addr(), ttl: w.ttl, tos: w.tos, proto: proto, option: w.option, fragment: w.fragment, later: w.later}
 	if head.ttl == 0 {
 		head.ttl = 63
+	}
+	if !w.tunnel.IsValid() {
+		head.tag = w.tag(authtag.Own, netip.Addr{}, netip.Addr{}, w.option)
 	}
 	return head.before(l4)
 }
@@ -137,12 +161,20 @@ func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
 	if w.tunnel.Is6() {
 		head.src = balancer6
 	}
+	if w.tunnelFrom.IsValid() {
+		head.src = w.tunnelFrom
+	}
 	if ethertype == 0x86dd {
 		head.proto = 41
 	}
+	place := authtag.Outer
+	if w.gue {
+		place = authtag.GUE
+	}
+	head.tag = w.tag(place, head.src, head.dst, w.tunnelOption)
 	if w.gue {
 		inner = w.inGUE(head, inner)
-		head.proto, head.option = 17, nil
+		head.proto, head.option, head.tag = 17, nil, nil
 	}
 	return head.before(inner)
 }
@@ -150,8 +182,9 @@ func (w wire) outer(inner []byte, ethertype uint16) ([]byte, uint16) {
 // inGUE puts UDP and GUE before a packet; the list is private data.
 func (w wire) inGUE(head ipHead, inner []byte) []byte {
 	var private []byte
-	if len(head.option) > 0 {
-		private = append([]byte{0x9e, byte(len(head.option)), 0, 0}, head.option.bytes()...)
+	if len(head.option) > 0 || head.tag != nil {
+		private = append([]byte{0x9e, byte(len(head.option)), byte(len(head.tag) / 4), 0}, head.option.bytes()...)
+		private = append(private, head.tag...)
 		for len(private)%4 != 0 {
 			private = append(private, 0)
 		}
@@ -182,6 +215,7 @@ type ipHead struct {
 	ttl, tos uint8
 	proto    byte
 	option   list
+	tag      []byte // behind the option's list
 	fragment bool   // the first
 	later    bool   // another
 	others   []byte // options or extension headers behind ours; whole words
@@ -196,8 +230,8 @@ func (h ipHead) before(payload []byte) ([]byte, uint16) {
 
 func (h ipHead) before4(payload []byte) []byte {
 	b := make([]byte, 20)
-	if len(h.option) > 0 {
-		endpoints := h.option.bytes()
+	if len(h.option) > 0 || h.tag != nil {
+		endpoints := append(h.option.bytes(), h.tag...)
 		b = append(append(b, 0x9e, byte(2+len(endpoints))), endpoints...)
 		for len(b)%4 != 0 {
 			b = append(b, 0)
@@ -232,8 +266,9 @@ func (h ipHead) before4(payload []byte) []byte {
 func (h ipHead) before6(payload []byte) []byte {
 	b := make([]byte, 40)
 	b[6] = h.proto
-	if len(h.option) > 0 {
-		endpoints := h.option.bytes()
+	listed := len(h.option) > 0 || h.tag != nil
+	if listed {
+		endpoints := append(h.option.bytes(), h.tag...)
 		b[6] = 60
 		size := (4 + len(endpoints) + 7) / 8 * 8
 		b = append(append(b, h.proto, byte(size/8-1), 0x1e, byte(len(endpoints))), endpoints...)
@@ -242,7 +277,7 @@ func (h ipHead) before6(payload []byte) []byte {
 		}
 	}
 	last := &b[6]
-	if len(h.option) > 0 {
+	if listed {
 		last = &b[40]
 	}
 	if h.others != nil { // each a header of eight bytes that says what comes next

@@ -10,10 +10,10 @@ import (
 
 // reconcile makes the kernel hold what is desired: rows for the servers that
 // are here, programs where the routes lead to them. It may run at any time,
-// again and again; before the first Set it does nothing.
+// again and again; before the first Set it leaves the entries as they are.
 func (h *Half) reconcile() error {
-	if h.desired == nil {
-		return nil
+	if err := h.writeBalancers(); err != nil || h.desired == nil {
+		return err
 	}
 	held, err := h.rows()
 	if err != nil {

@@ -18,6 +18,26 @@ type serverAddr struct {
 	Word [4]uint32
 }
 
+type serverAuthKeys struct {
+	_   structs.HostLayout
+	Key [2]struct {
+		_  structs.HostLayout
+		K0 uint64
+		K1 uint64
+	}
+	Id   [2]uint8
+	N    uint8
+	Zero [5]uint8
+}
+
+type serverAuthRule uint8
+
+const (
+	serverAuthRuleAUTH_OFF     serverAuthRule = 0
+	serverAuthRuleAUTH_ACCEPT  serverAuthRule = 1
+	serverAuthRuleAUTH_REQUIRE serverAuthRule = 2
+)
+
 type serverFlowState uint8
 
 const (
@@ -53,6 +73,11 @@ type serverKeptRow struct {
 	Generation uint32
 	Zero       uint32
 	Row        serverLocalVip
+}
+
+type serverKnownBalancer struct {
+	_    structs.HostLayout
+	Left uint64
 }
 
 type serverLocalVip struct {
@@ -160,7 +185,7 @@ type serverScratch struct {
 	Head   [15]uint32
 	Option struct {
 		_ structs.HostLayout
-		B [112]uint8
+		B [120]uint8
 	}
 	Gue struct {
 		_   structs.HostLayout
@@ -181,11 +206,17 @@ type serverScratch struct {
 			_     structs.HostLayout
 			Magic uint8
 			N     uint8
-			Zero  uint16
+			Tag   uint8
+			Zero  uint8
 		}
-		B [112]uint8
+		B [120]uint8
 	}
-	_ [4]byte
+	_      [4]byte
+	Tag    uint64
+	Retag  bool
+	Proven bool
+	_      [2]byte
+	Place  uint32
 }
 
 type serverServerCounter uint32
@@ -206,21 +237,26 @@ const (
 	serverServerCounterSERVER_COUNTER_FLOW_EVICTED             serverServerCounter = 12
 	serverServerCounterSERVER_COUNTER_FLOW_FORGOTTEN           serverServerCounter = 13
 	serverServerCounterSERVER_COUNTER_SKIPPED_UNKNOWN_SERVER   serverServerCounter = 14
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 15
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 16
-	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 17
-	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 18
-	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 19
-	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 20
-	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 21
-	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 22
-	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 23
-	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 24
-	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 25
-	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 26
-	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 27
-	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 28
-	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 29
+	serverServerCounterSERVER_COUNTER_ACCEPTED_NO_AUTH_TAG     serverServerCounter = 15
+	serverServerCounterSERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG  serverServerCounter = 16
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_TUNNEL    serverServerCounter = 17
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_OPTION    serverServerCounter = 18
+	serverServerCounterSERVER_COUNTER_PASSED_FOREIGN_ERROR     serverServerCounter = 19
+	serverServerCounterSERVER_COUNTER_PASSED_OUTER_FRAGMENT    serverServerCounter = 20
+	serverServerCounterSERVER_COUNTER_PASSED_FRAGMENT          serverServerCounter = 21
+	serverServerCounterSERVER_COUNTER_PASSED_MALFORMED         serverServerCounter = 22
+	serverServerCounterSERVER_COUNTER_PASSED_BUNDLE            serverServerCounter = 23
+	serverServerCounterSERVER_COUNTER_PASSED_TOO_BIG           serverServerCounter = 24
+	serverServerCounterSERVER_COUNTER_PASSED_TTL               serverServerCounter = 25
+	serverServerCounterSERVER_COUNTER_DROPPED_REWRITE          serverServerCounter = 26
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_WAY_TO_SECOND serverServerCounter = 27
+	serverServerCounterSERVER_COUNTER_DROPPED_COLLISION        serverServerCounter = 28
+	serverServerCounterSERVER_COUNTER_DROPPED_FLOWS_FULL       serverServerCounter = 29
+	serverServerCounterSERVER_COUNTER_DROPPED_SOURCE_DENIED    serverServerCounter = 30
+	serverServerCounterSERVER_COUNTER_DROPPED_UNKNOWN_BALANCER serverServerCounter = 31
+	serverServerCounterSERVER_COUNTER_DROPPED_NO_AUTH_TAG      serverServerCounter = 32
+	serverServerCounterSERVER_COUNTER_DROPPED_WRONG_AUTH_TAG   serverServerCounter = 33
+	serverServerCounterSERVER_COUNTERS                         serverServerCounter = 34
 )
 
 type serverServerFlow struct {
@@ -309,6 +345,8 @@ type serverTuple struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	serverMapAuthScratch      = "auth_scratch"
+	serverMapBalancers        = "balancers"
 	serverMapFlowTable        = "flow_table"
 	serverMapKeptRows         = "kept_rows"
 	serverMapLocalVips        = "local_vips"
@@ -323,6 +361,10 @@ const (
 	serverProgFromServer      = "from_server"
 	serverProgToHost          = "to_host"
 	serverProgToServer        = "to_server"
+	serverVarAuthKeySets      = "auth_key_sets"
+	serverVarAuthKeysAt       = "auth_keys_at"
+	serverVarAuthPolicy       = "auth_policy"
+	serverVarBalancersChecked = "balancers_checked"
 	serverVarClampMss         = "clamp_mss"
 	serverVarDrServed         = "dr_served"
 	serverVarFlowKey          = "flow_key"
@@ -387,6 +429,8 @@ type serverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverMapSpecs struct {
+	AuthScratch     *ebpf.MapSpec `ebpf:"auth_scratch"`
+	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	FlowTable       *ebpf.MapSpec `ebpf:"flow_table"`
 	KeptRows        *ebpf.MapSpec `ebpf:"kept_rows"`
 	LocalVips       *ebpf.MapSpec `ebpf:"local_vips"`
@@ -401,6 +445,10 @@ type serverMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type serverVariableSpecs struct {
+	AuthKeySets      *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt       *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy       *ebpf.VariableSpec `ebpf:"auth_policy"`
+	BalancersChecked *ebpf.VariableSpec `ebpf:"balancers_checked"`
 	ClampMss         *ebpf.VariableSpec `ebpf:"clamp_mss"`
 	DrServed         *ebpf.VariableSpec `ebpf:"dr_served"`
 	FlowKey          *ebpf.VariableSpec `ebpf:"flow_key"`
@@ -431,6 +479,8 @@ func (o *serverObjects) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverMaps struct {
+	AuthScratch     *ebpf.Map `ebpf:"auth_scratch"`
+	Balancers       *ebpf.Map `ebpf:"balancers"`
 	FlowTable       *ebpf.Map `ebpf:"flow_table"`
 	KeptRows        *ebpf.Map `ebpf:"kept_rows"`
 	LocalVips       *ebpf.Map `ebpf:"local_vips"`
@@ -443,6 +493,8 @@ type serverMaps struct {
 
 func (m *serverMaps) Close() error {
 	return _ServerClose(
+		m.AuthScratch,
+		m.Balancers,
 		m.FlowTable,
 		m.KeptRows,
 		m.LocalVips,
@@ -458,6 +510,10 @@ func (m *serverMaps) Close() error {
 //
 // It can be passed to loadServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type serverVariables struct {
+	AuthKeySets      *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt       *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy       *ebpf.Variable `ebpf:"auth_policy"`
+	BalancersChecked *ebpf.Variable `ebpf:"balancers_checked"`
 	ClampMss         *ebpf.Variable `ebpf:"clamp_mss"`
 	DrServed         *ebpf.Variable `ebpf:"dr_served"`
 	FlowKey          *ebpf.Variable `ebpf:"flow_key"`

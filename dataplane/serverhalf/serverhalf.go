@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/devices"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/internal/tc"
 	"github.com/fairlead/fairlead/service"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	// Linger is how long a server that is gone from Set still serves its
 	// established flows after their last packet; 0 for DefaultLinger.
 	Linger time.Duration
+	// Auth has packets of load balancers and of other nodes be checked for an
+	// authentication tag. Without keys none is looked at.
+	Auth nodekey.Auth
 	// KeepMSS leaves the servers' TCP segment size alone. Otherwise clients
 	// are told one that leaves room for what the balancer adds, as long
 	// packets would not fit the way to the server.
@@ -82,6 +86,9 @@ type Half struct {
 	hook    tc.Hook
 	desired *desired              // nil until the first Set: nothing is pruned before
 	abroad  map[netip.Addr]string // servers desired that are not here, and why
+	// balancers are those of the last SetBalancers, once it was called; nil: any.
+	balancers    knownBalancers
+	balancersSet bool
 	// generation counts changes of the rows, for the programs.
 	generation uint32
 }

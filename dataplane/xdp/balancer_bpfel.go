@@ -24,6 +24,26 @@ type balancerAllowance struct {
 	Left uint64
 }
 
+type balancerAuthKeys struct {
+	_   structs.HostLayout
+	Key [2]struct {
+		_  structs.HostLayout
+		K0 uint64
+		K1 uint64
+	}
+	Id   [2]uint8
+	N    uint8
+	Zero [5]uint8
+}
+
+type balancerAuthRule uint8
+
+const (
+	balancerAuthRuleAUTH_OFF     balancerAuthRule = 0
+	balancerAuthRuleAUTH_ACCEPT  balancerAuthRule = 1
+	balancerAuthRuleAUTH_REQUIRE balancerAuthRule = 2
+)
+
 type balancerChain struct {
 	_     structs.HostLayout
 	N     uint8
@@ -80,7 +100,9 @@ const (
 	balancerDropReasonDROP_FLOW_BUSY        balancerDropReason = 18
 	balancerDropReasonDROP_SCTP_FRAGMENT    balancerDropReason = 19
 	balancerDropReasonDROP_UNKNOWN_BALANCER balancerDropReason = 20
-	balancerDropReasonDROP_REASONS          balancerDropReason = 21
+	balancerDropReasonDROP_NO_AUTH_TAG      balancerDropReason = 21
+	balancerDropReasonDROP_WRONG_AUTH_TAG   balancerDropReason = 22
+	balancerDropReasonDROP_REASONS          balancerDropReason = 23
 )
 
 type balancerEncapsulation uint8
@@ -457,6 +479,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	balancerMapAnswers         = "answers"
+	balancerMapAuthScratch     = "auth_scratch"
 	balancerMapBalancers       = "balancers"
 	balancerMapChains          = "chains"
 	balancerMapConnections     = "connections"
@@ -496,6 +519,9 @@ const (
 	balancerProgBalancer       = "balancer"
 	balancerProgHandover       = "handover"
 	balancerProgRare           = "rare"
+	balancerVarAuthKeySets     = "auth_key_sets"
+	balancerVarAuthKeysAt      = "auth_keys_at"
+	balancerVarAuthPolicy      = "auth_policy"
 	balancerVarBackByRedirect  = "back_by_redirect"
 	balancerVarFlowBackLines   = "flow_back_lines"
 	balancerVarFlowClock       = "flow_clock"
@@ -563,6 +589,7 @@ type balancerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
 	Answers         *ebpf.MapSpec `ebpf:"answers"`
+	AuthScratch     *ebpf.MapSpec `ebpf:"auth_scratch"`
 	Balancers       *ebpf.MapSpec `ebpf:"balancers"`
 	Chains          *ebpf.MapSpec `ebpf:"chains"`
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
@@ -605,6 +632,9 @@ type balancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
+	AuthKeySets    *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt     *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy     *ebpf.VariableSpec `ebpf:"auth_policy"`
 	BackByRedirect *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowClock      *ebpf.VariableSpec `ebpf:"flow_clock"`
@@ -641,6 +671,7 @@ func (o *balancerObjects) Close() error {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
 	Answers         *ebpf.Map `ebpf:"answers"`
+	AuthScratch     *ebpf.Map `ebpf:"auth_scratch"`
 	Balancers       *ebpf.Map `ebpf:"balancers"`
 	Chains          *ebpf.Map `ebpf:"chains"`
 	Connections     *ebpf.Map `ebpf:"connections"`
@@ -682,6 +713,7 @@ type balancerMaps struct {
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
 		m.Answers,
+		m.AuthScratch,
 		m.Balancers,
 		m.Chains,
 		m.Connections,
@@ -725,6 +757,9 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
+	AuthKeySets    *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt     *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy     *ebpf.Variable `ebpf:"auth_policy"`
 	BackByRedirect *ebpf.Variable `ebpf:"back_by_redirect"`
 	FlowBackLines  *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowClock      *ebpf.Variable `ebpf:"flow_clock"`

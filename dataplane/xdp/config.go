@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -82,7 +83,11 @@ type Config struct {
 	MaxFlows int
 	// GUEPort is the UDP port to which tunnels of the encapsulation gue lead.
 	GUEPort uint16
-	Mode    Mode
+	// Auth has packets to backend nodes and other load balancers carry an
+	// authentication tag, and those of other load balancers be checked for one.
+	// Without keys none is made or looked at.
+	Auth nodekey.Auth
+	Mode Mode
 }
 
 func (c Config) withDefaults() Config {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
@@ -25,12 +26,18 @@ type pair struct {
 
 func newPair(t *testing.T, method service.Method, v6 bool, mtu int) *pair {
 	t.Helper()
+	return newPairOf(t, method, v6, mtu, [2]nodekey.Auth{})
+}
+
+// newPairOf makes them with keys.
+func newPairOf(t *testing.T, method service.Method, v6 bool, mtu int, auths [2]nodekey.Auth) *pair {
+	t.Helper()
 	own := map[bool][2]string{false: {"172.18.0.66", "172.18.0.77"}, true: {"fd18::66", "fd18::77"}}[v6]
 	var planes [2]*DataPlane
 	var nets [2]*testNet
 	for i := range planes {
 		c := config()
-		c.PinDir = fmt.Sprint("/sys/fs/bpf/test", i)
+		c.PinDir, c.Auth = fmt.Sprint("/sys/fs/bpf/test", i), auths[i]
 		c.SourceV4, c.SourceV6 = netip.MustParseAddr(own[i]), netip.Addr{}
 		if v6 {
 			c.SourceV4, c.SourceV6 = c.SourceV6, c.SourceV4

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/internal/bpffs"
 	"github.com/fairlead/fairlead/internal/features"
 )
@@ -102,6 +103,9 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 	if err := c.sizeFlows(spec); err != nil {
 		return nil, err
 	}
+	if err := auth.Preset(spec, c.Auth); err != nil {
+		return nil, fmt.Errorf("xdp: %w", err)
+	}
 	for name := range kept {
 		spec.Maps[name].Pinning, spec.Maps[name].Name = ebpf.PinByName, kept.Pin(name)
 	}
@@ -143,11 +147,12 @@ type kernelObjects struct {
 	balancerMaps
 	balancerVariables
 	Settings *ebpf.Map `ebpf:".data.settings"`
+	AuthData *ebpf.Map `ebpf:".data.auth"`
 }
 
 // Close lets go of all.
 func (k *kernelObjects) Close() error {
-	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close())
+	return errors.Join(k.Balancer.Close(), k.balancerMaps.Close(), k.Settings.Close(), k.AuthData.Close())
 }
 
 // settingsSection is that map's name.

@@ -1,9 +1,12 @@
 package xdp
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -44,6 +47,20 @@ func (d *DataPlane) setNATs(n int) error {
 		}
 	}
 	d.nats = n
+	return nil
+}
+
+// SetKeys replaces the keys of authentication tags while packets flow. It needs a data
+// plane that was opened with keys.
+func (d *DataPlane) SetKeys(keys nodekey.Keys) error {
+	if len(d.config.Auth.Keys) == 0 {
+		return errors.New("xdp: opened without node keys: open it again with them")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := (auth.Writer{Sets: d.kernel.AuthKeySets, At: d.kernel.AuthKeysAt}).Set(keys); err != nil {
+		return fmt.Errorf("xdp: %w", err)
+	}
 	return nil
 }
 

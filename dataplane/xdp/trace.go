@@ -134,7 +134,7 @@ func (o *loadedTracer) Close() {
 // the other maps it copies by itself (bpf/balancer/copy.h).
 var tracerPrivate = []string{
 	balancerMapSteps, balancerMapFragments,
-	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapNatScratch, balancerMapOlderOwners,
+	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
 }
 
 // tracerSpec gives the object with its private maps. Of fragments it needs the one

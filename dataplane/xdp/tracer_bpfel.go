@@ -73,6 +73,7 @@ type tracerNoteList struct {
 const (
 	tracerMapAnswerCopies       = "answer_copies"
 	tracerMapAnswers            = "answers"
+	tracerMapAuthScratch        = "auth_scratch"
 	tracerMapBalancers          = "balancers"
 	tracerMapChainCopies        = "chain_copies"
 	tracerMapChains             = "chains"
@@ -122,6 +123,9 @@ const (
 	tracerProgBalancer          = "balancer"
 	tracerProgHandover          = "handover"
 	tracerProgRare              = "rare"
+	tracerVarAuthKeySets        = "auth_key_sets"
+	tracerVarAuthKeysAt         = "auth_keys_at"
+	tracerVarAuthPolicy         = "auth_policy"
 	tracerVarBackByRedirect     = "back_by_redirect"
 	tracerVarFlowBackLines      = "flow_back_lines"
 	tracerVarFlowClock          = "flow_clock"
@@ -194,6 +198,7 @@ type tracerProgramSpecs struct {
 type tracerMapSpecs struct {
 	AnswerCopies      *ebpf.MapSpec `ebpf:"answer_copies"`
 	Answers           *ebpf.MapSpec `ebpf:"answers"`
+	AuthScratch       *ebpf.MapSpec `ebpf:"auth_scratch"`
 	Balancers         *ebpf.MapSpec `ebpf:"balancers"`
 	ChainCopies       *ebpf.MapSpec `ebpf:"chain_copies"`
 	Chains            *ebpf.MapSpec `ebpf:"chains"`
@@ -246,6 +251,9 @@ type tracerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tracerVariableSpecs struct {
+	AuthKeySets        *ebpf.VariableSpec `ebpf:"auth_key_sets"`
+	AuthKeysAt         *ebpf.VariableSpec `ebpf:"auth_keys_at"`
+	AuthPolicy         *ebpf.VariableSpec `ebpf:"auth_policy"`
 	BackByRedirect     *ebpf.VariableSpec `ebpf:"back_by_redirect"`
 	FlowBackLines      *ebpf.VariableSpec `ebpf:"flow_back_lines"`
 	FlowClock          *ebpf.VariableSpec `ebpf:"flow_clock"`
@@ -287,6 +295,7 @@ func (o *tracerObjects) Close() error {
 type tracerMaps struct {
 	AnswerCopies      *ebpf.Map `ebpf:"answer_copies"`
 	Answers           *ebpf.Map `ebpf:"answers"`
+	AuthScratch       *ebpf.Map `ebpf:"auth_scratch"`
 	Balancers         *ebpf.Map `ebpf:"balancers"`
 	ChainCopies       *ebpf.Map `ebpf:"chain_copies"`
 	Chains            *ebpf.Map `ebpf:"chains"`
@@ -339,6 +348,7 @@ func (m *tracerMaps) Close() error {
 	return _TracerClose(
 		m.AnswerCopies,
 		m.Answers,
+		m.AuthScratch,
 		m.Balancers,
 		m.ChainCopies,
 		m.Chains,
@@ -392,6 +402,9 @@ func (m *tracerMaps) Close() error {
 //
 // It can be passed to loadTracerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tracerVariables struct {
+	AuthKeySets        *ebpf.Variable `ebpf:"auth_key_sets"`
+	AuthKeysAt         *ebpf.Variable `ebpf:"auth_keys_at"`
+	AuthPolicy         *ebpf.Variable `ebpf:"auth_policy"`
 	BackByRedirect     *ebpf.Variable `ebpf:"back_by_redirect"`
 	FlowBackLines      *ebpf.Variable `ebpf:"flow_back_lines"`
 	FlowClock          *ebpf.Variable `ebpf:"flow_clock"`

@@ -6,6 +6,8 @@ import (
 	"reflect"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 )
 
 // variant is the program loaded once more, with other constants, on the maps of
@@ -41,7 +43,7 @@ func (d *DataPlane) loadAgain(into any, spec *ebpf.CollectionSpec, private ...st
 		m.Pinning = ebpf.PinNone
 	}
 	shared := mapsByName(d.kernel.balancerMaps)
-	shared[settingsSection] = d.kernel.Settings
+	shared[settingsSection], shared[auth.Section] = d.kernel.Settings, d.kernel.AuthData
 	for _, name := range private {
 		delete(shared, name)
 	}

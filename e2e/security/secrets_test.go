@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/e2e/internal/world"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/labtest"
@@ -162,6 +163,7 @@ func (p *place) routing() {
 	p.start("lb", "agent", "--services", p.path("services"), "--interface", "eth0", "--peer", "10.0.0.254", "--password-file", bgp,
 		"--layer2", "eth0", "--layer2-members", "10.0.0.1,10.0.0.2", "--layer2-password-file", p.secret("layer2", "%s\n"),
 		"--cloud", "webhook", "--webhook-url-file", hook, "--webhook-secret-file", p.secret("signs", "%s\n"),
+		"--role", "balancer,server", "--node-key-file", p.nodeKey(), "--require-node-key",
 		"--socket", p.path("agent.sock"), "--metrics-address", "127.0.0.1:9003")
 	// Nor there: the controller asks in vain, with a token.
 	p.start("lb", "controller", "--kubeconfig", p.secret("kubeconfig", kubeconfig))
@@ -175,6 +177,19 @@ func (p *place) routing() {
 		}
 		return err
 	})
+}
+
+// nodeKey makes a key of packets between nodes, and counts what is derived from it among
+// the secrets.
+func (p *place) nodeKey() (file string) {
+	p.t.Helper()
+	file = p.secret("node-key", "%s, long enough for a key of nodes\n")
+	keys, err := nodekey.Read(file)
+	must(p.t, err)
+	for _, format := range []string{"%d", "%x", "%X"} {
+		p.secrets["node key as "+format] = fmt.Sprintf(format, keys[0].K0)
+	}
+	return file
 }
 
 // networks runs a controller of networks with TLS and a token, and a node.
@@ -252,6 +267,7 @@ func (p *place) refused() {
 		"must hold one word":      {"vdn", "networks", "--token-file", two},
 		"has a user":              {"vdn", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:7473"},
 		"controller, url":         {"vdn", "networks", "--controller", "http://user:" + p.secrets["two"] + "@10.0.0.1:port"},
+		"a key must have at leas": append(agent, "--node-key-file", p.secret("short", "%s\n")),
 		"not a URL of http or ht": append(agent, "--cloud", "webhook", "--webhook-url", "ftp://user:"+p.secrets["url"]+"@10.0.0.254/hook"),
 	} {
 		if said := p.fairlead("lb", args...); !strings.Contains(said, words) {

@@ -19,6 +19,8 @@ const (
 	optionV4 = 0x9e
 	optionV6 = 0x1e
 	guePort  = 6080
+	// tagSize is of the tag that may end a list (bpf/include/auth.h).
+	tagSize = 8
 )
 
 // Line gives a frame in one line.
@@ -151,15 +153,19 @@ func (w *words) option(kind, ours byte, data []byte, size int) {
 
 func endpoints(data []byte, size int) string {
 	var all []string
+	tag := ""
+	if end := len(data) - tagSize; end >= 0 && len(data)%(size+2) == tagSize%(size+2) {
+		data, tag = data[:end], fmt.Sprintf(", tag by key %02x", data[end])
+	}
 	for len(data) >= size+2 {
 		addr, _ := netip.AddrFromSlice(data[:size])
 		all = append(all, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[size:])).String())
 		data = data[size+2:]
 	}
 	if len(all) == 0 {
-		return "empty"
+		return "empty" + tag
 	}
-	return strings.Join(all, ", then ")
+	return strings.Join(all, ", then ") + tag
 }
 
 // gue reads GUE's header, version 0: hlen words behind the first, the first of
@@ -188,10 +194,10 @@ func (w *words) gue(b []byte) {
 
 // guarded reads as many endpoints as the chain says it has.
 func chain(private []byte) string {
-	n, data := int(private[1]), private[4:]
+	n, tag, data := int(private[1]), int(private[2])*4, private[4:]
 	for _, size := range []int{16, 4} {
-		if n > 0 && len(data) >= n*(size+2) {
-			return endpoints(data[:n*(size+2)], size)
+		if used := n*(size+2) + tag; used > 0 && len(data) >= used && len(data) < used+4 {
+			return endpoints(data[:used], size)
 		}
 	}
 	return "empty"

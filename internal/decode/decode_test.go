@@ -36,6 +36,12 @@ func TestLine(t *testing.T) {
 		{"IP in IP with the option", frame(t, eth4, "47 00 0044 0000 4000 3f 04 0000 ac100002 ac100501", "9e 08 ac100502 1f90", ip4, syn),
 			"Ethernet 02:00:00:00:00:01 > 02:00:00:00:00:02; IPv4 172.16.0.2 > 172.16.5.1, TTL 63, IPv4, 68 bytes; Fairlead option: 172.16.5.2:8080; " +
 				"IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes; TCP 1234 > 80 [SYN] seq 7 ack 0, 0 bytes of data"},
+		{"IP in IP with a tag", frame(t, eth4, "48 00 0048 0000 4000 3f 04 0000 ac100002 ac100501", "9e 0a 5f01020304050607 0000", ip4, syn),
+			"Ethernet 02:00:00:00:00:01 > 02:00:00:00:00:02; IPv4 172.16.0.2 > 172.16.5.1, TTL 63, IPv4, 72 bytes; Fairlead option: empty, tag by key 5f; " +
+				"IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes; TCP 1234 > 80 [SYN] seq 7 ack 0, 0 bytes of data"},
+		{"GUE with a chain and a tag", frame(t, eth4, "45 00 005c 0000 4000 3f 11 0000 ac100002 ac100501", "c001 17c0 0048 0000", "05 04 0000 9e 01 0200 ac100502 1f90 a301020304050607 0000", ip4, syn),
+			"Ethernet 02:00:00:00:00:01 > 02:00:00:00:00:02; IPv4 172.16.0.2 > 172.16.5.1, TTL 63, UDP, 92 bytes; UDP 49153 > 6080, 64 bytes of data; " +
+				"GUE IPv4; Fairlead chain: 172.16.5.2:8080, tag by key a3; IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes; TCP 1234 > 80 [SYN] seq 7 ack 0, 0 bytes of data"},
 		{"GUE with a chain", frame(t, eth4, "45 00 0054 0000 4000 3f 11 0000 ac100002 ac100501", "c001 17c0 0040 0000", "03 04 0000 9e 01 0000 ac100502 1f90 0000", ip4, syn),
 			"Ethernet 02:00:00:00:00:01 > 02:00:00:00:00:02; IPv4 172.16.0.2 > 172.16.5.1, TTL 63, UDP, 84 bytes; UDP 49153 > 6080, 56 bytes of data; " +
 				"GUE IPv4; Fairlead chain: 172.16.5.2:8080; IPv4 192.0.2.7 > 10.1.1.1, TTL 64, TCP, 40 bytes; TCP 1234 > 80 [SYN] seq 7 ack 0, 0 bytes of data"},

@@ -30,13 +30,13 @@ var suites = []suite{
 	{Package: "announce/l2"},
 	{Package: "dataplane/ipvs"},
 	{Package: "vdn/enforce/kernel", Emulated: "TestOnePlan|TestBypass|TestBypassOf.*"},
-	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance"},
+	{Package: "dataplane/serverhalf", Emulated: "TestTunnel|TestTunnelOfTheOtherFamily|TestTunnelsOfUnknownBalancers|TestDirectNAT|TestFromServer|TestTraffic|TestSecondChance|TestStackFitsLinux61|TestTagsOfDR"},
 	{Package: "dataplane/proxy/packet", Emulated: "TestProtocols|TestFlowsEnd|TestReset|TestSweepSparesTheNextFlow|TestSameToTheTarget|" +
 		"TestNoEndpoints|TestTargetsOwnErrors|TestHairpin|TestTakesOverFromKubeProxy"},
 	{Package: "dataplane/proxy", Emulated: "TestTCPSocket.*|TestConnectedUDPSocket|TestUnconnectedUDPSocket.*|TestNoTargets|TestNodePorts.*|" +
 		"TestNodeOnly|TestAffinity|TestHoldsWhatIsMeant|TestRestartUnderConnections|TestEndsUDPSockets.*|TestKeepsUDPSockets.*"},
 	{Package: "dataplane/xdp", Emulated: "TestConformance|TestTunnel|TestDirectNAT|TestFullNAT|TestUntouched|TestNotServed|" +
-		"TestVerifierStatistics|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
+		"TestVerifierStatistics|TestStackFitsLinux61|TestKeysAreThereFromTheStart|TestBond|TestVLANDevice|TestTrace|TestCaptureBeforeAndAfter"},
 }
 
 // list writes one line per suite: the package, the tests to run and the tests to

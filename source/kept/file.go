@@ -30,6 +30,8 @@ type state struct {
 	Services []*service.Service `json:"services"`
 	// Balancers are all that there were; which of them drained is not kept.
 	Balancers []netip.Addr `json:"balancers,omitempty"`
+	// Senders is null in the file of a release that did not know them.
+	Senders []netip.Addr `json:"senders"`
 	// Announced is what Announcements say of each VIP; Chosen, that there are any.
 	Announced []announced `json:"announced,omitempty"`
 	Chosen    bool        `json:"chosen"`
@@ -57,7 +59,7 @@ type announced struct {
 }
 
 func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
-	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Chosen: s.Announcements != nil}
+	st := &state{Version: version, Services: s.Services, Balancers: s.Balancers, Senders: s.Senders, Chosen: s.Announcements != nil}
 	for _, p := range peers {
 		st.Peers = append(st.Peers, peer{p, p.Address.Port()})
 	}
@@ -81,7 +83,7 @@ func stateOf(s source.Snapshot, peers []v1alpha1.Peer) *state {
 
 // snapshot gives what was kept, as a source does.
 func (st *state) snapshot(problems []source.Problem) source.Snapshot {
-	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Problems: problems}
+	s := source.Snapshot{Services: st.Services, Balancers: st.Balancers, Senders: st.Senders, Problems: problems}
 	if st.Chosen {
 		s.Announcements = st
 	}

@@ -118,7 +118,7 @@ func (s *Source) take(publish func(source.Snapshot)) func(source.Snapshot) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if was := s.live; was == nil || !slices.Equal(was.Services, now.Services) || was.Announcements != now.Announcements ||
-			!slices.Equal(was.Balancers, now.Balancers) {
+			!slices.Equal(was.Balancers, now.Balancers) || !slices.Equal(was.Senders, now.Senders) {
 			s.changed = true
 		}
 		s.live = &now

@@ -1,6 +1,7 @@
 package kept
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"log/slog"
@@ -70,10 +71,11 @@ var update = flag.Bool("update", false, "write testdata anew")
 // TestFormat sees every field of a Service through the file, whose form is in
 // testdata. Where that changes, see to version.
 func TestFormat(t *testing.T) {
-	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []peer{{}}, Balancers: []netip.Addr{{}}, Announced: []announced{{}}}
+	want := &state{Version: version, Chosen: true, Services: []*service.Service{{}}, Peers: []peer{{}}, Balancers: []netip.Addr{{}}, Senders: []netip.Addr{{}}, Announced: []announced{{}}}
 	fill(reflect.ValueOf(want.Services[0]).Elem())
 	fill(reflect.ValueOf(&want.Peers[0]).Elem())
 	fill(reflect.ValueOf(&want.Balancers[0]).Elem())
+	fill(reflect.ValueOf(&want.Senders[0]).Elem())
 	fill(reflect.ValueOf(&want.Announced[0]).Elem())
 	file := filepath.Join(t.TempDir(), "kept")
 	if err := want.write(file); err != nil {
@@ -195,7 +197,7 @@ func TestStory(t *testing.T) {
 	first := start(t, file, time.Hour, false)
 	first.tell(peers)
 	others := []netip.Addr{netip.MustParseAddr("10.0.0.3")}
-	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{offer}, Balancers: others}
+	first.says <- source.Snapshot{Services: []*service.Service{web("web")}, Announcements: &chosen{offer}, Balancers: others, Senders: others}
 	<-first.got
 	first.stop()
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hush") {
@@ -207,8 +209,8 @@ func TestStory(t *testing.T) {
 	if got := <-second.told; len(got) != 1 || got[0] != peers[0] {
 		t.Errorf("peers %v; want that without a password", got)
 	}
-	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) {
-		t.Errorf("served: %v by %v", names(now), now.Balancers)
+	if !slices.Equal(names(now), []string{"web"}) || !slices.Equal(now.Balancers, others) || !slices.Equal(now.Senders, others) {
+		t.Errorf("served: %v by %v, accepted from %v", names(now), now.Balancers, now.Senders)
 	}
 	if all, why := now.Announcements.Offers(now.Services[0], netip.MustParseAddr("10.1.1.1")); !slices.Equal(all, []announce.Offer{offer}) || why != "" {
 		t.Errorf("announced %v, %q", all, why)
@@ -221,6 +223,20 @@ func TestStory(t *testing.T) {
 		t.Errorf("when the cluster is back: %v, %v", names(now), now.Problems)
 	}
 	second.stop()
+
+	// A release that knew no senders has kept nothing of them: they are not known.
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.ReplaceAll(text, []byte(`"senders"`), []byte(`"older"`)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := start(t, file, time.Hour, true)
+	if now = <-third.got; now.Senders != nil {
+		t.Errorf("senders %v; want them unknown", now.Senders)
+	}
+	third.stop()
 }
 
 // TestNotCounted has files that do not count: nothing is given out.

@@ -57,7 +57,7 @@ func (b *balancer) put(id service.ID, its []*object.Object) {
 func (s *Source) snapshot() (source.Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.podsRead() || !s.gatewaysRead() {
+	if !s.services.loaded || !s.slices.loaded || !s.routingRead() || !s.beyondRead() || !s.podsRead() || !s.gatewaysRead() || !s.sendersRead() {
 		return source.Snapshot{}, false
 	}
 	b := &s.balancer
@@ -78,11 +78,12 @@ func (s *Source) snapshot() (source.Snapshot, bool) {
 	}
 	b.merge(ids)
 	announcements, services := s.announcedNow(), s.withGateways(b.services, ids) // may find problems
-	balancers, _ := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers)
+	balancers, _ := object.Balancers(b.slices[s.config.Balancers], s.config.Balancers, s.pods.get)
+	senders := s.sendersNow()
 	drain, last, leaving := s.drainNow()
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Drain: drain, Last: last,
-		Names: object.Names(b.slices[s.config.Balancers], s.config.Balancers), Problems: s.problems.all(), Stale: b.staleNow(),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: leaving, Senders: senders, Drain: drain, Last: last,
+		Names: object.Names(b.slices[s.config.Balancers], s.config.Balancers, s.pods.get), Problems: s.problems.all(), Stale: b.staleNow(),
 	}, true
 }
 

@@ -133,6 +133,7 @@ func (s *Source) reflectors() []func(context.Context) {
 	}
 	if s.balance {
 		all = append(all, s.followPods)
+		all = append(all, s.followSenders()...)
 	}
 	if s.announces() {
 		all = append(all, s.followRouting()...)

@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"Proxy", testProxy}, {"Selected", testSelected}, {"Node", testNode}, {"NoNode", testNoNode},
 		{"Balancer", testBalancer}, {"Drain", testDrain}, {"Both", testBoth}, {"Kubeconfig", testKubeconfig},
-		{"Strange", testStrange}, {"Many", testMany}, {"Renamed", testRenamed}, {"Networks", testNetworks},
+		{"Strange", testStrange}, {"Many", testMany}, {"Renamed", testRenamed}, {"Networks", testNetworks}, {"Senders", testSenders},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(t, c, world{t, clientFor(t, c.Config)}) })
 	}

@@ -54,7 +54,7 @@ func tellDrain(_ service.ID, _, now nodeDrain) (nodeDrain, bool) { return now, b
 // balancer that has read the same decides alike: where none would be left, none of
 // them leaves for its Node's sake. Before it is known who else there is, none does.
 func (s *Source) drainNow() (why []string, last bool, leaving []netip.Addr) {
-	members := object.Members(s.balancer.slices[s.config.Balancers], s.config.Balancers)
+	members := object.Members(s.balancer.slices[s.config.Balancers], s.config.Balancers, s.pods.get)
 	var others []netip.Addr
 	serving := 0
 	for _, m := range members {

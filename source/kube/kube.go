@@ -43,6 +43,9 @@ type Config struct {
 	// Balancers is the Service that the balancers themselves are behind, so
 	// that those that terminate are known; zero for none.
 	Balancers service.ID
+	// AcceptFrom selects the EndpointSlices of all load balancers, from which this
+	// node's backends accept packets; none: they are not followed.
+	AcceptFrom []source.Selector
 	// DrainOnCordon lets the balancer of a Node that is cordoned drain, DrainTaints
 	// that of one with a taint of these keys. Where all Balancers had to, none does.
 	DrainOnCordon bool
@@ -76,6 +79,7 @@ type Source struct {
 	nodes    *store[Node]
 	drains   *store[nodeDrain] // of all Nodes, where the balancers are known
 	balancer balancer
+	senders  senders
 	routing  routing
 	pods     pods
 	gateways gateways
@@ -114,6 +118,7 @@ func newFor(config *rest.Config, c Config) (*Source, error) {
 	s.nodes = newStore(s, kindNode, s.readNode, s.tellNode)
 	s.drains = newStore(s, kindDrain, s.readDrain, tellDrain)
 	s.routing, s.gateways = newRouting(s), newGateways(s)
+	s.senders = newSenders(s, c.AcceptFrom)
 	return s, nil
 }
 

@@ -19,9 +19,10 @@ const (
 )
 
 // pods are where the Pods are, on other networks than the cluster's, in those
-// namespaces that have a Service on one. Elsewhere no Pod is asked for.
+// namespaces that have a Service or load balancers on one. Elsewhere no Pod is asked for.
 type pods struct {
-	// users are the Services on a network, by namespace. None has an empty map.
+	// users are the Services on a network, and EndpointSlices of load balancers on one
+	// (by a name that no Service has), by namespace. None has an empty map.
 	users map[string]map[service.ID]bool
 	// stores are those of the namespaces that are followed.
 	stores map[string]*store[*object.Object]
@@ -35,10 +36,10 @@ func newPods() pods {
 	return pods{users: map[string]map[service.ID]bool{}, stores: map[string]*store[*object.Object]{}, again: make(chan struct{}, 1)}
 }
 
-// use notes, with the lock held, whether a Service is on a network.
-func (p *pods) use(id service.ID, o *object.Object) {
+// use notes, with the lock held, whether a user is on a network.
+func (p *pods) use(id service.ID, uses bool) {
 	its := p.users[id.Namespace]
-	switch uses := o.Network() != ""; {
+	switch {
 	case uses == its[id]:
 		return
 	case !uses:
@@ -67,11 +68,14 @@ func (p *pods) get(id service.ID) *object.Object {
 // awaitsPods says, with the lock held, that a Service is on a network, and its Pods
 // have not been read yet, though they may be.
 func (s *Source) awaitsPods(o *object.Object) bool {
-	if o.Network() == "" || s.routing.forbidden["pods"] {
-		return false
-	}
-	its := s.pods.stores[o.Key.Namespace]
-	return its == nil || !its.loaded
+	return o.Network() != "" && !s.podsLoaded(o.Key.Namespace)
+}
+
+// podsLoaded says, with the lock held, whether the Pods of a namespace that has a user
+// have been read, or may not be.
+func (s *Source) podsLoaded(namespace string) bool {
+	its := s.pods.stores[namespace]
+	return s.routing.forbidden["pods"] || its != nil && its.loaded
 }
 
 // podsRead says, with the lock held, whether what a snapshot is made of has all Pods
@@ -146,21 +150,22 @@ func (s *Source) podStore(namespace string) *store[*object.Object] {
 		if now != nil && !now.Attached() {
 			now = was // as it is refused
 		}
-		changed := func() {
-			for user := range s.pods.users[namespace] {
-				s.balancer.changed[user] = true
-			}
-		}
+		changed := func() { s.podsChanged(namespace) }
 		now = settle(was, now, func(*object.Object) { changed() }, changed)
 		return now, now != nil
 	})
 	its.namespace = namespace
-	its.listed = func() { // also those that wait for Pods of which there are none
-		for user := range s.pods.users[namespace] {
-			s.balancer.changed[user] = true
-		}
-	}
+	its.listed = func() { s.podsChanged(namespace) } // also those that wait for Pods of which there are none
 	return its
+}
+
+// podsChanged notes, with the lock held, that the users of a namespace's Pods must be
+// looked at.
+func (s *Source) podsChanged(namespace string) {
+	s.senders.stale = true
+	for user := range s.pods.users[namespace] {
+		s.balancer.changed[user] = true
+	}
 }
 
 func readPod(o runtime.Object) (*made[*object.Object], error) {

@@ -82,7 +82,7 @@ func (s *Source) tellService(id service.ID, was, now serviceEntry) (serviceEntry
 	}
 	s.balancer.setStale(s.services.name(id), kept)
 	now.object = s.balancer.tellService(id, was.object, now.object)
-	s.pods.use(id, now.object)
+	s.pods.use(id, now.object.Network() != "")
 	if !slices.Equal(was.ports, now.ports) {
 		s.gateways.stale = true
 	}

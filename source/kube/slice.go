@@ -55,6 +55,9 @@ func (s *Source) tellSlice(id service.ID, was, now sliceEntry) (sliceEntry, bool
 	}
 	s.balancer.setStale(s.slices.name(id), kept)
 	now.object = s.balancer.tellSlice(was.object, now.object)
+	if now.object != nil && now.object.Service() == s.config.Balancers || was.object != nil && was.object.Service() == s.config.Balancers {
+		s.pods.use(service.ID{Namespace: id.Namespace, Name: "EndpointSlice " + id.Name}, now.object.HasNetwork())
+	}
 	return now, now.proxy != nil || now.object != nil
 }
 

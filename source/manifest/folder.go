@@ -46,6 +46,8 @@ type folder struct {
 	routing routing
 	// balancers is the Service whose endpoints are balancers; zero for none.
 	balancers service.ID
+	// acceptFrom selects the EndpointSlices of all load balancers.
+	acceptFrom []source.Selector
 	// loaded says that the folder has been read once.
 	loaded bool
 	// gone is why the folder cannot be read now.
@@ -387,9 +389,12 @@ func (d *folder) snapshot() source.Snapshot {
 	announcements, wrong := d.routing.look(objects)
 	services, more := d.joiner.join(objects, refused)
 	slices.SortFunc(services, func(a, b *service.Service) int { return a.ID.Compare(b.ID) })
-	balancers, draining := object.Balancers(objects, d.balancers)
+	problems = append(problems, more...)
+	pods := podsAmong(byKey(objects))
+	balancers, draining := object.Balancers(objects, d.balancers, pods)
+	senders, more := object.Senders(object.Selected(objects, d.acceptFrom), d.acceptFrom, pods)
 	return source.Snapshot{
-		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Names: object.Names(objects, d.balancers),
+		Services: services, Announcements: announcements, Balancers: balancers, Draining: draining, Senders: senders, Names: object.Names(objects, d.balancers, pods),
 		Problems: slices.Concat(problems, wrong, doubles, more), Stale: d.staleOf(objects),
 	}
 }

@@ -308,6 +308,96 @@ func TestDrainingBalancers(t *testing.T) {
 	}
 }
 
+// TestSenders has backend nodes know the load balancers of all groups, by the labels of
+// their EndpointSlices, and where they send from another network.
+func TestSenders(t *testing.T) {
+	const text = `
+apiVersion: v1
+kind: Service
+metadata: {name: shared, namespace: lb}
+spec: {clusterIP: None, ports: [{port: 179}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shared-1, namespace: lb, labels: {kubernetes.io/service-name: shared, fairlead.io/balancers: "true"}}
+addressType: IPv4
+ports: [{port: 179}]
+endpoints:
+  - {addresses: [172.16.2.2]}
+  - {addresses: [172.16.1.2], conditions: {ready: false, terminating: true}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shared-2, namespace: lb, labels: {kubernetes.io/service-name: shared, fairlead.io/balancers: "true"}}
+addressType: IPv6
+ports: [{port: 179}]
+endpoints: [{addresses: ["2001:db8::2"]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: own, namespace: lb}
+spec: {clusterIP: None, ports: [{port: 179}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: own-1, namespace: lb, labels: {kubernetes.io/service-name: own, fairlead.io/balancers: "true", fairlead.io/network: routers}}
+addressType: IPv4
+ports: [{port: 179}]
+endpoints:
+  - {addresses: [10.244.1.7], targetRef: {kind: Pod, name: own-a}}
+  - {addresses: [10.244.1.8], targetRef: {kind: Pod, name: own-b}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: own-a
+  namespace: lb
+  annotations: {k8s.v1.cni.cncf.io/network-status: '[{"name": "cbr0", "ips": ["10.244.1.7"]}, {"name": "lb/routers", "ips": ["172.20.0.7", "2001:db8:20::7"]}]'}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: web}
+spec: {clusterIP: None, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: web, labels: {kubernetes.io/service-name: web, fairlead.io/balancers: "true"}}
+addressType: IPv4
+ports: [{port: 80}]
+endpoints: [{addresses: [172.16.9.9]}]
+`
+	for _, c := range []struct {
+		by      []string
+		want    string
+		problem string
+	}{
+		{by: nil, want: "[]"},
+		{by: []string{"lb/shared"}, want: "[172.16.1.2 172.16.2.2 2001:db8::2]"},
+		{by: []string{"lb/fairlead.io/balancers=true"}, want: "[172.16.1.2 172.16.2.2 172.20.0.7 2001:db8::2 2001:db8:20::7]",
+			problem: `the load balancer 10.244.1.8 has no address on network "routers"`},
+		{by: []string{"lb/shared", "web/web"}, want: "[172.16.1.2 172.16.2.2 172.16.9.9 2001:db8::2]"},
+		{by: []string{"lb/nobody"}, want: "[]", problem: "no EndpointSlice of lb/nobody has an endpoint: this node drops"},
+	} {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "balancers.yaml"), []byte(text), 0o644))
+		d := newFolder(dir)
+		for _, one := range c.by {
+			by, err := source.ParseSelector(one)
+			must(t, err)
+			d.acceptFrom = append(d.acceptFrom, by)
+		}
+		d.look(time.Now())
+		s := d.snapshot()
+		if got := fmt.Sprint(s.Senders); got != c.want || (s.Senders == nil) != (c.by == nil) {
+			t.Errorf("%v: %s, want %s", c.by, got, c.want)
+		}
+		problems := fmt.Sprint(s.Problems)
+		if c.problem == "" && len(s.Problems) > 0 || !strings.Contains(problems, c.problem) {
+			t.Errorf("%v: problems %s, want %q", c.by, problems, c.problem)
+		}
+	}
+}
+
 // Since when a server drains counts for those that do, by whatever they drain.
 func TestDrainedSince(t *testing.T) {
 	const began, drained = "2026-01-02T15:04:05Z", "2026-01-03T15:04:05Z"

@@ -18,7 +18,7 @@ type joiner struct {
 // refused are those that are not among them because of faults.
 func (j *joiner) join(objects []*object.Object, refused []object.Key) (services []*service.Service, problems []source.Problem) {
 	slicesOf := map[object.Key][]*object.Object{}
-	known := map[object.Key]*object.Object{}
+	known := byKey(objects)
 	rejected := map[object.Key]bool{}
 	for _, k := range refused {
 		rejected[k] = true
@@ -29,14 +29,11 @@ func (j *joiner) join(objects []*object.Object, refused []object.Key) (services 
 		return known[k] == nil && !rejected[k] && !rejected[object.Key{Kind: k.Kind}] && !rejected[object.Key{}]
 	}
 	for _, o := range objects {
-		known[o.Key] = o
 		if o.Key.Kind == object.KindSlice {
 			slicesOf[owner(o)] = append(slicesOf[owner(o)], o)
 		}
 	}
-	pods := func(id service.ID) *object.Object {
-		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
-	}
+	pods := podsAmong(known)
 	var alone orphans
 	made := make(map[object.Key]*object.Joined, len(j.made))
 	for _, o := range objects {
@@ -88,6 +85,20 @@ func (r *orphans) problem(o *object.Object, objects []*object.Object) source.Pro
 		meant = suggest.DidYouMean(o.Service().Name, names)
 	}
 	return o.Problem(o.Line, "", "belongs to %s, which is not in this folder; it serves nothing until that is there%s", owner(o), meant)
+}
+
+func byKey(objects []*object.Object) map[object.Key]*object.Object {
+	known := make(map[object.Key]*object.Object, len(objects))
+	for _, o := range objects {
+		known[o.Key] = o
+	}
+	return known
+}
+
+func podsAmong(known map[object.Key]*object.Object) object.Pods {
+	return func(id service.ID) *object.Object {
+		return known[object.Key{Kind: object.KindPod, Namespace: id.Namespace, Name: id.Name}]
+	}
 }
 
 // owner is the Service that a slice belongs to.

@@ -37,10 +37,12 @@ type Source struct {
 	log *slog.Logger
 	// balancers is the Service that the balancers themselves are behind.
 	balancers service.ID
-	labels    map[string]string
-	onPeers   func([]v1alpha1.Peer) []source.Problem
-	saved     saved
-	reread    time.Duration
+	// acceptFrom selects the Services of all load balancers.
+	acceptFrom []source.Selector
+	labels     map[string]string
+	onPeers    func([]v1alpha1.Peer) []source.Problem
+	saved      saved
+	reread     time.Duration
 }
 
 var _ source.Source = (*Source)(nil)
@@ -54,6 +56,10 @@ func New(dir string, log *slog.Logger) *Source {
 // Balancers names the Service whose endpoints are the balancers themselves, so
 // that those that terminate are known; the zero ID for none.
 func (s *Source) Balancers(id service.ID) { s.balancers = id }
+
+// AcceptFrom says which EndpointSlices have the load balancers from which this node's
+// backends accept packets.
+func (s *Source) AcceptFrom(by []source.Selector) { s.acceptFrom = by }
 
 // Routing takes the BGPPeers and Announcements that are for a node with these
 // labels. onPeers is told of the peers, by their names, when the folder has been
@@ -79,7 +85,7 @@ func (s *Source) Run(ctx context.Context, publish func(source.Snapshot)) error {
 	w.reread = s.reread
 	defer w.close()
 	d := newFolder(s.dir)
-	d.balancers, d.saved = s.balancers, s.saved
+	d.balancers, d.acceptFrom, d.saved = s.balancers, s.acceptFrom, s.saved
 	d.routing = routing{labels: s.labels, onPeers: s.onPeers}
 	var last *source.Snapshot
 	waiting := false

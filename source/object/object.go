@@ -8,7 +8,6 @@ package object
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,53 +162,4 @@ func (o *Object) TypeChange(was *Object) *source.Problem {
 	p := o.Problem(o.slice.typeLine, "addressType",
 		"cannot change from %s to %s, as in Kubernetes; give the new EndpointSlice another name", family(was.slice.ipv6), family(o.slice.ipv6))
 	return &p
-}
-
-// Member is an endpoint of a Service, as those are to each other who are behind it.
-type Member struct {
-	Addr                 netip.Addr
-	Node, Name           string
-	Serving, Terminating bool
-}
-
-// Members gives the endpoints of a Service. Objects that are none of its slices do
-// not count.
-func Members(objects []*Object, of service.ID) (all []Member) {
-	for _, o := range objects {
-		if o.slice == nil || o.Service() != of {
-			continue
-		}
-		for _, e := range o.slice.endpoints {
-			all = append(all, Member{e.addr, e.node, e.name, e.serving, e.terminating})
-		}
-	}
-	return all
-}
-
-// Names gives the names of the endpoints of a Service, or of their nodes, as far as
-// they have any.
-func Names(objects []*Object, of service.ID) map[netip.Addr]string {
-	names := map[netip.Addr]string{}
-	for _, m := range Members(objects, of) {
-		if name := cmp.Or(m.Name, m.Node); name != "" {
-			names[m.Addr] = name
-		}
-	}
-	return names
-}
-
-// Balancers gives the endpoints of a Service, and those of them that are on
-// their way out, sorted. Objects that are none of its slices do not count.
-func Balancers(objects []*Object, of service.ID) (all, draining []netip.Addr) {
-	for _, m := range Members(objects, of) {
-		all = append(all, m.Addr)
-		if m.Terminating {
-			draining = append(draining, m.Addr)
-		}
-	}
-	sorted := func(addrs []netip.Addr) []netip.Addr {
-		slices.SortFunc(addrs, netip.Addr.Compare)
-		return slices.Compact(addrs)
-	}
-	return sorted(all), sorted(draining)
 }

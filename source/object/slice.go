@@ -23,6 +23,11 @@ type slice struct {
 	endpoints   []endpoint
 	weights     map[netip.Addr]uint32
 	since       map[netip.Addr]span
+	// labels are kept of a slice in a file; an API server selects by them itself.
+	labels map[string]string
+	// network is the network on which endpoints have the addresses that count for
+	// Members; empty: those of the slice.
+	network string
 	// Lines in the file.
 	typeLine, weightsLine, sinceLine int
 }
@@ -90,7 +95,10 @@ func readSlice(s *discoveryv1.EndpointSlice, at Origin) (*slice, []Fault) {
 	out := &slice{
 		serviceName: s.Labels[discoveryv1.LabelServiceName], ipv6: s.AddressType == discoveryv1.AddressTypeIPv6,
 		typeLine: at.line("addressType"), weightsLine: at.line(annotation(AnnotationWeights)),
-		sinceLine: at.line(annotation(AnnotationSince)),
+		sinceLine: at.line(annotation(AnnotationSince)), network: s.Labels[LabelNetwork],
+	}
+	if at.File != "" {
+		out.labels = s.Labels
 	}
 	var faults []Fault
 	if why := serviceLabel(s.Labels); why != "" {

@@ -111,6 +111,11 @@ var All = []Metric{
 			tally(s.ServerHalf.Counters).emit(emit)
 		}
 	}},
+	{"fairlead_server_known_senders", "Load balancers from which backends accept tunnelled packets; absent where anyone is accepted.", nil, false, func(s *status.Status, emit emit) {
+		if s.ServerHalf != nil && s.ServerHalf.ChecksSenders {
+			emit(float64(len(s.ServerHalf.Senders)))
+		}
+	}},
 	ofProxy("fairlead_proxy_services", "Services that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Services) }),
 	ofProxy("fairlead_proxy_frontends", "Frontends that the service proxy knows.", false, func(p *status.ServiceProxy) float64 { return float64(p.Frontends) }),
 	ofProxy("fairlead_proxy_unwritten_frontends", "Those of them that the kernel does not hold as they should be yet.", false, func(p *status.ServiceProxy) float64 { return float64(p.Unwritten) }),

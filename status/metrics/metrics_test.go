@@ -69,7 +69,7 @@ func full() status.Status {
 		Version: "v1", Role: "balancer, server, proxy", Node: "node1", Started: began,
 		DataPlane:  &dataplane.Description{Kind: "xdp", Drops: map[string]uint64{"ttl-exceeded": 3}},
 		Degraded:   []features.Degraded{{Feature: features.Capture, Reason: "EPERM"}},
-		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}},
+		ServerHalf: &status.ServerHalf{Flows: 5, Counters: map[string]uint64{"tunnel-delivered": 6}, ChecksSenders: true, Senders: make([]netip.Addr, 2)},
 		ServiceProxy: &status.ServiceProxy{Services: 7, Frontends: 8, Unwritten: 1, Changes: 9, LastSync: began,
 			DelayP50: time.Millisecond, DelayP99: 20 * time.Millisecond, Drops: map[string]uint64{"no-endpoint": 2}},
 		Drain: &status.Drain{Stage: plan.Withdrawn, Flows: 4},
@@ -115,7 +115,7 @@ func TestEveryMetricIsReadOffTheStatus(t *testing.T) {
 		"fairlead_services 1", `fairlead_frontends{state="active"} 1`, `fairlead_frontends{state="conflict"} 1`,
 		`fairlead_backends{health="up"} 1`, `fairlead_service_packets_total{service="default/web"} 101`,
 		`fairlead_service_bytes_total{service="default/web"} 1000`, `fairlead_service_flows_total{service="default/web"} 10`,
-		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
+		`fairlead_drops_total{reason="ttl-exceeded"} 3`, "fairlead_server_flows 5", "fairlead_server_known_senders 2", `fairlead_server_packets_total{fate="tunnel-delivered"} 6`,
 		"fairlead_proxy_services 7", "fairlead_proxy_unwritten_frontends 1", `fairlead_proxy_programming_seconds{quantile="0.99"} 0.02`,
 		`fairlead_proxy_drops_total{reason="no-endpoint"} 2`, "go_goroutines",
 	} {

@@ -66,6 +66,7 @@ type subject struct {
 	aged      bool   // the flow table has been filled several times over
 	flood     bool   // as many packets that open a flow are sent between, and not counted
 	both      bool   // the servers' answers are sent, too
+	keyed     bool   // packets to the servers have an authentication tag
 	away      uint16 // another port: not served
 	elsewhere bool   // another address: not a VIP
 	want      verdict
@@ -179,6 +180,12 @@ func others() []subject {
 	return []subject{
 		tunnel.with("tunnel, IPv6", func(s *subject) { s.v6 = true }),
 		tunnel.with("direct-nat", func(s *subject) { s.method = service.DirectNAT }),
+		tunnel.with("with a tag: second chance", func(s *subject) { s.keyed = true }),
+		tunnel.with("with a tag: second chance, a chain in every slot", func(s *subject) { s.keyed, s.chain = true, true }),
+		tunnel.with("with a tag: GUE", func(s *subject) { s.keyed, s.gue = true, true }),
+		tunnel.with("with a tag: tunnel, IPv6", func(s *subject) { s.keyed, s.v6 = true, true }),
+		tunnel.with("with a tag: direct-nat", func(s *subject) { s.keyed, s.method = true, service.DirectNAT }),
+		tunnel.with("with a tag: dr", func(s *subject) { s.keyed, s.method = true, service.DR }),
 		tunnel.with("dr", func(s *subject) { s.method = service.DR }),
 		tunnel.with("tunnel, rr, UDP", func(s *subject) {
 			s.scheduler, s.udp, s.flowTable, s.also = service.RoundRobin, true, tableSize, floorFlows

@@ -132,6 +132,9 @@ func (s *scene) contend() error {
 	}
 	c := xdp.Config{MaxFrontends: 16384, MaxBackends: 16384, MaxFlows: s.flowTable}
 	c.MaxMembers = max(1<<16, s.vips*max(8, s.servers)*2)
+	if s.keyed {
+		c.Auth.Keys = benchKeys
+	}
 	d, err := s.network.open(c)
 	if err != nil {
 		return err

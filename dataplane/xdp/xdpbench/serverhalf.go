@@ -13,9 +13,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
 	"github.com/fairlead/fairlead/internal/craft"
+	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/service"
 )
@@ -34,6 +36,8 @@ var (
 	halfVIP    = netip.MustParseAddrPort("10.1.1.1:80")
 	halfPod    = netip.MustParseAddrPort("172.16.1.2:8080")
 	halfDirect = netip.MustParseAddrPort("172.16.1.2:9090")
+
+	halfBalancer = netip.MustParseAddr("172.16.9.9")
 )
 
 // Verdicts of a tc program (linux/pkt_cls.h): on its way, and sent elsewhere.
@@ -45,15 +49,32 @@ const (
 // half is the programs of bpf/bench/server.c on the maps of a server's half.
 type half struct {
 	serverObjects
-	node  *netns.NS
-	under *serverhalf.Half
-	pod   uint32
-	state serverServerBench
-	frame []byte
+	checks checks
+	node   *netns.NS
+	under  *serverhalf.Half
+	pod    uint32
+	state  serverServerBench
+	frame  []byte
 }
 
-func newHalf() (*half, error) {
-	h := &half{}
+// checks is what a half looks at besides.
+type checks int
+
+const (
+	noChecks     checks = iota
+	checkSender         // its address
+	checkSendTag        // and the authentication tag
+)
+
+func (c checks) String() string {
+	return map[checks]string{checkSender: "sender checked", checkSendTag: "sender and tag checked"}[c]
+}
+
+// benchKeys is a key as a node has it.
+var benchKeys = nodekey.Keys{{K0: 0x0123456789abcdef, K1: 0xfedcba9876543210, ID: 0x5f}}
+
+func newHalf(c checks) (*half, error) {
+	h := &half{checks: c}
 	if err := h.make(); err != nil {
 		return nil, errors.Join(fmt.Errorf("server's half: %w", err), h.Close())
 	}
@@ -73,6 +94,11 @@ func (h *half) make() (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if h.checks != noChecks {
+		if err := h.under.SetBalancers([]netip.Addr{halfBalancer}); err != nil {
+			return err
+		}
 	}
 	if err := h.under.Set(halfEntries()); err != nil {
 		return err
@@ -144,10 +170,21 @@ func (h *half) load() error {
 	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
 		return err
 	}
+	if h.checks == checkSendTag {
+		// Each packet is of another flow, so its tag is wrong: that costs what a right one
+		// does, and is counted.
+		if err := auth.Preset(spec, nodekey.Auth{Keys: benchKeys}); err != nil {
+			return err
+		}
+	}
 	if err := spec.LoadAndAssign(&h.serverObjects, &ebpf.CollectionOptions{MapReplacements: maps}); err != nil {
 		return fmt.Errorf("%+v", err)
 	}
-	return h.RowsGeneration.Set(uint32(1)) // as the agent has it
+	checked := uint32(0)
+	if h.checks != noChecks {
+		checked = 1
+	}
+	return errors.Join(h.RowsGeneration.Set(uint32(1)), h.BalancersChecked.Set(checked)) // as the agent has them
 }
 
 // Close takes everything away.
@@ -181,9 +218,13 @@ func (h *half) set(p craft.Packet, tunnelled bool, option []byte, side int, flow
 	}
 	inner := eth
 	if tunnelled {
-		frame = append(frame[:eth:eth], append(make([]byte, ip), frame[eth:]...)...)
-		headIPv4(frame[eth:], ip, unix.IPPROTO_IPIP, netip.MustParseAddr("172.16.9.9"), halfPod.Addr())
-		inner += ip
+		tag := []byte(nil)
+		if h.checks == checkSendTag {
+			tag = append([]byte{0x9e, 10, benchKeys[0].ID}, make([]byte, 9)...) // an option with a tag alone
+		}
+		frame = append(frame[:eth:eth], append(append(make([]byte, ip), tag...), frame[eth:]...)...)
+		headIPv4(frame[eth:], ip+len(tag), unix.IPPROTO_IPIP, halfBalancer, halfPod.Addr())
+		inner += ip + len(tag)
 	}
 	l4 := inner + ip + len(option)
 	h.frame = frame
@@ -260,6 +301,7 @@ type halfCase struct {
 	side      int // 1: the client is the destination
 	answer    bool
 	first     *halfCase // is sent before, and makes the flows
+	checks    checks
 	goal      float64
 }
 
@@ -274,6 +316,9 @@ func halfCases() (all []halfCase) {
 		all = append(all, known,
 			halfCase{name: "server's half, answer, " + l.name, flows: uint32(l.flows), side: 1, answer: true, first: &known,
 				packet: craft.Packet{From: halfPod, To: halfClient, Protocol: "tcp", Payload: 26}})
+	}
+	for _, c := range []checks{checkSender, checkSendTag} {
+		all = append(all, halfCase{name: "server's half, known flow, " + c.String() + ", " + thou.name, flows: uint32(thou.flows), packet: toward(halfVIP), tunnelled: true, checks: c})
 	}
 	optioned := halfCase{name: "server's half, direct-nat, known flow, with the option, 1 k flows", flows: 1 << 10, packet: toward(halfDirect), option: option}
 	return append(all, optioned,
@@ -294,8 +339,14 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 		if !m.wanted(c.name) {
 			continue
 		}
+		if h != nil && h.checks != c.checks {
+			if err := h.Close(); err != nil {
+				return err
+			}
+			h = nil
+		}
 		if h == nil {
-			if h, err = newHalf(); err != nil {
+			if h, err = newHalf(c.checks); err != nil {
 				return err
 			}
 			m.report.Note("server's half: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")

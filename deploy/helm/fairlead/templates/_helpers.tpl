@@ -19,6 +19,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.balancers (and .Values.agent.enabled (has "balancer" .Values.agent.roles)) }}yes{{ end }}
 {{- end }}
 
+{{/* From whom backends accept tunnelled packets: the chart's load balancers, unless agent.acceptFrom says otherwise. */}}
+{{- define "fairlead.acceptFrom" -}}
+{{- if not (has "server" .Values.agent.roles) }}
+{{- else if .Values.agent.acceptFrom }}
+{{- join "," .Values.agent.acceptFrom -}}
+{{- else if include "fairlead.balances" . }}
+{{- printf "%s/fairlead.io/balancers=true" .Release.Namespace -}}
+{{- end }}
+{{- end }}
+
 {{/* What agents with agent.roles may do. internal/privilege/table.go has the reasons. */}}
 {{- define "fairlead.agentCapabilities" -}}
 {{- $a := .Values.agent -}}

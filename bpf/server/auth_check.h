@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The authentication tag (auth.h) at a backend's node: whether that of a packet is right,
+ * and that of a packet which is sent on to the next backend of its list. Only what is
+ * ours is looked at.
+ */
+#ifndef FAIRLEAD_SERVER_AUTH_CHECK_H
+#define FAIRLEAD_SERVER_AUTH_CHECK_H
+
+#include "auth.h"
+#include "common.h"
+#include "list.h"
+#include "maps.h"
+#include "scratch.h"
+
+/* Counts a packet whose tag is not right, and says whether it is accepted. */
+static __always_inline bool auth_forgives(enum server_counter accepted, enum server_counter dropped)
+{
+	bool forgives = auth_policy != AUTH_REQUIRE;
+
+	count(forgives ? accepted : dropped);
+	return forgives;
+}
+
+/* The packet that a tag covers, which is whole or of which no ports count. */
+static __always_inline void auth_packet(struct auth_scratch *a, const struct view *v, bool whole)
+{
+	a->inner = v->t;
+	if (whole)
+		return;
+	a->inner.sport = 0;
+	a->inner.dport = 0;
+	a->inner.proto = 0;
+}
+
+/* Reads the endpoints of a list from one on. */
+static __always_inline long auth_load(struct __sk_buff *skb, struct auth_scratch *a,
+				      const struct list *l, __u32 from)
+{
+	__u32 size = ENDPOINT_SIZE(l->v6);
+
+	if (from >= l->n)
+		return 0;
+	return load_some(skb, l->at + from * size, a->list, (l->n - from) * size, AUTH_LIST_MAX);
+}
+
+/* Whether a packet with this list is accepted, of which auth_packet has been told. src and
+ * dst are the outer header's.
+ */
+static __noinline bool auth_admits(struct __sk_buff *skb, const struct list *l,
+				   const struct addr *src, const struct addr *dst,
+				   enum auth_place place)
+{
+	struct auth_scratch *a = auth_scratch_get();
+	struct scratch *s = scratch();
+	__u64 tag;
+
+	if (!s || !a)
+		return false;
+	s->proven = false;
+	s->retag = false;
+	if (!l->tagged)
+		return auth_forgives(SERVER_COUNTER_ACCEPTED_NO_AUTH_TAG,
+				     SERVER_COUNTER_DROPPED_NO_AUTH_TAG);
+	if (!bpf_skb_load_bytes(skb, l->at + l->n * ENDPOINT_SIZE(l->v6), &tag, sizeof(tag)) &&
+	    !auth_load(skb, a, l, place == AUTH_OWN ? 1 : 0) && !auth_cover(src, dst, place, l->n))
+		s->proven = auth_is_right(tag);
+	return s->proven || auth_forgives(SERVER_COUNTER_ACCEPTED_WRONG_AUTH_TAG,
+					  SERVER_COUNTER_DROPPED_WRONG_AUTH_TAG);
+}
+
+/* Makes the tag of a packet that goes on to dst with the list from resume on, if it came
+ * with one that was right.
+ */
+static __noinline void auth_goes_on(struct __sk_buff *skb, const struct list *l, __u32 resume,
+				    const struct addr *src, const struct addr *dst)
+{
+	struct auth_scratch *a = auth_scratch_get();
+	struct scratch *s = scratch();
+	enum auth_place place;
+	__u32 n;
+
+	if (!s || !a || !s->proven)
+		return;
+	place = s->place;
+	n = l->n - resume + (place == AUTH_OWN ? 1 : 0);
+	if (auth_load(skb, a, l, resume) || auth_cover(src, dst, place, n))
+		return; /* the next node refuses it */
+	s->tag = auth_tag(0);
+	s->retag = true;
+}
+
+#endif

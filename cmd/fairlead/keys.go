@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/nodekey"
+	"github.com/fairlead/fairlead/status"
+)
+
+// keyPause is the time between two looks at the key file. Kubernetes itself takes a minute
+// to change a file of a Secret.
+const keyPause = 2 * time.Second
+
+// nodeKeys are the keys of packets between nodes, as their file has them.
+type nodeKeys struct {
+	file  string
+	set   []func(nodekey.Keys) error // for what makes or checks tags
+	cause error                      // why packets to backend nodes have none
+
+	mu   sync.Mutex
+	auth nodekey.Auth
+	err  error // of the last look at the file
+}
+
+// newKeys gives the keys of an agent's data plane and backends' side; nil without a file.
+func (a *agent) newKeys() *nodeKeys {
+	if len(a.config.NodeAuth.Keys) == 0 {
+		return nil
+	}
+	k := &nodeKeys{file: a.config.NodeKeyFile, auth: a.config.NodeAuth}
+	switch {
+	case a.xdp != nil:
+		k.set = append(k.set, a.xdp.SetKeys)
+	case a.plane != nil:
+		k.cause = errors.New("IPVS forwards and cannot put a tag into packets: nodes with --require-node-key drop them")
+	}
+	if a.half != nil {
+		k.set = append(k.set, a.half.SetKeys)
+	}
+	slog.Info("packets between nodes are authenticated", "keys", k.auth.Keys, "required", k.auth.Require)
+	return k
+}
+
+// follow takes up the file's changes until ctx ends. What cannot be read changes nothing.
+func (k *nodeKeys) follow(ctx context.Context) {
+	if k == nil {
+		return
+	}
+	tick := time.NewTicker(keyPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.look()
+		}
+	}
+}
+
+// look reads the file once.
+func (k *nodeKeys) look() {
+	keys, err := nodekey.Read(k.file)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil && !slices.Equal(keys, k.auth.Keys) {
+		for _, set := range k.set {
+			err = errors.Join(err, set(keys))
+		}
+		if err == nil {
+			k.auth.Keys = keys
+			slog.Info("node keys changed", "keys", keys)
+		}
+	}
+	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
+		slog.Error("node keys cannot be changed; those before stay in force", "error", err)
+	}
+	k.err = err
+}
+
+// state is what the status shows: never a key.
+func (k *nodeKeys) state() (status.NodeKeys, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := status.NodeKeys{Sends: k.auth.Keys[0].String(), Required: k.auth.Require}
+	for _, key := range k.auth.Keys {
+		s.Accepts = append(s.Accepts, key.String())
+	}
+	return s, errors.Join(k.cause, k.err)
+}

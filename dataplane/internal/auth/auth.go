@@ -1,0 +1,94 @@
+// Package auth gives programs the keys of authentication tags (bpf/include/auth.h): before
+// they are loaded, and while they run. What a tag covers is the programs' alone.
+package auth
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/fairlead/fairlead/internal/nodekey"
+)
+
+// Names of the programs' variables, and of the section that those have which change.
+const (
+	policyVariable = "auth_policy"
+	setsVariable   = "auth_key_sets"
+	atVariable     = "auth_keys_at"
+	Section        = ".data.auth"
+)
+
+// sets is AUTH_KEY_SETS.
+const sets = 4
+
+// Values of enum auth_rule.
+const off, accept, require = uint8(0), uint8(1), uint8(2)
+
+// keySet is struct auth_keys.
+type keySet struct {
+	Key [nodekey.Most]struct{ K0, K1 uint64 }
+	ID  [nodekey.Most]uint8
+	N   uint8
+	_   [5]uint8
+}
+
+func setOf(keys nodekey.Keys) (s keySet, err error) {
+	if len(keys) == 0 || len(keys) > nodekey.Most {
+		return s, fmt.Errorf("node keys: %d: want 1 to %d", len(keys), nodekey.Most)
+	}
+	for i, k := range keys {
+		s.Key[i].K0, s.Key[i].K1, s.ID[i] = k.K0, k.K1, k.ID
+	}
+	s.N = uint8(len(keys))
+	return s, nil
+}
+
+// Preset has programs that are yet to be loaded make and check tags, or do neither where
+// there are no keys.
+func Preset(spec *ebpf.CollectionSpec, a nodekey.Auth) error {
+	policy := spec.Variables[policyVariable]
+	if len(a.Keys) == 0 {
+		return policy.Set(off)
+	}
+	rule := accept
+	if a.Require {
+		rule = require
+	}
+	first, err := setOf(a.Keys)
+	if err != nil {
+		return err
+	}
+	return errors.Join(policy.Set(rule), spec.Variables[setsVariable].Set([sets]keySet{first}))
+}
+
+// Writer changes the keys of programs that run.
+type Writer struct {
+	Sets, At *ebpf.Variable
+}
+
+// Set replaces the keys. Each packet is checked and tagged by the former or by the new
+// ones: those are written where no program reads, and then become the ones that count.
+func (w Writer) Set(keys nodekey.Keys) error {
+	next, err := setOf(keys)
+	if err != nil {
+		return err
+	}
+	var all [sets]keySet
+	var at uint32
+	if err := errors.Join(w.Sets.Get(&all), w.At.Get(&at)); err != nil {
+		return fmt.Errorf("node keys: %w", err)
+	}
+	if at %= sets; all[at] == next {
+		return nil
+	}
+	at = (at + 1) % sets
+	all[at] = next
+	if err := w.Sets.Set(all); err != nil {
+		return fmt.Errorf("node keys: %w", err)
+	}
+	if err := w.At.Set(at); err != nil {
+		return fmt.Errorf("node keys: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,16 @@
+package packet
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit/bpfstack"
+)
+
+// TestStackFitsLinux61: newer kernels give programs more room.
+func TestStackFitsLinux61(t *testing.T) {
+	spec, err := loadPacket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bpfstack.Check(t, spec)
+}

@@ -1,0 +1,16 @@
+package proxy
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit/bpfstack"
+)
+
+// TestStackFitsLinux61: newer kernels give programs more room.
+func TestStackFitsLinux61(t *testing.T) {
+	spec, err := loadProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bpfstack.Check(t, spec)
+}

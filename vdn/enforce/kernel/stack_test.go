@@ -1,0 +1,16 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/fairlead/fairlead/internal/testkit/bpfstack"
+)
+
+// TestStackFitsLinux61: newer kernels give programs more room.
+func TestStackFitsLinux61(t *testing.T) {
+	spec, err := loadVdn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bpfstack.Check(t, spec)
+}
