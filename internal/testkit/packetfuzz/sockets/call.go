@@ -313,14 +313,31 @@ func (t *Target) Next(rng *rand.Rand, s *packetfuzz.Step) {
 	case n < 200:
 		s.Kind, s.Arg = packetfuzz.Wait, packetfuzz.RandomWait(rng)
 		return
-	case n < 202:
-		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()
+	case n < 204:
+		s.Kind, s.Arg = packetfuzz.Change, rng.Uint64()&^0xffff|uint64(t.one(rng))
 		return
 	}
 	s.Kind = packetfuzz.Packet
 	s.Hook = pick(rng, []uint8{callConnect, callConnect, callConnect, callSend, callSend, callSend, callReceive, callReceive, callPeer, callDisconnect, callClose})
+	if n := len(t.earlier); n > 0 && rng.IntN(2) == 0 { // the same socket and address again
+		s.Frame = append(s.Frame, t.earlier[rng.IntN(n)][:]...)
+		s.Frame[1] &^= 0x10 // no new socket
+		return
+	}
 	c := call{slot: rng.IntN(slots), to: t.some(rng)}
 	s.Frame = c.append(s.Frame, byte(rng.Uint32()))
+	t.earlier = append(t.earlier, [callSize]byte(s.Frame))
+}
+
+// one gives one of the world's frontends, some of them more often in this case.
+func (t *Target) one(rng *rand.Rand) int {
+	if t.fresh {
+		t.focus, t.fresh = [2]int{rng.IntN(len(t.world)), rng.IntN(len(t.world))}, false
+	}
+	if rng.IntN(3) > 0 {
+		return t.focus[rng.IntN(2)]
+	}
+	return rng.IntN(len(t.world))
 }
 
 // some gives an address that could be connected to.
@@ -332,7 +349,7 @@ func (t *Target) some(rng *rand.Rand) (e wire.Endpoint) {
 	case 1:
 		return wire.Endpoint{Addr: addr(pick(rng, others[family(v6)])), Port: uint16(80 + rng.IntN(12))}
 	}
-	f := &t.world[rng.IntN(len(t.world))]
+	f := &t.world[t.one(rng)]
 	e = proxied.KeyOf(f.Key).Endpoint
 	if f.Kind == proxy.NodePort {
 		e.Addr = addr(nodes[family(f.Addr.Is6())])

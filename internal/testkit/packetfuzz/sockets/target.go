@@ -46,6 +46,9 @@ type Target struct {
 	entries  []proxy.Frontend // as they are now
 	start    uint64
 	changed  bool
+	focus    [2]int           // frontends that this case has more often than others
+	fresh    bool             // they are to be chosen
+	earlier  [][callSize]byte // calls of this case
 	outcomes map[string]uint64
 }
 
@@ -239,7 +242,7 @@ func (t *Target) Reset() error {
 	if t.start += caseTime; t.start >= 1<<61 {
 		t.start = 1 << 41
 	}
-	m.ns, m.random = t.start, 1
+	m.ns, m.random, t.fresh, t.earlier = t.start, 1, true, t.earlier[:0]
 	t.object.Control.Nanoseconds, t.object.Control.Random = m.ns, m.random
 	for i := range t.own {
 		t.end(i)
