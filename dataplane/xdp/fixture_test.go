@@ -203,21 +203,3 @@ func frontend(method service.Method, vip string, protocol service.Protocol, serv
 	f.Backends = service.SortBackends(f.Backends)
 	return f
 }
-
-// sum16 is the Internet checksum over parts (RFC 1071), each of even length
-// but the last; 0 over what carries its own right checksum.
-func sum16(parts ...[]byte) uint16 {
-	var sum uint32
-	for _, b := range parts {
-		for i := 0; i+1 < len(b); i += 2 {
-			sum += uint32(b[i])<<8 | uint32(b[i+1])
-		}
-		if len(b)%2 == 1 {
-			sum += uint32(b[len(b)-1]) << 8
-		}
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
-}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/service"
 )
@@ -94,4 +95,57 @@ func TestSpentAnswerLeavesItsFlow(t *testing.T) {
 			t.Errorf("%s: flows %v, %v", name, all, err)
 		}
 	}
+}
+
+// What is remembered of a client takes no place from the flow that it is of: where all
+// other flows of a set must stay, that one would never be remembered.
+func TestAffinitySparesItsOwnFlow(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = 8 // one set
+	d := n.open(t, c)
+	f := frontend(service.NAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	for port := uint16(1); port < 8; port++ {
+		in := packet{src: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.77"), port).String(), dst: vips[false], flags: "S"}
+		n.run(t, d, in.bytes(t))
+		answer := packet{src: servers[false], dst: in.src, flags: "SA"}
+		n.run(t, d, answer.bytes(t))
+		in.flags = "A"
+		n.run(t, d, in.bytes(t))
+	}
+	f.Affinity = time.Minute
+	upsert(t, d, f)
+	in := packet{src: clients[false], dst: vips[false], flags: "S"}
+	for range 2 {
+		if v, _ := n.run(t, d, in.bytes(t)); v != redirect {
+			t.Errorf("verdict %v, drops %v", v, d.Describe().Drops)
+		}
+		all, err := allFlows(d)
+		if err != nil || len(all) != 8 {
+			t.Errorf("%d flows are remembered, not 8 (%v): %v", len(all), err, all)
+		}
+	}
+}
+
+// A flow by fullnat whose frontend has become one of direct return keeps its way back:
+// answers that are on their way, and those of when the method changes again, arrive.
+func TestMethodChangeKeepsTheWayBack(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	upsert(t, d, frontend(service.FullNAT, "10.1.1.7:80", service.TCP, servers[false]))
+	f := frontend(service.FullNAT, vips[false], service.UDP, servers[false])
+	upsert(t, d, f)
+	in := packet{src: clients[false], dst: vips[false], udp: true}
+	n.run(t, d, in.bytes(t))
+	port := portOf(t, d, in)
+	f.Method = service.Tunnel
+	upsert(t, d, f)
+	if v, _ := n.run(t, d, in.bytes(t)); v != redirect {
+		t.Errorf("by tunnel: %v, drops %v", v, d.Describe().Drops)
+	}
+	answer := packet{src: servers[false], dst: netip.AddrPortFrom(own4, port).String(), udp: true}
+	row{name: "answer", in: answer, verdict: redirect, out: func(p *packet) {
+		*p = outside(packet{src: vips[false], dst: clients[false], udp: true})
+	}}.check(t, n, d)
 }

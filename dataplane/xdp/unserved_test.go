@@ -270,12 +270,9 @@ func (w *wireEnd) toPod(t *testing.T, most int, quiet unix.Timeval) (seen int) {
 		if err != nil {
 			break
 		}
-		var dst netip.Addr
-		switch {
-		case buf[12] == 8 && size >= 34:
+		dst := dissect(buf[14:size]).dst
+		if buf[12] == 8 && size >= 34 {
 			dst = netip.AddrFrom4([4]byte(buf[30:34]))
-		case buf[12] == 0x86 && size >= 54:
-			dst = netip.AddrFrom16([16]byte(buf[38:54]))
 		}
 		vip := dst == netip.MustParseAddrPort(vips[false]).Addr() || dst == netip.MustParseAddrPort(vips[true]).Addr()
 		if vip && from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {

@@ -15,7 +15,7 @@ func (m *model) answerPlain(p *packet, f *flow) int32 {
 	case p.ttl <= 1:
 		return m.drop(ttlExpired)
 	}
-	m.touch(f, p, true, true)
+	m.came(f, p)
 	view, _ := wire.ReadIP(m.frame, 14, len(m.frame), !p.Dst.Is4(), false)
 	return m.sendBack(&sending{packet: p, view: &view, plain: true}, f)
 }
@@ -27,7 +27,7 @@ func (m *model) answerOdd(o *oddPacket, f *flow) int32 {
 		return m.drop(ttlExpired)
 	}
 	if !o.isError {
-		m.touch(f, &o.packet, true, true)
+		m.came(f, &o.packet)
 	}
 	return m.sendBack(&sending{packet: &o.packet, view: &o.view, tagged: o.tagged, isError: o.isError, quoted: o.quoted}, f)
 }

@@ -15,7 +15,7 @@ func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
 	}
 	k := clientKey{p.Src, f.id}
 	c := m.clients[k]
-	isEstablished := !o.fresh
+	isEstablished := o.flow.state == established || o.flow.state == udp
 	known := c != nil && !m.expired(c)
 	if known {
 		isEstablished = isEstablished || c.state == client
@@ -28,7 +28,7 @@ func (m *model) noteClient(p *packet, f *frontend, o *opened, before uint8) {
 	tag := clientTag(&k.addr, k.frontend)
 	server, generation := o.flow.server, o.flow.generation
 	if !known {
-		if c = m.enter(tag); c == nil {
+		if c = m.enter(tag, o.flow); c == nil {
 			return
 		}
 	}

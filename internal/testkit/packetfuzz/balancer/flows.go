@@ -2,17 +2,21 @@ package balancer
 
 import "github.com/fairlead/fairlead/internal/testkit/packetfuzz/wire"
 
-// States of flows, as IPVS has them, and how long one may be silent in each.
+// States of flows.
 const (
 	free uint8 = iota
 	opening
 	established
-	finishing
-	closed
+	finishing // the client, or somebody in its name, says that it has finished
+	closed    // by a reset that counts
 	udpOpening
 	udp
 	clientOpening
 	client
+	answered    // the server has answered
+	clientReset // as finishing, by a reset
+	serverFin   // the server has finished
+	timeWait    // both have
 )
 
 // tick is 2^30 ns: the clock of the flow table.
@@ -20,7 +24,15 @@ const tickShift = 30
 
 func ticks(seconds uint64) uint32 { return uint32(seconds * 1_000_000_000 >> tickShift) }
 
-var lives = [16]uint32{opening: ticks(60), established: ticks(900), finishing: ticks(120), closed: ticks(10), udpOpening: ticks(300), udp: ticks(300)}
+// lives are for how long a flow may be silent.
+var lives = [16]uint32{
+	opening: ticks(60), answered: ticks(60), established: ticks(900), udpOpening: ticks(300), udp: ticks(300),
+	finishing: ticks(120), clientReset: ticks(120), serverFin: ticks(120), timeWait: ticks(120), closed: ticks(10),
+}
+
+// lingers is for how long a flow that only seems to have ended is found after its time:
+// as long in all as one that goes on.
+var lingers = ticks(900) - ticks(120)
 
 // renew is how much of a life must be gone before it is renewed.
 var renew = ticks(5)
@@ -39,7 +51,10 @@ type flow struct {
 	answer     wire.Tuple
 	expires    uint32
 	client     clientKey // where this is a client's
-	way        int       // where in the table
+	// seq and ack are the numbers that prove an end, by direct return: those of the first
+	// segment after the SYN; of SCTP the client's verification tag.
+	seq, ack uint32
+	way      int // where in the table
 }
 
 type clientKey struct {
@@ -72,6 +87,12 @@ func (m *model) now() uint32 { return uint32(m.ns >> tickShift) }
 
 func (m *model) expired(f *flow) bool { return int32(f.expires-m.now()) <= 0 }
 
+// found says that packets find a flow.
+func (m *model) found(f *flow) bool {
+	seems := f.state == finishing || f.state == clientReset
+	return !m.expired(f) || seems && m.now()-f.expires < lingers
+}
+
 // alive gives a flow's server, unless that is gone or another by now.
 func (m *model) alive(f *flow) *server {
 	s := m.config.server(f.server)
@@ -84,9 +105,9 @@ func (m *model) alive(f *flow) *server {
 // weighs is what a flow adds to the connections of its server.
 func (f *flow) weighs() halves {
 	switch f.state {
-	case opening, established, udpOpening, udp:
+	case opening, answered, established, udpOpening, udp:
 		return halves{on: 1}
-	case finishing, closed:
+	case finishing, clientReset, serverFin, timeWait, closed:
 		return halves{ended: 1}
 	}
 	return halves{}
@@ -97,45 +118,6 @@ func (m *model) addConnections(id uint32, h halves, sign int64) {
 	c.on += sign * h.on
 	c.ended += sign * h.ended
 	m.connections[id] = c
-}
-
-// next is a flow's state after a packet.
-func (f *flow) next(proto byte, fl flags, answers, twoWay bool) uint8 {
-	switch {
-	case proto == wire.UDP && (answers || !twoWay):
-		return udp
-	case proto == wire.UDP:
-		return f.state
-	case fl&resets != 0:
-		return closed
-	case fl&finishes != 0 && f.state != closed:
-		return finishing
-	case f.state == opening && !answers && fl&continues != 0:
-		return established
-	}
-	return f.state
-}
-
-// touch notes that a packet of a flow went by.
-func (m *model) touch(f *flow, p *packet, answers, twoWay bool) {
-	state := f.next(p.Proto, p.flags, answers, twoWay)
-	expires := m.now() + lives[state]
-	if state == f.state && expires-f.expires < renew {
-		return
-	}
-	m.saw.Saw(uint64(f.state)<<8 | uint64(state) | 1<<20)
-	was := *f
-	f.state, f.expires = state, expires
-	if was.weighs().on > 0 && f.weighs().ended > 0 && m.alive(f) != nil {
-		m.addConnections(f.server, was.weighs(), -1)
-		m.addConnections(f.server, f.weighs(), 1)
-	}
-}
-
-// awaits says that a packet ends the opening of a flow of which the table does not
-// know yet whose it is.
-func (f *flow) awaits(p *packet) bool {
-	return !f.nat && (f.state == opening || f.state == udpOpening) && f.next(p.Proto, p.flags, false, false) != f.state
 }
 
 // opening is what is found out about a packet's flow.
@@ -164,10 +146,7 @@ func (m *model) stateful(p *packet, f *frontend, asks func() int32, isError bool
 		known, server := m.knows(entry, p, f)
 		keep = server
 		if known {
-			if entry.awaits(p) {
-				entry.described = true
-			}
-			m.touch(entry, p, false, f.nat)
+			m.sent(entry, p, f.nat)
 			o.server, o.natPort = entry.server, entry.natPort
 			m.noteClient(p, f, o, before)
 			return o, 0
@@ -193,7 +172,7 @@ func (m *model) mayAsk(p *packet) bool {
 // knows says that a packet belongs to the flow of an entry. Where only the way back
 // is missing, because the method has changed, it gives the server that stays.
 func (m *model) knows(e *flow, p *packet, f *frontend) (known bool, keep uint32) {
-	if m.expired(e) || p.flags&opens != 0 && (e.state == finishing || e.state == closed) || m.alive(e) == nil {
+	if !m.found(e) || p.flags&opens != 0 && (e.state == timeWait || e.state == closed) || m.alive(e) == nil {
 		return false, 0
 	}
 	if !f.nat || e.nat && (e.natPort != 0) == f.full {
@@ -228,7 +207,7 @@ func (m *model) open(p *packet, f *frontend, o *opened, before uint8, keep uint3
 	if p.Proto == wire.UDP {
 		state = udpOpening
 	}
-	e := m.enter(o.tag)
+	e := m.enter(o.tag, nil)
 	if e == nil {
 		return m.unremembered(p, f, o)
 	}
@@ -288,14 +267,23 @@ func (m *model) openBack(e *flow, p *packet, f *frontend, s *server) bool {
 
 func (m *model) takeAnswer(e *flow, t wire.Tuple) bool {
 	if other := m.answersOf[t]; other != nil {
-		if other.holds && !m.expired(other) && m.alive(other) != nil {
-			return false
+		if other.holds && m.found(other) && m.alive(other) != nil {
+			if !m.expired(other) {
+				return false
+			}
+			m.end(other) // it only lingered
 		}
 		other.holds = false
 	}
 	e.answer, e.holds = t, true
 	m.answersOf[t] = e
 	return true
+}
+
+// end leaves of a flow nothing but its place.
+func (m *model) end(f *flow) {
+	m.addConnections(f.server, f.weighs(), -1)
+	f.state, f.server, f.generation, f.expires = free, 0, 0, 0
 }
 
 // serverPort is the port that a server gets what was addressed to another on.
@@ -325,7 +313,7 @@ func (m *model) mayAnswer(t *wire.Tuple) bool {
 // answered gives the flow that a packet is an answer of.
 func (m *model) answered(t *wire.Tuple) *flow {
 	f := m.answersOf[*t]
-	if f == nil || !f.holds || !f.nat || m.expired(f) || m.alive(f) == nil {
+	if f == nil || !f.holds || !f.nat || !m.found(f) || m.alive(f) == nil {
 		return nil
 	}
 	return f

@@ -51,6 +51,21 @@ type packet struct {
 	flags     flags
 	ttl, tos  byte
 	malformed bool
+	// seq and ack are the numbers of a TCP header, of SCTP the verification tag in both.
+	seq, ack uint32
+	payload  bool // TCP: it has data
+}
+
+// number reads what tells a packet's place in its connection.
+func (p *packet) number(l4 []byte, room int) {
+	switch p.Proto {
+	case wire.TCP:
+		p.seq, p.ack = binary.BigEndian.Uint32(l4[4:]), binary.BigEndian.Uint32(l4[8:])
+		p.payload = room > int(l4[12]>>4)*4
+	case wire.SCTP:
+		p.seq = binary.BigEndian.Uint32(l4[4:])
+		p.ack = p.seq
+	}
 }
 
 // flags are what a segment or chunk says about its connection's life.
@@ -192,6 +207,7 @@ func readPlain(b []byte, v6 bool) (p packet, ok bool) {
 		return p, false
 	}
 	p.SPort, p.DPort = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
+	p.number(l4, room)
 	switch v.Proto {
 	case wire.TCP:
 		offset := int(l4[12]>>4) * 4

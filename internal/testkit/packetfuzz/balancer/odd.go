@@ -185,6 +185,7 @@ func (m *model) readPorts(o *oddPacket) reason {
 		o.flags = sctpFlags(b[12])
 	}
 	o.SPort, o.DPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	o.number(b, room)
 	return ""
 }
 

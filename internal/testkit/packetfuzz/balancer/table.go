@@ -7,7 +7,8 @@ package balancer
 //  2. the first that is free or over, from home on;
 //  3. of those that a flood may push out, the one nearest to its end, those at home
 //     first;
-//  4. of those that were silent for long, likewise.
+//  4. of those that were silent for long, likewise; of those that only seem to have
+//     ended, for less long.
 //
 // An established flow that is in use gives way to none.
 
@@ -35,6 +36,9 @@ func (a worth) less(b worth) bool {
 // idle is for how long a flow must have been silent to give way to a new one.
 var idle = ticks(200)
 
+// soonIdle is the same of one that seems to have ended, but may go on.
+var soonIdle = ticks(60)
+
 // worthOf gives what the i-th place from home is worth.
 func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 	switch {
@@ -49,14 +53,17 @@ func (m *model) worthOf(e *flow, tag uint64, i int) worth {
 		w.strong, w.kept = true, w.left > int64(ticks(900)-idle)
 	case udp:
 		w.strong, w.kept = true, w.left > int64(ticks(300)-idle)
+	case finishing, clientReset, serverFin:
+		w.strong, w.kept = true, w.left > int64(ticks(120)-soonIdle)
 	case client:
 		w.strong = true
 	}
 	return w
 }
 
-// enter makes room for a tag, at a cost to who is there. nil: there is none.
-func (m *model) enter(tag uint64) *flow {
+// enter makes room for a tag, at a cost to who is there, but for one that must stay.
+// nil: there is none.
+func (m *model) enter(tag uint64, spare *flow) *flow {
 	set := tag >> 32 * uint64(len(m.sets)) >> 32
 	home := int(tag>>1) & 4
 	best, at := worth{kept: true, left: 1 << 40}, 0
@@ -69,6 +76,9 @@ func (m *model) enter(tag uint64) *flow {
 		return nil
 	}
 	e := m.sets[set][at]
+	if e != nil && e == spare {
+		return nil
+	}
 	if e == nil {
 		e = m.take()
 		e.way = int(set)*8 + at

@@ -409,5 +409,9 @@ func (t *Target) compareData(f *flow, b []byte) error {
 	if nat := port("nat_port"); is != f.Tuple || nat != f.natPort {
 		return packetfuzz.Violated("the table describes %+v as %+v with port %d, not %d", f.Tuple, is, nat, f.natPort)
 	}
+	numbers := b[l.At("macs"):]
+	if seq, ack := u32(numbers, 0), u32(numbers, 4); !f.nat && (seq != f.seq || ack != f.ack) {
+		return packetfuzz.Violated("the table has the numbers %d and %d of %+v, not %d and %d", seq, ack, f.Tuple, f.seq, f.ack)
+	}
 	return nil
 }

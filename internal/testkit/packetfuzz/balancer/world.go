@@ -104,7 +104,7 @@ func newNet() (*packetfuzz.Net, []device, error) {
 var private = []string{
 	"flows", "flow_data", "flow_back", "connections", "flow_secret", "guard_buckets", "guard_credit", "guard_clients",
 	"fragments", "orphans", "answers", "drops", "drop_events", "frontend_counts", "server_cpu", "older_owners",
-	"rare_scratch", "handover_scratch", "nat_scratch", "steps", ".data.clock", ".bss", "watched", "watch_current", ".data.watch",
+	"rare_scratch", "handover_scratch", "nat_scratch", "auth_scratch", "syn_scratch", "syn_counts", "syn_hot", "syn_sources", "syn_flows", "steps", ".data.clock", ".bss", "watched", "watch_current", ".data.watch",
 }
 
 // mapped are those of them that are mapped into this process.

@@ -40,9 +40,15 @@ func (m *model) answer() int32 {
 	if f == nil {
 		return untouched
 	}
-	if f.state&flowDoubted != 0 && v.Accepts() { // of a SYN past the VIP
-		m.table.forget(&t)
-		return m.pass("FLOW_FORGOTTEN")
+	if f.state&flowDoubted != 0 {
+		attempt, may, ends := v.Answers(m.frame)
+		if may && uint16(attempt) == f.attempt { // of a connection past the VIP
+			if !ends {
+				return untouched
+			}
+			m.table.forget(&t)
+			return m.pass("FLOW_FORGOTTEN")
+		}
 	}
 	if !v.Resets() {
 		f.state &^= flowClientReset

@@ -192,8 +192,9 @@ func (m *model) plain() int32 {
 	switch {
 	case f == nil:
 		return untouched
-	case v.Opens() && f.established(): // it may be forged: the server's answer says
+	case v.Opens() && f.alive(m.now()): // it may be forged: the server's answer says
 		m.note(f, flowDoubted)
+		f.attempt = uint16(v.Attempt(m.frame))
 		return untouched
 	case v.Opens():
 		m.table.forget(&v.Tuple)

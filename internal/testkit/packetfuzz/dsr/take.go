@@ -38,6 +38,7 @@ type flow struct {
 	method     byte
 	place      byte
 	state      byte
+	attempt    uint16 // of the SYN or INIT past the VIP
 }
 
 // table is sets of eight.

@@ -288,7 +288,11 @@ func (t *Target) compareTable() error {
 			if want == nil || tag != tableHash(&want.Tuple)|1 {
 				return packetfuzz.Violated("set %d, way %d has the tag %#x, not that of %+v", i, way, tag, want)
 			}
-			if is := t.flowAt(b[t.set.At("flow")+64*way:]); is != *want {
+			is := t.flowAt(b[t.set.At("flow")+64*way:])
+			if is.attempt = want.attempt; is.state&flowDoubted != 0 {
+				is.attempt = binary.NativeEndian.Uint16(b[t.set.At("opened")+2*way:])
+			}
+			if is != *want {
 				return packetfuzz.Violated("set %d, way %d is %+v, not %+v", i, way, is, *want)
 			}
 		}

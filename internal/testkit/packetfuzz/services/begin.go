@@ -61,8 +61,9 @@ func (m *model) notOurs() int32 {
 	t := m.v.Turned()
 	switch h := m.find(&t); {
 	case h != nil && h.kind&isLooped != 0:
-	case h != nil && h.established():
+	case h != nil && !h.over():
 		h.state |= doubted
+		h.attempt = digest(m.v.Attempt(m.frame))
 	default:
 		m.forget(&t)
 	}

@@ -56,7 +56,13 @@ type half struct {
 	kind       byte
 	fromInside bool
 	state      byte
+	attempt    byte // of a SYN or INIT past the service: its digest
 	seen       uint32
+}
+
+// digest is what is kept of an attempt's number.
+func digest(n uint32) byte {
+	return byte(n) ^ byte(n>>8) ^ byte(n>>16) ^ byte(n>>24)
 }
 
 // model is what the programs must do.
@@ -175,8 +181,6 @@ func (h *half) over() bool {
 	return h.state&reset != 0 || h.state&(clientFin|targetFin) == clientFin|targetFin
 }
 
-func (h *half) established() bool { return h.state&confirmed != 0 && !h.over() }
-
 // find gives the flow of a packet, unless its time is over.
 func (m *model) find(t *wire.Tuple) *half {
 	h := m.flows[*t]
@@ -226,8 +230,7 @@ func (m *model) transport() int32 {
 		switch {
 		case !m.isPlaceOf(h.kind):
 			return untouched
-		case v.Accepts() && h.kind&isAnswer != 0 && h.state&doubted != 0:
-			m.forget(&v.Tuple)
+		case m.isPastAnswer(h):
 			return untouched
 		case m.goesOn(h):
 			return m.leave(*h)
@@ -239,6 +242,19 @@ func (m *model) transport() int32 {
 		return untouched
 	}
 	return m.begin()
+}
+
+// isPastAnswer says that a packet answers an attempt past the service. Where its sender
+// accepts that, the flow has ended.
+func (m *model) isPastAnswer(h *half) bool {
+	attempt, may, ends := m.v.Answers(m.frame)
+	if h.kind&isAnswer == 0 || h.state&doubted == 0 || !may || h.attempt != digest(attempt) {
+		return false
+	}
+	if ends {
+		m.forget(&m.v.Tuple)
+	}
+	return true
 }
 
 // goesOn says that a packet goes where its flow went before.

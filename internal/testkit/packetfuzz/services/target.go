@@ -364,7 +364,7 @@ func (t *Target) tupleAt(b []byte) wire.Tuple {
 func (t *Target) halfAt(b []byte) half {
 	l := &t.layouts.flow
 	h := half{
-		to: t.tupleAt(b), kind: b[l.At("kind")], fromInside: b[l.At("from_inside")] != 0, state: b[l.At("state")],
+		to: t.tupleAt(b), kind: b[l.At("kind")], fromInside: b[l.At("from_inside")] != 0, state: b[l.At("state")], attempt: b[l.At("opened")],
 		seen: binary.NativeEndian.Uint32(b[l.At("seen"):]),
 	}
 	h.to.Proto = 0

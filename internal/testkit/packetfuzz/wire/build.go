@@ -27,8 +27,8 @@ type Frame struct {
 
 	Proto        byte
 	SPort, DPort uint16
-	Flags        byte // TCP's 13th byte, or SCTP's chunk type
-	Seq, Ack     uint32
+	Flags        byte   // TCP's 13th byte, or SCTP's chunk type
+	Seq, Ack     uint32 // of TCP; of SCTP the first is the verification tag
 	TCPOptions   []byte
 	NoCheck      bool // UDP
 	// Payload is what the transport carries, or for other protocols all that
@@ -152,7 +152,8 @@ func (f *Frame) appendTransport(b []byte) []byte {
 	case SCTP:
 		b = binary.BigEndian.AppendUint16(b, f.SPort)
 		b = binary.BigEndian.AppendUint16(b, f.DPort)
-		b = append(b, 1, 2, 3, 4, 0, 0, 0, 0, f.Flags, 0)
+		b = binary.BigEndian.AppendUint32(b, f.Seq)
+		b = append(b, 0, 0, 0, 0, f.Flags, 0)
 		b = binary.BigEndian.AppendUint16(b, uint16(4+len(f.Payload)))
 		b = append(b, f.Payload...)
 		binary.LittleEndian.PutUint32(b[at+8:], crc32.Checksum(b[at:], castagnoli))

@@ -41,6 +41,20 @@ func (f *Frame) odd(rng *rand.Rand) {
 	}
 }
 
+// Number gives a frame numbers within its connection. There are few, so that many
+// fit those of other packets, exactly or nearly.
+func (f *Frame) Number(rng *rand.Rand) {
+	some := []uint32{0, 1, 2, 3, 100, 1 << 16, 1<<16 + 1, 1 << 20, 1<<20 + 1, 1 << 31, ^uint32(0)}
+	one := func() uint32 { return some[min(rng.IntN(len(some)), rng.IntN(len(some)))] + uint32(rng.IntN(2)) }
+	f.Seq, f.Ack = one(), one()
+	if rng.IntN(8) == 0 {
+		f.Seq, f.Ack = rng.Uint32(), rng.Uint32()
+	}
+	if f.Proto == SCTP && len(f.Payload) >= 4 { // an INIT's own tag
+		binary.BigEndian.PutUint32(f.Payload, one())
+	}
+}
+
 // Pattern gives so many bytes.
 func Pattern(b []byte, n int) []byte {
 	b = b[:0]

@@ -215,6 +215,33 @@ func (p *Packet) Resets() bool {
 	return p.Proto == TCP && p.Flags&4 != 0 || p.Proto == SCTP && p.Flags == 6
 }
 
+// Attempt gives the number that tells two attempts to open a connection apart: the
+// sequence number of a SYN, the initiate tag of an INIT. It is 0 where the frame ends
+// before.
+func (p *Packet) Attempt(b []byte) uint32 {
+	if p.Proto == SCTP {
+		return number(b, p.L4+16)
+	}
+	return number(b, p.L4+4)
+}
+
+// Answers gives the number of the attempt that a packet may be an answer to; whether it
+// may; and whether it says that an older connection of these ports has ended.
+func (p *Packet) Answers(b []byte) (attempt uint32, may, ends bool) {
+	if p.Proto == SCTP {
+		const cookieAck = 11
+		return number(b, p.L4+4), true, p.Flags == cookieAck
+	}
+	return number(b, p.L4+8) - 1, p.Accepts(), true
+}
+
+func number(b []byte, at int) uint32 {
+	if at+4 > len(b) {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b[at:])
+}
+
 // Quoted is the beginning of a packet that an ICMP error is about.
 type Quoted struct {
 	Tuple
