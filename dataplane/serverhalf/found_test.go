@@ -63,3 +63,14 @@ func TestPortZero(t *testing.T) {
 	out := wire{client: client, dst: next.Server, option: list{zero}}
 	n.steps(t, []step{{name: "to a whole address", in: in, out: out, verdict: sent, counter: "second-chance"}})
 }
+
+// A server's ICMP error that the kernel is to tell the server about, as its hops are
+// spent, goes to the kernel as it came, with the packet that it is about.
+func TestSpentErrorStaysAsItCame(t *testing.T) {
+	n := newNode(t)
+	n.set(t, entry(service.Tunnel, vip, pod, service.TCP))
+	n.run(t, n.half.obj.ToServer, n.pod, wire{client: client, dst: vip, flags: "S", tunnel: pod.Addr()}.bytes(t))
+	of := ipHead{src: pod.Addr(), dst: client.Addr(), ttl: 1}
+	frame := icmpFrame(t, of, wire{client: client, dst: pod}, 0)
+	n.check(t, "spent", serverProgFromServer, frame, untouched, frame, "passed-ttl")
+}
