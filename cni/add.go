@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -123,10 +124,7 @@ func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	}
 	mac := link.Attrs().HardwareAddr.String()
 	report := vdn.UpReport{Device: lease.Attachment.Device, MAC: mac, NetNS: c.netns}
-	if _, err := c.vdn.Up(ctx, c.id(), report); err != nil {
-		return nil, c.refused(err)
-	}
-	if err := c.applied(ctx); err != nil {
+	if err := c.up(ctx, report); err != nil {
 		return nil, err
 	}
 	result.Interfaces = []*current.Interface{{Name: c.iface, Mac: mac, Mtu: link.Attrs().MTU, Sandbox: c.netns}}
@@ -136,11 +134,26 @@ func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
 	return result, c.whole()
 }
 
+// up tells who must know that the device is there, and waits until it is enforced.
+func (c *call) up(ctx context.Context, report vdn.UpReport) error {
+	if n := c.inherited(); n != nil {
+		ctx, cancel := c.deadline() // controllers may have taken all of the time
+		defer cancel()
+		if err := c.adopted(ctx, n, report); err != nil {
+			return err
+		}
+		return c.applied(ctx)
+	} else if _, err := c.vdn.Up(ctx, c.id(), report); err != nil {
+		return c.refused(err)
+	}
+	return c.applied(ctx)
+}
+
 // lease asks for the attachment.
 func (c *call) lease(ctx context.Context, host *netlink.Handle) (vdn.Lease, error) {
 	network, err := c.vdn.Network(ctx, c.Network)
 	if err != nil {
-		return vdn.Lease{}, c.refused(err)
+		return c.inherit(host, err)
 	}
 	devices, err := c.devices(host, network)
 	if err != nil {
@@ -171,11 +184,18 @@ func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error)
 	if len(lease.Attachment.Addresses) == 0 {
 		return vdn.Lease{}, fail(types.ErrInternal, "network %s: its controller gave a lease without an address: give the network a subnet", c.Network)
 	}
+	n := c.note()
+	n.Lease = &lease
 	// What was owed is this lease again.
-	return lease, c.notes.remove(owed, c.id())
+	return lease, errors.Join(c.notes.write(attached, n), c.notes.remove(owed, c.id()))
 }
 
+// note is what is known of an attachment from the beginning, with what is noted of its
+// lease by now.
 func (c *call) note() note {
+	if n := c.notes.read(attached, c.id()); n != nil {
+		return note{ID: n.ID, Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns, Lease: n.Lease, Replaces: n.Replaces}
+	}
 	return note{ID: c.id(), Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns}
 }
 

@@ -72,6 +72,35 @@ func TestHostDevice(t *testing.T) {
 	r.nothingLeft()
 }
 
+// TestGuaranteedHostDevice: ADD takes a NIC whose own wire carries the guarantee, names
+// each that does not, and leaves nothing behind.
+func TestGuaranteedHostDevice(t *testing.T) {
+	r := newRig(t)
+	whole := networks()[1]
+	whole.Devices = []string{"upper0", "nic1", "nic2"}
+	below, err := netlink.LinkByName("eth1")
+	must(t, err)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = "upper0", below.Attrs().Index
+	must(t, netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PRIVATE}))
+	t.Cleanup(func() { must(t, netlink.LinkDel(link(t, "upper0"))) })
+	ns := testkit.NetNS(t)
+	whole.Guarantee = 20_000_000_000 // a veth device carries 10G, as it says
+	must(t, r.vdn.PutNetwork(t.Context(), whole))
+	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
+	refusedWith(t, err, ErrNode, "device upper0 shares the wire of eth1", "device nic1 carries 10G, and the network's guarantee is 20G", "device nic2 carries")
+	r.nothingLeft()
+	whole.Guarantee = 10_000_000_000
+	must(t, r.vdn.PutNetwork(t.Context(), whole))
+	_, err = Add(args(r.conf("whole"), "one", ns.Path()))
+	must(t, err)
+	if l, err := r.vdn.Attachment(t.Context(), "one.net1"); err != nil || l.Device != "nic1" {
+		t.Errorf("%+v, %v: want nic1", l, err)
+	}
+	must(t, Del(args(r.conf("whole"), "one", ns.Path())))
+	r.nothingLeft()
+}
+
 // TestAskedFor: owner, addresses and MAC by capabilities and by CNI_ARGS.
 func TestAskedFor(t *testing.T) {
 	r := newRig(t)
@@ -280,7 +309,7 @@ func TestCheckSees(t *testing.T) {
 			_, to, _ := net.ParseCIDR("10.7.0.0/16")
 			return p.links.RouteDel(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: to})
 		}, "10.7"},
-		"lease": {func(netlink.Link) error { return r.store.Detach("one.net1") }, "no lease one.net1"},
+		"lease": {func(netlink.Link) error { return r.store.Detach(t.Context(), "one.net1") }, "no lease one.net1"},
 	} {
 		result, err := Add(a)
 		must(t, err)

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,13 +30,14 @@ import (
 // daemon runs the node's; one that is not to work only answers.
 func (r *rig) daemon(works bool) (stop func()) {
 	r.t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	enforcer, err := kernel.Open(kernel.Config{PinDir: "/sys/fs/bpf/vdn", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}, Log: log})
 	must(r.t, err)
 	d := node.New(node.Config{
 		Node:       vdn.Node{Name: "n1", Means: "kernel", Uplinks: []vdn.Uplink{{Device: "eth1", Rate: 1e9}}},
-		Controller: r.vdn, Enforcer: enforcer, Log: log,
+		Controller: r.vdn, Enforcer: enforcer, Kept: filepath.Join(r.dataDir, "daemon", "plan.json"), Log: log,
 	})
+	r.running, r.enforcer = d, enforcer
 	l, err := status.Listen(node.Socket)
 	must(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,8 +57,66 @@ func (r *rig) daemon(works bool) (stop func()) {
 	return func() {
 		cancel()
 		all.Wait()
-		must(r.t, enforcer.Remove())
+		r.t.Cleanup(func() { must(r.t, kernel.Clean("/sys/fs/bpf/vdn")) })
+		must(r.t, enforcer.Close())
 	}
+}
+
+// TestDELAndCHECKAskNoDaemon: one that hangs must not keep pods from being deleted.
+func TestDELAndCHECKAskNoDaemon(t *testing.T) {
+	r := newRig(t)
+	ns := testkit.NetNS(t)
+	nameless := strings.Replace(r.conf("science"), `"node":"n1",`, "", 1) // as a definition for all nodes
+	result, err := Add(args(nameless, "one", ns.Path()))
+	must(t, err)
+	var asked atomic.Int64
+	must(t, os.MkdirAll(filepath.Dir(node.Socket), 0o700))
+	l, err := net.Listen("unix", node.Socket)
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			defer c.Close() // it says nothing until then
+		}
+	}()
+	must(t, Check(args(with(t, nameless, result), "one", ns.Path())))
+	must(t, Del(args(nameless, "one", ns.Path())))
+	ipam := strings.Replace(r.ipam("science"), `"node":"n1",`, "", 1)
+	must(t, DelAddresses(args(ipam, "two", ns.Path())))
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the daemon was asked %d times", n)
+	}
+	r.nothingLeft()
+}
+
+// TestADeafControllerHoldsNoPod: DEL comes to its end in time, and owes the lease; CHECK
+// finds nothing wrong.
+func TestADeafControllerHoldsNoPod(t *testing.T) {
+	r := newRig(t)
+	ns := testkit.NetNS(t)
+	conf := r.conf("science", `"timeout":"1m"`)
+	result, err := Add(args(conf, "one", ns.Path()))
+	must(t, err)
+	heard := make(chan struct{})
+	r.onRequest(func(*http.Request) { <-heard })
+	began := time.Now()
+	must(t, Check(args(with(t, conf, result), "one", ns.Path())))
+	must(t, Del(args(conf, "one", ns.Path())))
+	if took := time.Since(began); took > 30*time.Second { // it is some four, and would be minutes
+		t.Errorf("CHECK and DEL took %v", took)
+	}
+	if n := (notes{r.dataDir}).all(owed); len(n) != 1 || len(links(t, ns)) > 0 {
+		t.Errorf("owed %+v, devices %q", n, links(t, ns))
+	}
+	r.onRequest(nil)
+	close(heard)
+	must(t, GC(args(conf, "", "")))
+	r.nothingLeft()
 }
 
 // TestNodeDaemon: ADD waits until the node enforces, so that a pod is never without

@@ -39,7 +39,7 @@ func Check(args *skel.CmdArgs) error {
 	if err := c.checkKernel(p, link); err != nil {
 		return err
 	}
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.brief()
 	defer cancel()
 	return c.sameLease(ctx)
 }
@@ -118,6 +118,9 @@ func same(have netlink.Route, want *types.Route) bool {
 
 // sameLease compares with what the controller answers, if it does.
 func (c *call) sameLease(ctx context.Context) error {
+	if c.inherited() != nil && !c.handOver(ctx) {
+		return nil
+	}
 	a, err := c.vdn.Attachment(ctx, c.id())
 	switch {
 	case client.IsUnavailable(err):

@@ -103,6 +103,9 @@ func newCall(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, err
 // whose user has asked for nonsense can be deleted.
 func newADD(args *skel.CmdArgs, parse func([]byte) (Config, error)) (*call, error) {
 	c, err := newCall(args, parse)
+	if err == nil {
+		err = c.named()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +130,14 @@ func (c *call) id() string { return c.container + "." + c.iface }
 // deadline is for all that one call asks of others.
 func (c *call) deadline() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), c.Timeout)
+}
+
+// mostBrief is how long calls ask others that come to their end without an answer.
+const mostBrief = 2 * time.Second
+
+// brief is deadline for those.
+func (c *call) brief() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), min(c.Timeout, mostBrief))
 }
 
 // say tells whoever reads the runtime's log what is no error of the call.

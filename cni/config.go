@@ -122,9 +122,6 @@ func decode(text []byte) (*written, error) {
 }
 
 func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config, error) {
-	if s.Node == "" {
-		s.Node = nodeName()
-	}
 	c := Config{Settings: Settings{
 		Network: cmp.Or(s.Network, w.Name), Controller: cmp.Or(s.Controller, client.DefaultURL), TokenFile: s.TokenFile, CAFile: s.CAFile,
 		Node: s.Node, DataDir: cmp.Or(s.DataDir, DefaultDataDir),
@@ -160,6 +157,16 @@ func (c *Config) check(timeout string) error {
 	}
 	if c.Network == "" {
 		return invalid("network is missing: name one of the controller's (fairlead vdn networks)")
+	}
+	return nil
+}
+
+// named has the configuration name this machine, where it is of all nodes. Only calls
+// that tell the controller their node need it: the node's daemon is asked, which may
+// hang.
+func (c *Config) named() error {
+	if c.Node == "" {
+		c.Node = nodeName()
 	}
 	if c.Node == "" {
 		return invalid("node is missing, and this host has no name: write \"node\"")

@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/enforce/wire"
 )
 
 // devices gives those of a network's that this node could give an attachment, in
@@ -54,7 +55,10 @@ func (c *call) givenTo(name string) string {
 func usable(host *netlink.Handle, n vdn.Network, l netlink.Link) error {
 	a := l.Attrs()
 	if n.Mode == vdn.HostDevice {
-		return notInUse(host, l)
+		if err := notInUse(host, l); err != nil || n.Guarantee == 0 {
+			return err
+		}
+		return wire.Guarantees(l, n.Guarantee)
 	}
 	switch {
 	case a.Flags&net.FlagUp == 0:

@@ -187,8 +187,8 @@ func TestControllerAway(t *testing.T) {
 			must(t, err)
 			r.stop()
 			_, err = Add(b)
-			refusedWith(t, err, types.ErrTryAgainLater, r.address, "is away")
-			refusedWith(t, Status(b), types.ErrPluginNotAvailable, "is away")
+			refusedWith(t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://"+r.address)
+			refusedWith(t, Status(b), types.ErrPluginNotAvailable, "cannot reach the VDN controller at http://127.0.0.1:")
 			must(t, Del(a))
 			must(t, Del(a))
 			if left := append(links(t, pod), links(t, other)...); len(left) > 0 {
@@ -385,7 +385,7 @@ func TestGC(t *testing.T) {
 	}
 	r.nothingLeft()
 	r.stop()
-	refusedWith(t, GC(args(r.conf("science"), "", "")), types.ErrTryAgainLater, "is away")
+	refusedWith(t, GC(args(r.conf("science"), "", "")), types.ErrTryAgainLater, "cannot reach the VDN controller at http://127.0.0.1:")
 }
 
 // TestNoteLost: a NIC is given back by its mark alone, a macvlan device is found.
@@ -474,5 +474,24 @@ func TestBadInput(t *testing.T) {
 	refusedWith(t, Check(args(r.conf("science"), "one", pod.Path())), types.ErrInvalidNetworkConfig, "prevResult")
 	_, err := Add(args(r.conf("science"), "one", "/etc/passwd"))
 	refusedWith(t, err, types.ErrUnknownContainer, "/etc/passwd")
+	r.nothingLeft()
+}
+
+// TestAnotherControllerIsAsked: one of the configuration's is gone for good. What is owed
+// by a list of them is paid by another list that has one in common.
+func TestAnotherControllerIsAsked(t *testing.T) {
+	r := newRig(t)
+	ns := testkit.NetNS(t)
+	alone := r.conf("science")
+	several := strings.Replace(alone, "http://"+r.address, "http://127.0.0.1:1, http://"+r.address, 1)
+	result, err := Add(args(several, "one", ns.Path()))
+	must(t, err)
+	must(t, Check(args(with(t, several, result), "one", ns.Path())))
+	r.stop()
+	_, err = Add(args(several, "two", testkit.NetNS(t).Path()))
+	refusedWith(t, err, types.ErrTryAgainLater, "cannot reach the VDN controller at http://127.0.0.1:1:", "cannot reach the VDN controller at http://"+r.address)
+	must(t, Del(args(several, "one", ns.Path())))
+	r.start()
+	must(t, GC(args(alone, "", "")))
 	r.nothingLeft()
 }

@@ -23,6 +23,9 @@ func GC(args *skel.CmdArgs) error {
 }
 
 func (c *call) collect() error {
+	if err := c.named(); err != nil {
+		return err
+	}
 	ctx, cancel := c.deadline()
 	defer cancel()
 	c.settle(ctx)
@@ -30,8 +33,10 @@ func (c *call) collect() error {
 	for _, n := range c.notes.all(attached) {
 		switch {
 		case slices.Contains(c.Valid, n.ID):
+			keep = append(keep, n.Replaces...) // the controller may know its lease by these
 		case n.Conf != c.Name || n.Network != c.Network:
 			keep = append(keep, n.ID) // another configuration's, which may be of the same network
+			keep = append(keep, n.Replaces...)
 		default:
 			if err := c.dispose(n); err != nil {
 				errs = append(errs, err)

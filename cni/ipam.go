@@ -105,7 +105,7 @@ func CheckAddresses(args *skel.CmdArgs) error {
 	if c.Previous == nil {
 		return invalid("prevResult is missing: CHECK needs what ADD gave")
 	}
-	ctx, cancel := c.deadline()
+	ctx, cancel := c.brief()
 	defer cancel()
 	return c.sameLease(ctx)
 }

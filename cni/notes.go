@@ -10,6 +10,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/vdn"
 )
 
 // notes are what this node remembers of its attachments, a file each: written
@@ -33,6 +35,11 @@ type note struct {
 	MAC string `json:"mac,omitempty"`
 	// NIC is the node's that was given away; nil where none was.
 	NIC *nic `json:"nic,omitempty"`
+	// Lease is what the controller gave, for a restart of the pod while none answers.
+	Lease *vdn.Lease `json:"lease,omitempty"`
+	// Replaces are the IDs by which a controller may know the lease, the newest first,
+	// where it does not know it by this one yet.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 func (n notes) file(state, id string) string { return filepath.Join(n.dir, state, id+".json") }

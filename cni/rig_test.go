@@ -24,6 +24,8 @@ import (
 	"github.com/fairlead/fairlead/lab/netns"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/enforce"
+	"github.com/fairlead/fairlead/vdn/node"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -44,6 +46,10 @@ type rig struct {
 	address string
 	stop    func()
 	vdn     *client.Client
+
+	// running and enforcer are the node's daemon, where there is one.
+	running  *node.Daemon
+	enforcer enforce.Enforcer
 
 	mu sync.Mutex
 	// hook sees each request before the controller does.

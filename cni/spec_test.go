@@ -190,7 +190,7 @@ func TestStatusOfAddresses(t *testing.T) {
 	refusedWith(t, StatusAddresses(args(r.ipam("whole"), "", "")), types.ErrInvalidNetworkConfig, "whole NICs")
 	refusedWith(t, StatusAddresses(args(r.ipam("nosuch"), "", "")), types.ErrPluginNotAvailable, "nosuch")
 	r.stop()
-	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "is away")
+	refusedWith(t, StatusAddresses(args(r.ipam("science"), "", "")), types.ErrPluginNotAvailable, "cannot reach the VDN controller at http://127.0.0.1:")
 }
 
 // TestGCGoesOn past what it cannot undo, keeps the lease of that, and says all.
@@ -221,5 +221,5 @@ func TestGCGoesOn(t *testing.T) {
 	r.nothingLeft()
 	r.stop()
 	err = together([]error{errors.New("one"), GC(args(r.conf("whole"), "", ""))})
-	refusedWith(t, err, types.ErrTryAgainLater, "one; ", "is away")
+	refusedWith(t, err, types.ErrTryAgainLater, "one; ", "cannot reach the VDN controller at http://127.0.0.1:")
 }

@@ -15,6 +15,9 @@ import (
 // daemon where there is one, the network is there, and so is its device.
 func Status(args *skel.CmdArgs) error {
 	c, err := newCall(args, Parse)
+	if err == nil {
+		err = c.named()
+	}
 	if err != nil {
 		return err
 	}

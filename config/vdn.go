@@ -2,15 +2,19 @@ package config
 
 import (
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/federation"
+	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
 // DefaultVDNData is where the controller of virtually dedicated networks keeps
@@ -19,16 +23,23 @@ const DefaultVDNData = "/var/lib/fairlead/vdn"
 
 // VDN is the configuration of fairlead vdn.
 type VDN struct {
-	// Data is the folder of its store.
+	// Name tells it from other controllers of its domain; the machine's where empty.
+	Name string
+	// Data is the folder of its store, if that is not in etcd.
 	Data string
+	// Etcd is where its store is that it shares with other controllers.
+	Etcd Etcd
 	// Domain is the DNS name that other domains know this one by.
 	Domain string
 	// Listen is address:port, or unix:///path of a socket.
 	Listen string
 	// TLSCert and TLSKey are files (PEM); both or none.
 	TLSCert, TLSKey string
-	// TokenFile holds what every request must bear; none where empty.
-	TokenFile string
+	// TokenFile holds a token whose bearer may do everything, AccessFile several with
+	// roles; without both anybody may do everything.
+	TokenFile, AccessFile string
+	// AuditLog is the file of who changed what, or "-"; none where empty.
+	AuditLog string
 	// Kubernetes has a cluster's VirtualNetworks as its networks; Kubeconfig leads
 	// there, or, where it is empty, the service account of the pod that this is.
 	Kubernetes bool
@@ -45,14 +56,17 @@ type ResolvedVDN struct {
 	// Socket is the path where it listens on one.
 	Socket string
 	// TLS is nil where it speaks plainly.
-	TLS   *tls.Config
-	Token string
+	TLS *tls.Config
+	// Tokens are those that count; nil where none are asked for.
+	Tokens access.Finder
+	// Store is where in etcd its store is; nil for a folder.
+	Store *etcd.Config
 }
 
 // Resolve checks and parses; all that is wrong is told at once.
 func (c VDN) Resolve() (*ResolvedVDN, error) {
 	p, r := &parser{}, &ResolvedVDN{VDN: c}
-	if c.Data == "" {
+	if c.Data == "" && len(c.Etcd.Endpoints) == 0 {
 		p.refuse("data", "name the folder where it keeps what it knows")
 	}
 	if !vdn.IsDomain(c.Domain) {
@@ -66,7 +80,15 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		if err != nil {
 			p.refuse("token-file", "%v", err)
 		}
-		r.Token = token
+		r.Tokens = access.Single("token-file", token)
+	}
+	if c.AccessFile != "" {
+		also, _ := r.Tokens.(access.Tokens)
+		tokens, err := access.Open(c.AccessFile, also, slog.Default())
+		if err != nil {
+			p.refuse("access-file", "%v", err)
+		}
+		r.Tokens = tokens
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		p.refuse("tls-cert", "it needs --tls-key, and that needs it: name both files, or none")
@@ -77,6 +99,10 @@ func (c VDN) Resolve() (*ResolvedVDN, error) {
 		}
 		r.TLS = &tls.Config{GetCertificate: c.certificate(pair), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
+	if r.Name == "" {
+		r.Name, _ = os.Hostname() // it is for people
+	}
+	r.Store = c.Etcd.resolve(p, c.Domain)
 	r.listen(p)
 	c.federation(p)
 	return r, p.err()

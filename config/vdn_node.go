@@ -27,6 +27,8 @@ type VDNNode struct {
 	Data string
 	// Socket is where it answers who attaches pods.
 	Socket string
+	// MetricsAddress is where Prometheus may ask; nowhere where empty.
+	MetricsAddress string
 }
 
 // ResolvedVDNNode is a valid VDNNode, parsed.
@@ -35,7 +37,7 @@ type ResolvedVDNNode struct {
 	Client client.Config
 	Bridge string
 	// Pins is a folder on a BPF file system, Kept a file, Socket one, too.
-	Pins, Kept, Socket string
+	Pins, Kept, Socket, MetricsAddress string
 }
 
 // Means of a node.
@@ -54,6 +56,7 @@ func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
 		Node:   vdn.Node{Name: c.Name, Gateway: c.Gateway, Means: c.Means, Uplinks: []vdn.Uplink{}},
 		Client: client.Config{URL: c.Controller, TokenFile: c.TokenFile, CAFile: c.CAFile},
 		Bridge: c.Bridge, Pins: filepath.Join(c.BPFFS, VDNPins), Kept: filepath.Join(c.Data, "plan.json"), Socket: c.Socket,
+		MetricsAddress: c.MetricsAddress,
 	}
 	if r.Name == "" {
 		name, err := os.Hostname()

@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
@@ -25,24 +26,25 @@ import (
 
 // kinds are the types of what pages and manifests for a cluster show.
 var kinds = map[string]func() any{
-	"AddressPool":        func() any { return &v1alpha1.AddressPool{} },
-	"BGPPeer":            func() any { return &v1alpha1.BGPPeer{} },
-	"Announcement":       func() any { return &v1alpha1.Announcement{} },
-	"VirtualNetwork":     func() any { return &v1alpha1.VirtualNetwork{} },
-	"Secret":             func() any { return &corev1.Secret{} },
-	"Service":            func() any { return &corev1.Service{} },
-	"Namespace":          func() any { return &corev1.Namespace{} },
-	"ServiceAccount":     func() any { return &corev1.ServiceAccount{} },
-	"Deployment":         func() any { return &appsv1.Deployment{} },
-	"DaemonSet":          func() any { return &appsv1.DaemonSet{} },
-	"ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
-	"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
-	"Role":               func() any { return &rbacv1.Role{} },
-	"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
-	"GatewayClass":       func() any { return &gateway.Class{} },
-	"Gateway":            func() any { return &gateway.Gateway{} },
-	"TCPRoute":           func() any { return &gateway.Route{} },
-	"Kustomization":      func() any { return &kustomization{} },
+	"AddressPool":         func() any { return &v1alpha1.AddressPool{} },
+	"BGPPeer":             func() any { return &v1alpha1.BGPPeer{} },
+	"Announcement":        func() any { return &v1alpha1.Announcement{} },
+	"VirtualNetwork":      func() any { return &v1alpha1.VirtualNetwork{} },
+	"Secret":              func() any { return &corev1.Secret{} },
+	"Service":             func() any { return &corev1.Service{} },
+	"Namespace":           func() any { return &corev1.Namespace{} },
+	"ServiceAccount":      func() any { return &corev1.ServiceAccount{} },
+	"Deployment":          func() any { return &appsv1.Deployment{} },
+	"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
+	"DaemonSet":           func() any { return &appsv1.DaemonSet{} },
+	"ClusterRole":         func() any { return &rbacv1.ClusterRole{} },
+	"ClusterRoleBinding":  func() any { return &rbacv1.ClusterRoleBinding{} },
+	"Role":                func() any { return &rbacv1.Role{} },
+	"RoleBinding":         func() any { return &rbacv1.RoleBinding{} },
+	"GatewayClass":        func() any { return &gateway.Class{} },
+	"Gateway":             func() any { return &gateway.Gateway{} },
+	"TCPRoute":            func() any { return &gateway.Route{} },
+	"Kustomization":       func() any { return &kustomization{} },
 
 	"NetworkAttachmentDefinition": func() any { return &attachmentDefinition{} },
 }
@@ -261,6 +263,53 @@ func TestBalancersKnowEachOther(t *testing.T) {
 			t.Errorf("%s: --accept-from=%s does not select both families of %+v", file, from, s)
 		}
 	}
+}
+
+// TestControllersOfNetworksAreSeveral: with etcd there are three, apart from each other,
+// of which one at a time may be evicted; and nodes report to each.
+func TestControllersOfNetworksAreSeveral(t *testing.T) {
+	text, err := os.ReadFile("../deploy/manifests/vdn/vdn-etcd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all appsv1.Deployment
+	var nodes appsv1.DaemonSet
+	var budget policyv1.PodDisruptionBudget
+	services := map[string]*corev1.Service{}
+	for object := range strings.SplitSeq(string(text), "\n---\n") {
+		var s corev1.Service
+		into, kind := map[string]any{"Deployment": &all, "DaemonSet": &nodes, "PodDisruptionBudget": &budget, "Service": &s}, ""
+		for k := range into {
+			if strings.Contains("\n"+object, "\nkind: "+k+"\n") {
+				kind = k
+			}
+		}
+		if kind == "" {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(object), into[kind]); err != nil {
+			t.Fatal(err)
+		}
+		services[s.Name] = &s
+	}
+	pods := labels.Set(all.Spec.Template.Labels)
+	affinity := all.Spec.Template.Spec.Affinity
+	if *all.Spec.Replicas != 3 || budget.Spec.MaxUnavailable.IntValue() != 1 || !labels.SelectorFromSet(budget.Spec.Selector.MatchLabels).Matches(pods) ||
+		affinity == nil || !labels.SelectorFromSet(affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector.MatchLabels).Matches(pods) {
+		t.Errorf("%d replicas, budget %+v, affinity %+v", *all.Spec.Replicas, budget.Spec, affinity)
+	}
+	for _, arg := range nodes.Spec.Template.Spec.Containers[0].Args {
+		name, is := strings.CutPrefix(arg, "--controller=https://")
+		if !is {
+			continue
+		}
+		s := services[strings.Split(name, ".")[0]]
+		if s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone || !labels.SelectorFromSet(s.Spec.Selector).Matches(pods) {
+			t.Errorf("nodes report to %s, which is %+v", name, s)
+		}
+		return
+	}
+	t.Error("nodes have no controller")
 }
 
 // TestPlainManifestsAreRight: the objects have no field that Kubernetes' types

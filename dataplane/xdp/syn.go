@@ -46,6 +46,7 @@ func synFlagsAfter(now, before balancerFrontendFlags) balancerFrontendFlags {
 	return before & synActive
 }
 
+// protectionOf gives what the flags were made of; SYNOff as the zero value.
 func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
 	switch {
 	case flags&synAuto != 0:
@@ -53,7 +54,7 @@ func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
 	case flags&synAlways != 0:
 		return service.SYNAlways
 	}
-	return service.SYNOff
+	return ""
 }
 
 // CookieKey is a key of cookies, which load balancers may share.
@@ -172,8 +173,6 @@ type synWatch struct {
 	hot   []uint32 // by CPU: the notes that were read
 	state map[uint32]*watched
 	table bool
-	// failed is why the program cannot be loaded, for Describe.
-	failed error
 }
 
 // watched is a frontend that is looked at.

@@ -197,7 +197,7 @@ func (p *place) networks() {
 	p.t.Helper()
 	cert, key := p.keys("lb")
 	token := p.secret("token", "%s\n")
-	p.start("lb", "vdn", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token,
+	p.start("lb", "vdn", "--data", p.path("vdn"), "--listen", "10.0.0.1:7473", "--tls-cert", cert, "--tls-key", key, "--token-file", token, "--audit-log", "-",
 		"--federation-listen", ":7474", "--federation-cert", cert, "--federation-key", key, "--federation-ca", p.path("pki/ca.crt"))
 	asks := []string{"--controller", "https://10.0.0.1:7473", "--ca-file", p.path("pki/ca.crt"), "--token-file", token}
 	must(p.t, os.WriteFile(p.path("networks.yaml"), []byte(`networks:
@@ -217,6 +217,7 @@ func (p *place) networks() {
 		return nil
 	})
 	wrong := p.secret("wrong", "%s\n")
+	p.fairlead("lb", "vdn", "status", "--socket", p.path("node.sock"), "-o", "json")
 	for _, look := range []string{"networks", "attachments", "nodes", "peers"} {
 		for _, format := range []string{"table", "json", "yaml"} {
 			p.fairlead("lb", append([]string{"vdn", look, "-o", format}, asks...)...)

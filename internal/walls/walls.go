@@ -57,11 +57,11 @@ type Wall struct {
 }
 
 var walls = []Wall{
-	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"status/metrics", "vdn/server"}},
+	{Ban{"github.com/prometheus/...", "metrics are one view of the Status among others"}, []string{"status/metrics", "vdn/server", "vdn/node/metrics"}},
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"internal/tc", "dataplane/internal/counter", "dataplane/internal/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse", "internal/testkit/bpfstack"}},
+			"internal/tc", "dataplane/internal/counter", "dataplane/internal/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse", "internal/testkit/bpfstack", "internal/testkit/packetfuzz"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "doctor/gather", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},
@@ -72,6 +72,7 @@ var walls = []Wall{
 	{Ban{"github.com/aws/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"google.golang.org/api/...", "clouds' SDKs are large and change: no type of them crosses announce/cloud"}, []string{"announce/cloud"}},
 	{Ban{"go.etcd.io/bbolt/...", "what is kept of networks is written in one place"}, []string{"vdn/store"}},
+	{Ban{"go.etcd.io/etcd/...", "its client is larger than what vdn/store/etcd needs of it: see docs/decisions/0036"}, nil},
 	{Ban{"github.com/spf13/cobra/...", "commands are wiring"}, []string{"cmd"}},
 	{Ban{module + "/cmd/...", "nothing stands on a command"}, []string{"cmd"}},
 	{Ban{module + "/maglev", "rings are made in one place, for all data planes and the simulator"}, []string{"dataplane/ring", "sim"}},

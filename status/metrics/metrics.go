@@ -83,8 +83,13 @@ func Listen(address string) (net.Listener, error) {
 
 // Serve answers GET /metrics until ctx ends, and closes l.
 func Serve(ctx context.Context, l net.Listener, get func() status.Status) error {
+	return ServeHandler(ctx, l, Handler(get))
+}
+
+// ServeHandler is Serve with metrics of another kind.
+func ServeHandler(ctx context.Context, l net.Listener, h http.Handler) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", Handler(get))
+	mux.Handle("GET /metrics", h)
 	if err := webserve.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, l); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
