@@ -58,6 +58,10 @@ test-interop: ## have Fairlead meet FRR, BIRD, GoBGP and ExaBGP, as make test do
 	scripts/deps.sh interop
 	go test -count=1 -v -run '^TestInterop$$' ./lab/foreign $(ARGS)
 
+test-bgp-attack: ## attack reflector, router and speaker at the size of their default limits, with FRR and BIRD sessions alongside (root; minutes)
+	scripts/deps.sh interop
+	FAIRLEAD_BGP_ATTACK=1 go test -count=1 -timeout 30m -v -run '^TestAttacksNextToFRRAndBIRD$$' ./lab/foreign
+
 test-ipvs: ## run the tests of IPVS, in a guest where this kernel has none (root)
 	scripts/deps.sh guest
 	go test $(TESTFLAGS) ./lab/guest ./dataplane/ipvs/...

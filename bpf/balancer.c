@@ -11,6 +11,8 @@
  *     |                  +-> the rare program            +-> dropped, if to a VIP
  *     +-> the kernel's, untouched
  *
+ * What would open a connection to a frontend under pressure goes to the program syn.
+ *
  * Ours is only a frame for this host's MAC address (mac.h).
  * Odd are fragments, IPv4 options, IPv6 extension headers, VLAN tags and other
  * protocols than TCP, UDP and SCTP. Untouched go packets whose TTL ends here,
@@ -34,6 +36,7 @@
 #include "balancer/rare.h"
 #include "balancer/send.h"
 #include "balancer/stateful.h"
+#include "balancer/syn.h"
 #include "balancer/tunnel.h"
 #include "balancer/unserved.h"
 #include "balancer/watch.h"
@@ -50,6 +53,18 @@ static __always_inline bool read_again(struct xdp_md *ctx, struct packet *p, boo
 	return parse_eth(&c) && parse_packet(&c, p, left, v6);
 }
 
+/* Whether it may be an answer to nat or fullnat. */
+static __always_inline bool may_be_answer(const struct packet *p, bool v6)
+{
+	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
+}
+
+/* Whether it may be one of a connection whose sequence numbers are translated. */
+static __always_inline bool may_be_proxied(const struct packet *p, bool v6)
+{
+	return syn_set.active && p->t.proto == IPPROTO_TCP && may_be_answer(p, v6);
+}
+
 /* Any packet that has ports, to any frontend: to that of its very port, or to
  * one that is to be found yet.
  */
@@ -63,7 +78,7 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 	if (!f)
 		f = frontend_wide(&p);
 	if (!f)
-		return XDP_PASS;
+		return may_be_proxied(&p, v6) ? TO_SYN : XDP_PASS;
 	if (f->method == METHOD_NONE) {
 		note(NOTE_UNSERVED, 0, 0);
 		return v6 ? unserved_v6(ctx) : unserved_v4(ctx);
@@ -77,6 +92,8 @@ static __always_inline int serve_any(struct xdp_md *ctx, struct frontend *f, boo
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return stateful(ctx, &p, f, v6);
+	if (f->flags & FRONTEND_SYN_GUARDED && p.t.proto == IPPROTO_TCP && syn_concerns(&p))
+		return TO_SYN;
 	choose(&k, f, &p);
 	note_pick(f, &k);
 	return v6 ? send_v6(ctx, &p, f, &k) : send_v4(ctx, &p, f, &k);
@@ -124,33 +141,31 @@ static __always_inline int tunnel_common(struct xdp_md *ctx, const struct packet
 static __always_inline int serve_common(struct xdp_md *ctx, const struct packet *p,
 					const struct frontend *f, bool v6)
 {
-	struct flow_data *data = NULL;
+	__be16 own_port = 0;
+	bool nat = false;
 	struct choice ch;
 	int verdict;
 
 	if (unlikely(p->malformed || p->ttl <= 1))
 		return NOT_COMMON;
-	if (unlikely(f->flags & FRONTEND_GUARDED) || tracing)
-		return NOT_COMMON;
-	if (f->flags & FRONTEND_STATEFUL) {
-		if (unlikely(!stateful_continues(&ch, &data, p, f, v6)))
+	if (unlikely(f->flags & (FRONTEND_GUARDED | FRONTEND_SYN_GUARDED)) || tracing) {
+		if (f->flags & FRONTEND_GUARDED || tracing || syn_concerns(p))
 			return NOT_COMMON;
+	}
+	if (f->flags & FRONTEND_STATEFUL) {
+		if (unlikely(!stateful_continues(&ch, &own_port, p, f, v6)))
+			return NOT_COMMON;
+		nat = is_nat(f);
 	} else if (unlikely(f->method != METHOD_TUNNEL || !choose_by_slot(&ch, p, f))) {
 		return NOT_COMMON;
 	}
-	if (data)
-		verdict = nat_send(ctx, p, &ch, data, v6);
+	if (nat)
+		verdict = nat_send(ctx, p, &ch, own_port, v6);
 	else
 		verdict = tunnel_common(ctx, p, f, &ch, v6);
 	if (likely(sent(verdict)))
 		count(f->id, ch.cpu, p->len, opens(p));
 	return verdict;
-}
-
-/* Whether it may be an answer to nat or fullnat. */
-static __always_inline bool may_be_answer(const struct packet *p, bool v6)
-{
-	return is_own(&p->t.dst, v6) || (set.nat && may_be_nat_server(&p->t.src));
 }
 
 /* To no frontend's very port: an answer, or else not common. */
@@ -259,6 +274,14 @@ static __always_inline int balance_frame(struct xdp_md *ctx)
 	return balance_any(ctx, eth->h_proto);
 }
 
+/* Where a packet without a verdict goes on. */
+static __always_inline enum step step_of(int verdict)
+{
+	if (verdict == STATEFUL_ASK)
+		return STEP_HANDOVER;
+	return verdict == TO_SYN ? STEP_SYN : STEP_RARE;
+}
+
 /* A packet for a program that is not there: none may go in circles. */
 static __noinline int without_step(struct xdp_md *ctx, int verdict)
 {
@@ -283,8 +306,8 @@ int balancer(struct xdp_md *ctx)
 		watch_before(ctx);
 	verdict = balance_frame(ctx);
 	if (unlikely(verdict < 0)) {
-		note(NOTE_ELSEWHERE, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE, 0);
-		bpf_tail_call(ctx, &steps, verdict == STATEFUL_ASK ? STEP_HANDOVER : STEP_RARE);
+		note(NOTE_ELSEWHERE, step_of(verdict), 0);
+		bpf_tail_call(ctx, &steps, step_of(verdict));
 		verdict = without_step(ctx, verdict);
 	}
 	if (watching)

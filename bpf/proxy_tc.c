@@ -72,13 +72,20 @@ static __always_inline bool goes_on(struct scratch *s, struct packet_flow *f)
 	return v->t.proto != IPPROTO_UDP || !seen_later || is_served(s, copy);
 }
 
-/* Whether a target accepts a SYN that came past the service: the connection of
- * the flow is no longer there.
+/* Whether an answer is to a SYN that came past the service. If the target accepts
+ * that, the connection of the flow is no longer there, and the flow is forgotten.
  */
-static __always_inline bool is_accepted_past(const struct packet_flow *f, __u8 flags)
+static __always_inline bool is_past_answer(struct __sk_buff *skb, const struct view *v,
+					   const struct packet_flow *f)
 {
-	return flags & VIEW_ACCEPTS && f->kind & PACKET_FLOW_ANSWER &&
-	       f->state & PACKET_FLOW_DOUBTED;
+	__u32 number;
+
+	if (!(f->kind & PACKET_FLOW_ANSWER) || !(f->state & PACKET_FLOW_DOUBTED) ||
+	    !answers_attempt(skb, v, &number) || f->opened != opening_digest(number))
+		return false;
+	if (ends_older(skb, v))
+		forget_flow(&v->t);
+	return true;
 }
 
 static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
@@ -88,10 +95,8 @@ static __always_inline int transport(struct __sk_buff *skb, struct scratch *s)
 	if (f) {
 		if (!is_place_of(s->made.kind, s->place))
 			return TC_ACT_UNSPEC;
-		if (is_accepted_past(&s->made, s->view.flags)) {
-			forget_flow(&s->view.t);
+		if (is_past_answer(skb, &s->view, &s->made))
 			return TC_ACT_UNSPEC;
-		}
 		if (goes_on(s, f))
 			return leave(skb, s);
 		forget_flow(&s->view.t);

@@ -101,6 +101,9 @@ type Agent struct {
 	// MaxFrontends, MaxBackends and MaxFlows are what the data plane has room
 	// for; 0 for its own defaults.
 	MaxFrontends, MaxBackends, MaxFlows int
+	// SYNThreshold is from how many new TCP connections a second on a frontend may be
+	// under a SYN flood; 0 for the default.
+	SYNThreshold int
 	ServiceProxy
 	Cloud  Cloud
 	Layer2 Layer2
@@ -211,6 +214,9 @@ func (a Agent) Resolve() (*Resolved, error) {
 		if n < 0 {
 			p.refuse(flag, "%d is negative: leave it out for the default", n)
 		}
+	}
+	if a.SYNThreshold != 0 && a.SYNThreshold < service.LeastSYNThreshold {
+		p.refuse("syn-threshold", "%d is below %d: leave it out for the default", a.SYNThreshold, service.LeastSYNThreshold)
 	}
 	if r.Balancer && !slices.Contains(DataPlanes, a.DataPlane) {
 		p.refuse("dataplane", "%q is none of %s", a.DataPlane, strings.Join(DataPlanes, ", "))

@@ -75,6 +75,7 @@ func TestMistakesAreNamedWithTheirFlag(t *testing.T) {
 		`--balancers: "web" is not a Service`:           func(a *Agent) { a.Balancers = "web" },
 		`--balancers: "a/b/c" is not a Service`:         func(a *Agent) { a.Balancers = "a/b/c" },
 		"--linger: -1s is not between":                  func(a *Agent) { a.Linger = -time.Second },
+		"--syn-threshold: 99 is below 100":              func(a *Agent) { a.SYNThreshold = 99 },
 		"--resync: 1ms is less than 1s":                 func(a *Agent) { a.Resync = time.Millisecond },
 		"--interface: name the interface":               func(a *Agent) { a.Interfaces = nil },
 		"no interface eth77 here (there are: lo":        func(a *Agent) { a.Interfaces = []string{"eth77"} },

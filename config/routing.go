@@ -30,6 +30,9 @@ type Reflector struct {
 	// prefixes of each family one may announce; 0 for any number.
 	MaxClients  int
 	MaxPrefixes uint32
+	// MaxTotal is how many prefixes of both families all balancers together may
+	// announce; 0 for any number.
+	MaxTotal uint32
 }
 
 // ResolvedReflector is a valid Reflector, parsed.
@@ -42,13 +45,14 @@ type ResolvedReflector struct {
 	BFD                 bool
 	MaxClients          int
 	MaxPrefixes         uint32
+	MaxTotal            uint32
 }
 
 // Resolve checks and parses; all that is wrong is told at once.
 func (c Reflector) Resolve() (*ResolvedReflector, error) {
 	p := parser{}
 	r := &ResolvedReflector{
-		AS: p.as(c.AS), BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes,
+		AS: p.as(c.AS), BFD: c.BFD, MaxClients: c.MaxClients, MaxPrefixes: c.MaxPrefixes, MaxTotal: c.MaxTotal,
 		RouterID:  p.routerID(c.RouterID),
 		ClusterID: p.addr("cluster-id", c.ClusterID),
 		Clients:   p.prefixes("clients", c.Clients),
@@ -91,6 +95,10 @@ type Router struct {
 	// MaxPrefixes is how many paths of each family a peer may send; 0 for any
 	// number.
 	MaxPrefixes uint32
+	// MaxTotal is how many paths of both families all peers together may send, and
+	// MaxClients how many balancers may have sessions; 0 for any number.
+	MaxTotal   uint32
+	MaxClients int
 	// HashSeed is what several routers have alike to hash alike; 0 leaves the
 	// kernel its own.
 	HashSeed uint32
@@ -123,6 +131,9 @@ func (c Router) Resolve() (*ResolvedRouter, error) {
 		p.refuse("peer", "name a reflector, or with --balancers the prefix that balancers dial from, or with --beside whose routes are to become resilient")
 	case peers > 0 && len(c.Beside) > 0:
 		p.refuse("beside", "the other daemon has the BGP sessions: leave out --peer and --balancers, or --beside")
+	}
+	if c.MaxClients < 0 {
+		p.refuse("max-clients", "%d is negative; 0 means any number", c.MaxClients)
 	}
 	if len(c.Beside) == 0 {
 		p.as(c.AS)

@@ -99,12 +99,37 @@ type Counts struct {
 	Flows uint64 `json:"flows"`
 }
 
+// SYNCounts are what has happened at a frontend that is protected from floods of SYNs.
+type SYNCounts struct {
+	// Guarded says that it is being protected now.
+	Guarded bool `json:"guarded"`
+	// CookiesSent are SYN-ACKs with a cookie; CookiesAccepted the connections that
+	// they opened, CookiesRejected ACKs of no known flow that had no valid one.
+	CookiesSent     uint64 `json:"cookiesSent"`
+	CookiesAccepted uint64 `json:"cookiesAccepted"`
+	CookiesRejected uint64 `json:"cookiesRejected"`
+	// ChallengesSent went to sources that were not validated, ChallengesAnswered
+	// validated one, and Admitted are SYNs of such a source.
+	ChallengesSent     uint64 `json:"challengesSent"`
+	ChallengesAnswered uint64 `json:"challengesAnswered"`
+	Admitted           uint64 `json:"admitted"`
+}
+
+// Events gives the counters by name.
+func (c SYNCounts) Events() map[string]uint64 {
+	return map[string]uint64{
+		"cookie-sent": c.CookiesSent, "cookie-accepted": c.CookiesAccepted, "cookie-rejected": c.CookiesRejected,
+		"challenge-sent": c.ChallengesSent, "challenge-answered": c.ChallengesAnswered, "admitted": c.Admitted,
+	}
+}
+
 // FrontendCounters are the counters of one frontend and its backends. A data
 // plane may count a server that several frontends have once for all of them.
 type FrontendCounters struct {
 	Key      service.Key
 	Total    Counts
 	Backends map[string]Counts // by the backend's AddrPort as text
+	SYN      SYNCounts
 }
 
 // Description is a data plane in words.

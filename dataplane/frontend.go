@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,8 @@ type Frontend struct {
 	Affinity      time.Duration
 	Allow, Deny   []netip.Prefix
 	Limits        service.Limits
+	// SYNProtection matters where TCP is served.
+	SYNProtection service.SYNProtection
 	// Backends are those to serve, sorted by address; weight 0 drains: flows
 	// that are established stay, no new ones come. Never empty.
 	Backends []service.Backend
@@ -32,7 +35,7 @@ type Frontend struct {
 func FrontendOf(s *service.Service, k service.Key, backends []service.Backend) Frontend {
 	return Frontend{
 		Key: k, Method: s.Method, Encapsulation: s.Encapsulation, Scheduler: s.Scheduler, RingSize: s.RingSize,
-		Survival: s.Survival, Affinity: s.Affinity, Allow: s.Allow, Deny: s.Deny, Limits: s.Limits, Backends: backends,
+		Survival: s.Survival, Affinity: s.Affinity, Allow: s.Allow, Deny: s.Deny, Limits: s.Limits, SYNProtection: s.SYNProtection, Backends: backends,
 	}
 }
 
@@ -65,12 +68,21 @@ func (f Frontend) Guarded() bool {
 	return len(f.Allow) > 0 || len(f.Deny) > 0 || f.Limits != service.Limits{}
 }
 
+// Protection is when f is protected from floods of SYNs; only connections of TCP are
+// opened by them.
+func (f Frontend) Protection() service.SYNProtection {
+	if f.Protocol != service.TCP && f.Protocol != service.AnyProtocol {
+		return service.SYNOff
+	}
+	return cmp.Or(f.SYNProtection, service.SYNOff)
+}
+
 // Same says that a data plane that holds f needs no write to hold o. Names and
 // nodes are for people and make no difference; since when a backend drains is
 // told when it begins to.
 func (f Frontend) Same(o Frontend) bool {
 	return f.Key == o.Key && f.Method == o.Method && f.Encapsulation == o.Encapsulation && f.Scheduler == o.Scheduler &&
-		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits &&
+		f.RingSize == o.RingSize && f.Survival == o.Survival && f.Affinity == o.Affinity && f.Limits == o.Limits && f.Protection() == o.Protection() &&
 		slices.Equal(f.Allow, o.Allow) && slices.Equal(f.Deny, o.Deny) && slices.EqualFunc(f.Backends, o.Backends, sameBackend)
 }
 

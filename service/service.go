@@ -128,6 +128,20 @@ const (
 	PowerOfTwo         Scheduler = "p2c" // the less loaded of two taken at random
 )
 
+// SYNProtection is when a balancer protects a frontend from floods of SYNs with forged
+// sources; empty is SYNOff.
+type SYNProtection string
+
+// When a frontend is protected.
+const (
+	SYNOff    SYNProtection = "off"
+	SYNAuto   SYNProtection = "auto"   // while it is under pressure, where the data plane can
+	SYNAlways SYNProtection = "always" // all the time
+)
+
+// SYNProtections lists the valid values.
+var SYNProtections = []SYNProtection{SYNOff, SYNAuto, SYNAlways}
+
 // Methods and Schedulers list the valid values, in the order they are told to
 // a user.
 var (
@@ -288,6 +302,12 @@ const (
 	DefaultMethod        = Tunnel
 	DefaultEncapsulation = IPIP
 	DefaultScheduler     = Maglev
+	DefaultSYNProtection = SYNAuto
+	// DefaultSYNThreshold and LeastSYNThreshold are of new TCP connections a second on
+	// one frontend of one balancer, from which on SYNAuto looks for a flood. What is
+	// slower than the least is not noticed.
+	DefaultSYNThreshold = 10000
+	LeastSYNThreshold   = 100
 	// DefaultAffinity is Kubernetes', for a Service that wants affinity and
 	// does not say for how long.
 	DefaultAffinity = 3 * time.Hour
@@ -331,9 +351,10 @@ type Service struct {
 	Affinity time.Duration
 	// Allow, where there are any, are the only clients that are served; Deny
 	// are not, also where Allow has them.
-	Allow, Deny []netip.Prefix
-	Limits      Limits
-	Health      HealthCheck
+	Allow, Deny   []netip.Prefix
+	Limits        Limits
+	SYNProtection SYNProtection
+	Health        HealthCheck
 	// Dedicated leaves the Service to balancers of its own.
 	Dedicated bool
 	// Panic keeps all servers in service when every one fails its checks.

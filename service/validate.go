@@ -45,6 +45,8 @@ func (s *Service) Validate() []FieldError {
 	v.check(slices.Contains(Methods, s.Method), "method", "unknown method %q; want %s", s.Method, Alternatives(Methods))
 	v.check(slices.Contains(Schedulers, s.Scheduler), "scheduler", "unknown scheduler %q; want %s",
 		s.Scheduler, Alternatives(Schedulers))
+	v.check(s.SYNProtection == "" || slices.Contains(SYNProtections, s.SYNProtection), "synProtection",
+		"unknown SYN protection %q; want %s", s.SYNProtection, Alternatives(SYNProtections))
 	v.ringSize(s.RingSize)
 	v.encapsulation(s)
 	v.survival(s)

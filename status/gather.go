@@ -190,6 +190,9 @@ func (g *gatherer) frontend(f *plan.Frontend) Frontend {
 		counts = g.counts[f.Key]
 	}
 	out.Counts = counts.Total
+	if counts.SYN != (dataplane.SYNCounts{}) {
+		out.SYNFlood = &counts.SYN
+	}
 	held := make(map[netip.AddrPort]service.Backend, len(f.Backends))
 	for _, h := range g.view.Held[f.Key].Backends {
 		held[h.Addr] = h

@@ -409,6 +409,47 @@ func TestKeysOfRanges(t *testing.T) {
 	}
 }
 
+// flooded is a data plane that protects its first frontend.
+type flooded struct{ dataplane.DataPlane }
+
+func (f flooded) Counters() ([]dataplane.FrontendCounters, error) {
+	all, err := f.DataPlane.Counters()
+	for i := range all {
+		if all[i].Key.VIP == netip.MustParseAddr("10.1.1.1") {
+			all[i].SYN = dataplane.SYNCounts{Guarded: true, ChallengesSent: 7}
+		}
+	}
+	return all, err
+}
+
+func TestSYNFloodsAreShown(t *testing.T) {
+	a := scene(t)
+	a.DataPlane = flooded{a.DataPlane}
+	s := a.Gather(eleven)
+	shown := 0
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil {
+				shown++
+				if svc.ID != "default/web" || f.SYNFlood.ChallengesSent != 7 {
+					t.Errorf("%s: %+v", svc.ID, f.SYNFlood)
+				}
+			}
+		}
+	}
+	if shown != 1 {
+		t.Errorf("shown at %d frontends", shown)
+	}
+	for want, view := range map[string]View{
+		"SYN floods  protection is active, frontends: 1\n            TCP 10.1.1.1:80 (default/web)\n": s.Overview(),
+		"SYN protection is active": s.ServicesView(),
+	} {
+		if text := string(renderTable(view)); !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+}
+
 // TestSendersInWords has the status say that anyone is accepted, and name those that are.
 func TestSendersInWords(t *testing.T) {
 	many := make([]netip.Addr, 12)

@@ -121,10 +121,12 @@ type Frontend struct {
 	Protocol string `json:"protocol"`
 	PortName string `json:"portName,omitempty"`
 	// Reason says why State is not active.
-	State    plan.State       `json:"state"`
-	Reason   string           `json:"reason,omitempty"`
-	Counts   dataplane.Counts `json:"counts"`
-	Backends []Backend        `json:"backends"`
+	State  plan.State       `json:"state"`
+	Reason string           `json:"reason,omitempty"`
+	Counts dataplane.Counts `json:"counts"`
+	// SYNFlood is absent where no SYN flood has been met.
+	SYNFlood *dataplane.SYNCounts `json:"synFlood,omitempty"`
+	Backends []Backend            `json:"backends"`
 }
 
 // Key gives "TCP 10.1.1.1:80", as service.Key does.

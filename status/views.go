@@ -52,6 +52,12 @@ func (v overview) table(t *table) {
 		t.fact("services", number(len(v.Services)))
 		t.fact("frontends", v.frontendStates())
 		t.fact("backends", v.backendHealth())
+		if floods := v.synFloods(); len(floods) > 0 {
+			t.fact("SYN floods", fmt.Sprintf("protection is active, frontends: %d", len(floods)))
+			for _, f := range floods {
+				t.fact("", f)
+			}
+		}
 	}
 	if v.Drain != nil {
 		t.fact("drain", v.DrainWords())
@@ -206,16 +212,32 @@ func (v services) table(t *table) {
 	t.end()
 }
 
+// synFloods names the frontends that are being protected from one.
+func (s Status) synFloods() (all []string) {
+	for _, svc := range s.Services {
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+				all = append(all, fmt.Sprintf("%s (%s)", f.Key(), svc.ID))
+			}
+		}
+	}
+	return all
+}
+
 // reason says why a frontend of the Service is not as its source says.
 func (s Service) reason(f Frontend, now time.Time) string {
+	reason := f.Reason
+	if reason == "" && f.SYNFlood != nil && f.SYNFlood.Guarded {
+		reason = "SYN protection is active"
+	}
 	if s.StaleSince.IsZero() {
-		return f.Reason
+		return reason
 	}
 	stale := "stale since " + moment(s.StaleSince, now) + ": its manifest is rejected (fairlead status)"
-	if f.Reason == "" {
+	if reason == "" {
 		return stale
 	}
-	return f.Reason + "; " + stale
+	return reason + "; " + stale
 }
 
 // balances says that this is, or may be, a balancer's: a server half alone

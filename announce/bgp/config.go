@@ -80,8 +80,9 @@ type NeighborGroup struct {
 	BFD      bool
 	Timing   bfd.Timing
 	// SendMax is for routers: they are sent up to so many next hops for a
-	// prefix (add-path, RFC 7911). Groups with SendMax 0 are sent nothing:
-	// balancers have no use for each other's routes.
+	// prefix (add-path, RFC 7911), and what they announce is not accepted.
+	// Groups with SendMax 0 are sent nothing: balancers have no use for each
+	// other's routes.
 	SendMax uint8
 	// MaxPrefixes is how many paths a neighbour may send, in each family: one
 	// that sends more is cut. 0 means without limit.
@@ -115,7 +116,10 @@ type ReflectorConfig struct {
 	// RouterID serves. Two reflectors of the same clients may share one.
 	ClusterID netip.Addr
 	Groups    []NeighborGroup
-	Log       *slog.Logger
+	// MaxTotal is how many paths of both families all neighbours together may
+	// send: where they send more, the one with most is cut. 0 means without limit.
+	MaxTotal uint32
+	Log      *slog.Logger
 }
 
 // RouterConfig is an upstream router's side.
@@ -136,6 +140,8 @@ type RouterConfig struct {
 	// MaxPrefixes is how many paths each of Peers may send, in each family; 0
 	// means without limit.
 	MaxPrefixes uint32
+	// MaxTotal is as in ReflectorConfig.
+	MaxTotal uint32
 	// Held says that the kernel has routes from before the start: they stay
 	// until the peers have sent theirs.
 	Held bool

@@ -52,6 +52,7 @@ type setup struct {
 	dials     []*dialTarget
 	deaf      bool // no route is taken in: a speaker
 	avoids    bool // balancers that drain, where there are others
+	maxTotal  uint32
 	log       *slog.Logger
 }
 
@@ -76,6 +77,7 @@ type engine struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	sweep  sync.Mutex // one removal of a dead neighbour at a time
+	total  total
 
 	mu        sync.Mutex
 	peers     map[netip.Addr]*peerState
@@ -98,7 +100,7 @@ func startEngine(s setup) (*engine, error) {
 	s.log = quieten(s.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &engine{setup: s, ctx: ctx, cancel: cancel,
-		peers: map[netip.Addr]*peerState{}, endpoints: map[netip.Addr]*bfd.Endpoint{}, changed: make(chan struct{})}
+		peers: map[netip.Addr]*peerState{}, endpoints: map[netip.Addr]*bfd.Endpoint{}, changed: make(chan struct{}), total: total{maxPaths: int(s.maxTotal)}}
 	level := new(slog.LevelVar)
 	e.server = server.NewBgpServer(server.LoggerOption(s.log.With("part", "gobgp"), level))
 	var err error

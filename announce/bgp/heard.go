@@ -27,28 +27,31 @@ func (h *heard) all(sets []announce.RouteSet) {
 	}
 }
 
-// some takes what the table has now for prefixes that changed.
+// some takes what the table has now for prefixes that changed, in one pass however many
+// they are; sets are sorted by prefix.
 func (h *heard) some(prefixes []netip.Prefix, sets []announce.RouteSet) {
+	prefixes = slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare)
 	for _, p := range prefixes {
 		delete(h.refused, p)
-		if i, known := h.find(p); known {
-			h.sets = slices.Delete(h.sets, i, i+1)
-		}
 	}
-	for _, s := range sets {
-		if !h.welcome(s.Prefix) {
-			continue
-		}
-		if i, known := h.find(s.Prefix); known {
-			h.sets[i] = s
+	old := slices.DeleteFunc(h.sets, func(s announce.RouteSet) bool {
+		_, changed := slices.BinarySearchFunc(prefixes, s.Prefix, netip.Prefix.Compare)
+		return changed
+	})
+	sets = slices.DeleteFunc(sets, func(s announce.RouteSet) bool { return !h.welcome(s.Prefix) })
+	if len(sets) == 0 {
+		h.sets = old
+		return
+	}
+	merged := make([]announce.RouteSet, 0, len(old)+len(sets))
+	for len(old) > 0 && len(sets) > 0 {
+		if old[0].Prefix.Compare(sets[0].Prefix) < 0 {
+			merged, old = append(merged, old[0]), old[1:]
 		} else {
-			h.sets = slices.Insert(h.sets, i, s)
+			merged, sets = append(merged, sets[0]), sets[1:]
 		}
 	}
-}
-
-func (h *heard) find(p netip.Prefix) (int, bool) {
-	return slices.BinarySearchFunc(h.sets, p, func(s announce.RouteSet, p netip.Prefix) int { return s.Prefix.Compare(p) })
+	h.sets = append(append(merged, old...), sets...)
 }
 
 // welcome says whether a prefix is taken in, and notes why where it is not.

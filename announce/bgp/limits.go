@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
@@ -21,8 +20,6 @@ const (
 	cutFor = time.Minute
 	// tellEvery is how often it is told why.
 	tellEvery = time.Second
-	// countEvery is how often, at most, a neighbour's paths are counted.
-	countEvery = 20 * time.Millisecond
 	// A neighbour may connect connectBurst times at once, and connectsPerSecond.
 	connectBurst      = 30
 	connectsPerSecond = 1
@@ -167,114 +164,6 @@ func (t *tap) rejectOpen(state string) {
 		sub = pkt.BGP_ERROR_SUB_RECEIVE_UNEXPECTED_MESSAGE_IN_ESTABLISHED_STATE
 	}
 	t.reject(pkt.BGP_ERROR_FSM_ERROR, sub, fmt.Sprintf("%s sent an OPEN twice", t.peer))
-}
-
-// updateLimit is how many updates a minute a neighbour may send that has a limit
-// for its paths: enough to announce all of them anew several times.
-func (g *group) updateLimit() int {
-	if g.maxPaths == 0 {
-		return 0
-	}
-	return max(4*int(g.maxPaths), 1000)
-}
-
-// tally counts an update that came in, and cuts who sends too many: each is work
-// for us and for all routers.
-func (t *tap) tally() {
-	most := t.group.updateLimit()
-	t.mu.Lock()
-	if now := time.Now(); now.Sub(t.minute) > time.Minute {
-		t.minute, t.updates = now, 0
-	}
-	t.updates++
-	flood := most > 0 && t.updates > most
-	t.mu.Unlock()
-	if flood {
-		t.cutOff(fmt.Sprintf("%s sent more than %d updates within a minute", t.peer, most))
-	}
-}
-
-// cutOff ends a session for sending too much, once.
-func (t *tap) cutOff(reason string) {
-	t.mu.Lock()
-	again := t.cut
-	t.cut = true
-	t.mu.Unlock()
-	if !again {
-		t.reject(pkt.BGP_ERROR_CEASE, pkt.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED,
-			fmt.Sprintf("%s: it is cut, and refused for %s; correct it, or give a higher --max-prefixes", reason, cutFor))
-	}
-}
-
-// shortestPath is how many octets a path takes at least: the length of a prefix,
-// and one of its own.
-const shortestPath = 2
-
-// weigh counts what came in, and asks for the paths to be counted when they could
-// have become too many. gobgp, which has a limit too, counts them all at each
-// update: with many that takes longer than all the rest.
-func (t *tap) weigh(octets int) {
-	if t.group.maxPaths == 0 {
-		return
-	}
-	t.mu.Lock()
-	t.octets += octets
-	enough := t.counted+t.octets/shortestPath > int(t.group.maxPaths)
-	t.mu.Unlock()
-	if enough {
-		t.recount()
-	}
-}
-
-func (t *tap) recount() {
-	select {
-	case t.more <- struct{}{}:
-	default:
-	}
-}
-
-// boundPaths counts a neighbour's paths when that is asked for, until its session
-// ends, and cuts who has too many in one family.
-func (e *engine) boundPaths(t *tap) {
-	defer e.wg.Done()
-	for {
-		select {
-		case <-t.more:
-		case <-t.done:
-			return
-		case <-e.ctx.Done():
-			return
-		}
-		t.mu.Lock()
-		t.octets = 0
-		t.mu.Unlock()
-		if !sleep(e.ctx, countEvery) {
-			return
-		}
-		most := 0
-		_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
-			for _, f := range p.GetAfiSafis() {
-				most = max(most, int(f.GetState().GetReceived()))
-			}
-		})
-		t.mu.Lock()
-		grew := most != t.counted
-		t.counted = most
-		t.mu.Unlock()
-		if grew { // and may grow on: not all that was read need be in the table
-			t.recount()
-		}
-		if most > int(t.group.maxPaths) {
-			t.cutOff(fmt.Sprintf("%s sent %d paths, a neighbour of %s may send %d", t.peer, most, t.group.name, t.group.maxPaths))
-		}
-	}
-}
-
-// overLimit says whether a session ended because the neighbour sent too much.
-func (t *tap) overLimit() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.cut
 }
 
 // trim bounds what is listed of those that are gone: strangers go first, and then who

@@ -144,7 +144,7 @@ func TestTooManyUpdates(t *testing.T) {
 		}
 		return bad.Peers()[0].State != stateEstablished
 	})
-	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 sent more than 1000 updates within a minute: it is cut, and refused for 1m0s")
+	wantError(t, r.Peers, "127.21.1.2", "127.21.1.2 announced and withdrew more than 1000 routes within a minute: it is cut, and refused for 1m0s")
 	if p := good.Peers()[0]; p.State != stateEstablished || p.LastError != "" {
 		t.Errorf("a good client: %+v", p)
 	}

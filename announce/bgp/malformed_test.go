@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,62 +15,20 @@ import (
 	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/fairlead/fairlead/announce"
+	"github.com/fairlead/fairlead/internal/testkit/rawbgp"
 )
 
-// Attributes of an UPDATE within an AS (RFC 4271, section 4.3).
+// What strays announce.
 var (
-	origin    = []byte{0x40, 1, 1, 0}
-	noPath    = []byte{0x40, 2, 0}
-	viaStray  = []byte{0x40, 3, 4, 10, 0, 0, 166}
-	preferred = []byte{0x40, 5, 4, 0, 0, 0, 100}
-	usual     = slices.Concat(origin, noPath, viaStray, preferred)
-	prefix24  = []byte{24, 10, 3, 0}
+	origin, noPath, preferred = rawbgp.Origin, rawbgp.NoPath, rawbgp.Preferred
+	viaStray                  = rawbgp.NextHop(netip.MustParseAddr("10.0.0.166"))
+	usual                     = rawbgp.Good(netip.MustParseAddr("10.0.0.166"))
+	prefix24                  = []byte{24, 10, 3, 0}
+	updateOf                  = rawbgp.Update
 )
-
-func updateOf(attrs, nlri []byte) []byte {
-	body := binary.BigEndian.AppendUint16([]byte{0, 0}, uint16(len(attrs)))
-	return message(pkt.BGP_MSG_UPDATE, slices.Concat(body, attrs, nlri))
-}
-
-func withHeader(at int, value byte) []byte {
-	m := updateOf(usual, prefix24)
-	m[at] = value
-	return m
-}
 
 // malformed are UPDATEs that are wrong in one way each.
-var malformed = map[string][]byte{
-	"nothing in it but its type":              message(pkt.BGP_MSG_UPDATE, nil),
-	"withdrawn routes beyond the end":         message(pkt.BGP_MSG_UPDATE, []byte{0xff, 0xff, 0, 0}),
-	"attributes beyond the end":               message(pkt.BGP_MSG_UPDATE, []byte{0, 0, 0xff, 0xff}),
-	"an attribute beyond the attributes":      updateOf(slices.Concat(noPath, viaStray, []byte{0x40, 1, 200, 0}), prefix24),
-	"an ORIGIN that is optional":              updateOf(slices.Concat([]byte{0x80, 1, 1, 0}, noPath, viaStray, preferred), prefix24),
-	"an ORIGIN of 9":                          updateOf(slices.Concat([]byte{0x40, 1, 1, 9}, noPath, viaStray, preferred), prefix24),
-	"ORIGIN twice":                            updateOf(slices.Concat(origin, usual), prefix24),
-	"no ORIGIN":                               updateOf(slices.Concat(noPath, viaStray, preferred), prefix24),
-	"an AS_PATH segment of type 9":            updateOf(slices.Concat(origin, []byte{0x40, 2, 6, 9, 1, 0, 0, 0, 1}, viaStray, preferred), prefix24),
-	"an AS_PATH segment cut short":            updateOf(slices.Concat(origin, []byte{0x40, 2, 4, 2, 9, 0, 1}, viaStray, preferred), prefix24),
-	"no NEXT_HOP":                             updateOf(slices.Concat(origin, noPath, preferred), prefix24),
-	"a NEXT_HOP of 3 bytes":                   updateOf(slices.Concat(origin, noPath, []byte{0x40, 3, 3, 10, 0, 0}, preferred), prefix24),
-	"the NEXT_HOP 0.0.0.0":                    updateOf(slices.Concat(origin, noPath, []byte{0x40, 3, 4, 0, 0, 0, 0}, preferred), prefix24),
-	"the NEXT_HOP 224.0.0.1":                  updateOf(slices.Concat(origin, noPath, []byte{0x40, 3, 4, 224, 0, 0, 1}, preferred), prefix24),
-	"an unknown attribute that must be known": updateOf(slices.Concat(usual, []byte{0x40, 99, 1, 0}), prefix24),
-	"COMMUNITIES of 5 bytes":                  updateOf(slices.Concat(usual, []byte{0xc0, 8, 5, 1, 2, 3, 4, 5}), prefix24),
-	"LARGE_COMMUNITY of 7 bytes":              updateOf(slices.Concat(usual, []byte{0xc0, 32, 7, 1, 2, 3, 4, 5, 6, 7}), prefix24),
-	"EXTENDED_COMMUNITIES of 7 bytes":         updateOf(slices.Concat(usual, []byte{0xc0, 16, 7, 0x40, 4, 0, 1, 0, 0, 0}), prefix24),
-	"a link bandwidth that is no number":      updateOf(slices.Concat(usual, []byte{0xc0, 16, 8, 0x40, 4, 0, 1, 0x7f, 0xc0, 0, 0}), prefix24),
-	"a link bandwidth without end":            updateOf(slices.Concat(usual, []byte{0xc0, 16, 8, 0x40, 4, 0, 1, 0x7f, 0x80, 0, 0}), prefix24),
-	"a link bandwidth below 0":                updateOf(slices.Concat(usual, []byte{0xc0, 16, 8, 0x40, 4, 0, 1, 0xc8, 0, 0, 0}), prefix24),
-	"an MP_REACH_NLRI of a byte":              updateOf(slices.Concat(usual, []byte{0x80, 14, 1, 0}), prefix24),
-	"an IPv6 next hop of 3 bytes":             updateOf(slices.Concat(usual, []byte{0x80, 14, 8, 0, 2, 1, 3, 1, 2, 3, 0}), prefix24),
-	"an IPv6 prefix of 129 bits":              updateOf(slices.Concat(usual, []byte{0x80, 14, 22, 0, 2, 1, 16, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 129}), prefix24),
-	"a prefix of 33 bits":                     updateOf(usual, []byte{33, 10, 3, 0, 0, 0}),
-	"a prefix cut short":                      updateOf(usual, []byte{24, 10}),
-	"a length below a header's":               withHeader(17, 10),
-	"a length of 65,535":                      slices.Concat(message(pkt.BGP_MSG_KEEPALIVE, nil)[:16], []byte{0xff, 0xff, 2}),
-	"a marker with a hole":                    withHeader(3, 0),
-	"an unknown type":                         withHeader(18, 9),
-}
+var malformed = rawbgp.Malformed(netip.MustParseAddr("10.0.0.166"))
 
 // stray is a neighbour of the reflector that does what a test says.
 type stray struct {

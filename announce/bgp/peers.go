@@ -141,18 +141,24 @@ func (e *engine) established() int {
 	return n
 }
 
-// list gives all peers sorted by address, with what gobgp counted.
+// list gives all peers sorted by address, with what gobgp received. What was sent the
+// taps know: gobgp would apply its policies to the whole table, for each peer.
 func (e *engine) list() []announce.Peer {
 	e.mu.Lock()
 	rows := make(map[netip.Addr]announce.Peer, len(e.peers))
 	for a, p := range e.peers {
 		row := p.Peer
+		if p.tap != nil {
+			p.tap.mu.Lock()
+			row.Sent = uint32(len(p.tap.sent))
+			p.tap.mu.Unlock()
+		}
 		row.BFD, row.Stranger = p.bfdWords(), p.group == nil
 		row.UpdatesReceived, row.UpdatesSent, row.Flaps = p.count.received.Load(), p.count.sent.Load(), p.count.flaps.Load()
 		rows[a] = row
 	}
 	e.mu.Unlock()
-	_ = e.server.ListPeer(context.Background(), &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
+	_ = e.server.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
 		a, _ := netip.ParseAddr(p.GetState().GetNeighborAddress())
 		row, ok := rows[a]
 		if !ok {
@@ -160,7 +166,6 @@ func (e *engine) list() []announce.Peer {
 		}
 		for _, f := range p.GetAfiSafis() {
 			row.Received += uint32(f.GetState().GetReceived())
-			row.Sent += uint32(f.GetState().GetAdvertised())
 		}
 		rows[a] = row
 	})

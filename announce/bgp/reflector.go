@@ -43,7 +43,7 @@ func reflectorEngine(c ReflectorConfig) (setup, error) {
 	if !cluster.Is4() {
 		return setup{}, fmt.Errorf("clusterID: %s is no IPv4 address", cluster)
 	}
-	s := setup{as: c.AS, routerID: id, clusterID: cluster, log: c.Log, listen: listenAddrs(c.Listen, c.Port)}
+	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: cluster, log: c.Log, listen: listenAddrs(c.Listen, c.Port)}
 	return s, s.addGroups(c.Groups, func(g *group) error {
 		g.client = g.as == c.AS
 		g.silent = g.sendMax == 0

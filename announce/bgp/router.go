@@ -71,7 +71,7 @@ func routerEngine(c RouterConfig) (setup, error) {
 	if err != nil {
 		return setup{}, err
 	}
-	s := setup{as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, avoids: true, log: c.Log}
+	s := setup{maxTotal: c.MaxTotal, as: c.AS, routerID: id, clusterID: id, local: c.LocalAddress, avoids: true, log: c.Log}
 	if err := s.addDials(c.Peers, func(g *group) { g.receive, g.silent, g.maxPaths = true, true, c.MaxPrefixes }); err != nil {
 		return s, err
 	}

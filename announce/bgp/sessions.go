@@ -293,7 +293,7 @@ func (e *engine) onTap(t *tap) {
 		if t.group.bfd {
 			e.watch(t)
 		}
-		if t.group.maxPaths > 0 {
+		if t.bounded() {
 			e.wg.Add(1)
 			go e.boundPaths(t)
 		}

@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -19,13 +18,10 @@ import (
 
 	"github.com/fairlead/fairlead/announce"
 	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/internal/testkit/rawbgp"
 )
 
-func message(typ uint8, body []byte) []byte {
-	m := bytes.Repeat([]byte{0xff}, 16)
-	m = binary.BigEndian.AppendUint16(m, uint16(pkt.BGP_HEADER_LENGTH+len(body)))
-	return append(append(m, typ), body...)
-}
+func message(typ uint8, body []byte) []byte { return rawbgp.Message(typ, body) }
 
 // chopped reads a text in pieces of some length.
 type chopped struct {

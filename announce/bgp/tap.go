@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -25,6 +26,7 @@ type tap struct {
 	in     sieve
 	out    scanner
 	deaf   bool       // no update is taken in
+	limits *total     // of all neighbours together
 	change func(*tap) // called on any change of what follows, without lock
 	done   chan struct{}
 	count  *count // its peer's
@@ -42,23 +44,26 @@ type tap struct {
 	peerAS uint32
 	peerID netip.Addr
 	cut    bool // it sent more than it may
-	// octets came in since so many paths were counted; more is told when that
-	// could be more than there may be.
-	octets, counted int
-	more            chan struct{}
+	// octets came in since its paths were counted: the most in one family, and all;
+	// more is signalled when there could now be more than there may be.
+	octets, counted, all int
+	more                 chan struct{}
 	// queue is what gobgp has yet to write; nil before the session is established.
 	queue *queue
 	// asked is told when the peer wants to hear all routes again.
 	asked chan struct{}
-	// updates came in since minute.
+	// updates are the routes that came or went since minute.
 	updates int
 	minute  time.Time
 	heard   bool
 	reason  string
 	closed  bool
 	sent    map[path]said
+	most    int // entries that sent has had room for
 	// addPath says in which families path identifiers go out.
 	addPath map[pkt.Family]pkt.BGPAddPathMode
+	// sendsIDs says in which families path identifiers come in.
+	sendsIDs map[pkt.Family]bool
 }
 
 // path names a route on the wire: id is 0 without add-path (RFC 7911).
@@ -79,11 +84,11 @@ const (
 
 func (e *engine) newTap(c *net.TCPConn, peer netip.Addr, g *group) *tap {
 	t := &tap{
-		TCPConn: c, deaf: e.deaf, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
+		TCPConn: c, deaf: e.deaf || g.sendMax > 0, limits: &e.total, asked: make(chan struct{}, 1), peer: peer, local: c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), group: g, ourAS: e.as, change: e.onTap,
 		done: make(chan struct{}), greeted: make(chan struct{}), more: make(chan struct{}, 1), state: stateOpenSent, since: time.Now(), sent: map[path]said{}, count: &count{},
 	}
 	t.in.message, t.out.message = t.filter, t.wrote
-	t.in.updates, t.out.updates = !e.deaf, true
+	t.in.updates, t.out.updates = !t.deaf, true
 	return t
 }
 
@@ -178,6 +183,13 @@ func (t *tap) status() (state string, since time.Time, peerAS uint32, reason str
 	return t.state, t.since, t.peerAS, t.reason, t.closed
 }
 
+// queued says whether gobgp has yet to write something.
+func (t *tap) queued() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queue != nil && t.queue.Len() > 0
+}
+
 func (t *tap) enter(state string) {
 	t.mu.Lock()
 	t.state, t.since = state, time.Now()
@@ -201,15 +213,18 @@ func (t *tap) received(typ uint8, body []byte) {
 			return
 		}
 		t.mu.Lock()
-		t.peerAS, t.peerID, t.addPath = readOpen(body)
+		t.peerAS, t.peerID, t.addPath, t.sendsIDs = readOpen(body)
 		if t.group.sendMax == 0 {
 			t.addPath = nil
+		}
+		if !t.group.receive {
+			t.sendsIDs = nil
 		}
 		t.mu.Unlock()
 		t.enter(stateOpenConfirm)
 	case pkt.BGP_MSG_UPDATE:
 		t.count.received.Add(1)
-		t.tally()
+		t.tally(body)
 	case pkt.BGP_MSG_KEEPALIVE:
 		if state == stateOpenConfirm {
 			t.enter(stateEstablished)
@@ -271,24 +286,35 @@ func (t *tap) announced(list []pkt.PathNLRI, told said) {
 	for _, n := range list {
 		t.sent[path{nlriPrefix(n.NLRI), n.ID}] = told
 	}
+	t.most = max(t.most, len(t.sent))
 }
 
 func (t *tap) withdrew(list []pkt.PathNLRI) {
 	for _, n := range list {
 		delete(t.sent, path{nlriPrefix(n.NLRI), n.ID})
 	}
+	if t.most > leastShrunk && len(t.sent) < t.most/8 { // a map never shrinks
+		less := make(map[path]said, len(t.sent))
+		maps.Copy(less, t.sent)
+		t.sent, t.most = less, len(less)
+	}
 }
 
+// leastShrunk is how many routes a map had that is worth copying.
+const leastShrunk = 4096
+
 // readOpen reads an OPEN message: the AS, the four octet one if it is there
-// (RFC 6793), the router ID, and the families in which the peer takes several paths.
-func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode) {
+// (RFC 6793), the router ID, and the families in which the peer receives several
+// paths of a prefix, or sends them.
+func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt.BGPAddPathMode, sends map[pkt.Family]bool) {
 	h := &pkt.BGPHeader{Type: pkt.BGP_MSG_OPEN, Len: uint16(pkt.BGP_HEADER_LENGTH + len(body))}
 	m, err := pkt.ParseBGPBody(h, body)
 	if err != nil {
-		return 0, id, nil
+		return 0, id, nil, nil
 	}
 	open := m.Body.(*pkt.BGPOpen)
 	as, id, addPath = uint32(open.MyAS), open.ID, map[pkt.Family]pkt.BGPAddPathMode{}
+	sends = map[pkt.Family]bool{}
 	for _, p := range open.OptParams {
 		caps, ok := p.(*pkt.OptionParameterCapability)
 		if !ok {
@@ -303,9 +329,10 @@ func readOpen(body []byte) (as uint32, id netip.Addr, addPath map[pkt.Family]pkt
 					if f.Mode&pkt.BGP_ADD_PATH_RECEIVE != 0 {
 						addPath[f.Family] = pkt.BGP_ADD_PATH_SEND
 					}
+					sends[f.Family] = sends[f.Family] || f.Mode&pkt.BGP_ADD_PATH_SEND != 0
 				}
 			}
 		}
 	}
-	return as, id, addPath
+	return as, id, addPath, sends
 }

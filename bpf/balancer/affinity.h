@@ -57,11 +57,12 @@ static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, 
  * CPU is at it, there is no affinity this time.
  */
 __noinline int affinity_note(const struct packet *p, const struct frontend *f, __u64 flow,
-			     __u32 now, bool established)
+			     __u32 now)
 {
+	const __u32 proof = FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP);
+	bool established = proof >> flow_state(flow) & 1, remembered;
 	__u32 state = FLOW_CLIENT, life;
 	struct flow_ref r;
-	bool remembered;
 	__u64 word;
 
 	if (!p || !f || !affinity_ref(&r, &p->t.src, f))

@@ -26,6 +26,39 @@ static __always_inline int drop(struct xdp_md *ctx, enum drop_reason reason)
 	return XDP_DROP;
 }
 
+/* Frontends to which many connections are opened: each CPU notes every so many of a
+ * frontend. The agent looks here, and not at the counters of all frontends.
+ */
+#define SYN_HOT_STEP 1024
+#define SYN_HOT_NOTES 64
+
+struct syn_hot {
+	__u32 n; /* of notes that were made */
+	__u32 zero;
+	__u32 frontend[SYN_HOT_NOTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct syn_hot);
+} syn_hot SEC(".maps");
+
+/* Global, as it happens seldom. */
+__noinline int syn_hot_note(__u32 frontend)
+{
+	__u32 zero = 0, at;
+	struct syn_hot *h = bpf_map_lookup_elem(&syn_hot, &zero);
+
+	if (!h)
+		return 0;
+	at = h->n & (SYN_HOT_NOTES - 1);
+	h->frontend[at] = frontend;
+	h->n++;
+	return 0;
+}
+
 static __always_inline void count(__u32 frontend, struct server_cpu *server, __u16 bytes,
 				  bool new_flow)
 {
@@ -41,8 +74,8 @@ static __always_inline void count(__u32 frontend, struct server_cpu *server, __u
 		return;
 	c->packets++;
 	c->bytes += bytes;
-	if (new_flow)
-		c->flows++;
+	if (new_flow && unlikely(++c->flows % SYN_HOT_STEP == 0))
+		syn_hot_note(frontend);
 }
 
 #endif

@@ -10,15 +10,16 @@
  * The tag is a hash of the tuple under a secret key, so that nobody outside can
  * aim at a set. Who gives an entry to another flow has the set's lock
  * (flow_open.h) and makes the tag zero meanwhile: a reader looks at the tag
- * before and after it reads the rest. A word alone is changed by anybody, with
- * compare-and-swap: the agent makes those of flows that are over FLOW_FREE.
+ * before and after it reads the rest (order.h). A word alone is changed by anybody,
+ * with compare-and-swap: the agent makes those of flows that are over FLOW_FREE.
  */
 #ifndef FAIRLEAD_BALANCER_FLOW_H
 #define FAIRLEAD_BALANCER_FLOW_H
 
 #include "choose.h"
+#include "flow_word.h"
 #include "maps.h"
-#include "parse.h"
+#include "order.h"
 
 #define FLOW_LINE 4
 #define FLOW_WAYS (2 * FLOW_LINE)
@@ -33,56 +34,6 @@ struct flow_set {
 	struct flow way[FLOW_WAYS];
 };
 
-/* A flow's word. The generation's low bits are enough: the agent clears the
- * flows of a server that is gone long before its number comes round.
- */
-#define FLOW_SERVER_BITS 20
-#define FLOW_GENERATION_SHIFT 20
-#define FLOW_GENERATION_MASK 0x7f
-#define FLOW_NAT (1ULL << 27) /* it has a place in flow_back */
-#define FLOW_STATE_SHIFT 28
-#define FLOW_EXPIRES_SHIFT 32
-
-/* The states, and how long a flow may be silent in each: as in Linux' IPVS,
- * net/netfilter/ipvs/ip_vs_proto_{tcp,udp,sctp}.c. A flow is opening until its
- * client speaks again (UDP under nat and fullnat: until its server answers),
- * which no flood of forged packets brings about.
- */
-enum flow_state {
-	FLOW_FREE = 0,
-	FLOW_OPENING = 1,	 /* TCP, SCTP: syn_recv, 60 s */
-	FLOW_ESTABLISHED = 2,	 /* 15 min */
-	FLOW_FINISHING = 3,	 /* a FIN or SHUTDOWN was seen: fin_wait, 2 min */
-	FLOW_CLOSED = 4,	 /* a RST or ABORT: close, 10 s */
-	FLOW_UDP_OPENING = 5,	 /* 5 min */
-	FLOW_UDP = 6,		 /* 5 min */
-	FLOW_CLIENT_OPENING = 7, /* no flow, but a client's affinity: affinity.h */
-	FLOW_CLIENT = 8,
-} __attribute__((packed));
-
-/* The clock of the table ticks in 2^30 ns, which are 1.07 s: no division. */
-#define FLOW_TICK_SHIFT 30
-#define FLOW_SECONDS(s) ((__u32)((s) * 1000000000ULL >> FLOW_TICK_SHIFT))
-
-const volatile __u32 flow_lives[16] = {
-	[FLOW_OPENING] = FLOW_SECONDS(60),	[FLOW_ESTABLISHED] = FLOW_SECONDS(900),
-	[FLOW_FINISHING] = FLOW_SECONDS(120),	[FLOW_CLOSED] = FLOW_SECONDS(10),
-	[FLOW_UDP_OPENING] = FLOW_SECONDS(300), [FLOW_UDP] = FLOW_SECONDS(300),
-};
-
-/* A life is renewed only when this much of it is gone, which spares writes. */
-#define FLOW_RENEW FLOW_SECONDS(5)
-
-#define FLOW_BIT(state) (1u << (state))
-#define FLOW_OPENINGS (FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_UDP_OPENING))
-/* What is a connection of its server's: every flow, for as long as it is
- * remembered, those that have ended apart.
- */
-#define FLOW_GOES_ON                                                                               \
-	(FLOW_BIT(FLOW_OPENING) | FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP_OPENING) |        \
-	 FLOW_BIT(FLOW_UDP))
-#define FLOW_HAS_ENDED (FLOW_BIT(FLOW_FINISHING) | FLOW_BIT(FLOW_CLOSED))
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -94,9 +45,20 @@ struct {
 /* How many sets there are: as many as flows has entries. */
 const volatile __u32 flow_sets = 1;
 
-/* What the two directions of a flow are, and the way back to its client as the
- * kernel's tables said in this tick of its clock. A flow without FLOW_NAT has it
- * once it is no longer opening: a flood need not fetch these lines.
+/* The numbers of a connection by direct return: of TCP the sequence and
+ * acknowledgement number of the client's first packet after its SYN (of its FIN the
+ * latter, once one was seen that proved itself), of SCTP the verification tag in
+ * both.
+ */
+struct flow_numbers {
+	__u32 seq; /* host order */
+	__u32 ack;
+	__u32 zero;
+};
+
+/* What the two directions of a flow are, and by nat and fullnat the way back to its
+ * client as the kernel's tables said in this tick of its clock. A flow without
+ * FLOW_NAT has it once it is no longer opening: a flood need not fetch these lines.
  */
 struct flow_data {
 	struct addr client;
@@ -108,10 +70,16 @@ struct flow_data {
 	__u32 back;   /* its place in flow_back, and one; 0: none */
 	__u32 egress; /* interface; in the highest byte the protocol */
 	__u32 tick;
-	__u8 macs[12] __attribute__((aligned(4)));
+	__u8 macs[12] __attribute__((aligned(4))); /* by direct return struct flow_numbers */
 };
 
+/* In the protocol of a flow whose sequence numbers are translated (syn_proxy.h): to all
+ * that looks for the protocol itself it is another flow.
+ */
+#define FLOW_PROXIED 0x80
+
 _Static_assert(sizeof(struct flow_data) == 64, "one line");
+_Static_assert(sizeof(struct flow_numbers) == 12, "in the place of MAC addresses");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -180,37 +148,6 @@ static __always_inline __u32 flow_now(void)
 		*(volatile __u64 *)&flow_clock = clock;
 	}
 	return clock >> 32;
-}
-
-static __always_inline __u32 flow_server(__u64 word)
-{
-	return word & ((1u << FLOW_SERVER_BITS) - 1);
-}
-
-static __always_inline __u32 flow_state(__u64 word)
-{
-	return word >> FLOW_STATE_SHIFT & 15;
-}
-
-static __always_inline __u32 flow_expires(__u64 word)
-{
-	return word >> FLOW_EXPIRES_SHIFT;
-}
-
-static __always_inline bool flow_generation_is(__u64 word, __u32 generation)
-{
-	return ((word >> FLOW_GENERATION_SHIFT ^ generation) & FLOW_GENERATION_MASK) == 0;
-}
-
-static __always_inline __u64 flow_word(__u32 server, __u32 generation, __u32 state, __u32 expires)
-{
-	return server | (__u64)(generation & FLOW_GENERATION_MASK) << FLOW_GENERATION_SHIFT |
-	       (__u64)state << FLOW_STATE_SHIFT | (__u64)expires << FLOW_EXPIRES_SHIFT;
-}
-
-static __always_inline bool flow_expired(__u64 word, __u32 now)
-{
-	return (__s32)(flow_expires(word) - now) <= 0;
 }
 
 /* Lets every bit of a sum reach every other. */
@@ -329,19 +266,25 @@ static __always_inline __u32 flow_way(__u64 tag, __u32 i)
 	return (((tag >> 1) & FLOW_LINE) ^ i) & (FLOW_WAYS - 1);
 }
 
-/* Reads the word after the tag and the tag again, in this order on every
- * machine: the second address hangs on the word. False: it was taken meanwhile.
+/* Reads the word of an entry whose tag was read, and by whose address it depends on
+ * that, and the tag again. False: it was taken meanwhile.
  */
 static __always_inline bool flow_read(struct flow_ref *r, struct flow *flow)
 {
-	__u64 word = *(volatile __u64 *)&flow->word, none = word;
+	__u64 word = *(volatile __u64 *)&flow->word;
 
-	asm volatile("%0 &= 0" : "+r"(none));
-	if (flow_tag_of((void *)flow + none) != r->tag)
+	if (flow_tag_of((void *)flow + order_after(word)) != r->tag)
 		return false;
 	r->word = word;
 	r->flow = flow;
 	return true;
+}
+
+/* Whether all that was read of an entry since its tag was is that flow's. */
+static __always_inline bool flow_holds(const struct flow_ref *r)
+{
+	order_loads();
+	return flow_tag_of(r->flow) == r->tag;
 }
 
 /* The way of a line that has the tag; FLOW_LINE: none has. */
@@ -384,7 +327,7 @@ static __always_inline void connections_add(__u32 server, __s64 n)
 		__sync_fetch_and_add(count, n);
 }
 
-/* What a flow of a word adds to them. */
+/* What a flow of a word adds to them. One that lingers adds nothing. */
 static __always_inline __s64 flow_counts(__u64 word)
 {
 	__u32 bit = FLOW_BIT(flow_state(word));
@@ -459,83 +402,6 @@ static __always_inline void flow_forget(__u64 word, __u32 index)
 		connections_add(flow_server(word), -flow_counts(word));
 	if (word & FLOW_NAT)
 		flow_back_free(index);
-}
-
-/* The state after this packet. answers: it is the server's; two_way: we would
- * see those.
- */
-static __always_inline __u32 flow_next(__u32 state, const struct packet *p, bool answers,
-				       bool two_way)
-{
-	if (p->t.proto == IPPROTO_UDP)
-		return answers || !two_way ? FLOW_UDP : state;
-	if (p->flags & TCP_RESETS)
-		return FLOW_CLOSED;
-	if (p->flags & TCP_FINISHES && state != FLOW_CLOSED)
-		return FLOW_FINISHING;
-	if (state == FLOW_OPENING && !answers && p->flags & TCP_CONTINUES)
-		return FLOW_ESTABLISHED;
-	return state;
-}
-
-/* Whether a client's packet brings its flow into another state. */
-static __always_inline bool flow_changes(__u64 word, const struct packet *p, bool two_way)
-{
-	return flow_next(flow_state(word), p, false, two_way) != flow_state(word);
-}
-
-/* Whether a client's packet ends the opening of a flow that has no data yet. */
-static __always_inline bool flow_awaits_data(__u64 word, const struct packet *p)
-{
-	if (word & FLOW_NAT || !(FLOW_OPENINGS >> flow_state(word) & 1))
-		return false;
-	return flow_changes(word, p, false);
-}
-
-/* A flow of this word goes on no more, and is remembered still. Not inlined: it
- * happens once to a flow.
- */
-__noinline int flow_ended(__u64 word)
-{
-	if (flow_server_alive(word))
-		connections_add(flow_server(word), CONNECTION_HAS_ENDED - CONNECTION_GOES_ON);
-	return 0;
-}
-
-/* Notes that a packet of the flow went by. A word that another CPU changes
- * meanwhile stays as that one has it.
- */
-static __always_inline void flow_touch(struct flow_ref *r, const struct packet *p, __u32 now,
-				       bool answers, bool two_way)
-{
-	__u32 was = flow_state(r->word), state = flow_next(was, p, answers, two_way);
-	__u32 expires = now + flow_lives[state & 15];
-	__u64 word;
-
-	if (state == was && expires - flow_expires(r->word) < FLOW_RENEW)
-		return;
-	word = (r->word & 0x0fffffff) | (__u64)state << FLOW_STATE_SHIFT |
-	       (__u64)expires << FLOW_EXPIRES_SHIFT;
-	if (__sync_val_compare_and_swap(&r->flow->word, r->word, word) != r->word)
-		return;
-	r->word = word;
-	if (unlikely(FLOW_BIT(was) & FLOW_GOES_ON && FLOW_BIT(state) & FLOW_HAS_ENDED))
-		flow_ended(word);
-}
-
-/* A flow for NOTE_FLOW: its word, and the state before this packet. */
-static __always_inline __u64 flow_note(__u64 word, __u32 before)
-{
-	return flow_server(word) | (__u64)before << 32 | (__u64)flow_state(word) << 40;
-}
-
-/* The same for a packet of its server's. */
-static __always_inline void flow_touch_answer(struct flow_ref *r, const struct packet *p, __u32 now)
-{
-	__u32 before __attribute__((unused)) = flow_state(r->word);
-
-	flow_touch(r, p, now, true, true);
-	note(NOTE_FLOW, NOTE_FLOW_ANSWER, flow_note(r->word, before));
 }
 
 #endif

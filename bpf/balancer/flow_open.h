@@ -19,6 +19,8 @@
 #define FLOW_TRIES (1u << 15)
 /* A flow that was silent for so long gives way to a new one, if need be. */
 #define FLOW_IDLE FLOW_SECONDS(200)
+/* The same of one that seems to have ended, but may go on. */
+#define FLOW_SOON_IDLE FLOW_SECONDS(60)
 
 /* A key says how soon an entry gives way, the lower the sooner: the flow's own;
  * one that is over; one that a flood may push out; one that was silent for long.
@@ -40,29 +42,17 @@
 const volatile __u64 flow_yields[16] = {
 	[FLOW_OPENING] = FLOW_ALWAYS,
 	[FLOW_ESTABLISHED] = FLOW_STRONG | (FLOW_SECONDS(900) - FLOW_IDLE),
-	[FLOW_FINISHING] = FLOW_ALWAYS,
+	[FLOW_FINISHING] = FLOW_STRONG | (FLOW_SECONDS(120) - FLOW_SOON_IDLE),
 	[FLOW_CLOSED] = FLOW_ALWAYS,
 	[FLOW_UDP_OPENING] = FLOW_ALWAYS,
 	[FLOW_UDP] = FLOW_STRONG | (FLOW_SECONDS(300) - FLOW_IDLE),
 	[FLOW_CLIENT_OPENING] = FLOW_ALWAYS,
 	[FLOW_CLIENT] = FLOW_STRONG | FLOW_ALWAYS,
+	[FLOW_ANSWERED] = FLOW_ALWAYS,
+	[FLOW_CLIENT_RESET] = FLOW_STRONG | (FLOW_SECONDS(120) - FLOW_SOON_IDLE),
+	[FLOW_SERVER_FIN] = FLOW_STRONG | (FLOW_SECONDS(120) - FLOW_SOON_IDLE),
+	[FLOW_TIME_WAIT] = FLOW_ALWAYS,
 };
-
-/* Whether other CPUs see stores in their order, as on x86: a locked instruction
- * would wait there until each has its line.
- */
-const volatile bool stores_in_order;
-
-/* Stores after all earlier stores, and before all later ones. */
-static __always_inline void flow_store(__u64 *at, __u64 value)
-{
-	barrier();
-	if (stores_in_order)
-		*(volatile __u64 *)at = value;
-	else
-		__sync_lock_test_and_set(at, value);
-	barrier();
-}
 
 static __always_inline bool flow_lock(struct flow_set *set)
 {
@@ -74,7 +64,7 @@ static __always_inline bool flow_lock(struct flow_set *set)
 
 static __always_inline void flow_unlock(struct flow_set *set)
 {
-	flow_store(&set->way[0].tag, flow_tag_of(&set->way[0]));
+	order_store(&set->way[0].tag, flow_tag_of(&set->way[0]));
 }
 
 /* The entry of a set, which is reduced here, for Linux 6.1 to see it. */
@@ -87,7 +77,7 @@ static __always_inline struct flow *flow_at(struct flow_set *set, __u64 index)
 /* Changes the tag of an entry of a locked set. */
 static __always_inline void flow_retag(struct flow_set *set, __u32 index, __u64 tag)
 {
-	flow_store(&flow_at(set, index)->tag, index % FLOW_WAYS ? tag : tag | FLOW_LOCKED);
+	order_store(&flow_at(set, index)->tag, index % FLOW_WAYS ? tag : tag | FLOW_LOCKED);
 }
 
 /* One where x is below zero. The compiler is to know neither where x comes from
@@ -227,7 +217,7 @@ static __always_inline void flow_publish(struct flow_set *set, __u32 index, __u6
 	flow_unlock(set);
 }
 
-/* Lets go of a claimed entry: nobody's. */
+/* Lets go of a claimed entry: it is nobody's. */
 static __always_inline void flow_drop(struct flow_set *set, __u32 index)
 {
 	__u64 was = __sync_lock_test_and_set(&flow_at(set, index)->word, 0);

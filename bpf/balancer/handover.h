@@ -446,8 +446,8 @@ int handover(struct xdp_md *ctx)
 	int verdict = handover_frame(ctx);
 
 	if (verdict < 0) {
-		note(NOTE_ELSEWHERE, STEP_RARE, 0);
-		bpf_tail_call(ctx, &steps, STEP_RARE);
+		note(NOTE_ELSEWHERE, verdict == TO_SYN ? STEP_SYN : STEP_RARE, 0);
+		bpf_tail_call(ctx, &steps, verdict == TO_SYN ? STEP_SYN : STEP_RARE);
 		verdict = drop(ctx, verdict == TO_RARE_TOO_BIG ? DROP_TOO_BIG : DROP_NOT_SERVED);
 	}
 	if (watching)

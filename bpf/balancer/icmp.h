@@ -152,6 +152,28 @@ static __always_inline void icmp_own(const struct rare *r, struct addr *src, str
 	}
 }
 
+/* The sequence number in a quoted header becomes its sender's, who looks at it
+ * (RFC 5927, 4.1).
+ */
+static __always_inline int icmp_shift(struct xdp_md *ctx, struct rare *r)
+{
+	const struct spot *q = &r->quoted;
+	__u32 at = q->l4 + offsetof(struct tcphdr, seq);
+	__be32 old, new;
+	__u64 change;
+
+	if (!r->shift)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, at, &old, sizeof(old)))
+		return -1;
+	new = bpf_htonl(bpf_ntohl(old) + r->shift);
+	change = csum_diff4(0, old, new);
+	r->diff += change;
+	if (bpf_xdp_store_bytes(ctx, at, &new, sizeof(new)))
+		return -1;
+	return edit_check(ctx, r, q->l4 + offsetof(struct tcphdr, check), q->end, change);
+}
+
 /* Turns an error about the flow r->from into one about the flow r->to, as its
  * packets have been or are to be: what it quotes went the other way. Its own
  * source and destination become the flow's new ones where that is asked for.
@@ -166,7 +188,7 @@ __noinline int icmp_turn(struct xdp_md *ctx, struct rare *r, bool src, bool dst)
 	to = r->to;
 	tuple_turn(&r->from);
 	tuple_turn(&r->to);
-	if (edit(ctx, r, &r->quoted))
+	if (edit(ctx, r, &r->quoted) || icmp_shift(ctx, r))
 		return -1;
 	diff = r->diff;
 	__builtin_memset(&r->from, 0, sizeof(r->from));

@@ -83,6 +83,9 @@ enum drop_reason {
 	DROP_UNKNOWN_BALANCER, /* handed over by, or to be handed to, no known balancer */
 	DROP_NO_AUTH_TAG,      /* handed over without an authentication tag */
 	DROP_WRONG_AUTH_TAG,   /* or with one that is not right */
+	DROP_SYN_COOKIE,       /* under pressure: an ACK of no known flow, without a valid cookie */
+	DROP_SYN_ODD,	       /* under pressure: IP options, extension headers or fragments */
+	DROP_SYN_FLOW_LOST, /* how a connection's sequence numbers differ is not known any more */
 	DROP_REASONS,
 };
 
@@ -92,8 +95,9 @@ enum drop_reason {
 #define DROP_ROOM 64
 
 /* In a packet's flags, where another balancer has handed it over: whether yet
- * another may know its flow.
+ * another may know its flow. ADMITTED: the program syn has let it pass.
  */
+#define PACKET_ADMITTED 0x20
 #define PACKET_ASK 0x40
 #define PACKET_LAST 0x80
 
@@ -125,11 +129,13 @@ static __always_inline void frontend_key_set(struct frontend_key *key, const str
 }
 
 enum frontend_flags {
-	FRONTEND_STATEFUL = 1,	  /* flows are remembered here: stateful.h */
-	FRONTEND_GUARDED = 2,	  /* source ranges or limits: guard.h */
-	FRONTEND_CLIENT_HASH = 4, /* the slot is by the client's address alone: affinity, sh */
-	FRONTEND_VIP_HASH = 8,	  /* the slot is by the VIP alone: dh */
-	FRONTEND_KEEP_PORT = 16,  /* a range: servers have no port of their own */
+	FRONTEND_STATEFUL = 1,	   /* flows are remembered here: stateful.h */
+	FRONTEND_GUARDED = 2,	   /* source ranges or limits: guard.h */
+	FRONTEND_CLIENT_HASH = 4,  /* the slot is by the client's address alone: affinity, sh */
+	FRONTEND_VIP_HASH = 8,	   /* the slot is by the VIP alone: dh */
+	FRONTEND_KEEP_PORT = 16,   /* a range: servers have no port of their own */
+	FRONTEND_SYN_GUARDED = 32, /* under pressure: syn.h */
+	FRONTEND_SYN_CHECKED = 64, /* nat, fullnat: ACKs may have cookies */
 };
 
 struct frontend {
@@ -365,6 +371,7 @@ struct {
 enum step {
 	STEP_RARE = 0,
 	STEP_HANDOVER = 1,
+	STEP_SYN = 2,
 	STEPS,
 };
 

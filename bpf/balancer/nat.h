@@ -11,13 +11,19 @@
 #define FAIRLEAD_BALANCER_NAT_H
 
 #include "choose.h"
-#include "flow.h"
+#include "flow_life.h"
 #include "hash.h"
 #include "leave.h"
 #include "rewrite.h"
 
-/* How many ports are tried before a flow is refused. */
+/* How many ports are tried before a flow is refused. Each that is taken costs some
+ * cache lines, of which a flood of flows to a server without free ports would take
+ * so many that other flows get slow. So each failure halves the tries toward that
+ * server, down to one, and each success doubles them.
+ */
 #define NAT_PORT_TRIES 64
+#define NAT_HALVED_MAX 6
+#define NAT_HALVED 64 /* a power of two: servers, by their number's last bits */
 
 /* How many lines of flow_back there are, a power of two. */
 const volatile __u32 flow_back_lines = 2;
@@ -78,12 +84,17 @@ __noinline bool nat_place_is_held(__u64 was, __u32 place, __u32 now)
 	__u32 index = (__u32)was - 1, set = index / FLOW_WAYS;
 	struct flow_data *data = flow_data_at(index);
 	struct flow_set *flow = flow_set_at(set);
-	__u64 word;
+	__u64 word, *at;
 
 	if (!data || !flow || *(volatile __u32 *)&data->back != place + 1)
 		return false;
-	word = *(volatile __u64 *)&flow->way[index % FLOW_WAYS].word;
-	return !flow_expired(word, now) && flow_server_alive(word);
+	at = &flow->way[index % FLOW_WAYS].word;
+	word = *(volatile __u64 *)at;
+	if (!flow_is_found(word, now) || !flow_server_alive(word))
+		return false;
+	/* One that lingers is over before another gets what it holds. */
+	return !flow_expired(word, now) ||
+	       __sync_val_compare_and_swap(at, word, word & FLOW_NAT) != word;
 }
 
 /* How many flows that live have such answers in a line. Places of others with
@@ -163,6 +174,7 @@ struct nat_scratch {
 	__u32 now;
 	__u32 start; /* the first port to try */
 	__u32 v6;
+	__u8 halved[NAT_HALVED]; /* how often the tries are, by server */
 };
 
 struct {
@@ -211,16 +223,35 @@ static long nat_try_port(__u32 i, void *found)
 	return *(__u32 *)found;
 }
 
+/* Searches a port for a flow by fullnat whose answer is in s but for that. Where few
+ * are tried they are others each time, so that a client's next SYN may succeed.
+ */
+static __always_inline bool nat_search(struct nat_scratch *s, __u64 tag, __u32 server)
+{
+	__u8 *halved = &s->halved[server % NAT_HALVED];
+	__u32 ports = set.port_count, tries = NAT_PORT_TRIES >> (*halved & 7), found = 0;
+
+	s->start = hash_slot(*halved ? bpf_get_prandom_u32() : tag >> 32, ports);
+	bpf_loop(ports < tries ? ports : tries, nat_try_port, &found, 0);
+	if (tracing)
+		return found;
+	if (found && *halved)
+		(*halved)--;
+	else if (!found && *halved < NAT_HALVED_MAX)
+		(*halved)++;
+	return found;
+}
+
 /* Gives the claimed flow at index its way back: all else in its data is
  * written. full: by fullnat.
  */
-static __always_inline bool nat_open(const struct packet *p, const struct server *server,
+static __always_inline bool nat_open(const struct packet *p, __u32 id, const struct server *server,
 				     __u32 index, __u32 now, bool full)
 {
 	struct flow_data *data = flow_data_at(index);
 	struct flow_secret *secret = flow_secret_get();
 	struct nat_scratch *s = nat_scratch_get();
-	__u32 ports = set.port_count, found = 0;
+	bool found;
 
 	if (!data || !s || !secret)
 		return false;
@@ -236,32 +267,51 @@ static __always_inline bool nat_open(const struct packet *p, const struct server
 		found = nat_take(s);
 	} else {
 		s->answer.dst = s->v6 ? set.own6 : set.own4;
-		s->start = hash_slot(flow_tag(secret, &p->t, s->v6) >> 32, ports);
-		bpf_loop(ports < NAT_PORT_TRIES ? ports : NAT_PORT_TRIES, nat_try_port, &found, 0);
+		found = nat_search(s, flow_tag(secret, &p->t, s->v6), id);
 	}
 	if (!found)
 		data->back = 0;
 	return found;
 }
 
-/* Whether an entry is this packet's flow, by the method that it has now. */
+/* Whether an entry is this packet's flow, by the method that it has now, and which
+ * port of ours it has toward the server, by fullnat. proto is the packet's, with
+ * FLOW_PROXIED where such a flow is looked for.
+ */
 static __always_inline bool nat_is_flow(const struct flow_data *data, const struct packet *p,
-					bool full, bool v6)
+					__u8 proto, bool full, __be16 *own_port, bool v6)
 {
 	__u32 differ = (data->client_port ^ p->t.sport) | (data->vip_port ^ p->t.dport) |
-		       (data->egress >> 24 ^ p->t.proto);
+		       (data->egress >> 24 ^ proto);
 
 	differ |= data->client.word[3] ^ p->t.src.word[3];
 	differ |= data->vip.word[3] ^ p->t.dst.word[3];
 	if (v6)
 		differ |=
 			addr_differ(&data->client, &p->t.src) | addr_differ(&data->vip, &p->t.dst);
-	return !differ && !!data->nat_port == full;
+	*own_port = *(volatile __be16 *)&data->nat_port;
+	return !differ && !!*own_port == full;
 }
 
-/* From the client to the server. */
+/* That port of the flow with this tag, whose entry was found before. False: the entry
+ * is another's by now.
+ */
+static __always_inline bool nat_own_port(__u32 index, __u64 tag, __be16 *own_port)
+{
+	struct flow_data *data = flow_data_at(index);
+	__u32 set = index / FLOW_WAYS;
+	struct flow_ref r = {.tag = tag, .set = flow_set_at(set)};
+
+	if (!data || !r.set)
+		return false;
+	*own_port = *(volatile __be16 *)&data->nat_port;
+	r.flow = &r.set->way[index % FLOW_WAYS];
+	return flow_holds(&r);
+}
+
+/* From the client to the server; own_port is 0 by nat. */
 static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
-				    const struct choice *ch, const struct flow_data *data, bool v6)
+				    const struct choice *ch, __be16 own_port, bool v6)
 {
 	enum way way = way_to(ctx, ch);
 	struct tuple to = p->t;
@@ -272,9 +322,9 @@ static __always_inline int nat_send(struct xdp_md *ctx, const struct packet *p,
 		return TO_RARE_TOO_BIG;
 	to.dst = ch->server->addr;
 	to.dport = nat_server_port(ch->server, p->t.dport);
-	if (data->nat_port) {
+	if (own_port) {
 		to.src = v6 ? set.own6 : set.own4;
-		to.sport = data->nat_port;
+		to.sport = own_port;
 	}
 	if (!rewrite(ctx, p, &to, v6))
 		return drop(ctx, DROP_NO_ROOM);
@@ -347,19 +397,19 @@ static __always_inline __u32 nat_find_back(__u64 tag)
 
 /* Whether a packet is the answer of the flow in hand. */
 static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct flow_data *data,
-					  const struct packet *p, __u32 now, bool v6)
+					  const struct packet *p, __u8 proto, __u32 now, bool v6)
 {
 	struct server *s = server_lookup(flow_server(r->word));
 	bool full = data->nat_port;
 	__u32 differ;
 
-	if (!s || !flow_generation_is(r->word, s->generation) || flow_expired(r->word, now) ||
+	if (!s || !flow_generation_is(r->word, s->generation) || !flow_is_found(r->word, now) ||
 	    !(r->word & FLOW_NAT))
 		return false;
 	differ = s->addr.word[3] ^ p->t.src.word[3];
 	differ |= nat_server_port(s, data->vip_port) ^ p->t.sport;
 	differ |= (full ? data->nat_port : data->client_port) ^ p->t.dport;
-	differ |= data->egress >> 24 ^ p->t.proto;
+	differ |= data->egress >> 24 ^ proto;
 	if (v6)
 		differ |= addr_differ(&s->addr, &p->t.src);
 	if (full)
@@ -371,9 +421,11 @@ static __always_inline bool nat_is_answer(const struct flow_ref *r, const struct
 	return !differ;
 }
 
-/* Finds the flow of an answer. The tag is read before and after the data. */
+/* Finds the flow of an answer. The tag is read before and after the data. proto is as
+ * in nat_is_flow.
+ */
 static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, const struct packet *p,
-							 __u32 now, bool v6)
+							 __u8 proto, __u32 now, bool v6)
 {
 	struct flow_secret *secret = flow_secret_get();
 	__u32 place = secret ? nat_find_back(flow_tag(secret, &p->t, v6)) : 0;
@@ -390,9 +442,9 @@ static __always_inline struct flow_data *nat_find_answer(struct flow_ref *r, con
 		return NULL;
 	r->flow = &r->set->way[r->index % FLOW_WAYS];
 	r->tag = flow_tag_of(r->flow);
-	if (!r->tag || !flow_read(r, r->flow))
+	if (!r->tag || !flow_read(r, (void *)r->flow + order_after(r->tag)))
 		return NULL;
-	return nat_is_answer(r, data, p, now, v6) ? data : NULL;
+	return nat_is_answer(r, data + order_after(r->tag), p, proto, now, v6) ? data : NULL;
 }
 
 /* It is no answer of any flow's. */
@@ -415,15 +467,14 @@ static __always_inline int nat_back(struct xdp_md *ctx, const struct packet *p, 
 	struct flow_ref r;
 	enum way way;
 
-	data = nat_find_answer(&r, p, now, v6);
+	data = nat_find_answer(&r, p, p->t.proto, now, v6);
 	if (!data)
 		return NAT_NO_ANSWER;
 	to.src = data->vip;
 	to.dst = data->client;
 	to.sport = data->vip_port;
 	to.dport = data->client_port;
-	barrier();
-	if (flow_tag_of(r.flow) != r.tag)
+	if (!flow_holds(&r))
 		return NAT_NO_ANSWER;
 	if (is_malformed(ctx, p))
 		return drop(ctx, DROP_MALFORMED);

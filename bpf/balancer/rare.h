@@ -20,9 +20,23 @@
 #include "rare_nat.h"
 #include "rare_send.h"
 #include "stateful.h"
+#include "syn_packet.h"
 #include "unserved.h"
 #include "vlan.h"
 #include "watch.h"
+
+/* PACKET_ADMITTED where the program syn has let the packet pass, else 0. */
+static __always_inline __u8 rare_admitted(void)
+{
+	struct syn_scratch *s = syn_scratch_get();
+	bool admitted;
+
+	if (!s)
+		return 0;
+	admitted = s->admitted;
+	s->admitted = false;
+	return admitted ? PACKET_ADMITTED : 0;
+}
 
 /* What the packet says of itself before its ports. */
 static __always_inline void rare_describe(struct xdp_md *ctx, struct rare *r)
@@ -76,8 +90,14 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	r->frame = bpf_xdp_get_buff_len(ctx);
 	r->is_error = false;
 	r->answered = false;
+	r->seq = 0;
+	r->ack = 0;
+	r->payload = 0;
 	r->is_answer = false;
+	r->proxied = false;
+	r->shift = 0;
 	r->handed = rare_handed();
+	r->admitted = rare_admitted();
 	r->v6 = proto == bpf_htons(ETH_P_IPV6);
 	if (!r->v6 && proto != bpf_htons(ETH_P_IP))
 		return false;
@@ -125,6 +145,9 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 		r->p.t.sport = tcp.source;
 		r->p.t.dport = tcp.dest;
 		r->p.flags = tcp_flags_of(&tcp);
+		r->seq = bpf_ntohl(tcp.seq);
+		r->ack = bpf_ntohl(tcp.ack_seq);
+		r->payload = room > tcp.doff * 4u;
 		return RARE_GO_ON;
 	case IPPROTO_UDP:
 		if (bpf_xdp_load_bytes(ctx, r->own.l4, &udp, sizeof(udp)) ||
@@ -140,6 +163,8 @@ __noinline int rare_ports(struct xdp_md *ctx, struct rare *r)
 	r->p.t.sport = sctp.header.source;
 	r->p.t.dport = sctp.header.dest;
 	r->p.flags = sctp_flags_of(sctp.chunk.type);
+	r->seq = bpf_ntohl(sctp.header.tag);
+	r->ack = r->seq;
 	return RARE_GO_ON;
 }
 
@@ -162,31 +187,88 @@ static __always_inline int rare_send(struct xdp_md *ctx, struct rare *r, const s
 	}
 }
 
-/* To the server of a flow that is remembered, or to be. No error opens one. */
+/* An error about a packet of no flow. */
+#define RARE_IS_NOBODYS 2
+
+/* Gives an unknown flow a server, as stateful_unknown does. No error opens one. */
+static __always_inline int rare_unknown(struct rare *r, struct frontend *f, struct opening *o)
+{
+	if (!r->is_error)
+		return stateful_unknown(&r->p, f, o, !r->tagged, r->v6);
+	return !o->server && !r->tagged && stateful_asks(&r->p) ? STATEFUL_ASK : RARE_IS_NOBODYS;
+}
+
+/* What is of a flow whose sequence numbers are translated, where it is for this
+ * program: an error, which quotes them, goes on; a packet may not have fit on its way.
+ * All else is for the program syn.
+ */
+__noinline int rare_proxied(struct xdp_md *ctx, struct rare *r, const struct opening *o)
+{
+	struct syn_flow *flow;
+	struct choice ch;
+	enum way way;
+
+	if (!ctx || !r || !o)
+		return XDP_ABORTED;
+	if (r->is_error) {
+		flow = syn_flow_of(o->index, o->tag);
+		r->shift = flow ? -flow->shift : 0;
+		return RARE_GO_ON;
+	}
+	r->pick.id = flow_server(o->word);
+	r->pick.chain = 0;
+	r->pick.hash = o->tag >> 32;
+	if (r->admitted || r->tagged || !choice_of(&ch, &r->pick))
+		return drop(ctx, DROP_SYN_ODD);
+	r->more = 0;
+	way = rare_way(ctx, r, &ch, r->p.len);
+	return way_leads_nowhere(way) ? rare_nowhere(ctx, r, way) : TO_SYN;
+}
+
+/* Where a packet of no known flow goes: RARE_GO_ON, to the server in o, or a verdict. */
+static __always_inline int rare_open(struct xdp_md *ctx, struct rare *r, struct frontend *f,
+				     struct opening *o)
+{
+	int failed;
+
+	if (o->proxied)
+		return rare_proxied(ctx, r, o);
+	failed = rare_unknown(r, f, o);
+	if (failed == STATEFUL_ASK)
+		return rare_ask(ctx, r);
+	if (failed == TO_SYN)
+		return TO_SYN;
+	if (failed < 0)
+		return drop(ctx, FAILED_WHY(failed));
+	if (failed == RARE_IS_NOBODYS)
+		return rare_refuse(ctx, r, DROP_NOT_SERVED);
+	return RARE_GO_ON;
+}
+
+/* To the server of a flow that is remembered, or to be. */
 __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend *f)
 {
 	struct opening o __attribute__((aligned(8))) = {.now = flow_now()};
-	int failed;
+	int verdict;
 
 	if (!r || !f)
 		return XDP_ABORTED;
-	r->p.flags |= r->handed;
+	o.seq = r->seq;
+	o.ack = r->ack;
+	o.payload = r->payload;
+	r->p.flags |= r->handed | r->admitted;
 	if (!(r->v6 ? stateful_find_v6(&r->p, f, &o) : stateful_find_v4(&r->p, f, &o))) {
-		if (!o.server && !r->tagged && stateful_asks(&r->p))
-			return rare_ask(ctx, r);
-		if (r->is_error)
-			return rare_refuse(ctx, r, DROP_NOT_SERVED);
-		failed = stateful_new(&r->p, f, &o, r->v6);
-		if (failed < 0)
-			return drop(ctx, FAILED_WHY(failed));
+		verdict = rare_open(ctx, r, f, &o);
+		if (verdict != RARE_GO_ON)
+			return verdict;
 	}
 	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
-		affinity_note(&r->p, f, o.word, o.now, !o.fresh);
+		affinity_note(&r->p, f, o.word, o.now);
 	r->pick.id = flow_server(o.word);
 	r->pick.chain = 0;
 	r->pick.hash = o.tag >> 32; /* as in stateful.h */
 	r->pick.new_flow = o.fresh;
-	return is_nat(f) ? rare_nat(ctx, r, f, o.index) : rare_send(ctx, r, f);
+	return is_nat(f) ? rare_nat(ctx, r, f, o.index, o.tag) : rare_send(ctx, r, f);
 }
 
 /* The flow is known: to its frontend's server, or back to its client. */
@@ -208,10 +290,14 @@ static __noinline int rare_serve(struct xdp_md *ctx, struct rare *r)
 	note_frontend(f);
 	if (r->p.ttl <= 1)
 		return XDP_PASS;
-	if (f->flags & FRONTEND_GUARDED && !r->is_error && guard_handed(ctx, &r->p, f, r->handed))
+	if (f->flags & FRONTEND_GUARDED && !r->is_error && !r->admitted &&
+	    guard_handed(ctx, &r->p, f, r->handed))
 		return XDP_DROP;
 	if (f->flags & FRONTEND_STATEFUL)
 		return rare_stateful(ctx, r, f);
+	if (f->flags & FRONTEND_SYN_GUARDED && r->p.t.proto == IPPROTO_TCP && !r->is_error &&
+	    !r->admitted && syn_concerns(&r->p))
+		return TO_SYN;
 	choose(&r->pick, f, &r->p);
 	note_pick(f, &r->pick);
 	if (r->own.offset)
@@ -292,6 +378,11 @@ int rare(struct xdp_md *ctx)
 {
 	int verdict = rare_frame(ctx);
 
+	if (verdict == TO_SYN) {
+		note(NOTE_ELSEWHERE, STEP_SYN, 0);
+		bpf_tail_call(ctx, &steps, STEP_SYN);
+		verdict = drop(ctx, DROP_SYN_ODD);
+	}
 	if (watching)
 		watch_after(ctx, verdict);
 	return verdict;

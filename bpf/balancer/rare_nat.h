@@ -9,6 +9,7 @@
 
 #include "nat.h"
 #include "rare_send.h"
+#include "syn_maps.h"
 
 /* Turns r->from into r->to: the packet's own headers, or those it quotes. */
 static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool src)
@@ -19,10 +20,10 @@ static __always_inline bool rare_turn(struct xdp_md *ctx, struct rare *r, bool s
 }
 
 static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const struct choice *ch,
-				       const struct flow_data *data)
+				       __be16 own_port)
 {
 	enum way way = rare_way(ctx, r, ch, r->p.len);
-	bool full = data->nat_port;
+	bool full = own_port;
 
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
@@ -32,25 +33,28 @@ static __always_inline int rare_nat_on(struct xdp_md *ctx, struct rare *r, const
 	r->to.dport = nat_server_port(ch->server, r->p.t.dport);
 	if (full) {
 		r->to.src = r->v6 ? set.own6 : set.own4;
-		r->to.sport = data->nat_port;
+		r->to.sport = own_port;
 	}
 	if (!rare_turn(ctx, r, full))
 		return drop(ctx, edit_refusal(r));
 	return rare_leave(ctx, r, ch->cpu->macs, ch->cpu->ifindex, way);
 }
 
-/* From the client to the server of the flow with that index. */
-__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index)
+/* From the client to the server of the flow with that index and tag. */
+__noinline int rare_nat(struct xdp_md *ctx, struct rare *r, const struct frontend *f, __u32 index,
+			__u64 tag)
 {
-	const struct flow_data *data = flow_data_at(index);
 	struct choice ch;
+	__be16 own_port;
 
 	if (!r || !f)
 		return XDP_ABORTED;
 	r->more = 0;
-	if (!data || !choice_of(&ch, &r->pick))
+	if (!nat_own_port(index, tag, &own_port))
+		return drop(ctx, DROP_FLOW_BUSY);
+	if (!choice_of(&ch, &r->pick))
 		return drop(ctx, DROP_NO_BACKEND);
-	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, data));
+	return rare_counted(r, f, &ch, rare_nat_on(ctx, r, &ch, own_port));
 }
 
 /* Finds the flow of which r->p is an answer: its index, and in r->to what the
@@ -61,11 +65,19 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	__u32 now = flow_now();
 	struct flow_data *data;
 	struct flow_ref ref = {};
+	__u8 proto;
 
 	if (!ctx || !r)
 		return NAT_NO_ANSWER;
-	data = r->v6 ? nat_find_answer(&ref, &r->p, now, true)
-		     : nat_find_answer(&ref, &r->p, now, false);
+	proto = r->p.t.proto;
+	data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
+		     : nat_find_answer(&ref, &r->p, proto, now, false);
+	if (!data && syn_set.active) {
+		proto |= FLOW_PROXIED;
+		data = r->v6 ? nat_find_answer(&ref, &r->p, proto, now, true)
+			     : nat_find_answer(&ref, &r->p, proto, now, false);
+		r->proxied = true;
+	}
 	if (!data)
 		return NAT_NO_ANSWER;
 	r->to = r->p.t;
@@ -73,9 +85,9 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	r->to.dst = data->client;
 	r->to.sport = data->vip_port;
 	r->to.dport = data->client_port;
-	if (*(volatile __u64 *)&ref.flow->tag != ref.tag)
+	if (!flow_holds(&ref))
 		return NAT_NO_ANSWER;
-	if (!r->is_error)
+	if (!r->is_error && !r->proxied)
 		flow_touch_answer(&ref, &r->p, now);
 	return ref.index;
 }
@@ -121,6 +133,8 @@ __noinline int rare_answer(struct xdp_md *ctx, struct rare *r)
 	way = rare_way_back(ctx, r, s, index);
 	if (way_leads_nowhere(way))
 		return rare_nowhere(ctx, r, way);
+	if (r->proxied && !r->is_error) /* it did not fit before */
+		return r->tagged ? drop(ctx, DROP_SYN_ODD) : TO_SYN;
 	r->from = r->p.t;
 	hide = addr_equal(&r->sender, &r->from.src);
 	if (!rare_turn(ctx, r, hide))

@@ -62,8 +62,14 @@ struct rare {
 	__u8 is_answer; /* of a server's, to nat or fullnat */
 	__u8 answered;	/* what leaves is for the sender */
 	__u8 icmp_type;
-	__u8 gue;    /* the tunnel it goes through is one */
-	__u8 handed; /* by another balancer: PACKET_ASK or PACKET_LAST */
+	__u8 gue;      /* the tunnel it goes through is one */
+	__u8 handed;   /* by another balancer: PACKET_ASK or PACKET_LAST */
+	__u8 admitted; /* PACKET_ADMITTED */
+	__u8 proxied;  /* a flow whose sequence numbers are translated: syn_proxy.h */
+	__u8 payload;  /* as in struct opening, as are */
+	__u32 seq;
+	__u32 ack;
+	__u32 shift; /* from the sequence number in a quoted TCP header to its sender's */
 	__u8 l2[24];
 	__u8 options[OPTIONS4_MAX]; /* IPv4, as they came */
 	__u8 front[FRONT_MAX];	    /* what is to be written */

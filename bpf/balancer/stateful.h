@@ -15,13 +15,17 @@
 #include "affinity.h"
 #include "choose.h"
 #include "count.h"
+#include "flow_life.h"
 #include "flow_open.h"
 #include "nat.h"
 #include "schedule.h"
 #include "send.h"
 
-/* No verdict, as TO_RARE: another balancer is to be asked for the flow. */
+/* No verdict, as TO_RARE: another balancer is to be asked for the flow; the program syn
+ * is to have the packet.
+ */
 #define STATEFUL_ASK (-1000)
+#define TO_SYN (-1002)
 
 static __always_inline bool stateful_asks(const struct packet *p)
 {
@@ -30,14 +34,12 @@ static __always_inline bool stateful_asks(const struct packet *p)
 	return p->flags & PACKET_ASK || set.draining_peers;
 }
 
-/* A new connection on the ports of one that has ended is another flow. */
+/* A new connection on the ports of one that is over is another flow. */
 static __always_inline bool stateful_binds(__u64 word, const struct packet *p, __u32 now)
 {
-	__u32 state = flow_state(word);
-
-	if (flow_expired(word, now))
+	if (!flow_is_found(word, now))
 		return false;
-	return !(p->flags & TCP_OPENS) || (state != FLOW_FINISHING && state != FLOW_CLOSED);
+	return !(p->flags & TCP_OPENS) || !(FLOW_IS_OVER >> flow_state(word) & 1);
 }
 
 /* What a new flow is opened with, and what comes of it. */
@@ -47,6 +49,9 @@ struct opening {
 	__u32 index;  /* out: of the flow */
 	__u32 server; /* the one to keep, 0: none */
 	__u32 now;
+	__u32 seq, ack;	       /* in: of the packet, as struct flow_numbers has them */
+	bool payload;	       /* in: the packet has data */
+	bool proxied;	       /* its sequence numbers are translated: syn_proxy.h */
 	bool remembered;       /* out: there is an entry */
 	bool claimed;	       /* out: it is not to be seen yet: stateful_open_nat */
 	bool fresh;	       /* out: it was not known */
@@ -65,7 +70,7 @@ static __always_inline int stateful_refuses(const struct packet *p, const struct
 }
 
 /* Writes a flow's data, with the lock of its set held. */
-static __always_inline void stateful_describe(__u32 index, const struct packet *p)
+static __always_inline void stateful_describe(__u32 index, const struct packet *p, bool proxied)
 {
 	struct flow_data *data = flow_data_at(index);
 
@@ -76,8 +81,13 @@ static __always_inline void stateful_describe(__u32 index, const struct packet *
 	data->client_port = p->t.sport;
 	data->vip_port = p->t.dport;
 	data->nat_port = 0;
-	data->egress = (__u32)p->t.proto << 24;
+	data->egress = (__u32)(p->t.proto | (proxied ? FLOW_PROXIED : 0)) << 24;
 	data->tick = (__u32)bpf_jiffies64() - 1;
+}
+
+static __always_inline struct flow_numbers *stateful_numbers(struct flow_data *data)
+{
+	return (struct flow_numbers *)data->macs;
 }
 
 /* Makes the flow that was claimed, or that another CPU has opened, the packet's. */
@@ -127,6 +137,16 @@ __noinline int stateful_open(const struct packet *p, const struct frontend *f, s
 	return claimed;
 }
 
+/* Lets go of a flow that is claimed. */
+static __always_inline void stateful_drop(const struct opening *o)
+{
+	__u32 first;
+	struct flow_set *set = flow_set_of(o->tag, &first);
+
+	if (set)
+		flow_drop(set, o->index);
+}
+
 /* Gives a flow that is claimed its way back: 0 or FAILED. Apart from
  * stateful_open because of the stack.
  */
@@ -143,8 +163,9 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 	if (!set)
 		return FAILED(DROP_FLOW_BUSY);
 	server = server_lookup(o->server);
-	stateful_describe(o->index, p);
-	if (!server || !nat_open(p, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
+	stateful_describe(o->index, p, o->proxied);
+	if (!server ||
+	    !nat_open(p, o->server, server, o->index, o->now, f->method == METHOD_FULLNAT)) {
 		flow_drop(set, o->index);
 		return FAILED(DROP_NO_PORT);
 	}
@@ -152,25 +173,71 @@ __noinline int stateful_open_nat(const struct packet *p, const struct frontend *
 	return 0;
 }
 
-/* Describes a flow that is about to be no longer opening, which its entry then
- * says. False: another CPU is at its set; the next packet may have more luck.
+/* Writes what a flow by direct return is about to need: all of it when it is about
+ * to be no longer opening, and what its FIN acknowledges. False: another CPU is at
+ * its set; the next packet may have more luck.
  */
-__noinline bool stateful_introduce(const struct packet *p, __u64 tag, __u32 index)
+__noinline bool stateful_introduce(const struct packet *p, const struct opening *o, __u32 index,
+				   bool opening)
 {
+	struct flow_data *data = flow_data_at(index);
 	struct flow_set *set;
 	__u32 first;
 	bool lives;
 
-	if (!p)
+	if (!p || !o || !data)
 		return false;
-	set = flow_set_of(tag, &first);
+	set = flow_set_of(o->tag, &first);
 	if (!set || !flow_lock(set))
 		return false;
-	lives = flow_tag_of(flow_at(set, index)) == tag;
+	lives = flow_tag_of(flow_at(set, index)) == o->tag;
+	if (lives && opening) {
+		stateful_describe(index, p, false);
+		stateful_numbers(data)->seq = o->seq;
+	}
 	if (lives)
-		stateful_describe(index, p);
+		stateful_numbers(data)->ack = o->ack;
 	flow_unlock(set);
 	return lives;
+}
+
+/* What a packet shows of its flow's end, by direct return: enum flow_evidence. */
+static __always_inline __u32 stateful_evidence(const struct flow_ref *r, const struct packet *p,
+					       const struct opening *o)
+{
+	struct flow_data *data = flow_data_at(r->index);
+	__u32 evidence = o->payload ? FLOW_PAYLOAD : 0, sent, received;
+	__u32 state = flow_state(r->word);
+
+	if (!data || FLOW_BIT(state) & (FLOW_OPENINGS | FLOW_BIT(FLOW_ANSWERED)))
+		return evidence;
+	sent = o->seq - stateful_numbers(data)->seq;
+	received = o->ack - stateful_numbers(data)->ack;
+	if (p->t.proto == IPPROTO_SCTP ? !sent
+				       : sent < FLOW_SENT_MAX && received < FLOW_RECEIVED_MAX)
+		evidence |= FLOW_PROVEN;
+	if (state == FLOW_TIME_WAIT && received > 1 && received < 1u << 31)
+		evidence |= FLOW_BEYOND;
+	return evidence;
+}
+
+/* Notes that a client's packet of a known flow went by. */
+static __always_inline void stateful_touch(struct flow_ref *r, const struct packet *p,
+					   const struct opening *o, bool two_way)
+{
+	__u32 state = flow_state(r->word), evidence, next;
+	bool opening = FLOW_OPENINGS >> state & 1;
+
+	if (likely(flow_is_steady(r->word, p, two_way))) {
+		flow_renew(r, o->now);
+		return;
+	}
+	evidence = two_way ? (o->payload ? FLOW_PAYLOAD : 0) : stateful_evidence(r, p, o);
+	next = flow_next(state, p, two_way, evidence);
+	if (!two_way && next != state && (opening || next == FLOW_TIME_WAIT) &&
+	    !stateful_introduce(p, o, r->index, opening))
+		return;
+	flow_touch(r, next, o->now);
 }
 
 /* Whether a packet's flow lives, and so does its server. */
@@ -183,40 +250,62 @@ static __always_inline bool stateful_lives(const struct flow_ref *r, const struc
 	return *server;
 }
 
-/* The data of a flow, if it has a way back as the method needs it now. */
-static __always_inline struct flow_data *stateful_nat_data(const struct flow_ref *r,
-							   const struct packet *p,
-							   const struct frontend *f, bool v6)
+/* Whether a flow has a way back as the method needs it now, and with which port of
+ * ours.
+ */
+static __always_inline bool stateful_has_way(const struct flow_ref *r, const struct packet *p,
+					     const struct frontend *f, __be16 *own_port, bool v6)
 {
 	struct flow_data *data;
 
 	if (!(r->word & FLOW_NAT))
-		return NULL;
+		return false;
 	data = flow_data_at(r->index);
-	return data && nat_is_flow(data, p, f->method == METHOD_FULLNAT, v6) ? data : NULL;
+	return data &&
+	       nat_is_flow(data, p, p->t.proto, f->method == METHOD_FULLNAT, own_port, v6) &&
+	       flow_holds(r);
+}
+
+/* Whether a flow is one by nat or fullnat whose sequence numbers are translated. */
+static __always_inline bool stateful_is_proxied(const struct flow_ref *r, const struct packet *p,
+						const struct frontend *f, bool v6)
+{
+	struct flow_data *data;
+	__be16 own_port;
+
+	if (p->t.proto != IPPROTO_TCP || !(r->word & FLOW_NAT))
+		return false;
+	data = flow_data_at(r->index);
+	return data &&
+	       nat_is_flow(data, p, IPPROTO_TCP | FLOW_PROXIED, f->method == METHOD_FULLNAT,
+			   &own_port, v6) &&
+	       flow_holds(r);
 }
 
 /* Whether a packet's flow is known: r has it. Where only its way back is
- * missing, because the method has changed, keep gets its server.
+ * missing, because the method has changed, o gets its server. Of one that the program
+ * syn looks after o says so.
  */
 static __always_inline bool stateful_known(struct flow_ref *r, const struct packet *p,
-					   const struct frontend *f, __u32 now, __u32 *keep,
-					   bool v6)
+					   const struct frontend *f, struct opening *o, bool v6)
 {
 	const struct server *server;
+	__be16 own_port;
 
-	if (!flow_find(r) || !stateful_lives(r, &server, p, now))
+	if (!flow_find(r) || !stateful_lives(r, &server, p, o->now))
 		return false;
-	if (!is_nat(f) || stateful_nat_data(r, p, f, v6))
+	if (!is_nat(f) || stateful_has_way(r, p, f, &own_port, v6))
 		return true;
-	*keep = flow_server(r->word);
+	o->proxied = stateful_is_proxied(r, p, f, v6);
+	if (!o->proxied)
+		o->server = flow_server(r->word);
 	return false;
 }
 
-/* Whether a packet only continues a flow: to whom, and for nat and fullnat the
- * flow's data. All else is for stateful.
+/* Whether a packet only continues a flow: to whom, and for fullnat by which port of
+ * ours. All else is for stateful.
  */
-static __always_inline bool stateful_continues(struct choice *ch, struct flow_data **data,
+static __always_inline bool stateful_continues(struct choice *ch, __be16 *own_port,
 					       const struct packet *p, const struct frontend *f,
 					       bool v6)
 {
@@ -232,17 +321,15 @@ static __always_inline bool stateful_continues(struct choice *ch, struct flow_da
 	ch->hash = r.tag >> 32; /* only spreads over the ways to the server */
 	ch->chain = NULL;
 	ch->cpu = server_cpu_at(id);
-	if (unlikely(!ch->cpu || flow_awaits_data(r.word, p) ||
-		     (f->affinity && flow_changes(r.word, p, is_nat(f)))))
+	if (unlikely(!ch->cpu || !flow_is_steady(r.word, p, is_nat(f))))
 		return false;
 	if (is_nat(f)) {
-		*data = stateful_nat_data(&r, p, f, v6);
-		if (unlikely(!*data))
+		if (unlikely(!stateful_has_way(&r, p, f, own_port, v6)))
 			return false;
 	} else if (unlikely(f->method != METHOD_TUNNEL)) {
 		return false;
 	}
-	flow_touch(&r, p, now, false, is_nat(f));
+	flow_renew(&r, now);
 	return true;
 }
 
@@ -259,12 +346,11 @@ static __always_inline bool stateful_find(const struct packet *p, const struct f
 	o->tag = flow_tag(secret, &p->t, v6);
 	if (!flow_ref_init(&r, o->tag))
 		return false;
-	known = stateful_known(&r, p, f, o->now, &o->server, v6);
+	known = stateful_known(&r, p, f, o, v6);
 	if (r.flow) {
 		o->state = flow_state(r.word);
-		if (known &&
-		    (!flow_awaits_data(r.word, p) || stateful_introduce(p, r.tag, r.index)))
-			flow_touch(&r, p, o->now, false, is_nat(f));
+		if (known)
+			stateful_touch(&r, p, o, is_nat(f));
 		o->word = r.word;
 		o->index = r.index;
 		o->remembered = true;
@@ -290,17 +376,18 @@ static __always_inline int stateful_nat(struct xdp_md *ctx, const struct packet 
 					const struct frontend *f, const struct opening *o, bool v6)
 {
 	struct pick k = {.new_flow = 0};
-	const struct flow_data *data;
 	struct choice ch;
+	__be16 own_port;
 	int verdict;
 
 	if (!ctx || !p || !f || !o) /* for the verifier */
 		return XDP_PASS;
 	k.id = flow_server(o->word);
-	data = flow_data_at(o->index);
-	if (!data || !choice_of(&ch, &k))
+	if (!nat_own_port(o->index, o->tag, &own_port))
+		return drop(ctx, DROP_FLOW_BUSY);
+	if (!choice_of(&ch, &k))
 		return drop(ctx, DROP_NO_BACKEND);
-	verdict = nat_send(ctx, p, &ch, data, v6);
+	verdict = nat_send(ctx, p, &ch, own_port, v6);
 	if (sent(verdict))
 		count(f->id, ch.cpu, p->len, o->fresh);
 	return verdict;
@@ -371,6 +458,76 @@ static __always_inline int stateful_new(const struct packet *p, struct frontend 
 	return result;
 }
 
+/* Reads the numbers of a packet that begins with Ethernet and an IP header without
+ * options.
+ */
+static __always_inline void stateful_read_numbers(struct xdp_md *ctx, const struct packet *p,
+						  struct opening *o, bool v6)
+{
+	const __u32 header = v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	void *l4 = (void *)(long)ctx->data + sizeof(struct ethhdr) + header;
+	void *end = (void *)(long)ctx->data_end;
+	struct sctphdr *sctp = l4;
+	struct tcphdr *tcp = l4;
+
+	if (p->t.proto == IPPROTO_TCP && (void *)(tcp + 1) <= end) {
+		o->seq = bpf_ntohl(tcp->seq);
+		o->ack = bpf_ntohl(tcp->ack_seq);
+		o->payload = p->len > header + (((const __u8 *)tcp)[12] >> 4) * 4;
+	} else if (p->t.proto == IPPROTO_SCTP && (void *)(sctp + 1) <= end) {
+		o->seq = bpf_ntohl(sctp->tag);
+		o->ack = o->seq;
+	}
+}
+
+/* Whether a packet opens a connection, or may answer a challenge. */
+static __always_inline bool syn_concerns(const struct packet *p)
+{
+	return p->flags & TCP_OPENS || (p->flags & TCP_RESETS && !(p->flags & TCP_CONTINUES));
+}
+
+/* What becomes of a packet of no known flow at a frontend that may be under pressure:
+ * TO_SYN, 0 where it is served as ever, or else without being remembered.
+ */
+#define STATEFUL_UNREMEMBERED 1
+
+static __always_inline int stateful_syn(const struct packet *p, const struct frontend *f)
+{
+	bool guarded = f->flags & FRONTEND_SYN_GUARDED;
+	bool handed = p->flags & (PACKET_ASK | PACKET_LAST);
+
+	if (likely(!(f->flags & (FRONTEND_SYN_GUARDED | FRONTEND_SYN_CHECKED))) ||
+	    p->t.proto != IPPROTO_TCP)
+		return 0;
+	if (is_nat(f)) {
+		if (handed) /* has been judged by who asked */
+			return guarded ? STATEFUL_UNREMEMBERED : 0;
+		return p->flags & PACKET_ADMITTED ? 0 : TO_SYN;
+	}
+	if (!guarded)
+		return 0;
+	if (syn_concerns(p) && !handed && !(p->flags & PACKET_ADMITTED))
+		return TO_SYN;
+	return p->flags & TCP_OPENS ? 0 : STATEFUL_UNREMEMBERED;
+}
+
+/* Gives an unknown flow a server, remembered or not: 0, FAILED, TO_SYN or
+ * STATEFUL_ASK. Of those that FAILED none is below STATEFUL_ASK.
+ */
+static __always_inline int stateful_unknown(const struct packet *p, struct frontend *f,
+					    struct opening *o, bool ask, bool v6)
+{
+	int syn = stateful_syn(p, f);
+
+	if (o->proxied || syn == TO_SYN)
+		return TO_SYN;
+	if (ask && !o->server && stateful_asks(p))
+		return STATEFUL_ASK;
+	if (syn == STATEFUL_UNREMEMBERED)
+		return is_nat(f) ? FAILED(DROP_SYN_COOKIE) : stateful_unremembered(p, f, o);
+	return stateful_new(p, f, o, v6);
+}
+
 /* Serves a packet: a verdict, TO_RARE or STATEFUL_ASK. */
 static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, struct frontend *f,
 				    bool v6)
@@ -381,15 +538,16 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 
 	if (!p || !f) /* for the verifier */
 		return XDP_PASS;
+	stateful_read_numbers(ctx, p, &o, v6);
 	if (unlikely(!(v6 ? stateful_find_v6(p, f, &o) : stateful_find_v4(p, f, &o)))) {
-		if (!o.server && stateful_asks(p))
-			return STATEFUL_ASK;
-		failed = stateful_new(p, f, &o, v6);
+		failed = stateful_unknown(p, f, &o, true, v6);
+		if (failed <= STATEFUL_ASK)
+			return failed;
 		if (failed < 0)
 			return drop(ctx, FAILED_WHY(failed));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
-		affinity_note(p, f, o.word, o.now, !o.fresh);
+		affinity_note(p, f, o.word, o.now);
 	if (is_nat(f))
 		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
 	k.id = flow_server(o.word);

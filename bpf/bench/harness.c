@@ -14,6 +14,16 @@
 #define PACKETS_A_RUN 128
 #define BACK_FLOWS 1024
 
+/* An attack and the flows that are measured come in two queues of a card, of which a
+ * driver takes so many packets in turns (NAPI_POLL_WEIGHT). Of tail calls, of which a
+ * packet of an attack may need one, the kernel counts 33 in a run of the harness: the
+ * attack's packets take two runs.
+ */
+#define ATTACK_BURST 64
+#define ATTACK_RUNS 2
+/* A burst that takes longer was interrupted. */
+#define BURST_NS (ATTACK_BURST * 2000)
+
 /* What Go sets and reads. */
 struct bench {
 	__u64 frame[FRAME_BYTES / 8]; /* as it comes in, but for addresses and ports */
@@ -21,9 +31,11 @@ struct bench {
 	__u64 flows;		      /* a mask: one less than how many */
 	__u64 vips;		      /* how many */
 	__u64 verdicts[8];
-	__u32 vip;  /* the first, host order */
-	__u32 v6;   /* vip and client are the last words of IPv6 addresses */
-	__u32 back; /* IPv4 packets of a server, whose frame is whole but for ... */
+	__u64 ns;    /* that bursts beside an attack have taken, */
+	__u64 timed; /* of so many packets */
+	__u32 vip;   /* the first, host order */
+	__u32 v6;    /* vip and client are the last words of IPv6 addresses */
+	__u32 back;  /* IPv4 packets of a server, whose frame is whole but for ... */
 	__u32 zero;
 	__be16 ports[BACK_FLOWS]; /* ... the port that stands for the flow */
 };
@@ -34,6 +46,40 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bench);
 } bench SEC(".maps");
+
+/* What differs from packet to packet of an attack, which is of IPv4. */
+enum attack_kind {
+	ATTACK_FLOWS,	/* address and port */
+	ATTACK_SOURCES, /* the address */
+	ATTACK_LISTED,	/* address and port, of a list */
+};
+
+const enum attack_kind *unused_attack_kind __attribute__((unused)); /* for bpf2go */
+
+#define ATTACK_LIST 1024
+
+struct attack {
+	__u64 frame[FRAME_BYTES / 8];
+	__u64 turn;
+	__u64 run; /* counts runs */
+	__u64 verdicts[8];
+	enum attack_kind kind;
+	__u32 end; /* a program changes the frame's end, not its beginning */
+	__u32 on;
+	__u32 zero;
+	__u64 ns; /* that the attack has taken, in ... */
+	__u64 runs;
+	__u64 wait; /* ns that a run waits where the attack is not on */
+	__be32 clients[ATTACK_LIST];
+	__be16 ports[ATTACK_LIST];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct attack);
+} attacks SEC(".maps");
 
 /* Global, so that the verifier looks at it by itself. */
 __noinline int under_test(struct xdp_md *ctx)
@@ -82,6 +128,42 @@ static __always_inline bool restore(struct xdp_md *ctx, struct bench *b)
 	return true;
 }
 
+/* The next packet of an attack. */
+static __always_inline bool attack(struct xdp_md *ctx, const struct attack *a)
+{
+	__u32 turn = a->turn, at = turn % ATTACK_LIST;
+	struct iphdr *ip;
+	void *data = (void *)(long)ctx->data;
+
+	if (data + FRAME_BYTES > (void *)(long)ctx->data_end)
+		return false;
+#pragma unroll
+	for (int i = 0; i < FRAME_BYTES / 8; i++)
+		((__u64 *)data)[i] = a->frame[i];
+	ip = data + sizeof(struct ethhdr);
+	/* In 12/8, where no measured flow comes from. */
+	ip->saddr = bpf_htonl(0x0c000000 | (turn * 0x9e3779b1 >> 8));
+	if (a->kind == ATTACK_FLOWS)
+		((struct udphdr *)(ip + 1))->source = bpf_htons(turn * 0x85ebca6b >> 16 | 1024);
+	if (a->kind == ATTACK_LISTED) {
+		ip->saddr = a->clients[at];
+		((struct udphdr *)(ip + 1))->source = a->ports[at];
+	}
+	return true;
+}
+
+/* Makes the frame as long as it was: what a program has put before it or taken away
+ * there goes, or what it has changed at the end.
+ */
+static __always_inline bool unwind(struct xdp_md *ctx, bool end)
+{
+	int grown = (int)(ctx->data_end - ctx->data) - FRAME_BYTES;
+
+	if (!grown)
+		return true;
+	return !(end ? bpf_xdp_adjust_tail(ctx, -grown) : bpf_xdp_adjust_head(ctx, grown));
+}
+
 /* Many packets a run, so that what the kernel does between two runs does not
  * count.
  */
@@ -100,6 +182,74 @@ int harness(struct xdp_md *ctx)
 		b->verdicts[under_test(ctx) & 7]++;
 	}
 	return XDP_PASS;
+}
+
+/* The most that is waited: reading the clock takes some 20 ns. */
+#define WAIT_MAX 4096
+
+/* The same time goes by as in an attack: what other processors do to a cache that is
+ * shared, and what programs do once in a tick of the clock, is alike with and without.
+ */
+static __always_inline bool idle(const struct attack *a)
+{
+	__u64 end = bpf_ktime_get_ns() + a->wait;
+
+	for (int i = 0; i < WAIT_MAX; i++)
+		if (bpf_ktime_get_ns() >= end)
+			break;
+	return true;
+}
+
+static __always_inline bool send_attack(struct xdp_md *ctx, struct attack *a)
+{
+	__u64 began = bpf_ktime_get_ns();
+
+	for (int i = 0; i < ATTACK_BURST / ATTACK_RUNS; i++) {
+		if (!attack(ctx, a))
+			return false;
+		a->turn++;
+		a->verdicts[under_test(ctx) & 7]++;
+		if (!unwind(ctx, a->end))
+			return false;
+	}
+	a->ns += bpf_ktime_get_ns() - began;
+	a->runs++;
+	return true;
+}
+
+static __always_inline bool send_timed(struct xdp_md *ctx, struct bench *b)
+{
+	__u64 began = bpf_ktime_get_ns(), took;
+
+	for (int i = 0; i < ATTACK_BURST; i++) {
+		if (!restore(ctx, b))
+			return false;
+		b->turn++;
+		b->verdicts[under_test(ctx) & 7]++;
+	}
+	took = bpf_ktime_get_ns() - began;
+	if (took < BURST_NS) {
+		b->ns += took;
+		b->timed += ATTACK_BURST;
+	}
+	return unwind(ctx, false);
+}
+
+/* Bursts of an attack and of flows in turns. Only the latter are timed. With fragments,
+ * as the balancer's programs are that it calls.
+ */
+SEC("xdp.frags")
+int attacked(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct bench *b = bpf_map_lookup_elem(&bench, &zero);
+	struct attack *a = bpf_map_lookup_elem(&attacks, &zero);
+
+	if (!a || !b)
+		return XDP_ABORTED;
+	if (a->run++ % (ATTACK_RUNS + 1) == ATTACK_RUNS)
+		return send_timed(ctx, b) ? XDP_PASS : XDP_ABORTED;
+	return (a->on ? send_attack(ctx, a) : idle(a)) ? XDP_PASS : XDP_ABORTED;
 }
 
 /* The floors: what no balancer can be cheaper than. */

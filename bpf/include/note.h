@@ -33,6 +33,7 @@ enum note_kind {
 	NOTE_REPLACED,	/* a new flow pushes this one out: its state; server's id */
 	NOTE_AFFINITY,	/* the client's next flows go to this server; its id */
 	NOTE_FRAGMENT,	/* enum note_fragment */
+	NOTE_SYN,	/* enum syn_event (balancer/syn_maps.h); server's id */
 };
 
 enum note_flow {

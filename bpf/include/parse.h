@@ -94,6 +94,7 @@ enum sctp_chunk_type {
 	SCTP_INIT = 1,
 	SCTP_INIT_ACK = 2,
 	SCTP_ABORT = 6,
+	SCTP_COOKIE_ACK = 11,
 	SCTP_SHUTDOWN_COMPLETE = 14,
 };
 

@@ -207,11 +207,10 @@ static __always_inline int stray(struct __sk_buff *skb, struct scratch *s)
 }
 
 /* A connection past the service must not be answered as the service, by what is
- * left of an older one with the same ports. Where that is established anybody may
- * have sent this SYN, with the client's address: the target's answer decides (RFC
- * 5961, 4).
+ * left of an older one with the same ports. Unless that is over anybody may have sent
+ * this SYN, with the client's address: the target's answer decides (RFC 5961, 4).
  */
-static __noinline int not_ours(struct scratch *s)
+static __noinline int not_ours(struct __sk_buff *skb, struct scratch *s)
 {
 	const struct tuple *t = &s->view.t;
 	struct packet_flow *f;
@@ -227,10 +226,12 @@ static __noinline int not_ours(struct scratch *s)
 	f = find_flow(&s->key, &s->held);
 	if (f && s->held.kind & PACKET_FLOW_LOOPED)
 		return TC_ACT_UNSPEC; /* whose packet this is */
-	if (f && flow_established(&s->held))
+	if (f && !flow_over(&s->held)) {
+		f->opened = opening_digest(opening_number(skb, &s->view));
 		f->state |= PACKET_FLOW_DOUBTED;
-	else
+	} else {
 		forget_flow(&s->key);
+	}
 	return TC_ACT_UNSPEC;
 }
 
@@ -303,7 +304,7 @@ static __always_inline int begin(struct __sk_buff *skb, struct scratch *s)
 	int verdict;
 
 	if (!find_asked(s))
-		return not_ours(s);
+		return not_ours(skb, s);
 	if (!is_allowed(&s->service, &s->view.t.src))
 		return drop(PACKET_COUNTER_DROPPED_SOURCE_RANGE);
 	if (s->view.t.proto == IPPROTO_TCP && !(s->view.flags & VIEW_OPENS))

@@ -50,7 +50,8 @@ enum packet_flow_state {
 	PACKET_FLOW_CLIENT_FIN = 4,
 	PACKET_FLOW_TARGET_FIN = 8,
 	PACKET_FLOW_RESET = 16,
-	PACKET_FLOW_DOUBTED = 32, /* a SYN came past the service: SYN-ACK or not, the target says */
+	PACKET_FLOW_DOUBTED =
+		32, /* a SYN came past the service: the target says what it is worth */
 } __attribute__((packed));
 
 #define FLOW_CLOSED (PACKET_FLOW_CLIENT_FIN | PACKET_FLOW_TARGET_FIN)
@@ -64,7 +65,7 @@ struct packet_flow {
 	enum packet_flow_kind kind;
 	__u8 from_inside; /* the client got a target of service.inside */
 	enum packet_flow_state state;
-	__u8 zero;
+	__u8 opened; /* of that SYN: opening_digest */
 	__u32 seen;  /* the last packet: CLOCK_MONOTONIC in FLOW_TICKs */
 	__u32 check; /* flow_check() */
 };
@@ -104,11 +105,6 @@ static __always_inline bool flow_over(const struct packet_flow *f)
 	return f->state & PACKET_FLOW_RESET || (f->state & FLOW_CLOSED) == FLOW_CLOSED;
 }
 
-static __always_inline bool flow_established(const struct packet_flow *f)
-{
-	return f->state & PACKET_FLOW_CONFIRMED && !flow_over(f);
-}
-
 /* Over the key and what does not change. The kernel gives an entry's memory to
  * another one at once, so what is read there may turn into another flow's between
  * two words: it is copied before it is believed.
@@ -117,6 +113,13 @@ static __always_inline __u32 flow_check(const struct tuple *t, const struct pack
 {
 	barrier(); /* what is read here as another type has been written */
 	return flow_hash(t) + 3 * flow_hash((const struct tuple *)f);
+}
+
+/* What is kept of the number that tells two SYNs apart. */
+static __always_inline __u8 opening_digest(__u32 number)
+{
+	number ^= number >> 16;
+	return number ^ number >> 8;
 }
 
 /* 0 or a negative error, of which kernels before 6.4 give the lower half alone. */

@@ -133,15 +133,18 @@ static __always_inline int answered(struct __sk_buff *skb, const struct view *v,
 	return place == SERVER_PLACE_POD ? restore_routed(skb, v, a) : restore_own(skb, v, a);
 }
 
-/* Whether a server accepts a SYN that came straight to it, not by the VIP: it no
- * longer has the connection of the flow, which is forgotten.
+/* Whether an answer is to the SYN or INIT that came straight to the server, and not to
+ * one by the VIP. If the server accepts it, the flow is forgotten.
  */
-static __always_inline bool directly_accepted(const struct server_flow *f, __u8 flags,
-					      const struct tuple *flow)
+static __always_inline bool is_direct_answer(struct __sk_buff *skb, const struct view *v,
+					     const struct found *r, const struct tuple *flow)
 {
-	if (!(f->state & FLOW_DOUBTED) || !(flags & VIEW_ACCEPTS))
+	__u32 number;
+
+	if (!(r->flow->state & FLOW_DOUBTED) || !answers_attempt(skb, v, &number) ||
+	    *r->opened != (__u16)number)
 		return false;
-	if (forget_flow(flow))
+	if (ends_older(skb, v) && forget_flow(flow))
 		count(SERVER_COUNTER_FLOW_FORGOTTEN);
 	return true;
 }
@@ -174,7 +177,7 @@ static __always_inline int transport_back(struct __sk_buff *skb, const struct vi
 	struct found r;
 	__u8 state;
 
-	if (!answer_of(&flow, &a, &r) || directly_accepted(r.flow, v->flags, &flow))
+	if (!answer_of(&flow, &a, &r) || is_direct_answer(skb, v, &r, &flow))
 		return TC_ACT_UNSPEC;
 	f = r.flow;
 	state = v->flags & VIEW_RESET ? FLOW_RESET : FLOW_ANSWERED;

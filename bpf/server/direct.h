@@ -51,19 +51,19 @@ static __always_inline int not_here(struct __sk_buff *skb, struct view *v, enum 
 	return place == SERVER_PLACE_HOST ? shortcut(skb, v, &row->server) : TC_ACT_UNSPEC;
 }
 
-/* A SYN straight to the server, of the same ports as a flow through the VIP. If
- * that is established anybody may have sent the SYN, with the client's address:
- * the server's answer decides (RFC 5961, 4), see directly_accepted.
+/* A SYN straight to the server, of the same ports as a flow through the VIP. Anybody
+ * may have sent it, with the client's address: the server's answer decides (RFC
+ * 5961, 4), see is_direct_answer. So it does while the flow is opening.
  */
-static __always_inline int plain_opens(const struct tuple *t)
+static __always_inline int plain_opens(struct __sk_buff *skb, const struct view *v)
 {
 	struct found r;
 
-	if (!find_flow(&r, t))
+	if (!find_flow(&r, &v->t))
 		return TC_ACT_UNSPEC;
-	if (flow_established(r.flow))
-		note_flow(r.flow, t, FLOW_DOUBTED);
-	else if (forget_flow(t))
+	if (flow_alive(r.flow, flow_clock()))
+		change_flow(&v->t, FLOW_DOUBTED, 0, false, opening_number(skb, v));
+	else if (forget_flow(&v->t))
 		count(SERVER_COUNTER_FLOW_FORGOTTEN);
 	return TC_ACT_UNSPEC;
 }
@@ -78,7 +78,7 @@ static __always_inline int plain(struct __sk_buff *skb, struct view *v, enum ser
 	struct found r;
 
 	if (v->flags & VIEW_OPENS)
-		return plain_opens(&v->t);
+		return plain_opens(skb, v);
 	if (!find_flow(&r, &v->t))
 		return TC_ACT_UNSPEC;
 	f = r.flow;

@@ -9,7 +9,7 @@
  * Everything but the time of the last packet is written with the set's lock held.
  * Readers take no lock: find_flow finds a flow by its tag. Where several fields of
  * it must belong together, they count only if flow_holds finds afterwards that the
- * place has not been rewritten.
+ * place has not been rewritten (order.h).
  *
  * A new flow takes the place of the one in its set that is worth least: none,
  * one whose time is over, one that no server has answered. One that both sides
@@ -22,6 +22,7 @@
 #include "common.h"
 #include "hash.h"
 #include "maps.h"
+#include "order.h"
 
 #define FLOW_WAYS 8
 
@@ -32,8 +33,8 @@ enum flow_state {
 	FLOW_CONFIRMED = 4, /* the client has sent something after what made it */
 	FLOW_CLIENT_FIN = 8,
 	FLOW_SERVER_FIN = 16,
-	FLOW_RESET = 32,	 /* by the server */
-	FLOW_DOUBTED = 64,	 /* a SYN came straight to the server: SYN-ACK or not, it says */
+	FLOW_RESET = 32,   /* by the server */
+	FLOW_DOUBTED = 64, /* a SYN came straight to the server, which says what it is worth */
 	FLOW_CLIENT_RESET = 128, /* until the server says that it goes on */
 } __attribute__((packed));
 
@@ -76,7 +77,8 @@ struct server_flow_set {
 	struct bpf_spin_lock lock; /* of who writes */
 	__u32 tag[FLOW_WAYS];	   /* 0: free */
 	__u32 best, at; /* of the search for a place: the verifier forgets what it reads here */
-	__u32 zero[5];
+	__u16 opened[FLOW_WAYS]; /* of the SYN that made a flow DOUBTED: opening_number */
+	__u32 zero;
 	struct server_flow flow[FLOW_WAYS];
 };
 
@@ -142,6 +144,7 @@ static __always_inline bool flow_is(const struct server_flow *f, const struct tu
 struct found {
 	struct server_flow *flow; /* NULL: none */
 	const __u32 *tag;
+	const __u16 *opened;
 	__u32 had;
 	__u8 generation;
 };
@@ -157,14 +160,18 @@ static __always_inline bool find_flow(struct found *r, const struct tuple *t)
 	r->had = flow_tag(hash);
 #pragma unroll
 	for (int i = 0; i < FLOW_WAYS; i++) {
-		if (set->tag[i] != r->had)
+		__u32 tag = *(volatile __u32 *)&set->tag[i];
+		struct server_flow *f;
+
+		if (tag != r->had)
 			continue;
-		r->generation = *(volatile __u8 *)&set->flow[i].generation;
-		barrier();
-		if (!flow_is(&set->flow[i], t))
+		f = (void *)&set->flow[i] + order_after(tag);
+		r->generation = *(volatile __u8 *)&f->generation;
+		if (!flow_is((void *)f + order_after(r->generation), t))
 			continue;
 		r->tag = &set->tag[i];
-		r->flow = &set->flow[i];
+		r->opened = &set->opened[i];
+		r->flow = f;
 		return true;
 	}
 	return false;
@@ -173,7 +180,7 @@ static __always_inline bool find_flow(struct found *r, const struct tuple *t)
 /* Whether all that has been read of the flow since find_flow is of that flow. */
 static __always_inline bool flow_holds(const struct found *r)
 {
-	barrier();
+	order_loads();
 	return *(volatile const __u32 *)r->tag == r->had &&
 	       *(volatile __u8 *)&r->flow->generation == r->generation;
 }
@@ -259,12 +266,11 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 	best = set->best;
 	at = set->at & (FLOW_WAYS - 1);
 	if (best < FLOW_WORTH_KEPT) {
-		/* Whole barriers: elsewhere this is read without the lock. */
 		generation = set->flow[at].generation + 1;
-		__sync_lock_test_and_set(&set->tag[at], 0);
+		order_store32(&set->tag[at], 0);
 		set->flow[at] = *f;
 		set->flow[at].generation = generation;
-		__sync_lock_test_and_set(&set->tag[at], flow_tag(hash));
+		order_store32(&set->tag[at], flow_tag(hash));
 	}
 	bpf_spin_unlock(&set->lock);
 	if (best >= FLOW_WORTH_KEPT)
@@ -275,10 +281,10 @@ __noinline bool remember_flow(const struct server_flow *f, const struct tuple *t
 	return true;
 }
 
-/* Forgets a flow, or adds to what has been seen of it and takes away; says whether
- * there was one.
+/* Forgets a flow, or adds to what has been seen of it and takes away; with
+ * FLOW_DOUBTED comes the number of the SYN. Says whether there was one.
  */
-__noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool forget)
+__noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool forget, __u16 opened)
 {
 	struct server_flow_set *set;
 	bool was = false;
@@ -300,6 +306,8 @@ __noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool for
 			set->tag[i] = 0;
 		else
 			set->flow[i].state = (set->flow[i].state & ~take) | add;
+		if (add & FLOW_DOUBTED)
+			set->opened[i] = opened;
 	}
 	bpf_spin_unlock(&set->lock);
 	return was;
@@ -307,7 +315,7 @@ __noinline bool change_flow(const struct tuple *t, __u8 add, __u8 take, bool for
 
 static __always_inline bool forget_flow(const struct tuple *t)
 {
-	return change_flow(t, 0, 0, true);
+	return change_flow(t, 0, 0, true, 0);
 }
 
 /* Writes only what is new: a line that is written is taken from other CPUs. */
@@ -315,14 +323,14 @@ static __always_inline void note_flow(const struct server_flow *f, const struct 
 				      __u8 state)
 {
 	if ((f->state | state) != f->state)
-		change_flow(t, state, 0, false);
+		change_flow(t, state, 0, false, 0);
 }
 
 static __always_inline void unnote_flow(const struct server_flow *f, const struct tuple *t,
 					__u8 state)
 {
 	if (f->state & state)
-		change_flow(t, 0, state, false);
+		change_flow(t, 0, state, false, 0);
 }
 
 static __always_inline void touch_flow(struct server_flow *f, __u32 now)

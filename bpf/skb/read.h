@@ -82,6 +82,52 @@ static __always_inline __u8 chunk_flags(__u8 type)
 	return 0;
 }
 
+static __always_inline __u32 load_number(struct __sk_buff *skb, __u32 at)
+{
+	__be32 n = 0;
+
+	bpf_skb_load_bytes(skb, at, &n, sizeof(n));
+	return bpf_ntohl(n);
+}
+
+/* The number that tells two attempts to open a connection apart: the sequence number
+ * of a SYN, the initiate tag of an INIT (RFC 9260, 3.3.2).
+ */
+static __always_inline __u32 opening_number(struct __sk_buff *skb, const struct view *v)
+{
+	if (v->t.proto == IPPROTO_SCTP)
+		return load_number(skb, v->l4 + sizeof(struct sctphdr) + sizeof(struct sctp_chunk));
+	return load_number(skb, v->l4 + offsetof(struct tcphdr, seq));
+}
+
+/* Whether an answer may be to such an attempt, and the number of that: of TCP a
+ * SYN-ACK, of SCTP anything.
+ */
+static __always_inline bool answers_attempt(struct __sk_buff *skb, const struct view *v,
+					    __u32 *number)
+{
+	if (v->t.proto == IPPROTO_SCTP) {
+		*number = load_number(skb, v->l4 + offsetof(struct sctphdr, tag));
+		return true;
+	}
+	*number = load_number(skb, v->l4 + offsetof(struct tcphdr, ack_seq)) - 1;
+	return v->flags & VIEW_ACCEPTS;
+}
+
+/* Whether an answer to an attempt ends an older connection of the same ports: SCTP
+ * does so when it has seen its own cookie again; its INIT ACK says nothing of an
+ * older association (RFC 9260, 5.2).
+ */
+static __always_inline bool ends_older(struct __sk_buff *skb, const struct view *v)
+{
+	__u8 chunk = 0;
+
+	if (v->t.proto != IPPROTO_SCTP)
+		return true;
+	bpf_skb_load_bytes(skb, v->l4 + sizeof(struct sctphdr), &chunk, sizeof(chunk));
+	return chunk == SCTP_COOKIE_ACK;
+}
+
 static __always_inline enum kind read_tcp(struct cursor *c, struct view *v, __u32 room)
 {
 	struct tcphdr *tcp = parse_tcp(c);

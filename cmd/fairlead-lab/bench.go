@@ -170,6 +170,7 @@ func runBenchSurvival(cmd *cobra.Command, o survival.Options, out *benchOutput) 
 func newBenchDataplaneCommand() *cobra.Command {
 	o := xdpbench.DataplaneOptions{Rounds: 31}
 	var out benchOutput
+	var against string
 	cmd := &cobra.Command{
 		Use:   "dataplane",
 		Short: "Measure the programs packet by packet, beside goals and peers",
@@ -182,12 +183,23 @@ round: goals and peers' figures are compared with the median of the rounds' rati
 times what the bare one takes on the machine that they are of. So other work on this
 machine, or a clock that wanders, does no harm to the figures, but spreads them.
 
+With --against each case takes turns with the program of another build, on the same
+maps, in place of the floors: an object file, a checkout, or a revision of the
+repository in the working directory. The goal is to be at most 3 % slower.
+
 It needs root. Everything happens in namespaces that end with it.`,
 		Example: `  fairlead-lab bench dataplane
-  fairlead-lab bench dataplane --only 'second chance' --rounds 101`,
+  fairlead-lab bench dataplane --only 'second chance' --rounds 101
+  fairlead-lab bench dataplane --against v1.2.0
+  fairlead-lab bench dataplane --against before.o --only 'flow table'`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return errors.Join(o.Validate(), out.validate()) },
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if against != "" {
+				if o.Against, err = xdpbench.ReadBuild(cmd.Context(), against); err != nil {
+					return err
+				}
+			}
 			return runBenchPrograms(cmd, &out, func() (*bench.Report, error) {
 				o.Progress = cmd.ErrOrStderr()
 				return xdpbench.MeasureDataplane(cmd.Context(), o)
@@ -196,6 +208,7 @@ It needs root. Everything happens in namespaces that end with it.`,
 	}
 	cmd.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often each figure is measured")
 	cmd.Flags().StringVar(&o.Only, "only", "", "measure the cases with this `text` in their name")
+	cmd.Flags().StringVar(&against, "against", "", "compare with this `build`: an object file, a checkout or a revision")
 	out.flags(cmd)
 	return cmd
 }

@@ -112,6 +112,8 @@ func agentFlags(cmd *cobra.Command, c *config.Agent) {
 	f.IntVar(&c.MaxBackends, "max-backends", 0, fmt.Sprintf("how many servers there may be (default %d)", xdp.DefaultMaxBackends))
 	f.IntVar(&c.MaxFlows, "max-flows", 0, fmt.Sprintf("how many flows are remembered (default %d; %d beside servers)",
 		xdp.DefaultMaxFlows, serverhalf.DefaultMaxFlows))
+	f.IntVar(&c.SYNThreshold, "syn-threshold", 0, fmt.Sprintf("from how many new TCP connections a second on a frontend is protected from SYN floods, "+
+		"where most of its packets are SYNs (default %d)", service.DefaultSYNThreshold))
 	f.Uint16Var(&c.GUEPort, "gue-port", 0, fmt.Sprintf("UDP port of GUE tunnels, the same everywhere (default %d)", service.DefaultGUEPort))
 	metricsFlag(cmd, &c.Metrics)
 	proxyFlags(f, &c.ServiceProxy)

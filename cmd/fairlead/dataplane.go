@@ -70,7 +70,8 @@ func (a *agent) newXDP() (*xdp.DataPlane, error) {
 		Interfaces: r.Interfaces, Mode: xdp.Mode(r.Mode), PinDir: a.pins(),
 		SourceV4: r.Source4, SourceV6: r.Source6,
 		MaxFrontends: r.MaxFrontends, MaxBackends: r.MaxBackends, MaxFlows: r.MaxFlows, GUEPort: r.GUEPort,
-		Auth: r.NodeAuth,
+		SYNThreshold: float64(r.SYNThreshold),
+		Auth:         r.NodeAuth,
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 func newReflectorCommand() *cobra.Command {
-	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: 1024, MaxPrefixes: 1 << 16, Socket: status.Socket(status.RoleReflector)}
+	c := config.Reflector{AS: config.DefaultAS, BFD: true, MaxClients: bgp.DefaultMaxPeers, MaxPrefixes: bgp.DefaultMaxPrefixes, MaxTotal: bgp.DefaultMaxTotal, Socket: status.Socket(status.RoleReflector)}
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run the BGP route reflector between balancers and router",
@@ -44,6 +44,7 @@ router needs to know the reflector alone. Run two of them for redundancy.`,
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "prefixes of each family that a balancer may announce; one that announces more is cut; 0: any `number`")
+	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "prefixes of both families that all balancers together may announce; the one with most is cut; 0: any `number`")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer status and routes on")
 	metricsFlag(cmd, &c.Metrics)
 	return cmd
@@ -63,7 +64,7 @@ func runReflector(ctx context.Context, c config.Reflector) (err error) {
 	routers.Name, routers.Prefixes, routers.SendMax = "routers", r.Routers, bgp.DefaultSendMax
 	of := bgp.ReflectorConfig{
 		AS: r.AS, RouterID: r.RouterID, ClusterID: r.ClusterID, Listen: r.Listen,
-		Groups: []bgp.NeighborGroup{clients, routers}, Log: slog.Default(),
+		Groups: []bgp.NeighborGroup{clients, routers}, MaxTotal: r.MaxTotal, Log: slog.Default(),
 	}
 	if err := of.Validate(); err != nil {
 		return config.Invalid(err)

@@ -20,7 +20,7 @@ import (
 )
 
 func newRouterCommand() *cobra.Command {
-	c := config.Router{AS: config.DefaultAS, BFD: true, MaxPrefixes: 1 << 20, Socket: status.Socket(status.RoleRouter)}
+	c := config.Router{AS: config.DefaultAS, BFD: true, MaxPrefixes: bgp.DefaultMaxRouterPrefixes, MaxTotal: bgp.DefaultMaxRouterTotal, MaxClients: bgp.DefaultMaxPeers, Socket: status.Socket(status.RoleRouter)}
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "router",
@@ -48,6 +48,9 @@ is killed: packets then take the daemon's own routes.`,
 					c.Metric = fib.DefaultBesideMetric
 				}
 			}
+			if !cmd.Flags().Changed("max-prefixes") && len(c.Peers) == 0 {
+				c.MaxPrefixes = bgp.DefaultMaxPrefixes
+			}
 			return runRouter(cmd.Context(), c, remove)
 		},
 	}
@@ -59,7 +62,9 @@ is killed: packets then take the daemon's own routes.`,
 	f.StringVar(&c.PasswordFile, "password-file", "", "`file` with the TCP MD5 password of all sessions")
 	f.BoolVar(&c.BFD, "bfd", c.BFD, "watch neighbours by BFD")
 	f.StringSliceVar(&c.Accept, "accept", nil, "`prefix`es within which routes are taken in (default: all but default routes)")
-	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, "paths of each family that a peer may send; one that sends more is cut; 0: any `number`")
+	f.Uint32Var(&c.MaxPrefixes, "max-prefixes", c.MaxPrefixes, fmt.Sprintf("paths of each family that a peer may send, %d by default where all are --balancers; one that sends more is cut; 0: any `number`", bgp.DefaultMaxPrefixes))
+	f.Uint32Var(&c.MaxTotal, "max-total-prefixes", c.MaxTotal, "paths of both families that all peers together may send; the one with most is cut; 0: any `number`")
+	f.IntVar(&c.MaxClients, "max-clients", c.MaxClients, "balancers that may have sessions; 0: any `number`")
 	f.Uint32Var(&c.HashSeed, "hash-seed", 0, "`number` that several routers have alike, to send a flow to the same balancer (Linux 6.11)")
 	f.StringSliceVar(&c.Beside, "beside", nil, "make the routes of another daemon resilient: their `protocol`, bgp (FRR), bird or a number")
 	f.IntVar(&c.Metric, "metric", 0, fmt.Sprintf("metric of the routes (default: %d, with --beside %d)", fib.DefaultMetric, fib.DefaultBesideMetric))
@@ -142,13 +147,13 @@ func keepRouting(ctx context.Context, c *config.ResolvedRouter, router *bgp.Rout
 }
 
 func routerConfig(r *config.ResolvedRouter) bgp.RouterConfig {
-	c := bgp.RouterConfig{AS: r.AS, RouterID: r.RouterID, Accept: r.Accept, MaxPrefixes: r.MaxPrefixes, Log: slog.Default()}
+	c := bgp.RouterConfig{AS: r.AS, RouterID: r.RouterID, Accept: r.Accept, MaxPrefixes: r.MaxPrefixes, MaxTotal: r.MaxTotal, Log: slog.Default()}
 	for _, p := range r.Peers {
 		c.Peers = append(c.Peers, peerConfig(p, r.Password, r.BFD))
 	}
 	if len(r.Balancers) > 0 {
 		c.Groups = []bgp.NeighborGroup{{
-			Name: "balancers", Prefixes: r.Balancers, AS: r.AS, Password: r.Password, BFD: r.BFD, MaxPrefixes: r.MaxPrefixes,
+			Name: "balancers", Prefixes: r.Balancers, AS: r.AS, Password: r.Password, BFD: r.BFD, MaxPrefixes: r.MaxPrefixes, MaxPeers: r.MaxClients,
 		}}
 	}
 	return c

@@ -59,6 +59,8 @@ func checkGuard(f dataplane.Frontend) string {
 		return "allow has no prefix of the VIP's family: it would serve nobody"
 	case f.Limits != service.Limits{}:
 		return "limits: IPVS counts no client's packets; want the node's firewall, or the data plane xdp"
+	case f.Protection() == service.SYNAlways:
+		return "SYN protection always: IPVS answers no SYNs itself; want auto, with which the backends' own SYN cookies protect them, or the data plane xdp"
 	}
 	return ""
 }

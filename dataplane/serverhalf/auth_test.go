@@ -263,28 +263,29 @@ func TestKeysRotate(t *testing.T) {
 	by(keyB, "the next key, before it is known", false)
 	set(keyA, keyB)
 	by(keyB, "the next key", true)
-	done, ended := make(chan struct{}), sync.WaitGroup{}
+	// One change at most begins with each packet: a program that is interrupted still has
+	// its keys after a few, and nobody changes them more often.
+	turns, ended := make(chan struct{}), sync.WaitGroup{}
 	ended.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-			}
+		i := 0
+		for range turns {
+			i++
 			if err := n.half.SetKeys([]nodekey.Keys{{keyB, keyA}, {keyA, keyB}}[i%2]); err != nil {
 				t.Error(err)
-				return
 			}
 		}
 	})
-	for range 2000 {
-		by(keyA, "one key while they change", true)
-		by(keyB, "the other", true)
+	for i := range 4000 {
+		select {
+		case turns <- struct{}{}:
+		default: // it still changes them
+		}
+		by([]nodekey.Key{keyA, keyB}[i%2], "a key while they change", true)
 		if t.Failed() {
 			break
 		}
 	}
-	close(done)
+	close(turns)
 	ended.Wait()
 	set(keyB)
 	by(keyA, "the former key", false)

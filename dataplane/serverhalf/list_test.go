@@ -307,6 +307,67 @@ func TestSCTP(t *testing.T) {
 	})
 }
 
+// An INIT straight to the server ends no association by the VIP: the server accepts it
+// by COOKIE ACK, with the INIT's own tag, or goes on as before.
+func TestForgedINIT(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		n := newNode(t)
+		p = netip.AddrPortFrom(p.Addr(), v.Port())
+		n.set(t, entry(service.Tunnel, v, p, service.SCTP))
+		const (
+			init, initACK, cookieACK, data = 1, 2, 11, 0
+			byVIP, direct, servers         = 0x01020304, 0x0a0b0c0d, 0x77777777
+		)
+		chunk := func(src, dst netip.AddrPort, kind byte, tag, initiate uint32) []byte {
+			b := sctp(src, dst, kind)
+			binary.BigEndian.PutUint32(b[4:], tag)
+			binary.BigEndian.PutUint32(b[16:], initiate)
+			return b
+		}
+		head := func(src, dst netip.AddrPort, ttl byte) ipHead {
+			return ipHead{src: src.Addr(), dst: dst.Addr(), ttl: ttl, proto: 132}
+		}
+		lb := ipHead{src: balancer4, dst: p.Addr(), ttl: 64}
+		if v.Addr().Is6() {
+			lb.src = balancer6
+		}
+		toward := func(name string, kind byte, tag, initiate uint32, counter string) {
+			t.Helper()
+			n.check(t, name, serverProgToServer, frame(head(c, v, 60), chunk(c, v, kind, tag, initiate), lb), untouched,
+				frame(head(c, p, 60), chunk(c, v, kind, tag, initiate)), counter)
+		}
+		back := func(name string, kind byte, tag uint32) {
+			t.Helper()
+			n.check(t, name, serverProgFromServer, frame(head(p, c, 64), chunk(p, c, kind, tag, servers)), sent,
+				frame(head(v, c, 63), chunk(v, c, kind, tag, servers)), "restored-straight")
+		}
+		untouchedByUs := func(name, prog string, bytes []byte) {
+			t.Helper()
+			verdict, out := n.run(t, n.half.obj.hooked()[prog].Program, n.pod, bytes)
+			if verdict != untouched {
+				t.Errorf("%s: verdict %d", name, verdict)
+			}
+			wantFrame(t, out, bytes)
+		}
+		straight := frame(head(c, p, 60), chunk(c, p, init, 0, direct))
+		toward("INIT", init, 0, byVIP, "flow-made")
+		untouchedByUs("a forged INIT", serverProgToServer, straight)
+		back("INIT ACK", initACK, byVIP)
+		untouchedByUs("INIT ACK for it", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
+		back("COOKIE ACK", cookieACK, byVIP)
+		toward("data", data, servers, 0, "tunnel-delivered")
+		untouchedByUs("another forged INIT", serverProgToServer, straight)
+		untouchedByUs("INIT ACK for it", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, initACK, direct, servers)))
+		back("data", data, byVIP)
+		before := n.count(t, "flow-forgotten")
+		untouchedByUs("COOKIE ACK for it, which was not forged", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, cookieACK, direct, servers)))
+		if grew := n.count(t, "flow-forgotten") - before; grew != 1 {
+			t.Errorf("%d flows were forgotten, want 1", grew)
+		}
+		untouchedByUs("the direct association goes on", serverProgFromServer, frame(head(p, c, 64), chunk(p, c, data, direct, servers)))
+	})
+}
+
 // TestOtherOptionsStay has a client's own IP options or extension headers reach
 // the server.
 func TestOtherOptionsStay(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -53,6 +54,7 @@ func (h *Half) load(newHook tc.Opener) error {
 		auth.Preset(spec, h.cfg.Auth),
 		spec.Variables[serverVarGuePort].Set(h.cfg.GUEPort),
 		spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries),
+		spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"),
 	); err != nil {
 		return err
 	}

@@ -2,13 +2,14 @@ package serverhalf
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -22,6 +23,7 @@ type wire struct {
 	client, dst netip.AddrPort
 	udp         bool
 	flags       string // of TCP: letters of SAFR, "A" if empty
+	seq, ack    uint32 // of TCP: tcpSequence and 0 if 0
 	mss         uint16 // an option of a SYN
 	ttl         uint8  // 63 if 0
 	tos         uint8
@@ -129,7 +131,7 @@ func (w wire) l4(t testing.TB) []byte {
 		}
 		return b
 	}
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(w.client.Port()), DstPort: layers.TCPPort(w.dst.Port()), Seq: tcpSequence, Window: 502}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(w.client.Port()), DstPort: layers.TCPPort(w.dst.Port()), Seq: cmp.Or(w.seq, tcpSequence), Ack: w.ack, Window: 502}
 	for _, f := range w.flags {
 		switch f {
 		case 'S':
@@ -308,7 +310,7 @@ func wantFrame(t *testing.T, got, want []byte) {
 	if bytes.Equal(got, want) {
 		return
 	}
-	t.Errorf("frame differs (-want +got):\n%s", cmp.Diff(decode(want), decode(got)))
+	t.Errorf("frame differs (-want +got):\n%s", gocmp.Diff(decode(want), decode(got)))
 }
 
 func decode(frame []byte) string {

@@ -441,9 +441,40 @@ func TestDirectConnectionForgetsTheFlow(t *testing.T) {
 		n.set(t, entry(service.Tunnel, v, p, service.TCP))
 		n.run(t, n.half.obj.ToServer, n.pod, wire{client: c, dst: v, flags: "S", tunnel: p.Addr()}.bytes(t))
 		n.steps(t, []step{
-			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S"}, same: true, verdict: untouched, counter: "flow-forgotten"},
-			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", mss: 1460}, same: true, verdict: untouched},
+			{name: "direct SYN", in: wire{client: c, dst: p, flags: "S", seq: 77}, same: true, verdict: untouched},
+			{name: "direct answer", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: 78, mss: 1460}, same: true, verdict: untouched, counter: "flow-forgotten"},
+			{name: "the direct connection goes on", prog: serverProgFromServer, in: wire{client: p, dst: c}, same: true, verdict: untouched},
 		})
+	})
+}
+
+// A SYN straight to the server, which anybody can send in the name of a client that
+// is just connecting by the VIP, does not end that: which of the two SYNs the server
+// has accepted its SYN-ACK says.
+func TestForgedSYNDuringAHandshake(t *testing.T) {
+	families(t, func(t *testing.T, v, p, s, c netip.AddrPort) {
+		for name, answered := range map[string]bool{"before the answer": false, "after it": true} {
+			t.Run(name, func(t *testing.T) {
+				n := newNode(t)
+				n.set(t, entry(service.Tunnel, v, p, service.TCP))
+				accepts := wire{client: p, dst: c, flags: "SA", ack: 1001}
+				steps := []step{
+					{name: "SYN", in: wire{client: c, dst: v, flags: "S", seq: 1000, tunnel: p.Addr()},
+						out: wire{client: c, dst: p, flags: "S", seq: 1000}, verdict: untouched},
+					{name: "SYN-ACK", prog: serverProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
+					{name: "a forged SYN", in: wire{client: c, dst: p, flags: "S", seq: 666}, same: true, verdict: untouched},
+					{name: "the server challenges it", prog: serverProgFromServer, in: wire{client: p, dst: c, ack: 1001},
+						out: wire{client: v, dst: c, ack: 1001, ttl: 62}, verdict: sent},
+					{name: "SYN-ACK again", prog: serverProgFromServer, in: accepts, out: wire{client: v, dst: c, flags: "SA", ack: 1001, ttl: 62}, verdict: sent},
+					{name: "the client's ACK, that somebody else might know", in: wire{client: c, dst: v, tunnel: p.Addr(), tunnelOption: list{s}},
+						out: wire{client: c, dst: p}, verdict: untouched, counter: "tunnel-delivered"},
+				}
+				if !answered {
+					steps = slices.Delete(steps, 1, 2)
+				}
+				n.steps(t, steps)
+			})
+		}
 	})
 }
 
@@ -492,7 +523,7 @@ func TestForgedSegmentsEndNoFlow(t *testing.T) {
 				{name: "SYN by the VIP", in: in(wire{client: c, dst: v, flags: "S"}), out: syn, verdict: untouched},
 				{name: "SYN-ACK by the VIP", prog: serverProgFromServer, in: back("SA"), out: restored("SA"), verdict: sent},
 				{name: "SYN straight to the server again", in: syn, same: true, verdict: untouched},
-				{name: "accepted", prog: serverProgFromServer, in: back("SA"), same: true, verdict: untouched, counter: "flow-forgotten"},
+				{name: "accepted", prog: serverProgFromServer, in: wire{client: p, dst: c, flags: "SA", ack: tcpSequence + 1}, same: true, verdict: untouched, counter: "flow-forgotten"},
 				{name: "the direct connection goes on", prog: serverProgFromServer, in: back("A"), same: true, verdict: untouched},
 			})
 		})

@@ -282,11 +282,12 @@ type serverServerFlowSet struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Tag  [8]uint32
-	Best uint32
-	At   uint32
-	Zero [5]uint32
-	Flow [8]serverServerFlow
+	Tag    [8]uint32
+	Best   uint32
+	At     uint32
+	Opened [8]uint16
+	Zero   uint32
+	Flow   [8]serverServerFlow
 }
 
 type serverServerMethod uint8
@@ -373,6 +374,7 @@ const (
 	serverVarNextServersKnown = "next_servers_known"
 	serverVarRowsGeneration   = "rows_generation"
 	serverVarSourcesLimited   = "sources_limited"
+	serverVarStoresInOrder    = "stores_in_order"
 )
 
 // loadServer returns the embedded CollectionSpec for server.
@@ -457,6 +459,7 @@ type serverVariableSpecs struct {
 	NextServersKnown *ebpf.VariableSpec `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.VariableSpec `ebpf:"rows_generation"`
 	SourcesLimited   *ebpf.VariableSpec `ebpf:"sources_limited"`
+	StoresInOrder    *ebpf.VariableSpec `ebpf:"stores_in_order"`
 }
 
 // serverObjects contains all objects after they have been loaded into the kernel.
@@ -522,6 +525,7 @@ type serverVariables struct {
 	NextServersKnown *ebpf.Variable `ebpf:"next_servers_known"`
 	RowsGeneration   *ebpf.Variable `ebpf:"rows_generation"`
 	SourcesLimited   *ebpf.Variable `ebpf:"sources_limited"`
+	StoresInOrder    *ebpf.Variable `ebpf:"stores_in_order"`
 }
 
 // serverPrograms contains all programs after they have been loaded into the kernel.

@@ -102,7 +102,10 @@ const (
 	balancerDropReasonDROP_UNKNOWN_BALANCER balancerDropReason = 20
 	balancerDropReasonDROP_NO_AUTH_TAG      balancerDropReason = 21
 	balancerDropReasonDROP_WRONG_AUTH_TAG   balancerDropReason = 22
-	balancerDropReasonDROP_REASONS          balancerDropReason = 23
+	balancerDropReasonDROP_SYN_COOKIE       balancerDropReason = 23
+	balancerDropReasonDROP_SYN_ODD          balancerDropReason = 24
+	balancerDropReasonDROP_SYN_FLOW_LOST    balancerDropReason = 25
+	balancerDropReasonDROP_REASONS          balancerDropReason = 26
 )
 
 type balancerEncapsulation uint8
@@ -158,6 +161,11 @@ const (
 	balancerFlowStateFLOW_UDP            balancerFlowState = 6
 	balancerFlowStateFLOW_CLIENT_OPENING balancerFlowState = 7
 	balancerFlowStateFLOW_CLIENT         balancerFlowState = 8
+	balancerFlowStateFLOW_ANSWERED       balancerFlowState = 9
+	balancerFlowStateFLOW_CLIENT_RESET   balancerFlowState = 10
+	balancerFlowStateFLOW_SERVER_FIN     balancerFlowState = 11
+	balancerFlowStateFLOW_TIME_WAIT      balancerFlowState = 12
+	balancerFlowStateFLOW_LINGERING      balancerFlowState = 13
 )
 
 type balancerFragment struct {
@@ -206,6 +214,8 @@ const (
 	balancerFrontendFlagsFRONTEND_CLIENT_HASH balancerFrontendFlags = 4
 	balancerFrontendFlagsFRONTEND_VIP_HASH    balancerFrontendFlags = 8
 	balancerFrontendFlagsFRONTEND_KEEP_PORT   balancerFrontendFlags = 16
+	balancerFrontendFlagsFRONTEND_SYN_GUARDED balancerFrontendFlags = 32
+	balancerFrontendFlagsFRONTEND_SYN_CHECKED balancerFrontendFlags = 64
 )
 
 type balancerFrontendKey struct {
@@ -418,7 +428,8 @@ type balancerStep uint32
 const (
 	balancerStepSTEP_RARE     balancerStep = 0
 	balancerStepSTEP_HANDOVER balancerStep = 1
-	balancerStepSTEPS         balancerStep = 2
+	balancerStepSTEP_SYN      balancerStep = 2
+	balancerStepSTEPS         balancerStep = 3
 )
 
 type balancerSurvival uint8
@@ -428,6 +439,87 @@ const (
 	balancerSurvivalSURVIVAL_SECOND_CHANCE balancerSurvival = 1
 	balancerSurvivalSURVIVAL_FLOW_TABLE    balancerSurvival = 2
 )
+
+type balancerSynCounts struct {
+	_ structs.HostLayout
+	N [6]uint64
+}
+
+type balancerSynEvent uint32
+
+const (
+	balancerSynEventSYN_COOKIE_SENT        balancerSynEvent = 0
+	balancerSynEventSYN_COOKIE_ACCEPTED    balancerSynEvent = 1
+	balancerSynEventSYN_COOKIE_REJECTED    balancerSynEvent = 2
+	balancerSynEventSYN_CHALLENGE_SENT     balancerSynEvent = 3
+	balancerSynEventSYN_CHALLENGE_ANSWERED balancerSynEvent = 4
+	balancerSynEventSYN_ADMITTED           balancerSynEvent = 5
+	balancerSynEventSYN_EVENTS             balancerSynEvent = 6
+)
+
+type balancerSynFlow struct {
+	_       structs.HostLayout
+	Tag     uint64
+	Made    uint32
+	Cookie  uint32
+	Seq     uint32
+	Shift   uint32
+	TsShift uint32
+	TsValue uint32
+	TsEcho  uint32
+	Mss     uint16
+	Scale   uint8
+	Scales  uint8
+	Flags   balancerSynFlowFlags
+	Zero    [3]uint8
+	_       [4]byte
+}
+
+type balancerSynFlowFlags uint8
+
+const (
+	balancerSynFlowFlagsSYN_FLOW_SACK       balancerSynFlowFlags = 1
+	balancerSynFlowFlagsSYN_FLOW_TIMESTAMPS balancerSynFlowFlags = 2
+	balancerSynFlowFlagsSYN_FLOW_SCALES     balancerSynFlowFlags = 4
+	balancerSynFlowFlagsSYN_FLOW_ANSWERED   balancerSynFlowFlags = 8
+	balancerSynFlowFlagsSYN_FLOW_PLAIN      balancerSynFlowFlags = 16
+)
+
+type balancerSynHot struct {
+	_        structs.HostLayout
+	N        uint32
+	Zero     uint32
+	Frontend [64]uint32
+}
+
+type balancerSynKeys struct {
+	_   structs.HostLayout
+	Key [2]struct {
+		_  structs.HostLayout
+		K0 uint64
+		K1 uint64
+	}
+	N    uint32
+	Zero uint32
+}
+
+type balancerSynSettings struct {
+	_      structs.HostLayout
+	Wall   uint64
+	Mss4   uint16
+	Mss6   uint16
+	Active uint32
+}
+
+type balancerSynSources struct {
+	_   structs.HostLayout
+	Way [8]struct {
+		_       structs.HostLayout
+		Tag     uint32
+		Expires uint16
+		Syns    uint16
+	}
+}
 
 type balancerWatchCurrent struct {
 	_      structs.HostLayout
@@ -512,6 +604,12 @@ const (
 	balancerMapServerCpu       = "server_cpu"
 	balancerMapServers         = "servers"
 	balancerMapSteps           = "steps"
+	balancerMapSynCounts       = "syn_counts"
+	balancerMapSynFlows        = "syn_flows"
+	balancerMapSynHot          = "syn_hot"
+	balancerMapSynKeys         = "syn_keys"
+	balancerMapSynScratch      = "syn_scratch"
+	balancerMapSynSources      = "syn_sources"
 	balancerMapTxPorts         = "tx_ports"
 	balancerMapVipBits         = "vip_bits"
 	balancerMapWatchCurrent    = "watch_current"
@@ -519,6 +617,7 @@ const (
 	balancerProgBalancer       = "balancer"
 	balancerProgHandover       = "handover"
 	balancerProgRare           = "rare"
+	balancerProgSyn            = "syn"
 	balancerVarAuthKeySets     = "auth_key_sets"
 	balancerVarAuthKeysAt      = "auth_keys_at"
 	balancerVarAuthPolicy      = "auth_policy"
@@ -531,7 +630,9 @@ const (
 	balancerVarGuardKey        = "guard_key"
 	balancerVarSet             = "set"
 	balancerVarStoresInOrder   = "stores_in_order"
+	balancerVarSynSet          = "syn_set"
 	balancerVarUnusedOrphan    = "unused_orphan"
+	balancerVarUnusedSynEvent  = "unused_syn_event"
 	balancerVarWatchFilter     = "watch_filter"
 	balancerVarWatchUntil      = "watch_until"
 	balancerVarWatching        = "watching"
@@ -582,6 +683,7 @@ type balancerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
 	Handover *ebpf.ProgramSpec `ebpf:"handover"`
 	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
+	Syn      *ebpf.ProgramSpec `ebpf:"syn"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
@@ -622,6 +724,12 @@ type balancerMapSpecs struct {
 	ServerCpu       *ebpf.MapSpec `ebpf:"server_cpu"`
 	Servers         *ebpf.MapSpec `ebpf:"servers"`
 	Steps           *ebpf.MapSpec `ebpf:"steps"`
+	SynCounts       *ebpf.MapSpec `ebpf:"syn_counts"`
+	SynFlows        *ebpf.MapSpec `ebpf:"syn_flows"`
+	SynHot          *ebpf.MapSpec `ebpf:"syn_hot"`
+	SynKeys         *ebpf.MapSpec `ebpf:"syn_keys"`
+	SynScratch      *ebpf.MapSpec `ebpf:"syn_scratch"`
+	SynSources      *ebpf.MapSpec `ebpf:"syn_sources"`
 	TxPorts         *ebpf.MapSpec `ebpf:"tx_ports"`
 	VipBits         *ebpf.MapSpec `ebpf:"vip_bits"`
 	WatchCurrent    *ebpf.MapSpec `ebpf:"watch_current"`
@@ -644,7 +752,9 @@ type balancerVariableSpecs struct {
 	GuardKey       *ebpf.VariableSpec `ebpf:"guard_key"`
 	Set            *ebpf.VariableSpec `ebpf:"set"`
 	StoresInOrder  *ebpf.VariableSpec `ebpf:"stores_in_order"`
+	SynSet         *ebpf.VariableSpec `ebpf:"syn_set"`
 	UnusedOrphan   *ebpf.VariableSpec `ebpf:"unused_orphan"`
+	UnusedSynEvent *ebpf.VariableSpec `ebpf:"unused_syn_event"`
 	WatchFilter    *ebpf.VariableSpec `ebpf:"watch_filter"`
 	WatchUntil     *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching       *ebpf.VariableSpec `ebpf:"watching"`
@@ -704,6 +814,12 @@ type balancerMaps struct {
 	ServerCpu       *ebpf.Map `ebpf:"server_cpu"`
 	Servers         *ebpf.Map `ebpf:"servers"`
 	Steps           *ebpf.Map `ebpf:"steps"`
+	SynCounts       *ebpf.Map `ebpf:"syn_counts"`
+	SynFlows        *ebpf.Map `ebpf:"syn_flows"`
+	SynHot          *ebpf.Map `ebpf:"syn_hot"`
+	SynKeys         *ebpf.Map `ebpf:"syn_keys"`
+	SynScratch      *ebpf.Map `ebpf:"syn_scratch"`
+	SynSources      *ebpf.Map `ebpf:"syn_sources"`
 	TxPorts         *ebpf.Map `ebpf:"tx_ports"`
 	VipBits         *ebpf.Map `ebpf:"vip_bits"`
 	WatchCurrent    *ebpf.Map `ebpf:"watch_current"`
@@ -746,6 +862,12 @@ func (m *balancerMaps) Close() error {
 		m.ServerCpu,
 		m.Servers,
 		m.Steps,
+		m.SynCounts,
+		m.SynFlows,
+		m.SynHot,
+		m.SynKeys,
+		m.SynScratch,
+		m.SynSources,
 		m.TxPorts,
 		m.VipBits,
 		m.WatchCurrent,
@@ -769,7 +891,9 @@ type balancerVariables struct {
 	GuardKey       *ebpf.Variable `ebpf:"guard_key"`
 	Set            *ebpf.Variable `ebpf:"set"`
 	StoresInOrder  *ebpf.Variable `ebpf:"stores_in_order"`
+	SynSet         *ebpf.Variable `ebpf:"syn_set"`
 	UnusedOrphan   *ebpf.Variable `ebpf:"unused_orphan"`
+	UnusedSynEvent *ebpf.Variable `ebpf:"unused_syn_event"`
 	WatchFilter    *ebpf.Variable `ebpf:"watch_filter"`
 	WatchUntil     *ebpf.Variable `ebpf:"watch_until"`
 	Watching       *ebpf.Variable `ebpf:"watching"`
@@ -782,6 +906,7 @@ type balancerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	Handover *ebpf.Program `ebpf:"handover"`
 	Rare     *ebpf.Program `ebpf:"rare"`
+	Syn      *ebpf.Program `ebpf:"syn"`
 }
 
 func (p *balancerPrograms) Close() error {
@@ -789,6 +914,7 @@ func (p *balancerPrograms) Close() error {
 		p.Balancer,
 		p.Handover,
 		p.Rare,
+		p.Syn,
 	)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -47,6 +48,9 @@ func checkNames(f dataplane.Frontend) string {
 	}
 	if _, ok := survivals[f.Survival]; !ok && f.Survival != "" {
 		return fmt.Sprintf("survival %q", f.Survival)
+	}
+	if f.SYNProtection != "" && !slices.Contains(service.SYNProtections, f.SYNProtection) {
+		return fmt.Sprintf("SYN protection %q", f.SYNProtection)
 	}
 	return ""
 }
@@ -109,6 +113,7 @@ func entryOf(f dataplane.Frontend) balancerFrontend {
 	if f.SecondChance() {
 		v.Survival = balancerSurvivalSURVIVAL_SECOND_CHANCE
 	}
+	v.Flags = synFlags(f)
 	for flag, set := range map[balancerFrontendFlags]bool{
 		balancerFrontendFlagsFRONTEND_STATEFUL:    f.Stateful(),
 		balancerFrontendFlagsFRONTEND_GUARDED:     f.Guarded(),
@@ -130,7 +135,7 @@ func asked(v balancerFrontend) dataplane.Frontend {
 	f := dataplane.Frontend{
 		Method: nameOf(methods, v.Method), Scheduler: nameOf(schedulers, v.Scheduler),
 		Encapsulation: nameOf(encapsulations, v.Encapsulation), Survival: nameOf(survivals, v.Survival),
-		RingSize: int(v.RingSize), Affinity: time.Duration(v.Affinity) * time.Second,
+		RingSize: int(v.RingSize), Affinity: time.Duration(v.Affinity) * time.Second, SYNProtection: protectionOf(v.Flags),
 	}
 	if v.Flags&leftEncapsulation != 0 {
 		f.Encapsulation = ""

@@ -88,6 +88,9 @@ type Config struct {
 	// Without keys none is made or looked at.
 	Auth nodekey.Auth
 	Mode Mode
+	// SYNThreshold is how many TCP connections a second are opened to a frontend
+	// that may be under a SYN flood (service.SYNAuto).
+	SYNThreshold float64
 }
 
 func (c Config) withDefaults() Config {
@@ -110,6 +113,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.GUEPort = cmp.Or(c.GUEPort, service.DefaultGUEPort)
 	c.Mode = cmp.Or(c.Mode, Auto)
+	c.SYNThreshold = cmp.Or(c.SYNThreshold, service.DefaultSYNThreshold)
 	return c
 }
 

@@ -21,7 +21,12 @@ func (d *DataPlane) Counters() ([]dataplane.FrontendCounters, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
 		}
-		c := dataplane.FrontendCounters{Key: k, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
+		syn, err := d.synCounts(h.value.Id)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k, err)
+		}
+		syn.Guarded = h.value.Flags&balancerFrontendFlagsFRONTEND_SYN_GUARDED != 0
+		c := dataplane.FrontendCounters{Key: k, SYN: syn, Total: total, Backends: make(map[string]dataplane.Counts, len(h.members))}
 		for _, m := range h.members {
 			counts, read := servers[m.id]
 			if !read {
@@ -86,6 +91,9 @@ func (d *DataPlane) Describe() dataplane.Description {
 	if n := d.chains.lacking; n > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("chains: all %d were in use when slots were to name older servers: "+
 			"%d times one was left out, whose connections may break (MaxChains)", d.config.MaxChains, n))
+	}
+	if d.synError != nil {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("SYN protection: frontends under pressure are not protected: %v", d.synError))
 	}
 	for i, name := range d.reasons {
 		var perCPU []uint64

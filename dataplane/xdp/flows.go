@@ -25,10 +25,13 @@ import (
 // The flow table's shape: FLOW_WAYS, FLOW_LOCKED and the fields of a word in
 // bpf/balancer/flow.h.
 const (
-	flowWays      = 8
-	flowLocked    = 1
-	flowTickShift = 30 // of nanoseconds
-	maxServerID   = 1<<20 - 1
+	flowWays       = 8
+	flowLocked     = 1
+	flowTickShift  = 30 // of nanoseconds
+	flowStateShift = 28
+	flowProxied    = 0x80
+	flowLingers    = (900*1e9)>>flowTickShift - (120*1e9)>>flowTickShift // FLOW_LINGERS, in ticks
+	maxServerID    = 1<<20 - 1
 
 	generationMask  = 0x7f
 	generationReach = generationMask / 2 // how far apart two can be for it to be known which is younger
@@ -40,7 +43,7 @@ type flowWord uint64
 func (w flowWord) server() uint32     { return uint32(w) & maxServerID }
 func (w flowWord) generation() uint32 { return uint32(w>>20) & generationMask }
 func (w flowWord) nat() bool          { return w>>27&1 != 0 }
-func (w flowWord) state() uint32      { return uint32(w>>28) & 15 }
+func (w flowWord) state() uint32      { return uint32(w>>flowStateShift) & 15 }
 func (w flowWord) expires() uint32    { return uint32(w >> 32) }
 
 // described says whether the flow has data: by nat and fullnat always, else once
@@ -53,8 +56,25 @@ func (w flowWord) described() bool {
 // it may have a place in flow_back, which goes with the entry.
 func (w flowWord) over() flowWord { return w & (1 << 27) }
 
+// in says whether the flow is in one of these states.
+func (w flowWord) in(states ...balancerFlowState) bool {
+	return slices.Contains(states, balancerFlowState(w.state()))
+}
+
+// isFlow says whether it is one, and not a client's affinity or nothing.
 func (w flowWord) isFlow() bool {
-	return w.state() >= uint32(balancerFlowStateFLOW_OPENING) && w.state() <= uint32(balancerFlowStateFLOW_UDP)
+	return !w.in(balancerFlowStateFLOW_FREE, balancerFlowStateFLOW_CLIENT_OPENING, balancerFlowStateFLOW_CLIENT)
+}
+
+// outlives says whether packets may find the flow after it has expired, because
+// nothing proves its end.
+func (w flowWord) outlives() bool {
+	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_LINGERING)
+}
+
+// lingering is the word of such a flow from then on: it counts no more.
+func (w flowWord) lingering() flowWord {
+	return w&^(15<<flowStateShift) | flowWord(balancerFlowStateFLOW_LINGERING)<<flowStateShift
 }
 
 // flowNow is the table's clock.
@@ -62,6 +82,13 @@ func flowNow() uint32 { return uint32(clock.Now() >> flowTickShift) }
 
 // tagOf reads an entry's tag; 0: it is nobody's, or just given to another flow.
 func tagOf(tag *uint64) uint64 { return atomic.LoadUint64(tag) &^ flowLocked }
+
+// loadsInOrder has plain loads before it be made before atomic loads behind it: those
+// do not pass an atomic store, nor does that pass what is before it.
+func loadsInOrder() {
+	var fence uint64
+	atomic.StoreUint64(&fence, 1)
+}
 
 // flowTable is the kernel's memory of what is remembered. Who gives an entry
 // another tag has its set's lock, which this side never takes: it would hold up
@@ -75,6 +102,7 @@ type flowTable struct {
 	states      []string
 	swept       []uint32      // by server: the generation before which none has flows left
 	overtaken   atomic.Uint64 // counts the sweeps that another one must not outlast
+	opening     int           // flows that were not established, at the last sweep
 	stop, done  chan struct{} // of the sweeper
 }
 
@@ -87,6 +115,7 @@ func (c Config) sizeFlows(spec *ebpf.CollectionSpec) error {
 		balancerMapFlowData:    sets * flowWays,
 		balancerMapFlowBack:    2 * sets, // half of the places free, when all flows need one
 		balancerMapConnections: uint32(c.MaxBackends) + 1,
+		balancerMapSynFlows:    sets * flowWays,
 	} {
 		spec.Maps[name].MaxEntries = n
 	}
@@ -211,6 +240,7 @@ type census struct {
 	owners, generations []uint32 // when it began
 	before, counted     []uint64 // connections
 	overtaken           uint64   // what flowTable's was
+	opening             int      // flows that are not established yet
 }
 
 // sweep clears what has expired and what was a server's that is gone, and counts
@@ -220,6 +250,7 @@ func (d *DataPlane) sweep(now uint32) {
 	c := d.beginSweep()
 	d.mu.Unlock()
 	d.flows.sweep(c, now)
+	d.sweepSYN(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endSweep(c)
@@ -246,18 +277,36 @@ func (t *flowTable) sweep(c *census, now uint32) {
 			if w == w.over() {
 				continue
 			}
-			id, void := w.server(), int32(w.expires()-now) <= 0 || c.void(w)
+			id, next := w.server(), c.next(w, now)
 			switch {
-			case !void && w.isFlow() && c.owners[id] == w.generation()+1:
-				c.counted[id] += w.counts()
-			case void:
+			case next != w:
 				if t.overtaken.Load() != c.overtaken {
 					return
 				}
-				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(w.over())) // unless a packet has changed it meanwhile
+				atomic.CompareAndSwapUint64(&e.Word, uint64(w), uint64(next)) // unless a packet has changed it meanwhile
+			case w.isFlow() && c.owners[id] == w.generation()+1:
+				c.counted[id] += w.counts()
+				if w.in(balancerFlowStateFLOW_OPENING, balancerFlowStateFLOW_ANSWERED) {
+					c.opening++
+				}
 			}
 		}
 	}
+}
+
+// next is what becomes of a flow: nothing, unless it has expired, or its server has
+// left.
+func (c *census) next(w flowWord, now uint32) flowWord {
+	ago := int32(now - w.expires())
+	switch {
+	case c.void(w):
+		return w.over()
+	case ago < 0:
+		return w
+	case w.outlives() && ago < flowLingers:
+		return w.lingering()
+	}
+	return w.over()
 }
 
 // What flows add to connections: CONNECTION_GOES_ON, CONNECTION_HAS_ENDED.
@@ -266,10 +315,18 @@ const (
 	connectionHasEnded = 1
 )
 
+// hasEnded says whether the flow seems to have ended, or half of it has.
+func (w flowWord) hasEnded() bool {
+	return w.in(balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLIENT_RESET, balancerFlowStateFLOW_SERVER_FIN,
+		balancerFlowStateFLOW_TIME_WAIT, balancerFlowStateFLOW_CLOSED)
+}
+
 // counts is what a flow adds to its server's connections.
 func (w flowWord) counts() uint64 {
-	switch balancerFlowState(w.state()) {
-	case balancerFlowStateFLOW_FINISHING, balancerFlowStateFLOW_CLOSED:
+	switch {
+	case w.in(balancerFlowStateFLOW_LINGERING):
+		return 0
+	case w.hasEnded():
 		return connectionHasEnded
 	}
 	return connectionGoesOn
@@ -319,7 +376,7 @@ func (d *DataPlane) endSweep(c *census) {
 			atomic.AddUint64(&d.flows.connections[id], amiss(c.before[id], c.counted[id], after))
 		}
 	}
-	d.flows.swept = c.generations
+	d.flows.swept, d.flows.opening = c.generations, c.opening
 }
 
 // makeGenerations sees to it that the flows which are left of a number's owners
@@ -374,6 +431,7 @@ func (d *DataPlane) someFlows(q dataplane.FlowQuery, from int) (found []dataplan
 				continue
 			}
 			data := t.data[i*flowWays+j]
+			loadsInOrder()
 			if id := w.server(); tagOf(&e.Tag) != tag || int(id) >= len(owners) || owners[id] != w.generation()+1 {
 				continue
 			}
@@ -389,7 +447,7 @@ func (d *DataPlane) flowOf(w flowWord, data balancerFlowData, now uint32) datapl
 	f := dataplane.Flow{
 		Client:   netip.AddrPortFrom(fromAddr(data.Client), netorder.Port(data.ClientPort)),
 		VIP:      netip.AddrPortFrom(fromAddr(data.Vip), netorder.Port(data.VipPort)),
-		Protocol: service.Protocol(data.Egress >> 24),
+		Protocol: service.Protocol(data.Egress >> 24 &^ flowProxied),
 		Server:   d.servers.addrOf(w.server()),
 		State:    d.flows.states[w.state()],
 		Idle:     time.Duration(d.flows.lives[w.state()]-(w.expires()-now)) << flowTickShift,
@@ -425,8 +483,8 @@ func (d *DataPlane) Remembered() (flows int, err error) {
 			tag, w := tagOf(&e.Tag), flowWord(atomic.LoadUint64(&e.Word))
 			left := int32(w.expires() - now)
 			switch {
-			case tag == 0 || !w.isFlow() || left <= 0 || w.state() == uint32(balancerFlowStateFLOW_CLOSED):
-			case w.state() == uint32(balancerFlowStateFLOW_FINISHING) && int32(t.lives[w.state()])-left > finishingIdle:
+			case tag == 0 || !w.isFlow() || left <= 0 || w.in(balancerFlowStateFLOW_CLOSED):
+			case w.hasEnded() && int32(t.lives[w.state()])-left > finishingIdle:
 			default:
 				flows++
 			}

@@ -11,7 +11,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/netorder"
+	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -118,6 +120,66 @@ func expire(t testing.TB, d *DataPlane, client, vip string, protocol service.Pro
 	atomic.StoreUint64(entry, uint64(w)&(1<<32-1)|uint64(flowNow())<<32)
 }
 
+// A client that keeps trying gets the last free port, wherever its search begins:
+// once searches fail, fewer ports are tried, but others each time.
+func TestFullNATFindsTheLastFreePort(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	const ports = 256
+	c.Ports = PortRange{20000, 20000 + ports - 1}
+	d := n.open(t, c)
+	d.stopSweeping()
+	upsert(t, d, frontend(service.FullNAT, vips[false], service.TCP, servers[false]))
+	opens := func(in packet) bool {
+		v, _, err := n.runHere(d, in.bytes(t))
+		must(t, err)
+		return v == redirect
+	}
+	var open []packet
+	last := packet{dst: vips[false], flags: "S"}
+	testkit.Do(t, n.balancer, func() error {
+		for i := 0; len(open) < ports && i < 100*ports; i++ {
+			in := packet{src: fmt.Sprintf("192.168.%d.2:%d", i%100, 1024+i/100), dst: vips[false], flags: "S"}
+			if opens(in) {
+				open = append(open, in)
+			}
+		}
+		return nil
+	})
+	if len(open) < ports {
+		t.Fatalf("%d flows have a port", len(open))
+	}
+	free := expirePort(t, d, open[0])
+	for i := 1024; last.src == ""; i++ { // a search of all tries ends before the free one
+		in := packet{src: fmt.Sprintf("192.168.200.2:%d", i), dst: vips[false], flags: "S"}
+		if away := (int(free) - int(portOf(t, d, in)) + ports) % ports; away > 100 && away < 200 {
+			last = in
+		}
+	}
+	testkit.Do(t, n.balancer, func() error {
+		for range 50 * ports {
+			if opens(last) {
+				return nil
+			}
+		}
+		t.Errorf("no port was found for %s: %v", last.src, d.Describe().Drops)
+		return nil
+	})
+}
+
+// expirePort expires the flow that a packet has opened, and gives its port.
+func expirePort(t *testing.T, d *DataPlane, in packet) uint16 {
+	t.Helper()
+	client := netip.MustParseAddrPort(in.src)
+	for f, err := range d.EachFlow(dataplane.FlowQuery{Client: client}) {
+		must(t, err)
+		expire(t, d, in.src, in.dst, service.TCP)
+		return f.Source.Port()
+	}
+	t.Fatalf("no flow of %s", in.src)
+	return 0
+}
+
 // What a server would answer that went with its frontend is nobody's: another VIP
 // may have the client's port.
 func TestNATAnswersOfWhatIsGone(t *testing.T) {
@@ -190,15 +252,15 @@ func TestFullNATLives(t *testing.T) {
 		lives time.Duration
 	}{
 		{&in, "S", balancerFlowStateFLOW_OPENING, time.Minute},
-		{&back, "SA", balancerFlowStateFLOW_OPENING, time.Minute},
+		{&back, "SA", balancerFlowStateFLOW_ANSWERED, time.Minute},
 		{&in, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
 		{&back, "A", balancerFlowStateFLOW_ESTABLISHED, 15 * time.Minute},
-		{&back, "FA", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
-		{&in, "A", balancerFlowStateFLOW_FINISHING, 2 * time.Minute},
+		{&back, "FA", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
+		{&in, "A", balancerFlowStateFLOW_SERVER_FIN, 2 * time.Minute},
 		{&back, "R", balancerFlowStateFLOW_CLOSED, 10 * time.Second},
 	} {
 		checkLife(t, n, d, *step.from, step.flags, in, service.TCP, step.state, step.lives)
-		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.state != balancerFlowStateFLOW_OPENING; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
+		if got, ended := d.flows.connections[1], step.lives <= 2*time.Minute && step.lives != time.Minute; ended != (got == connectionHasEnded) || !ended && got != connectionGoesOn {
 			t.Errorf("after %s from %s the server's connections are %v", step.flags, step.from.src, halves(got))
 		}
 	}
@@ -207,7 +269,7 @@ func TestFullNATLives(t *testing.T) {
 	_, out := n.run(t, d, in.bytes(t))
 	tcp := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
 	back.dst = fmt.Sprintf("172.16.0.2:%d", tcp.SrcPort)
-	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_OPENING, time.Minute)
+	checkLife(t, n, d, back, "SA", in, service.TCP, balancerFlowStateFLOW_ANSWERED, time.Minute)
 	checkLife(t, n, d, in, "A", in, service.TCP, balancerFlowStateFLOW_ESTABLISHED, 15*time.Minute)
 	in.udp, back.udp = true, true
 	checkLife(t, n, d, in, "", in, service.UDP, balancerFlowStateFLOW_UDP_OPENING, 5*time.Minute)

@@ -97,6 +97,7 @@ func (c Config) specOf(load func() (*ebpf.CollectionSpec, error)) (*ebpf.Collect
 		balancerMapGuardLimits:    c.MaxFrontends,
 		balancerMapGuardBuckets:   c.MaxFrontends,
 		balancerMapGuardCredit:    c.MaxFrontends,
+		balancerMapSynCounts:      c.MaxFrontends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
@@ -177,14 +178,13 @@ func (d *DataPlane) load(old *predecessor) error {
 	if err := d.setConstants(spec); err != nil {
 		return err
 	}
-	handsOver, err := d.predecessorHandsOver(old)
-	if err != nil {
+	if err := d.inheritLate(old); err != nil {
 		return err
 	}
-	if !handsOver {
-		delete(spec.Programs, handoverProgram)
+	if err := d.presetSYN(spec); err != nil {
+		return err
 	}
-	d.handsOver.Store(handsOver)
+	d.stripLate(spec)
 	if d.state, err = d.openState(spec, kept); err != nil {
 		return err
 	}
@@ -238,7 +238,9 @@ func (d *DataPlane) setConstants(spec *ebpf.CollectionSpec) error {
 }
 
 // stepPrograms are the programs that a packet can go on in, by their numbers.
-var stepPrograms = map[balancerStep]string{balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: handoverProgram}
+var stepPrograms = map[balancerStep]string{
+	balancerStepSTEP_RARE: "rare", balancerStepSTEP_HANDOVER: "handover", balancerStepSTEP_SYN: "syn",
+}
 
 // fillSteps lets the loader fill the table of steps.
 func fillSteps(spec *ebpf.CollectionSpec) {

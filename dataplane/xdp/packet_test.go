@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 	"net"
@@ -19,8 +20,9 @@ type packet struct {
 	from, to net.HardwareAddr // Ethernet; nil for gateway to eth0
 	src, dst string           // address:port
 	udp      bool
-	sctp     bool   // an INIT for the flag S, else a HEARTBEAT
+	sctp     bool   // an INIT for the flag S, an ABORT for R, else a HEARTBEAT
 	flags    string // TCP: of S A F R P; none is A
+	seq, ack uint32 // TCP; 0 are 7 and 9. SCTP: seq is the verification tag
 	ttl      uint8  // 0 is 64
 	tos      uint8
 	payload  int    // bytes
@@ -110,7 +112,7 @@ func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport u
 	}
 	has := func(flag string) bool { return strings.Contains(p.flags, flag) }
 	tcp := &layers.TCP{
-		SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: 7, Ack: 9, Window: 1000,
+		SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: cmp.Or(p.seq, 7), Ack: cmp.Or(p.ack, 9), Window: 1000,
 		SYN: has("S"), ACK: has("A") || p.flags == "", FIN: has("F"), RST: has("R"), PSH: has("P"),
 	}
 	must(t, tcp.SetNetworkLayerForChecksum(ip))
@@ -121,10 +123,13 @@ func (p packet) transport(t testing.TB, ip gopacket.NetworkLayer, sport, dport u
 // (RFC 9260, 3.3.2); the CRC32c is in the order of its own bytes (appendix A).
 func (p packet) chunk(payload []byte, sport, dport uint16) []byte {
 	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, sport), dport)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // tag and checksum
+	b = append(binary.BigEndian.AppendUint32(b, p.seq), 0, 0, 0, 0) // tag and checksum
 	kind := byte(4)
-	if strings.Contains(p.flags, "S") {
+	switch {
+	case strings.Contains(p.flags, "S"):
 		kind = 1
+	case strings.Contains(p.flags, "R"):
+		kind = 6
 	}
 	b = binary.BigEndian.AppendUint16(append(b, kind, 0), uint16(20+len(payload)))
 	b = append(append(b, make([]byte, 16)...), payload...)

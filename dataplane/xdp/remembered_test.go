@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/service"
 )
 
@@ -37,5 +38,16 @@ func TestRememberedFlows(t *testing.T) {
 	send(0, vips[false], "FA")
 	want(5, "after a FIN")
 	send(1, vips[false], "R")
-	want(4, "after a RST")
+	want(5, "after a RST in a client's name")
+	back := packet{src: servers[false], flags: "RA"}
+	for f, err := range d.EachFlow(dataplane.FlowQuery{}) {
+		must(t, err)
+		if f.Client.Port() == 1025 {
+			back.dst = f.Source.String()
+		}
+	}
+	if v, _ := n.run(t, d, back.bytes(t)); v != redirect {
+		t.Fatalf("the server's RST: %v, %v", v, d.Describe().Drops)
+	}
+	want(4, "after its server's RST")
 }

@@ -22,11 +22,15 @@ var kept = bpfload.KeptMaps{
 	// The first had as many entries as there were reasons: releases that pin it so
 	// would empty their flow table for another number.
 	balancerMapDrops: {Fit: bpfload.Renew, Version: 2},
-	// One table: these have one version.
+	// One table: these have one version. States 9 to 13 came without a new one, since a
+	// copy would have them as well: a release before them lets flows that were in these
+	// expire, which are about to open or to end. An established flow has none of them.
 	balancerMapFlows:      {Written: true, Hashed: true, Enums: []string{"flow_state"}},
 	balancerMapFlowData:   {Written: true, Hashed: true},
 	balancerMapFlowBack:   {Written: true, Hashed: true},
 	balancerMapFlowSecret: {}, balancerMapConnections: {Written: true},
+	balancerMapSynKeys: {}, balancerMapSynCounts: {}, balancerMapSynSources: {Written: true},
+	balancerMapSynFlows: {Written: true, Hashed: true}, // by an index into the flow table
 }
 
 // history has the layouts that releases pin, as bpfload.Source has it.

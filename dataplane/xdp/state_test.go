@@ -44,7 +44,8 @@ func (n *testNet) openAnother(t *testing.T, c Config, before *DataPlane, replace
 		for name, value := range before.constants {
 			must(t, spec.Variables[name].Set(value))
 		}
-		delete(spec.Programs, handoverProgram)
+		delete(spec.Programs, stepPrograms[balancerStepSTEP_HANDOVER])
+		delete(spec.Programs, stepPrograms[balancerStepSTEP_SYN])
 		fillSteps(spec)
 		pins, err := bpffs.Open(filepath.Join(c.PinDir, ownFolder))
 		must(t, err)

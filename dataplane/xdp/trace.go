@@ -134,7 +134,7 @@ func (o *loadedTracer) Close() {
 // the other maps it copies by itself (bpf/balancer/copy.h).
 var tracerPrivate = []string{
 	balancerMapSteps, balancerMapFragments,
-	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
+	balancerMapRareScratch, balancerMapHandoverScratch, balancerMapSynScratch, balancerMapNatScratch, balancerMapOlderOwners, balancerMapAuthScratch,
 }
 
 // tracerSpec gives the object with its private maps. Of fragments it needs the one
@@ -146,9 +146,7 @@ func (d *DataPlane) tracerSpec() (*ebpf.CollectionSpec, error) {
 	}
 	spec.Maps[balancerMapFragments].Type = ebpf.Hash
 	spec.Maps[balancerMapFragments].MaxEntries = 2
-	if !d.handsOver.Load() {
-		delete(spec.Programs, handoverProgram)
-	}
+	d.stripLate(spec)
 	fillSteps(spec)
 	return spec, nil
 }

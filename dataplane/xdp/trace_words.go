@@ -42,6 +42,7 @@ var noteNames = map[tracerNoteKind]string{
 	tracerNoteKindNOTE_ELSEWHERE: "elsewhere", tracerNoteKindNOTE_DROP: "drop", tracerNoteKindNOTE_ANSWER: "answer",
 	tracerNoteKindNOTE_TURN: "turn", tracerNoteKindNOTE_REPLACED: "replaced", tracerNoteKindNOTE_AFFINITY: "affinity",
 	tracerNoteKindNOTE_FRAGMENT: "fragment", tracerNoteKindNOTE_MAC: "mac",
+	tracerNoteKindNOTE_SYN: "syn",
 }
 
 // text gives a note in words; none for one that says nothing new.
@@ -109,8 +110,31 @@ func (w *traceWords) flow(kind tracerNoteKind, a uint32, b uint64) string {
 		w.would("push out an entry of the flow table: %s, %s", nameOfNumber(w.d.flows.states, a), server)
 	case tracerNoteKindNOTE_AFFINITY:
 		w.would("send the client's next flows to %s", server)
+	case tracerNoteKindNOTE_SYN:
+		return w.syn(balancerSynEvent(a), server)
 	case tracerNoteKindNOTE_FRAGMENT:
 		return w.fragment(tracerNoteFragment(a))
+	}
+	return ""
+}
+
+// syn gives what the protection from SYN floods does.
+func (w *traceWords) syn(event balancerSynEvent, server string) string {
+	switch event {
+	case balancerSynEventSYN_COOKIE_SENT:
+		return "under pressure: the SYN is answered by a cookie, and nothing is remembered"
+	case balancerSynEventSYN_COOKIE_ACCEPTED:
+		w.would("open a flow to %s", server)
+		return "the ACK gives back a valid cookie; chosen for its connection: " + server
+	case balancerSynEventSYN_COOKIE_REJECTED:
+		return "under pressure: the ACK is of no known flow and gives back no valid cookie"
+	case balancerSynEventSYN_CHALLENGE_SENT:
+		return "under pressure: the SYN's source is not validated, and is answered by a challenge"
+	case balancerSynEventSYN_CHALLENGE_ANSWERED:
+		w.would("remember the source as validated")
+		return "the RST answers a challenge"
+	case balancerSynEventSYN_ADMITTED:
+		return "under pressure: the SYN's source is validated"
 	}
 	return ""
 }

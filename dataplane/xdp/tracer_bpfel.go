@@ -53,6 +53,7 @@ const (
 	tracerNoteKindNOTE_REPLACED  tracerNoteKind = 18
 	tracerNoteKindNOTE_AFFINITY  tracerNoteKind = 19
 	tracerNoteKindNOTE_FRAGMENT  tracerNoteKind = 20
+	tracerNoteKindNOTE_SYN       tracerNoteKind = 21
 )
 
 type tracerNoteList struct {
@@ -116,6 +117,14 @@ const (
 	tracerMapServerCpuCopies    = "server_cpu_copies"
 	tracerMapServers            = "servers"
 	tracerMapSteps              = "steps"
+	tracerMapSynCounts          = "syn_counts"
+	tracerMapSynFlowCopies      = "syn_flow_copies"
+	tracerMapSynFlows           = "syn_flows"
+	tracerMapSynHot             = "syn_hot"
+	tracerMapSynKeys            = "syn_keys"
+	tracerMapSynScratch         = "syn_scratch"
+	tracerMapSynSourceCopies    = "syn_source_copies"
+	tracerMapSynSources         = "syn_sources"
 	tracerMapTxPorts            = "tx_ports"
 	tracerMapVipBits            = "vip_bits"
 	tracerMapWatchCurrent       = "watch_current"
@@ -123,6 +132,7 @@ const (
 	tracerProgBalancer          = "balancer"
 	tracerProgHandover          = "handover"
 	tracerProgRare              = "rare"
+	tracerProgSyn               = "syn"
 	tracerVarAuthKeySets        = "auth_key_sets"
 	tracerVarAuthKeysAt         = "auth_keys_at"
 	tracerVarAuthPolicy         = "auth_policy"
@@ -137,9 +147,11 @@ const (
 	tracerVarNotes              = "notes"
 	tracerVarSet                = "set"
 	tracerVarStoresInOrder      = "stores_in_order"
+	tracerVarSynSet             = "syn_set"
 	tracerVarUnusedNoteFlow     = "unused_note_flow"
 	tracerVarUnusedNoteFragment = "unused_note_fragment"
 	tracerVarUnusedOrphan       = "unused_orphan"
+	tracerVarUnusedSynEvent     = "unused_syn_event"
 	tracerVarWatchFilter        = "watch_filter"
 	tracerVarWatchUntil         = "watch_until"
 	tracerVarWatching           = "watching"
@@ -190,6 +202,7 @@ type tracerProgramSpecs struct {
 	Balancer *ebpf.ProgramSpec `ebpf:"balancer"`
 	Handover *ebpf.ProgramSpec `ebpf:"handover"`
 	Rare     *ebpf.ProgramSpec `ebpf:"rare"`
+	Syn      *ebpf.ProgramSpec `ebpf:"syn"`
 }
 
 // tracerMapSpecs contains maps before they are loaded into the kernel.
@@ -241,6 +254,14 @@ type tracerMapSpecs struct {
 	ServerCpuCopies   *ebpf.MapSpec `ebpf:"server_cpu_copies"`
 	Servers           *ebpf.MapSpec `ebpf:"servers"`
 	Steps             *ebpf.MapSpec `ebpf:"steps"`
+	SynCounts         *ebpf.MapSpec `ebpf:"syn_counts"`
+	SynFlowCopies     *ebpf.MapSpec `ebpf:"syn_flow_copies"`
+	SynFlows          *ebpf.MapSpec `ebpf:"syn_flows"`
+	SynHot            *ebpf.MapSpec `ebpf:"syn_hot"`
+	SynKeys           *ebpf.MapSpec `ebpf:"syn_keys"`
+	SynScratch        *ebpf.MapSpec `ebpf:"syn_scratch"`
+	SynSourceCopies   *ebpf.MapSpec `ebpf:"syn_source_copies"`
+	SynSources        *ebpf.MapSpec `ebpf:"syn_sources"`
 	TxPorts           *ebpf.MapSpec `ebpf:"tx_ports"`
 	VipBits           *ebpf.MapSpec `ebpf:"vip_bits"`
 	WatchCurrent      *ebpf.MapSpec `ebpf:"watch_current"`
@@ -265,9 +286,11 @@ type tracerVariableSpecs struct {
 	Notes              *ebpf.VariableSpec `ebpf:"notes"`
 	Set                *ebpf.VariableSpec `ebpf:"set"`
 	StoresInOrder      *ebpf.VariableSpec `ebpf:"stores_in_order"`
+	SynSet             *ebpf.VariableSpec `ebpf:"syn_set"`
 	UnusedNoteFlow     *ebpf.VariableSpec `ebpf:"unused_note_flow"`
 	UnusedNoteFragment *ebpf.VariableSpec `ebpf:"unused_note_fragment"`
 	UnusedOrphan       *ebpf.VariableSpec `ebpf:"unused_orphan"`
+	UnusedSynEvent     *ebpf.VariableSpec `ebpf:"unused_syn_event"`
 	WatchFilter        *ebpf.VariableSpec `ebpf:"watch_filter"`
 	WatchUntil         *ebpf.VariableSpec `ebpf:"watch_until"`
 	Watching           *ebpf.VariableSpec `ebpf:"watching"`
@@ -338,6 +361,14 @@ type tracerMaps struct {
 	ServerCpuCopies   *ebpf.Map `ebpf:"server_cpu_copies"`
 	Servers           *ebpf.Map `ebpf:"servers"`
 	Steps             *ebpf.Map `ebpf:"steps"`
+	SynCounts         *ebpf.Map `ebpf:"syn_counts"`
+	SynFlowCopies     *ebpf.Map `ebpf:"syn_flow_copies"`
+	SynFlows          *ebpf.Map `ebpf:"syn_flows"`
+	SynHot            *ebpf.Map `ebpf:"syn_hot"`
+	SynKeys           *ebpf.Map `ebpf:"syn_keys"`
+	SynScratch        *ebpf.Map `ebpf:"syn_scratch"`
+	SynSourceCopies   *ebpf.Map `ebpf:"syn_source_copies"`
+	SynSources        *ebpf.Map `ebpf:"syn_sources"`
 	TxPorts           *ebpf.Map `ebpf:"tx_ports"`
 	VipBits           *ebpf.Map `ebpf:"vip_bits"`
 	WatchCurrent      *ebpf.Map `ebpf:"watch_current"`
@@ -391,6 +422,14 @@ func (m *tracerMaps) Close() error {
 		m.ServerCpuCopies,
 		m.Servers,
 		m.Steps,
+		m.SynCounts,
+		m.SynFlowCopies,
+		m.SynFlows,
+		m.SynHot,
+		m.SynKeys,
+		m.SynScratch,
+		m.SynSourceCopies,
+		m.SynSources,
 		m.TxPorts,
 		m.VipBits,
 		m.WatchCurrent,
@@ -416,9 +455,11 @@ type tracerVariables struct {
 	Notes              *ebpf.Variable `ebpf:"notes"`
 	Set                *ebpf.Variable `ebpf:"set"`
 	StoresInOrder      *ebpf.Variable `ebpf:"stores_in_order"`
+	SynSet             *ebpf.Variable `ebpf:"syn_set"`
 	UnusedNoteFlow     *ebpf.Variable `ebpf:"unused_note_flow"`
 	UnusedNoteFragment *ebpf.Variable `ebpf:"unused_note_fragment"`
 	UnusedOrphan       *ebpf.Variable `ebpf:"unused_orphan"`
+	UnusedSynEvent     *ebpf.Variable `ebpf:"unused_syn_event"`
 	WatchFilter        *ebpf.Variable `ebpf:"watch_filter"`
 	WatchUntil         *ebpf.Variable `ebpf:"watch_until"`
 	Watching           *ebpf.Variable `ebpf:"watching"`
@@ -431,6 +472,7 @@ type tracerPrograms struct {
 	Balancer *ebpf.Program `ebpf:"balancer"`
 	Handover *ebpf.Program `ebpf:"handover"`
 	Rare     *ebpf.Program `ebpf:"rare"`
+	Syn      *ebpf.Program `ebpf:"syn"`
 }
 
 func (p *tracerPrograms) Close() error {
@@ -438,6 +480,7 @@ func (p *tracerPrograms) Close() error {
 		p.Balancer,
 		p.Handover,
 		p.Rare,
+		p.Syn,
 	)
 }
 

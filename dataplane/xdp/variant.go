@@ -3,11 +3,13 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/fairlead/fairlead/dataplane/internal/auth"
+	"github.com/fairlead/fairlead/internal/bpfload"
 )
 
 // variant is the program loaded once more, with other constants, on the maps of
@@ -57,7 +59,26 @@ func (v *variant) Close() error { return v.kernel.Close() }
 // them with, for who puts one into another, as benchmarks do, and the folder of
 // the maps' pins. There it answers XDP_TX on a veth, too, as on hardware.
 func (d *DataPlane) Programs() (spec *ebpf.CollectionSpec, pins string, err error) {
-	if spec, err = d.spec(); err != nil {
+	return d.programs(loadBalancer)
+}
+
+// Chained is Programs with the other programs in the table of steps, so that a packet
+// goes on there as it does where the balancer is attached.
+func (d *DataPlane) Chained() (spec *ebpf.CollectionSpec, pins string, err error) {
+	if spec, pins, err = d.Programs(); err == nil {
+		fillSteps(spec)
+	}
+	return spec, pins, err
+}
+
+// ProgramsOf does so with another build of the object, to compare the two on the
+// same maps.
+func (d *DataPlane) ProgramsOf(object io.ReaderAt) (spec *ebpf.CollectionSpec, pins string, err error) {
+	return d.programs(func() (*ebpf.CollectionSpec, error) { return bpfload.Other(object, loadBalancer) })
+}
+
+func (d *DataPlane) programs(load func() (*ebpf.CollectionSpec, error)) (spec *ebpf.CollectionSpec, pins string, err error) {
+	if spec, err = d.specOf(load); err != nil {
 		return nil, "", err
 	}
 	err = errors.Join(d.setConstants(spec), spec.Variables[balancerVarBackByRedirect].Set(false))

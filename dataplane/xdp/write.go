@@ -39,6 +39,11 @@ func (d *DataPlane) upsert(f dataplane.Frontend, past addressRing) error {
 		return err
 	}
 	f.VIP = f.VIP.Unmap()
+	if f.Protection() == service.SYNAlways {
+		if err := d.prepareSYN(); err != nil {
+			return fmt.Errorf("%s: SYN protection: %w", f.Key, err)
+		}
+	}
 	if err := d.heal(f.Key); err != nil {
 		return err
 	}
@@ -132,6 +137,9 @@ type change struct {
 // plan finds numbers and room, and computes the ring.
 func (d *DataPlane) plan(f dataplane.Frontend, past addressRing) (*change, error) {
 	c := &change{before: d.held[f.Key], after: &held{key: f.Key, value: entryOf(f), ours: true}, asked: f}
+	if c.before != nil {
+		c.after.value.Flags |= synFlagsAfter(c.after.value.Flags, c.before.value.Flags)
+	}
 	if err := d.number(c, f.Backends); err != nil {
 		return c, err
 	}
@@ -281,7 +289,8 @@ func (d *DataPlane) abandon(c *change) {
 func (d *DataPlane) write(c *change) error {
 	v := c.after.value
 	if c.before == nil {
-		if err := zeroCPUs[balancerCounts](d.kernel.FrontendCounts, v.Id); err != nil {
+		if err := errors.Join(zeroCPUs[balancerCounts](d.kernel.FrontendCounts, v.Id),
+			zeroCPUs[balancerSynCounts](d.kernel.SynCounts, v.Id)); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -39,8 +38,9 @@ type DataPlane struct {
 	generic  []features.Degraded  // interfaces without native XDP
 	orphans  *orphanage           // fragments that wait for their first
 	macs     *macWatch
-	// handsOver says that the program handover has been loaded.
-	handsOver atomic.Bool
+	late     lateSteps
+	synStop  chan struct{} // of who looks for pressure
+	synDone  chan struct{}
 
 	constants map[string]any // that the program was loaded with
 	guardTrie *ebpf.MapSpec  // a frontend's source ranges
@@ -66,6 +66,7 @@ type DataPlane struct {
 	ranges      extents    // of port_ranges
 	nats        int        // frontends of the method nat
 	flows       flowTable
+	synError    error // why frontends cannot be protected
 	// stale says that a call has failed half-way: what is held is read from
 	// the kernel again before the next one.
 	stale bool
@@ -116,7 +117,7 @@ func Open(c Config) (*DataPlane, error) {
 }
 
 func newDataPlane(c Config) *DataPlane {
-	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots)}
+	return &DataPlane{config: c, links: map[string]link.Link{}, builder: ring.NewBuilder(rememberedSlots), late: newLateSteps()}
 }
 
 func (d *DataPlane) open(old *predecessor) error {
@@ -142,6 +143,7 @@ func (d *DataPlane) open(old *predecessor) error {
 		return err
 	}
 	d.startSweeping()
+	d.watchSYN()
 	return nil
 }
 
@@ -200,6 +202,7 @@ func (d *DataPlane) Close() error {
 // letGo closes what is the kernel's.
 func (d *DataPlane) letGo() error {
 	d.macs.close()
+	d.stopWatchingSYN()
 	d.macs = nil
 	return errors.Join(d.orphans.close(), d.bits.close(), d.ringMemory.close(), d.closeFlows(), d.kernel.Close())
 }

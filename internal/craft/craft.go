@@ -3,6 +3,7 @@
 package craft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -22,6 +23,8 @@ type Packet struct {
 	Protocol string
 	// Flags are TCP's, of TCPFlags; none stand for ACK.
 	Flags []string
+	// Seq and Ack are TCP's numbers; 0 stands for 1.
+	Seq, Ack uint32
 	// Opens makes SCTP's chunk an INIT, else it is DATA.
 	Opens   bool
 	Payload int // bytes
@@ -210,7 +213,7 @@ func (p Packet) tcp() *layers.TCP {
 		return slices.ContainsFunc(p.Flags, func(f string) bool { return strings.EqualFold(f, flag) })
 	}
 	return &layers.TCP{
-		SrcPort: layers.TCPPort(p.From.Port()), DstPort: layers.TCPPort(p.To.Port()), Seq: 1, Ack: 1, Window: 65535,
+		SrcPort: layers.TCPPort(p.From.Port()), DstPort: layers.TCPPort(p.To.Port()), Seq: cmp.Or(p.Seq, 1), Ack: cmp.Or(p.Ack, 1), Window: 65535,
 		SYN: has("SYN"), ACK: has("ACK") || len(p.Flags) == 0, FIN: has("FIN"), RST: has("RST"), PSH: has("PSH"), URG: has("URG"),
 	}
 }

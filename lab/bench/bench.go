@@ -201,7 +201,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintln(w, head)
 	for _, row := range r.Rows {
 		goal, met, peer := row.beside()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, figure(row.Measured), figure(row.Min), figure(row.Max), goal, met, peer, row.Unit)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row.Case, row.figure(row.Measured), row.figure(row.Min), row.figure(row.Max), goal, met, peer, row.Unit)
 		if o := row.OverPeer; o != nil {
 			fmt.Fprintf(w, "\t%s\t%s\t%s", times(o.Median), times(o.Min), times(o.Max))
 		} else if turns {
@@ -220,7 +220,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 // beside words what the figure is compared with.
 func (r Row) beside() (goal, met, peer string) {
 	if r.Goal != nil {
-		goal, met = "<= "+figure(*r.Goal), "no"
+		goal, met = "<= "+r.figure(*r.Goal), "no"
 		if *r.Met {
 			met = "yes"
 		}
@@ -229,6 +229,17 @@ func (r Row) beside() (goal, met, peer string) {
 		peer = r.Peer + " " + figure(*r.PeerMeasured)
 	}
 	return goal, met, peer
+}
+
+// unitTimes is the unit of a row that is a ratio.
+const unitTimes = "x"
+
+// figure writes a number of the row's unit: of a ratio, thousandths count.
+func (r Row) figure(f float64) string {
+	if r.Unit == unitTimes {
+		return strconv.FormatFloat(f, 'f', 3, 64)
+	}
+	return figure(f)
 }
 
 // times writes a ratio; a small one as what it is turned round.

@@ -167,3 +167,43 @@ func TestPairedTable(t *testing.T) {
 		t.Errorf("\n got %q\nwant %q", got, want)
 	}
 }
+
+// The interval of a median has its ranks by the binomial distribution: of six
+// figures all, of twenty the sixth and the fifteenth (as tables have it).
+func TestMedianInterval(t *testing.T) {
+	for n, want := range map[int][2]float64{1: {1, 1}, 5: {1, 5}, 6: {1, 6}, 8: {1, 8}, 9: {2, 8}, 10: {2, 9}, 20: {6, 15}, 31: {10, 22}} {
+		var all []float64
+		for i := range n {
+			all = append(all, float64(n-i))
+		}
+		if low, high := medianInterval(all); low != want[0] || high != want[1] {
+			t.Errorf("of %d: %v to %v, want %v", n, low, high, want)
+		}
+	}
+}
+
+// A goal of a comparison is missed only where the whole interval is above it.
+func TestCompared(t *testing.T) {
+	now, then := []float64{105, 106, 107}, []float64{100, 100, 100}
+	for name, c := range map[string]struct {
+		ratios []float64
+		met    bool
+	}{
+		"slower":       {[]float64{1.05, 1.06, 1.05, 1.06, 1.07, 1.05}, false},
+		"perhaps not":  {[]float64{1.05, 1.06, 1.05, 1.02, 1.07, 1.05}, true},
+		"not at least": {[]float64{0.99, 1.01, 1, 1, 1, 1}, true},
+	} {
+		r := Compared(name, "ns", "v1", now, then, c.ratios).NotAbove(1.03)
+		if *r.Met != c.met || r.Raw.Median != 106 || *r.PeerMeasured != 100 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	var out strings.Builder
+	r := &Report{Rows: []Row{Compared("case", "ns", "v1", now, then, []float64{1.0521, 1.06, 1.05}).NotAbove(1.03)}}
+	if err := r.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "case  1.052     1.050  1.060  <= 1.030  no   v1, ns 100  x"; !strings.Contains(out.String(), want) {
+		t.Errorf("%s has no %q", out.String(), want)
+	}
+}

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -57,6 +58,43 @@ func Scaled(name, unit string, raw []float64, there float64, over ...Ratio) Row 
 	return Row{
 		Case: name, Measured: s.Median, Unit: unit, Min: s.Min, Max: s.Max, Runs: len(raw), Raw: &r, Over: over,
 	}
+}
+
+// Compared gives the row of a case that was measured by two builds in turns: the
+// median of the ratios of several loads, of which none depends on another, and as
+// Min and Max the interval that holds it with 95 %. Raw is what this build took, and
+// the peer's figure is the other's.
+func Compared(name, unit, before string, now, then, ratios []float64) Row {
+	low, high := medianInterval(ratios)
+	r := SpreadOf(now)
+	row := Row{
+		Case: name, Measured: SpreadOf(ratios).Median, Unit: unitTimes, Min: low, Max: high, Runs: len(ratios), Raw: &r,
+	}
+	return row.Beside(before+", "+unit, SpreadOf(then).Median)
+}
+
+// medianInterval holds the median of what figures are a sample of with at least
+// 95 %, whatever its distribution: figures of rank k and n+1-k, where fewer than k
+// of n throws of a coin come up with at most 2.5 %. Of fewer than six figures it is
+// all that there are.
+func medianInterval(all []float64) (low, high float64) {
+	s := slices.Sorted(slices.Values(all))
+	n, k := len(s), 0
+	term := math.Pow(0.5, float64(n)) // exactly k of n
+	for sum := term; sum <= 0.025; sum += term {
+		k++
+		term *= float64(n-k+1) / float64(k)
+	}
+	k = max(k, 1)
+	return s[k-1], s[n-k]
+}
+
+// NotAbove gives a row of Compared the goal that its interval must not be wholly
+// above of.
+func (r Row) NotAbove(goal float64) Row {
+	met := r.Min <= goal
+	r.Goal, r.Met = &goal, &met
+	return r
 }
 
 // Plain gives the row of figures that are not compared with a floor.

@@ -2,9 +2,12 @@ package foreign
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -29,11 +32,42 @@ type part struct {
 type order struct {
 	Routes []announce.Route // of a speaker; nil leaves those that it has
 	Last   string           // what the last of Nodes does: withdraw or announce
+	Usage  bool             // ask what the process uses
 }
 
 type report struct {
 	Error string
 	Peers []announce.Peer
+	Usage usage
+}
+
+// usage is what a leak would add to, and the most memory that was ever resident.
+type usage struct{ Goroutines, Files, Heap, Peak int }
+
+func used() (u usage) {
+	var m runtime.MemStats
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&m)
+	files, _ := os.ReadDir("/proc/self/fd")
+	u = usage{Goroutines: runtime.NumGoroutine(), Files: len(files), Heap: int(m.HeapAlloc)}
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &u.Peak); err == nil {
+			u.Peak <<= 10
+		}
+	}
+	return u
+}
+
+// obey answers orders, those for what is used, too.
+func obey(do func(order) report, end func() error) error {
+	return actor.Obey(func(o order) report {
+		r := do(o)
+		if o.Usage {
+			r.Usage = used()
+		}
+		return r
+	}, end)
 }
 
 func enact(t *testing.T, h *lab.Host, p part) *actor.Actor[order, report] {
@@ -53,7 +87,7 @@ func play(p part) error {
 		if err != nil {
 			return err
 		}
-		return actor.Obey(func(o order) report {
+		return obey(func(o order) report {
 			if o.Routes == nil {
 				return told(nil, s.Peers())
 			}
@@ -65,7 +99,7 @@ func play(p part) error {
 		if err != nil {
 			return err
 		}
-		return actor.Obey(func(order) report { return told(nil, r.Peers()) }, r.Close)
+		return obey(func(order) report { return told(nil, r.Peers()) }, r.Close)
 	case p.Router != nil:
 		p.Router.Log = log
 		return playRouter(*p.Router)
@@ -75,7 +109,7 @@ func play(p part) error {
 
 func told(err error, peers []announce.Peer) report {
 	if err != nil {
-		return report{err.Error(), peers}
+		return report{Error: err.Error(), Peers: peers}
 	}
 	return report{Peers: peers}
 }
@@ -93,7 +127,7 @@ func playRouter(c bgp.RouterConfig) error {
 	if err != nil {
 		return err
 	}
-	return actor.Obey(func(order) report { return told(nil, r.Peers()) }, func() error { return errors.Join(r.Close(), table.Close(true)) })
+	return obey(func(order) report { return told(nil, r.Peers()) }, func() error { return errors.Join(r.Close(), table.Close(true)) })
 }
 
 func playNodes(nodes []string) error {

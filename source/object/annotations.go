@@ -106,6 +106,9 @@ const (
 	// "client-packets=1000,client-opens=50,packets=100000,opens=5000", each of
 	// them or none.
 	AnnotationLimits = AnnotationPrefix + "limits"
+	// AnnotationSYNProtection says when load balancers protect the Service from
+	// floods of SYNs with forged sources: "off", "auto" (while they last), "always".
+	AnnotationSYNProtection = AnnotationPrefix + "syn-protection"
 
 	// AnnotationSince stands on an EndpointSlice and says when its endpoints
 	// began to take flows, "172.16.1.2=2026-01-02T15:04:05Z", and since when one
@@ -138,6 +141,7 @@ type settings struct {
 	ranges        portRanges
 	deny          []netip.Prefix
 	limits        service.Limits
+	protection    service.SYNProtection
 }
 
 // setters read the annotations of a Service. They check only what the model
@@ -172,6 +176,7 @@ var setters = map[string]func(*settings, string) error{
 	AnnotationPortRanges:          func(s *settings, v string) (err error) { s.ranges, err = parseRanges(v); return err },
 	AnnotationDenySourceRanges:    func(s *settings, v string) error { return setList(&s.deny, v, parsePrefix) },
 	AnnotationLimits:              func(s *settings, v string) (err error) { s.limits, err = parseLimits(v); return err },
+	AnnotationSYNProtection:       func(s *settings, v string) error { s.protection = service.SYNProtection(v); return nil },
 }
 
 // Annotations gives the names of all that a Service may have, sorted.
@@ -181,7 +186,7 @@ func Annotations() []string { return slices.Sorted(maps.Keys(setters)) }
 func readSettings(annotations map[string]string) (settings, []Fault) {
 	s := settings{
 		method: service.DefaultMethod, scheduler: service.DefaultScheduler, ringSize: service.DefaultRingSize,
-		panic: true, health: service.DefaultHealthCheck,
+		panic: true, health: service.DefaultHealthCheck, protection: service.DefaultSYNProtection,
 	}
 	faults := unknownAnnotations(annotations, Annotations(), func(name string) string {
 		if name == AnnotationSince {
@@ -283,7 +288,7 @@ func misspelt(name string, known []string) string {
 // modelFields says where a field of the model was set.
 var modelFields = map[string]string{
 	"method": annotation(AnnotationMethod), "scheduler": annotation(AnnotationScheduler), "ringSize": annotation(AnnotationRingSize),
-	"encapsulation": annotation(AnnotationEncapsulation), "survival": annotation(AnnotationSurvival),
+	"encapsulation": annotation(AnnotationEncapsulation), "synProtection": annotation(AnnotationSYNProtection), "survival": annotation(AnnotationSurvival),
 	"health.kind": annotation(AnnotationHealthCheck), "health.path": annotation(AnnotationHealthCheckPath),
 	"health.host": annotation(AnnotationHealthCheckHost), "health.port": annotation(AnnotationHealthCheckPort),
 	"health.interval": annotation(AnnotationHealthCheckInterval), "health.timeout": annotation(AnnotationHealthCheckTimeout),

@@ -97,7 +97,7 @@ func readListener(s *corev1.Service, at Origin, beyond []ofKind) (l *listener, f
 	l.template = service.Service{
 		ID: service.ID{Namespace: cmp.Or(s.Namespace, metav1.NamespaceDefault), Name: s.Name}, Created: s.CreationTimestamp.UTC(),
 		Method: set.method, Encapsulation: set.encapsulation, Scheduler: set.scheduler, Survival: set.survival,
-		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits,
+		RingSize: set.ringSize, Health: set.health, Panic: set.panic, Dedicated: set.dedicated, Prefixes: set.prefixes, Deny: set.deny, Limits: set.limits, SYNProtection: set.protection,
 	}
 	l.template.LocalPolicy = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	l.template.Labels = s.Labels

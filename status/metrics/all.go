@@ -96,6 +96,9 @@ var All = []Metric{
 	ofServices("fairlead_service_packets_total", "Packets toward the servers of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Packets }),
 	ofServices("fairlead_service_bytes_total", "Bytes of these packets, as they came from clients.", func(f *status.Frontend) uint64 { return f.Counts.Bytes }),
 	ofServices("fairlead_service_flows_total", "New flows of a Service.", func(f *status.Frontend) uint64 { return f.Counts.Flows }),
+	{"fairlead_service_syn_protection_active", "Frontends of a Service that are protected from a SYN flood now.", []string{"service"}, false, synProtection},
+	{"fairlead_service_syn_protection_packets_total", "Packets that were handled by the protection from SYN floods, by what became of them (docs/services.md). " +
+		"Absent where there was no flood.", []string{"service", "event"}, true, synEvents},
 	{"fairlead_drops_total", "Packets that the balancer dropped, by reason (docs/troubleshooting.md).", []string{"reason"}, true, func(s *status.Status, emit emit) {
 		if s.DataPlane != nil {
 			tally(s.DataPlane.Drops).emit(emit)
@@ -169,6 +172,39 @@ func ofServices(name, help string, read func(*status.Frontend) uint64) Metric {
 			emit(float64(sum), s.Services[i].ID)
 		}
 	}}
+}
+
+// synProtection counts the frontends of each Service that are being protected.
+func synProtection(s *status.Status, emit emit) {
+	if s.DataPlane == nil {
+		return
+	}
+	for _, svc := range s.Services {
+		active := 0
+		for _, f := range svc.Frontends {
+			if f.SYNFlood != nil && f.SYNFlood.Guarded {
+				active++
+			}
+		}
+		emit(float64(active), svc.ID)
+	}
+}
+
+func synEvents(s *status.Status, emit emit) {
+	for _, svc := range s.Services {
+		events := map[string]uint64{}
+		for _, f := range svc.Frontends {
+			if f.SYNFlood == nil {
+				continue
+			}
+			for event, n := range f.SYNFlood.Events() {
+				events[event] += n
+			}
+		}
+		for event, n := range events {
+			emit(float64(n), svc.ID, event)
+		}
+	}
 }
 
 func ofProxy(name, help string, counter bool, read func(*status.ServiceProxy) float64) Metric {

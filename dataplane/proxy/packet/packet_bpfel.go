@@ -74,7 +74,7 @@ type packetPacketFlow struct {
 	Kind       packetPacketFlowKind
 	FromInside uint8
 	State      packetPacketFlowState
-	Zero       uint8
+	Opened     uint8
 	Seen       uint32
 	Check      uint32
 }

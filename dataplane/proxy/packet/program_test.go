@@ -251,7 +251,31 @@ func TestConnectionPastTheService(t *testing.T) {
 		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
 		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("past it", fromPodC, syn(client, target), syn(client, target), untouched)
-		w.pass("its answer", toPodC, ack(target, client), ack(target, client), untouched)
+		w.pass("its answer", toPodC, accept(target, client), accept(target, client), untouched)
+		w.pass("the connection goes on", toPodC, ack(target, client), ack(target, client), untouched)
+	})
+}
+
+// accept is the SYN-ACK for what syn gives.
+func accept(from, to netip.AddrPort) craft.Packet {
+	return craft.Packet{From: from, To: to, Protocol: "tcp", Flags: []string{"SYN", "ACK"}, Ack: 2, Payload: 10}
+}
+
+// TestForgedSYNDuringAHandshake has anybody send a SYN to the target, with the
+// address of a client that is just connecting to it through the service. Which of
+// the two SYNs the target has accepted, its SYN-ACK says.
+func TestForgedSYNDuringAHandshake(t *testing.T) {
+	inWorld(t, func(w *world, v6 family) {
+		w.expose(v6, "A", "A")
+		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
+		forged := syn(client, target)
+		forged.Seq = 0x12345678
+		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
+		w.pass("a SYN past it", fromPodC, forged, forged, untouched)
+		w.pass("accepted through it", toPodC, accept(target, client), accept(vip, client), untouched)
+		w.pass("another SYN past it", fromPodC, forged, forged, untouched)
+		w.pass("challenge ACK", toPodC, ack(target, client), ack(vip, client), untouched)
+		w.pass("the client goes on", fromPodC, ack(client, vip), ack(client, target), untouched)
 	})
 }
 
@@ -262,11 +286,6 @@ func TestForgedSYNPastTheService(t *testing.T) {
 	inWorld(t, func(w *world, v6 family) {
 		w.expose(v6, "A", "A")
 		vip, client, target := v6.at(clusterIP, 80), v6.at(podCAddr, 4000), v6.at(podAAddr, 8080)
-		accept := func(from, to netip.AddrPort) craft.Packet {
-			p := ack(from, to)
-			p.Flags = []string{"SYN", "ACK"}
-			return p
-		}
 		w.pass("through the service", fromPodC, syn(client, vip), syn(client, target), untouched)
 		w.pass("accepted", toPodC, accept(target, client), accept(vip, client), untouched)
 		w.pass("established", fromPodC, ack(client, vip), ack(client, target), untouched)

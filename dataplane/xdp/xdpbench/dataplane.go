@@ -19,6 +19,8 @@ type DataplaneOptions struct {
 	Rounds int
 	// Only measures the cases whose name has this in it.
 	Only string
+	// Against compares the programs with another build's, in place of floors.
+	Against *Build
 	// Progress is told what goes on.
 	Progress io.Writer
 }
@@ -39,21 +41,28 @@ type meter struct {
 }
 
 // MeasureDataplane measures the programs packet by packet, and how long a
-// change takes. It needs a sandbox.
+// change takes. It needs a sandbox. What was measured before an error is in the
+// report.
 func MeasureDataplane(ctx context.Context, o DataplaneOptions) (*bench.Report, error) {
 	n, err := newNetwork()
 	if err != nil {
 		return nil, fmt.Errorf("dataplane: %w", err)
 	}
 	m := &meter{n, o, bench.New("dataplane")}
-	m.explain()
-	for _, part := range []func(context.Context) error{m.programs, m.serverHalf, m.changes} {
+	parts := []func(context.Context) error{m.programs, m.serverHalf, m.attacks, m.changes}
+	if o.Against != nil {
+		m.explainComparison()
+		parts = parts[:2]
+	} else {
+		m.explain()
+	}
+	for _, part := range parts {
 		if err = part(ctx); err != nil {
 			break
 		}
 	}
 	if err := errors.Join(err, n.Close()); err != nil {
-		return nil, fmt.Errorf("dataplane: %w", err)
+		return m.report, fmt.Errorf("dataplane: %w", err)
 	}
 	if len(m.report.Rows) == 0 {
 		return nil, fmt.Errorf("dataplane: no case has %q in its name", o.Only)
@@ -70,6 +79,13 @@ func (m *meter) explain() {
 		floorRings, floorFlows, tableSize)
 	m.report.Note("in a flood: bursts of %d packets, each after as many that open a flow; only the former count, beside the same without the latter", floodBurst)
 	m.report.Note("one VIP with four servers on a ring of %d slots, where nothing else is said", ringSize)
+}
+
+func (m *meter) explainComparison() {
+	m.report.Note("ratio: what a packet takes by this build's program over what it takes by that of %s, on the same maps, round by round in turns; "+
+		"both are loaded again every %d rounds, which give a ratio by their median", m.o.Against.Name, roundsALoad)
+	m.report.Note("measured is the median of the loads' ratios, min and max are the 95 %% interval of that median (order statistics); " +
+		"a goal counts as missed where the whole interval is above it")
 }
 
 // wanted says whether a case is to be measured, and tells that it is.

@@ -35,6 +35,71 @@ func TestDataplane(t *testing.T) {
 	testkit.NoLeftovers(t)
 }
 
+// Attacks of each kind of packet leave the established flows their servers: what a row
+// needs to be there. Its figures need more rounds.
+func TestAttacks(t *testing.T) {
+	for _, only := range []string{
+		"flow table, attacked: one bucket", "flow table, attacked: SYN flood, protected",
+		"fullnat, attacked: SYN flood", "fullnat, attacked: ICMP echo requests",
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Progress: t.Output()})
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		for _, row := range r.Rows {
+			if row.Unit != "x" || row.Measured <= 0 || row.Raw.Median <= 0 || *row.Goal != attackAtMost {
+				t.Errorf("%+v", row)
+			}
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+// A build is compared with itself: each kind of case has a ratio of two figures, and
+// none of what no other build can have.
+func TestDataplaneAgainst(t *testing.T) {
+	build, err := ReadBuild(t.Context(), "../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for only, want := range map[string]int{
+		"second chance, every packet new": 1, "fullnat, both ways, 1 flow": 1, "flow table, in a flood": 1,
+		"server's half, answer, 1 flow": 1, "floor:": 0, "one of 100": 0,
+	} {
+		r, err := MeasureDataplane(t.Context(), DataplaneOptions{Rounds: 3, Only: only, Against: build, Progress: t.Output()})
+		if want == 0 {
+			if err == nil {
+				t.Errorf("%s: %+v", only, r.Rows)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", only, err)
+		}
+		for _, row := range r.Rows {
+			if row.Unit != "x" || row.Measured <= 0 || row.Raw.Median <= 0 || *row.PeerMeasured <= 0 || row.Goal == nil {
+				t.Errorf("%+v", row)
+			}
+		}
+		if len(r.Rows) != want {
+			t.Errorf("%s: %d rows, want %d", only, len(r.Rows), want)
+		}
+	}
+	testkit.NoLeftovers(t)
+}
+
+// A build is an object, a checkout or a revision, and anything else is rejected by
+// its name.
+func TestReadBuild(t *testing.T) {
+	object, err := ReadBuild(t.Context(), "../balancer_bpfel.o")
+	if err != nil || len(object.Balancer) == 0 || object.Half != nil {
+		t.Errorf("an object: %v", err)
+	}
+	if _, err := ReadBuild(t.Context(), "no-such-revision"); err == nil || !strings.Contains(err.Error(), `"no-such-revision"`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // Every row of the table of goals is measured.
 func TestEveryGoalHasACase(t *testing.T) {
 	goals := map[string]float64{}

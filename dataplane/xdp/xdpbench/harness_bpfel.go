@@ -13,6 +13,31 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type harnessAttack struct {
+	_        structs.HostLayout
+	Frame    [10]uint64
+	Turn     uint64
+	Run      uint64
+	Verdicts [8]uint64
+	Kind     harnessAttackKind
+	End      uint32
+	On       uint32
+	Zero     uint32
+	Ns       uint64
+	Runs     uint64
+	Wait     uint64
+	Clients  [1024]uint32
+	Ports    [1024]uint16
+}
+
+type harnessAttackKind uint32
+
+const (
+	harnessAttackKindATTACK_FLOWS   harnessAttackKind = 0
+	harnessAttackKindATTACK_SOURCES harnessAttackKind = 1
+	harnessAttackKindATTACK_LISTED  harnessAttackKind = 2
+)
+
 type harnessBareCount struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -49,6 +74,8 @@ type harnessBench struct {
 	Flows    uint64
 	Vips     uint64
 	Verdicts [8]uint64
+	Ns       uint64
+	Timed    uint64
 	Vip      uint32
 	V6       uint32
 	Back     uint32
@@ -60,21 +87,24 @@ type harnessBench struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	harnessMapBareCounts      = "bare_counts"
-	harnessMapBareFlows       = "bare_flows"
-	harnessMapBareRing        = "bare_ring"
-	harnessMapBareRings       = "bare_rings"
-	harnessMapBareServers     = "bare_servers"
-	harnessMapBareVips        = "bare_vips"
-	harnessMapBench           = "bench"
-	harnessProgFloorBare      = "floor_bare"
-	harnessProgFloorBareFlows = "floor_bare_flows"
-	harnessProgFloorBareRings = "floor_bare_rings"
-	harnessProgFloorParse     = "floor_parse"
-	harnessProgFloorTx        = "floor_tx"
-	harnessProgHarness        = "harness"
-	harnessProgHashOfAddress  = "hash_of_address"
-	harnessVarBareSlots       = "bare_slots"
+	harnessMapAttacks          = "attacks"
+	harnessMapBareCounts       = "bare_counts"
+	harnessMapBareFlows        = "bare_flows"
+	harnessMapBareRing         = "bare_ring"
+	harnessMapBareRings        = "bare_rings"
+	harnessMapBareServers      = "bare_servers"
+	harnessMapBareVips         = "bare_vips"
+	harnessMapBench            = "bench"
+	harnessProgAttacked        = "attacked"
+	harnessProgFloorBare       = "floor_bare"
+	harnessProgFloorBareFlows  = "floor_bare_flows"
+	harnessProgFloorBareRings  = "floor_bare_rings"
+	harnessProgFloorParse      = "floor_parse"
+	harnessProgFloorTx         = "floor_tx"
+	harnessProgHarness         = "harness"
+	harnessProgHashOfAddress   = "hash_of_address"
+	harnessVarBareSlots        = "bare_slots"
+	harnessVarUnusedAttackKind = "unused_attack_kind"
 )
 
 // loadHarness returns the embedded CollectionSpec for harness.
@@ -119,6 +149,7 @@ type harnessSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessProgramSpecs struct {
+	Attacked       *ebpf.ProgramSpec `ebpf:"attacked"`
 	FloorBare      *ebpf.ProgramSpec `ebpf:"floor_bare"`
 	FloorBareFlows *ebpf.ProgramSpec `ebpf:"floor_bare_flows"`
 	FloorBareRings *ebpf.ProgramSpec `ebpf:"floor_bare_rings"`
@@ -132,6 +163,7 @@ type harnessProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessMapSpecs struct {
+	Attacks     *ebpf.MapSpec `ebpf:"attacks"`
 	BareCounts  *ebpf.MapSpec `ebpf:"bare_counts"`
 	BareFlows   *ebpf.MapSpec `ebpf:"bare_flows"`
 	BareRing    *ebpf.MapSpec `ebpf:"bare_ring"`
@@ -145,7 +177,8 @@ type harnessMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type harnessVariableSpecs struct {
-	BareSlots *ebpf.VariableSpec `ebpf:"bare_slots"`
+	BareSlots        *ebpf.VariableSpec `ebpf:"bare_slots"`
+	UnusedAttackKind *ebpf.VariableSpec `ebpf:"unused_attack_kind"`
 }
 
 // harnessObjects contains all objects after they have been loaded into the kernel.
@@ -168,6 +201,7 @@ func (o *harnessObjects) Close() error {
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessMaps struct {
+	Attacks     *ebpf.Map `ebpf:"attacks"`
 	BareCounts  *ebpf.Map `ebpf:"bare_counts"`
 	BareFlows   *ebpf.Map `ebpf:"bare_flows"`
 	BareRing    *ebpf.Map `ebpf:"bare_ring"`
@@ -179,6 +213,7 @@ type harnessMaps struct {
 
 func (m *harnessMaps) Close() error {
 	return _HarnessClose(
+		m.Attacks,
 		m.BareCounts,
 		m.BareFlows,
 		m.BareRing,
@@ -193,13 +228,15 @@ func (m *harnessMaps) Close() error {
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessVariables struct {
-	BareSlots *ebpf.Variable `ebpf:"bare_slots"`
+	BareSlots        *ebpf.Variable `ebpf:"bare_slots"`
+	UnusedAttackKind *ebpf.Variable `ebpf:"unused_attack_kind"`
 }
 
 // harnessPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadHarnessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type harnessPrograms struct {
+	Attacked       *ebpf.Program `ebpf:"attacked"`
 	FloorBare      *ebpf.Program `ebpf:"floor_bare"`
 	FloorBareFlows *ebpf.Program `ebpf:"floor_bare_flows"`
 	FloorBareRings *ebpf.Program `ebpf:"floor_bare_rings"`
@@ -211,6 +248,7 @@ type harnessPrograms struct {
 
 func (p *harnessPrograms) Close() error {
 	return _HarnessClose(
+		p.Attacked,
 		p.FloorBare,
 		p.FloorBareFlows,
 		p.FloorBareRings,

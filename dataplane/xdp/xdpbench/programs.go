@@ -26,10 +26,14 @@ func (m *meter) programs(ctx context.Context) error {
 	for _, s := range subjects() {
 		for i, l := range s.loads {
 			name := s.name + ", " + l.name
-			if !m.wanted(name) {
+			if m.o.Against != nil && s.floor != "" || !m.wanted(name) {
 				continue
 			}
-			if err := m.program(ctx, s, i, name); err != nil {
+			measure := m.program
+			if m.o.Against != nil {
+				measure = m.compareProgram
+			}
+			if err := measure(ctx, s, i, name); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -47,6 +51,7 @@ type scene struct {
 	under *xdp.DataPlane
 	all   []contender
 	last  *rig
+	turn  uint64 // of packets that were sent to compare two builds
 }
 
 // program measures a subject under its i-th load.
@@ -151,7 +156,7 @@ func (s *scene) contend() error {
 			return err
 		}
 	}
-	if s.servers > 0 {
+	if s.servers > 0 && s.o.Against == nil {
 		if err := s.filled(time.Since(began)); err != nil {
 			return err
 		}
@@ -231,11 +236,22 @@ func (s *scene) warm() error {
 			}
 		}
 	}
-	if s.both {
-		return s.answers()
-	}
-	if s.flood {
-		return s.flooded()
+	return s.sendBySubject()
+}
+
+// sendBySubject has the balancer's rig send what the subject says.
+func (s *scene) sendBySubject() error {
+	last := len(s.all) - 1
+	switch {
+	case s.both:
+		run, err := s.thereAndBack(s.last)
+		s.all[last].run = run
+		return err
+	case s.flood:
+		run, err := s.inFlood(s.last)
+		s.all[last] = contender{"the same without", s.bursts(s.last, func() error { return nil })}
+		s.all = append(s.all, contender{"balancer", run})
+		return err
 	}
 	return nil
 }
@@ -245,52 +261,43 @@ func (s *scene) warm() error {
 // 900 us, is little of it.
 const floodBurst = 1 << 15
 
-// flooded measures the flows in bursts, alone and after bursts of a flood.
-func (s *scene) flooded() error {
-	flood := *s.last
-	var err error
-	if flood.state, err = s.subject.state(fresh); err != nil {
-		return err
-	}
-	bursts := func(between func() error) func() (float64, error) {
-		return func() (sum float64, err error) {
-			n := s.packets() / floodBurst
-			for range n {
-				if err := between(); err != nil {
-					return 0, err
-				}
-				ns, err := s.last.run(floodBurst)
-				if err != nil {
-					return 0, err
-				}
-				sum += ns
+// bursts sends the flows in bursts, and does something between them.
+func (s *scene) bursts(r *rig, between func() error) func() (float64, error) {
+	return func() (sum float64, err error) {
+		n := s.packets() / floodBurst
+		for range n {
+			if err := between(); err != nil {
+				return 0, err
 			}
-			return sum / float64(n), nil
+			ns, err := r.run(floodBurst)
+			if err != nil {
+				return 0, err
+			}
+			sum += ns
 		}
+		return sum / float64(n), nil
 	}
-	s.all[len(s.all)-1] = contender{"the same without", bursts(func() error { return nil })}
-	s.all = append(s.all, contender{"balancer", bursts(func() error {
-		_, err := flood.run(floodBurst)
-		return err
-	})})
-	return nil
 }
 
-// answers has the last contender send what the servers answer, too.
-func (s *scene) answers() error {
-	forth, back := s.last, *s.last
-	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
-	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
-	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+// inFlood sends the flows in bursts, each after a burst of a flood.
+func (s *scene) inFlood(r *rig) (run func() (float64, error), err error) {
+	flood := *r
+	if flood.state, err = s.subject.state(fresh); err != nil {
+		return nil, err
+	}
+	return s.bursts(r, func() error {
+		_, err := flood.run(floodBurst)
 		return err
+	}), nil
+}
+
+// thereAndBack sends the flows, and then what their servers answer.
+func (s *scene) thereAndBack(forth *rig) (run func() (float64, error), err error) {
+	back, err := s.answers(forth)
+	if err != nil {
+		return nil, err
 	}
-	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {
-		if err != nil {
-			return err
-		}
-		back.state.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())
-	}
-	s.all[len(s.all)-1].run = func() (float64, error) {
+	return func() (float64, error) {
 		there, err := forth.run(s.packets())
 		if err != nil {
 			return 0, err
@@ -300,8 +307,24 @@ func (s *scene) answers() error {
 			return 0, fmt.Errorf("%d answers did not go back: %v", wrong, back.state.Verdicts)
 		}
 		return there + again, err
+	}, nil
+}
+
+// answers gives a rig that sends what the servers of the flows answer.
+func (s *scene) answers(forth *rig) (*rig, error) {
+	back := *forth
+	source := netip.AddrPortFrom(netip.MustParseAddr(ownAddr), 1)
+	back.state = harnessBench{Flows: s.flows - 1, Back: 1}
+	if err := setFrame(&back.state, craft.Packet{From: s.server(1), To: source, Protocol: "tcp", Payload: 26}); err != nil {
+		return nil, err
 	}
-	return nil
+	for f, err := range s.under.EachFlow(dataplane.FlowQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		back.state.Ports[(f.Client.Port()-1024)%1024] = netorder.Port(f.Source.Port())
+	}
+	return &back, nil
 }
 
 // flowsBegun counts the new flows of all frontends.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,21 +71,32 @@ func newRig(spec *ebpf.CollectionSpec, program *ebpf.ProgramSpec, opts ebpf.Coll
 // balancerRig has the balancer, on the maps that d has pinned. On hardware, as
 // here, it answers XDP_TX.
 func balancerRig(d *xdp.DataPlane, nic int) (*rig, error) {
-	spec, err := loadHarness()
-	if err != nil {
-		return nil, err
-	}
 	balancer, pins, err := d.Programs()
 	if err != nil {
 		return nil, err
 	}
-	for name, m := range balancer.Maps {
-		spec.Maps[name] = m
-	}
-	for name, v := range balancer.Variables {
-		spec.Variables[name] = v
+	return rigOf(balancer, pins, nic)
+}
+
+// rigOf has a balancer's program on the maps that are pinned in a folder.
+func rigOf(balancer *ebpf.CollectionSpec, pins string, nic int) (*rig, error) {
+	spec, err := harnessWith(balancer)
+	if err != nil {
+		return nil, err
 	}
 	return newRig(spec, balancer.Programs["balancer"], ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}, nic)
+}
+
+// harnessWith gives the harness with all that a balancer's programs need.
+func harnessWith(balancer *ebpf.CollectionSpec) (*ebpf.CollectionSpec, error) {
+	spec, err := loadHarness()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(spec.Maps, balancer.Maps)
+	maps.Copy(spec.Variables, balancer.Variables)
+	maps.Copy(spec.Programs, balancer.Programs)
+	return spec, nil
 }
 
 // floorRig has a floor, by its name in harness.c. Of floor_bare_rings there are

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -16,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/internal/auth"
 	"github.com/fairlead/fairlead/dataplane/serverhalf"
 	"github.com/fairlead/fairlead/dataplane/xdp/internal/measure"
+	"github.com/fairlead/fairlead/internal/bpfload"
 	"github.com/fairlead/fairlead/internal/craft"
 	"github.com/fairlead/fairlead/internal/nodekey"
 	"github.com/fairlead/fairlead/lab/netns"
@@ -103,7 +106,7 @@ func (h *half) make() (err error) {
 	if err := h.under.Set(halfEntries()); err != nil {
 		return err
 	}
-	return h.load()
+	return h.load(nil)
 }
 
 func halfEntries() (all []serverhalf.Entry) {
@@ -150,9 +153,13 @@ func (h *half) wire() error {
 		netlink.RouteAdd(&netlink.Route{LinkIndex: pod.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
 }
 
-// load loads the programs onto the half's maps.
-func (h *half) load() error {
+// load loads the programs onto the half's maps: this build's, or those of another
+// object.
+func (h *half) load(object io.ReaderAt) error {
 	spec, err := loadServer()
+	if object != nil {
+		spec, err = bpfload.Other(object, loadServer)
+	}
 	if err != nil {
 		return err
 	}
@@ -168,6 +175,9 @@ func (h *half) load() error {
 		defer m.Close()
 	}
 	if err := spec.Variables[serverVarFlowSets].Set(spec.Maps[serverMapFlowTable].MaxEntries); err != nil {
+		return err
+	}
+	if err := spec.Variables[serverVarStoresInOrder].Set(runtime.GOARCH == "amd64"); err != nil {
 		return err
 	}
 	if h.checks == checkSendTag {
@@ -274,21 +284,40 @@ func (h *half) run(prog *ebpf.Program, packets, want int) (perPacket float64, er
 	return float64((ended - began).Nanoseconds()) / float64(packets), err
 }
 
-// warm sets a case's frames, and sends every flow once.
-func (h *half) warm(c halfCase, packets int) error {
+// halfPackets are sent in a row.
+const halfPackets = 1 << 16
+
+// warm sets a case's frames, and sends every flow once, after those of the case
+// that makes the flows.
+func (h *half) warm(c halfCase) error {
+	if c.first != nil {
+		if err := h.warm(*c.first); err != nil {
+			return err
+		}
+	}
 	if err := h.set(c.packet, c.tunnelled, c.option, c.side, c.flows); err != nil {
 		return err
 	}
-	_, err := h.send(c, packets)
+	_, err := h.send(c)
 	return err
 }
 
 // send sends a case's frames to the program that they are for.
-func (h *half) send(c halfCase, packets int) (perPacket float64, err error) {
+func (h *half) send(c halfCase) (perPacket float64, err error) {
 	if c.answer {
-		return h.run(h.BenchFromServer, packets, actRedirect)
+		return h.run(h.BenchFromServer, halfPackets, actRedirect)
 	}
-	return h.run(h.BenchToServer, packets, actUnspec)
+	return h.run(h.BenchToServer, halfPackets, actUnspec)
+}
+
+// overhead is what the harness takes of a case's packet, by what its own programs
+// took: empty, store, room, rooms.
+func (c halfCase) overhead(took [4]float64) float64 {
+	ns := took[1] - took[0]
+	if c.tunnelled || len(c.option) > 0 {
+		ns += (took[3] - took[2]) / 7
+	}
+	return ns
 }
 
 // halfCase is one kind of packet at the server's node.
@@ -351,7 +380,11 @@ func (m *meter) serverHalf(ctx context.Context) (err error) {
 			}
 			m.report.Note("server's half: less what writing the headers anew and making room for what was taken off cost by themselves, measured in the same round")
 		}
-		if err := m.halfCase(ctx, h, c); err != nil {
+		measure := m.halfCase
+		if m.o.Against != nil {
+			measure = m.compareHalf
+		}
+		if err := measure(ctx, h, c); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
@@ -367,34 +400,24 @@ func (m *meter) halfCase(ctx context.Context, h *half, c halfCase) (err error) {
 	if floor.state, err = (subject{}).state(one); err != nil {
 		return err
 	}
-	const packets = 1 << 16
-	warm := []halfCase{c}
-	if c.first != nil {
-		warm = []halfCase{*c.first, c}
-	}
-	for _, w := range warm {
-		if err := h.node.Do(func() error { return h.warm(w, packets) }); err != nil {
-			return err
-		}
+	if err := h.node.Do(func() error { return h.warm(c) }); err != nil {
+		return err
 	}
 	turn := func(name string, prog *ebpf.Program, want int) contender {
-		return contender{name, func() (float64, error) { return h.run(prog, packets, want) }}
+		return contender{name, func() (float64, error) { return h.run(prog, halfPackets, want) }}
 	}
 	all := []contender{
-		{floorBare, func() (float64, error) { return floor.run(packets) }},
+		{floorBare, func() (float64, error) { return floor.run(halfPackets) }},
 		turn("empty", h.BenchEmpty, actUnspec), turn("store", h.BenchStore, actUnspec),
 		turn("room", h.BenchRoom, actUnspec), turn("rooms", h.BenchRooms, actUnspec),
-		{c.name, func() (float64, error) { return h.send(c, packets) }},
+		{c.name, func() (float64, error) { return h.send(c) }},
 	}
 	took, err := m.rounds(ctx, h.node, all)
 	if err != nil {
 		return err
 	}
 	for i, ns := range took[5] {
-		took[5][i] = ns - (took[2][i] - took[1][i])
-		if c.tunnelled || len(c.option) > 0 {
-			took[5][i] -= (took[4][i] - took[3][i]) / 7
-		}
+		took[5][i] = ns - c.overhead([4]float64{took[1][i], took[2][i], took[3][i], took[4][i]})
 	}
 	row := m.row(c.name, []contender{all[0], all[5]}, [][]float64{took[0], took[5]})
 	if c.goal > 0 {

@@ -1,0 +1,413 @@
+package xdp
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/internal/clock"
+	"github.com/fairlead/fairlead/service"
+)
+
+// Flags of a frontend for this side alone: when it is to be protected.
+const (
+	synAuto   balancerFrontendFlags = 1 << 28
+	synAlways balancerFrontendFlags = 1 << 29
+)
+
+// synActive are the flags that the pressure sets.
+const synActive = balancerFrontendFlagsFRONTEND_SYN_GUARDED | balancerFrontendFlagsFRONTEND_SYN_CHECKED
+
+// synFlags are those of a frontend with nothing before it.
+func synFlags(f dataplane.Frontend) balancerFrontendFlags {
+	switch f.Protection() {
+	case service.SYNAuto:
+		return synAuto
+	case service.SYNAlways:
+		return synAlways | synActive
+	}
+	return 0
+}
+
+// synFlagsAfter are those that a frontend keeps of what it was before.
+func synFlagsAfter(now, before balancerFrontendFlags) balancerFrontendFlags {
+	if now&synAuto == 0 {
+		return 0
+	}
+	return before & synActive
+}
+
+// protectionOf gives what the flags were made of; SYNOff as the zero value.
+func protectionOf(flags balancerFrontendFlags) service.SYNProtection {
+	switch {
+	case flags&synAuto != 0:
+		return service.SYNAuto
+	case flags&synAlways != 0:
+		return service.SYNAlways
+	}
+	return ""
+}
+
+// CookieKey is a key of cookies, which load balancers may share.
+type CookieKey [16]byte
+
+// SetCookieKeys sets the keys of cookies: the first makes them, and either is accepted.
+// Load balancers with the same keys accept each other's. Without any this one has a key
+// of its own, which outlives the process.
+func (d *DataPlane) SetCookieKeys(keys ...CookieKey) error {
+	var v balancerSynKeys
+	if len(keys) > len(v.Key) {
+		return fmt.Errorf("xdp: %d keys of cookies: at most %d fit", len(keys), len(v.Key))
+	}
+	if len(keys) == 0 {
+		var own CookieKey
+		rand.Read(own[:]) // it never fails
+		keys = []CookieKey{own}
+	}
+	for i, k := range keys {
+		v.Key[i].K0, v.Key[i].K1 = binary.LittleEndian.Uint64(k[:8]), binary.LittleEndian.Uint64(k[8:])
+	}
+	v.N = uint32(len(keys))
+	if err := d.kernel.SynKeys.Put(uint32(0), v); err != nil {
+		return fmt.Errorf("xdp: write the keys of cookies: %w", err)
+	}
+	return nil
+}
+
+// makeCookieKeys sees that there are keys.
+func (d *DataPlane) makeCookieKeys() error {
+	var v balancerSynKeys
+	if err := d.kernel.SynKeys.Lookup(uint32(0), &v); err != nil {
+		return fmt.Errorf("xdp: read the keys of cookies: %w", err)
+	}
+	if v.N > 0 {
+		return nil
+	}
+	return d.SetCookieKeys()
+}
+
+// prepareSYN makes the program ready that protects frontends.
+func (d *DataPlane) prepareSYN() error {
+	if err := errors.Join(d.makeCookieKeys(), d.putSYNSettings()); err != nil {
+		return err
+	}
+	return d.loadLate(&d.late.syn)
+}
+
+// wallTolerance is by how much the clock that cookies are made by may be wrong: little,
+// compared with the 34 seconds of a slot.
+const wallTolerance = 100 * time.Millisecond
+
+// putSYNSettings tells the programs what the wall's clock is ahead of theirs, and what
+// segments fit.
+func (d *DataPlane) putSYNSettings() error {
+	var v balancerSynSettings
+	if err := d.kernel.SynSet.Get(&v); err != nil {
+		return fmt.Errorf("xdp: read settings: %w", err)
+	}
+	next := d.config.synSettings(v)
+	if next == v {
+		return nil
+	}
+	if err := d.kernel.SynSet.Set(next); err != nil {
+		return fmt.Errorf("xdp: write settings: %w", err)
+	}
+	return nil
+}
+
+// presetSYN puts them into an object that is loaded in the place of one that has
+// protected frontends, so that no packet ever meets others.
+func (d *DataPlane) presetSYN(spec *ebpf.CollectionSpec) error {
+	if !d.late.syn.loaded.Load() {
+		return nil
+	}
+	if err := spec.Variables[balancerVarSynSet].Set(d.config.synSettings(balancerSynSettings{})); err != nil {
+		return fmt.Errorf("xdp: settings: %w", err)
+	}
+	return nil
+}
+
+// synSettings gives those of now, in place of v.
+func (c Config) synSettings(v balancerSynSettings) balancerSynSettings {
+	v.Mss4, v.Mss6 = c.segments()
+	v.Active = 1
+	wall := time.Duration(time.Now().UnixNano()) - clock.Now()
+	if off := wall - time.Duration(v.Wall); off > wallTolerance || off < -wallTolerance {
+		v.Wall = uint64(wall)
+	}
+	return v
+}
+
+// segments gives the sizes of segments that fit through all interfaces.
+func (c Config) segments() (v4, v6 uint16) {
+	const headers4, headers6, least = 40, 60, 576
+	mtu := 1500
+	for _, name := range c.Interfaces {
+		if nic, err := netlink.LinkByName(name); err == nil {
+			mtu = min(mtu, max(nic.Attrs().MTU, least))
+		}
+	}
+	return uint16(mtu - headers4), uint16(mtu - headers6)
+}
+
+const (
+	// pressureEvery is how often pressure is looked for.
+	pressureEvery = 250 * time.Millisecond
+	// forgetAfter is for how long a frontend is remembered of which there was nothing to
+	// see: at service.LeastSYNThreshold it is noted more than twice in that time.
+	forgetAfter = time.Minute
+)
+
+// synWatch looks for pressure. It is one goroutine's.
+type synWatch struct {
+	d     *DataPlane
+	hot   []uint32 // by CPU: the notes that were read
+	state map[uint32]*watched
+	table bool
+	// failed is why the program cannot be loaded, for Describe.
+	failed error
+}
+
+// watched is a frontend that is looked at.
+type watched struct {
+	pressure
+	before sampled
+}
+
+// sampled are counters at a moment.
+type sampled struct {
+	at            time.Duration
+	syns, packets uint64
+}
+
+// watchSYN looks for pressure until the data plane is closed.
+func (d *DataPlane) watchSYN() {
+	w := &synWatch{d: d, state: map[uint32]*watched{}}
+	d.synStop, d.synDone = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(d.synDone)
+		tick := time.NewTicker(pressureEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-d.synStop:
+				return
+			case <-tick.C:
+				w.look(clock.Now())
+			}
+		}
+	}()
+}
+
+func (d *DataPlane) stopWatchingSYN() {
+	if d.synStop == nil {
+		return
+	}
+	close(d.synStop)
+	<-d.synDone
+	d.synStop = nil
+}
+
+// look looks at the frontends that may be under pressure, and changes those that are.
+func (w *synWatch) look(now time.Duration) {
+	suspects := w.suspects()
+	if len(suspects) == 0 {
+		return
+	}
+	if err := w.d.prepareSYN(); err != nil {
+		w.d.noteSYN(err)
+		return
+	}
+	w.d.noteSYN(nil)
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	for _, h := range w.d.held {
+		if id := h.value.Id; suspects[id] && h.value.Flags&synAuto != 0 {
+			w.lookAt(h, now)
+		}
+	}
+	maps.DeleteFunc(w.state, func(_ uint32, s *watched) bool { return s.idle() && now-s.before.at > forgetAfter })
+}
+
+// suspects are the frontends, by their numbers, to which many connections have been
+// opened since the last look, and those that have been looked at then.
+func (w *synWatch) suspects() map[uint32]bool {
+	found := map[uint32]bool{}
+	for id, s := range w.state {
+		if !s.idle() {
+			found[id] = true
+		}
+	}
+	var perCPU []balancerSynHot
+	if w.d.kernel.SynHot.Lookup(uint32(0), &perCPU) != nil {
+		return nil // closed
+	}
+	if w.hot == nil {
+		w.hot = make([]uint32, len(perCPU))
+		for i := range perCPU {
+			w.hot[i] = perCPU[i].N
+		}
+	}
+	for i, hot := range perCPU {
+		n := min(hot.N-w.hot[i], uint32(len(hot.Frontend)))
+		for j := range n {
+			found[hot.Frontend[(hot.N-1-j)%uint32(len(hot.Frontend))]] = true
+		}
+		w.hot[i] = hot.N
+	}
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	was := w.table
+	w.table = tableUnderPressure(was, w.d.flows.opening, len(w.d.flows.sets)*flowWays)
+	for _, h := range w.d.held {
+		// What a predecessor has left under pressure, and what uses a table that is.
+		if h.value.Flags&synAuto != 0 && (h.value.Flags&synActive != 0 || w.table && usesTable(h)) {
+			found[h.value.Id] = true
+		}
+	}
+	return found
+}
+
+func usesTable(h *held) bool { return h.value.Flags&balancerFrontendFlagsFRONTEND_STATEFUL != 0 }
+
+// lookAt compares a frontend's counters with those at the last look.
+func (w *synWatch) lookAt(h *held, now time.Duration) {
+	s := w.state[h.value.Id]
+	sample, err := w.d.sample(h.value.Id, now)
+	if err != nil {
+		return // closed
+	}
+	if s == nil {
+		active := h.value.Flags & synActive
+		s = &watched{pressure: pressure{
+			guarded: active&balancerFrontendFlagsFRONTEND_SYN_GUARDED != 0, checked: active != 0,
+		}}
+		w.state[h.value.Id], s.before = s, sample
+		if !w.table {
+			return
+		}
+	}
+	seen := openings{syns: sample.syns - s.before.syns, packets: sample.packets - s.before.packets, during: now - s.before.at}
+	s.before = sample
+	before := s.pressure
+	if !s.step(seen, w.d.config.SYNThreshold, w.table && usesTable(h)) {
+		return
+	}
+	if err := w.d.setActive(h, &s.pressure); err != nil {
+		s.pressure = before // tried again at the next look
+		w.d.synError = err
+	}
+}
+
+// sample reads the counters of a frontend: what was forwarded, and what was answered.
+func (d *DataPlane) sample(id uint32, now time.Duration) (s sampled, err error) {
+	total, err := d.frontendCounts(id)
+	if err != nil {
+		return s, err
+	}
+	syn, err := d.synCounts(id)
+	if err != nil {
+		return s, err
+	}
+	answered := syn.CookiesSent + syn.ChallengesSent
+	return sampled{at: now, syns: total.Flows + answered, packets: total.Packets + answered}, nil
+}
+
+// synCounts reads what has happened at a frontend that is protected.
+func (d *DataPlane) synCounts(id uint32) (c dataplane.SYNCounts, err error) {
+	err = eachCPU(d.kernel.SynCounts, id, func(n balancerSynCounts) {
+		for event, sum := range map[balancerSynEvent]*uint64{
+			balancerSynEventSYN_COOKIE_SENT: &c.CookiesSent, balancerSynEventSYN_COOKIE_ACCEPTED: &c.CookiesAccepted,
+			balancerSynEventSYN_COOKIE_REJECTED: &c.CookiesRejected, balancerSynEventSYN_CHALLENGE_SENT: &c.ChallengesSent,
+			balancerSynEventSYN_CHALLENGE_ANSWERED: &c.ChallengesAnswered, balancerSynEventSYN_ADMITTED: &c.Admitted,
+		} {
+			*sum += n.N[event]
+		}
+	})
+	return c, err
+}
+
+// setActive lets traffic see whether a frontend is under pressure.
+func (d *DataPlane) setActive(h *held, p *pressure) error {
+	flags := h.value.Flags &^ synActive
+	if p.guarded {
+		flags |= balancerFrontendFlagsFRONTEND_SYN_GUARDED
+	}
+	if p.checked {
+		flags |= balancerFrontendFlagsFRONTEND_SYN_CHECKED
+	}
+	next := *h
+	next.value.Flags = flags
+	if err := d.rewrite(&next); err != nil {
+		return fmt.Errorf("%s: write whether it is under pressure: %w", h.key, err)
+	}
+	h.value.Flags = flags
+	return nil
+}
+
+// rewrite writes a frontend's entry over the one that it has.
+func (d *DataPlane) rewrite(h *held) error {
+	v := h.value
+	switch {
+	case h.key.Whole():
+		e := d.vips[h.key.VIP].entry()
+		e.Flags, e.Turn = v.Flags, d.turnOf(h.key)
+		return d.kernel.Frontends.Put(toKey(h.key), e)
+	case h.key.Range():
+		vip := d.vips[h.key.VIP]
+		at := slices.IndexFunc(vip.ranges, func(o *held) bool { return o.key == h.key })
+		var r balancerPortRange
+		if err := d.kernel.PortRanges.Lookup(vip.place.first+uint32(at), &r); err != nil {
+			return err
+		}
+		r.F.Flags = v.Flags
+		return d.kernel.PortRanges.Put(vip.place.first+uint32(at), r)
+	}
+	v.Turn = d.turnOf(h.key)
+	return d.kernel.Frontends.Put(toKey(h.key), v)
+}
+
+// noteSYN remembers why the program cannot be loaded, for Describe.
+func (d *DataPlane) noteSYN(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.synError = err
+}
+
+// sweepSYN removes what is remembered of connections that are no more: their flow is
+// over, or its entry another's. What is young may not be published yet.
+func (d *DataPlane) sweepSYN(now uint32) {
+	const young = 5 // ticks
+	var gone []uint32
+	err := readHash(d.kernel.SynFlows, func(index uint32, f balancerSynFlow) {
+		if int32(now-f.Made) < young {
+			return
+		}
+		set, way := index/flowWays, index%flowWays
+		if int(set) >= len(d.flows.sets) {
+			gone = append(gone, index)
+			return
+		}
+		e := &d.flows.sets[set].Way[way]
+		if tagOf(&e.Tag) != f.Tag || !flowWord(atomic.LoadUint64(&e.Word)).isFlow() {
+			gone = append(gone, index)
+		}
+	})
+	if err != nil {
+		return // it is looked at again
+	}
+	for _, index := range gone {
+		if err := d.kernel.SynFlows.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return
+		}
+	}
+}

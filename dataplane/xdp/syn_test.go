@@ -1,0 +1,765 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/service"
+)
+
+// guard puts a frontend under pressure.
+func guard(t testing.TB, d *DataPlane, k service.Key) { setPressure(t, d, k, true, true) }
+
+func setPressure(t testing.TB, d *DataPlane, k service.Key, guarded, checked bool) {
+	t.Helper()
+	must(t, d.prepareSYN())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	must(t, d.setActive(d.held[k], &pressure{guarded: guarded, checked: checked}))
+}
+
+// tcpSeg is a segment with all that matters here.
+type tcpSeg struct {
+	src, dst string
+	tcp      layers.TCP
+	payload  string
+	v6       bool
+	vlan     uint16
+	options4 []layers.IPv4Option
+}
+
+// frame writes it out with another library's encoders.
+func (s tcpSeg) frame(t testing.TB) []byte {
+	t.Helper()
+	src, dst := netip.MustParseAddrPort(s.src), netip.MustParseAddrPort(s.dst)
+	tcp := s.tcp
+	tcp.SrcPort, tcp.DstPort = layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())
+	var ip gopacket.NetworkLayer
+	var out gopacket.SerializableLayer
+	ethertype := layers.EthernetTypeIPv4
+	if src.Addr().Is6() {
+		ethertype = layers.EthernetTypeIPv6
+		l := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
+		ip, out = l, l
+	} else {
+		l := &layers.IPv4{
+			Version: 4, Id: 7, Flags: layers.IPv4DontFragment, TTL: 64, Protocol: layers.IPProtocolTCP,
+			SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice(), Options: s.options4,
+		}
+		ip, out = l, l
+	}
+	must(t, tcp.SetNetworkLayerForChecksum(ip))
+	b := append(append([]byte(nil), macEth0...), macGateway...)
+	if s.vlan != 0 {
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, 0x8100), s.vlan)
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(ethertype))
+	return append(b, encode(t, out, &tcp, gopacket.Payload(s.payload))...)
+}
+
+// parsed is what came out, which is sound: lengths and checksums are right.
+func parsed(t testing.TB, frame []byte) (s tcpSeg) {
+	t.Helper()
+	l3 := 14
+	if binary.BigEndian.Uint16(frame[12:]) == 0x8100 {
+		s.vlan = binary.BigEndian.Uint16(frame[14:])
+		l3 = 18
+	}
+	if a := dissect(frame[l3:]); !a.whole || !a.headerOK || !a.l4OK {
+		t.Fatalf("lengths or checksums are wrong: %+v\n%x", a, frame)
+	}
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+	tcp, ok := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
+	if !ok {
+		t.Fatalf("no TCP: %v", p)
+	}
+	flow := p.NetworkLayer().NetworkFlow()
+	src, _ := netip.AddrFromSlice(flow.Src().Raw())
+	dst, _ := netip.AddrFromSlice(flow.Dst().Raw())
+	s.src, s.dst = netip.AddrPortFrom(src, uint16(tcp.SrcPort)).String(), netip.AddrPortFrom(dst, uint16(tcp.DstPort)).String()
+	s.tcp, s.payload, s.v6 = *tcp, string(tcp.Payload), src.Is6()
+	return s
+}
+
+// option gives the data of one, and whether it is there.
+func (s tcpSeg) option(kind layers.TCPOptionKind) ([]byte, bool) {
+	for _, o := range s.tcp.Options {
+		if o.OptionType == kind {
+			return o.OptionData, true
+		}
+	}
+	return nil, false
+}
+
+func (s tcpSeg) flags() (out string) {
+	for name, set := range map[string]bool{"S": s.tcp.SYN} {
+		if set {
+			out += name
+		}
+	}
+	if s.tcp.ACK {
+		out += "A"
+	}
+	if s.tcp.RST {
+		out += "R"
+	}
+	if s.tcp.FIN {
+		out += "F"
+	}
+	return out
+}
+
+func words32(values ...uint32) (b []byte) {
+	for _, v := range values {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+func mssOption(n uint16) layers.TCPOption {
+	return layers.TCPOption{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: binary.BigEndian.AppendUint16(nil, n)}
+}
+
+func scaleOption(n byte) layers.TCPOption {
+	return layers.TCPOption{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{n}}
+}
+
+func timestamps(value, echo uint32) layers.TCPOption {
+	return layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: words32(value, echo)}
+}
+
+func sackOption(edges ...uint32) layers.TCPOption {
+	return layers.TCPOption{OptionType: layers.TCPOptionKindSACK, OptionLength: uint8(2 + 4*len(edges)), OptionData: words32(edges...)}
+}
+
+var (
+	sackPermitted = layers.TCPOption{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2}
+	nop           = layers.TCPOption{OptionType: layers.TCPOptionKindNop}
+)
+
+// exchange sends a frame, and gives what came out, with that verdict.
+func (n *testNet) exchangeSeg(t *testing.T, d *DataPlane, s tcpSeg, want verdict) tcpSeg {
+	t.Helper()
+	v, out := n.run(t, d, s.frame(t))
+	if v != want {
+		t.Fatalf("%s to %s %s: %v, %v", s.src, s.dst, s.flags(), v, d.Describe().Drops)
+	}
+	if v == drop || v == pass {
+		return tcpSeg{}
+	}
+	return parsed(t, out)
+}
+
+// client is one whose connection a cookie is to open.
+type cookieClient struct {
+	*testing.T
+	net      *testNet
+	d        *DataPlane
+	src, vip string
+	isn      uint32
+	options  []layers.TCPOption
+}
+
+func (c *cookieClient) send(s tcpSeg, want verdict) tcpSeg {
+	c.Helper()
+	s.src, s.dst = c.src, c.vip
+	return c.net.exchangeSeg(c.T, c.d, s, want)
+}
+
+// syn gives the SYN-ACK that its SYN is answered by.
+func (c *cookieClient) syn() tcpSeg {
+	c.Helper()
+	back := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn, Window: 64240, Options: c.options}}, redirect)
+	if back.src != c.vip || back.dst != c.src || back.flags() != "SA" || back.tcp.Ack != c.isn+1 || back.tcp.Window != 0 {
+		c.Fatalf("the SYN is answered by %s to %s: %s, ack %d, window %d", back.src, back.dst, back.flags(), back.tcp.Ack, back.tcp.Window)
+	}
+	return back
+}
+
+// Each connection that a cookie opens: what each side sees is what the other has sent,
+// in its own numbers.
+func TestCookiesOpenConnections(t *testing.T) {
+	// Numbers that wrap.
+	isn, serverISN := uint32(0xfffffff0), uint32(0x80000000)
+	tsClient, tsSent := uint32(1000), uint32(0xfffffffe)
+	for name, options := range map[string][]layers.TCPOption{
+		"all options": {mssOption(1400), sackPermitted, timestamps(tsClient, 0), nop, scaleOption(9)},
+		"none":        nil,
+		"scale alone": {mssOption(1460), nop, scaleOption(0)},
+		"timestamps":  {mssOption(9000), nop, nop, timestamps(tsClient, 0)},
+		"odd places":  {nop, mssOption(1220), timestamps(tsClient, 0), scaleOption(14), sackPermitted},
+	} {
+		for _, method := range natMethods {
+			for _, v6 := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, v6 %v", name, method, v6), func(t *testing.T) {
+					n := newNet(t)
+					d := n.open(t, config())
+					f := frontend(method, vips[v6], service.TCP, servers[v6])
+					upsert(t, d, f)
+					guard(t, d, f.Key)
+					c := &cookieClient{t, n, d, clients[v6], vips[v6], isn, options}
+					back := c.syn()
+					k := back.tcp.Seq
+					has := func(kind layers.TCPOptionKind) bool {
+						_, ok := tcpSeg{tcp: layers.TCP{Options: options}}.option(kind)
+						return ok
+					}
+					for _, kind := range []layers.TCPOptionKind{layers.TCPOptionKindSACKPermitted, layers.TCPOptionKindTimestamps, layers.TCPOptionKindWindowScale} {
+						if _, ok := back.option(kind); ok != has(kind) {
+							t.Errorf("the SYN-ACK has option %v: %v, the SYN %v", kind, ok, has(kind))
+						}
+					}
+					mss, _ := back.option(layers.TCPOptionKindMSS)
+					if want := map[bool]uint16{false: 1460, true: 1440}[v6]; binary.BigEndian.Uint16(mss) != want {
+						t.Errorf("the SYN-ACK says MSS %v, want %d", mss, want)
+					}
+					ts := has(layers.TCPOptionKindTimestamps)
+					var ours uint32
+					if ts {
+						data, _ := back.option(layers.TCPOptionKindTimestamps)
+						ours = binary.BigEndian.Uint32(data)
+						if echo := binary.BigEndian.Uint32(data[4:]); echo != tsClient {
+							t.Errorf("it echoes %d", echo)
+						}
+					}
+					with := func(value, echo uint32, more ...layers.TCPOption) []layers.TCPOption {
+						if !ts {
+							return more
+						}
+						return append([]layers.TCPOption{nop, nop, timestamps(value, echo)}, more...)
+					}
+
+					// The ACK: a SYN for the server, with the client's options.
+					first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: isn + 1, Ack: k + 1, Window: 500, Options: with(tsClient+5, ours)}}, redirect)
+					if first.dst != servers[v6] || first.flags() != "S" || first.tcp.Seq != isn {
+						t.Fatalf("the server gets %s, seq %d, at %s", first.flags(), first.tcp.Seq, first.dst)
+					}
+					if method == service.NAT && first.src != c.src {
+						t.Errorf("from %s", first.src)
+					}
+					for _, kind := range []layers.TCPOptionKind{layers.TCPOptionKindSACKPermitted, layers.TCPOptionKindTimestamps, layers.TCPOptionKindWindowScale} {
+						if _, ok := first.option(kind); ok != has(kind) {
+							t.Errorf("the SYN to the server has option %v: %v", kind, ok)
+						}
+					}
+					scale, scales := first.option(layers.TCPOptionKindWindowScale)
+					if want, _ := (tcpSeg{tcp: layers.TCP{Options: options}}).option(layers.TCPOptionKindWindowScale); scales && scale[0] != want[0] {
+						t.Errorf("it says scale %v, the client %v", scale, want)
+					}
+					asked, _ := tcpSeg{tcp: layers.TCP{Options: options}}.option(layers.TCPOptionKindMSS)
+					told, _ := first.option(layers.TCPOptionKindMSS)
+					if most := append(asked, 2, 24)[:2]; binary.BigEndian.Uint16(told) > binary.BigEndian.Uint16(most) {
+						t.Errorf("the server is told MSS %v, the client had %v", told, most)
+					}
+					// Data that comes before the server has accepted asks once more.
+					if again := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: isn + 1, Ack: k + 1, Options: with(tsClient+6, ours)}, payload: "x"}, redirect); again.flags() != "S" {
+						t.Errorf("before the server has accepted it gets %s", again.flags())
+					}
+
+					// Its SYN-ACK: word for the client that it may send.
+					server := func(s tcpSeg, want verdict) tcpSeg {
+						t.Helper()
+						s.src, s.dst = servers[v6], first.src
+						return n.exchangeSeg(t, d, s, want)
+					}
+					accept := []layers.TCPOption{mssOption(1460)}
+					if has(layers.TCPOptionKindSACKPermitted) {
+						accept = append(accept, sackPermitted)
+					}
+					if ts {
+						accept = append(accept, timestamps(tsSent, tsClient+5))
+					}
+					if scales {
+						accept = append(accept, nop, scaleOption(5)) // not ours
+					}
+					synAck := tcpSeg{tcp: layers.TCP{SYN: true, ACK: true, Seq: serverISN, Ack: isn + 1, Window: 28960, Options: accept}}
+					update := server(synAck, redirect)
+					wantWindow := uint16(28960)
+					if scales {
+						wantWindow >>= 7
+					}
+					if update.src != c.vip || update.dst != c.src || update.flags() != "A" || update.tcp.Seq != k+1 || update.tcp.Ack != isn+1 || update.tcp.Window != wantWindow {
+						t.Errorf("the client gets %s of %s, seq %d, ack %d, window %d", update.flags(), update.src, update.tcp.Seq-k, update.tcp.Ack-isn, update.tcp.Window)
+					}
+					if data, ok := update.option(layers.TCPOptionKindTimestamps); ok != ts || ts && binary.BigEndian.Uint32(data) != ours {
+						t.Errorf("its timestamps: %v", data)
+					}
+
+					// Both ways from now on.
+					forth := c.send(tcpSeg{payload: "request", tcp: layers.TCP{
+						ACK: true, PSH: true, Seq: isn + 1, Ack: k + 1 + 100, Window: 77,
+						Options: with(tsClient+9, ours+3, nop, nop, sackOption(k+1+200, k+1+300)),
+					}}, redirect)
+					if forth.tcp.Seq != isn+1 || forth.tcp.Ack != serverISN+1+100 || forth.tcp.Window != 77 || forth.payload != "request" {
+						t.Errorf("the server gets seq %d, ack %d, window %d, %q", forth.tcp.Seq, forth.tcp.Ack-serverISN, forth.tcp.Window, forth.payload)
+					}
+					if data, _ := forth.option(layers.TCPOptionKindSACK); string(data) != string(words32(serverISN+1+200, serverISN+1+300)) {
+						t.Errorf("and SACK %x", data)
+					}
+					if data, _ := forth.option(layers.TCPOptionKindTimestamps); ts && string(data) != string(words32(tsClient+9, tsSent+3)) {
+						t.Errorf("and timestamps %x", data)
+					}
+					answer := server(tcpSeg{payload: "response", tcp: layers.TCP{
+						ACK: true, Seq: serverISN + 1, Ack: isn + 8, Window: 1000,
+						Options: with(tsSent+20, tsClient+9, nop, nop, sackOption(isn+9, isn+12)),
+					}}, redirect)
+					wantWindow = 1000
+					if scales {
+						wantWindow = 1000 << 5 >> 7
+					}
+					if answer.tcp.Seq != k+1 || answer.tcp.Ack != isn+8 || answer.tcp.Window != wantWindow || answer.payload != "response" {
+						t.Errorf("the client gets seq %d, ack %d, window %d, %q", answer.tcp.Seq-k, answer.tcp.Ack-isn, answer.tcp.Window, answer.payload)
+					}
+					if data, _ := answer.option(layers.TCPOptionKindSACK); string(data) != string(words32(isn+9, isn+12)) {
+						t.Errorf("and SACK %x, which is about its own data", data)
+					}
+					if data, _ := answer.option(layers.TCPOptionKindTimestamps); ts && string(data) != string(words32(ours+20, tsClient+9)) {
+						t.Errorf("and timestamps %x", data)
+					}
+					// A server that waits for its ACK repeats the SYN-ACK.
+					if done := server(synAck, redirect); done.dst != servers[v6] || done.flags() != "A" || done.tcp.Seq != isn+1 || done.tcp.Ack != serverISN+1 {
+						t.Errorf("the server that repeats its SYN-ACK gets %s, seq %d, ack %d", done.flags(), done.tcp.Seq-isn, done.tcp.Ack-serverISN)
+					}
+					// The connection ends as ever.
+					fin := c.send(tcpSeg{tcp: layers.TCP{ACK: true, FIN: true, Seq: isn + 8, Ack: k + 9, Options: with(tsClient+10, ours+20)}}, redirect)
+					if fin.tcp.Ack != serverISN+9 || !fin.tcp.FIN {
+						t.Errorf("the FIN: %s, ack %d", fin.flags(), fin.tcp.Ack-serverISN)
+					}
+					counts := synCountsOf(t, d, f.Key)
+					if counts.CookiesSent != 1 || counts.CookiesAccepted != 1 || counts.CookiesRejected != 0 || !counts.Guarded {
+						t.Errorf("counted %+v", counts)
+					}
+				})
+			}
+		}
+	}
+}
+
+func synCountsOf(t testing.TB, d *DataPlane, k service.Key) dataplane.SYNCounts {
+	t.Helper()
+	all, err := d.Counters()
+	must(t, err)
+	for _, c := range all {
+		if c.Key == k {
+			return c.SYN
+		}
+	}
+	t.Fatalf("no counters of %s", k)
+	return dataplane.SYNCounts{}
+}
+
+// slotNS is SYN_SLOT_SHIFT.
+const slotNS = 1 << 35
+
+// later turns the wall's clock of the programs forward.
+func later(t testing.TB, d *DataPlane, by time.Duration) {
+	t.Helper()
+	var v balancerSynSettings
+	must(t, d.kernel.SynSet.Get(&v))
+	v.Wall += uint64(by)
+	must(t, d.kernel.SynSet.Set(v))
+}
+
+// What is no cookie opens nothing: what is forged, somebody else's, old, or made by
+// another balancer with another key. Its sender gets a RST.
+func TestInvalidCookies(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, c *cookieClient, ack *layers.TCP){
+		"forged":           func(_ *testing.T, _ *cookieClient, ack *layers.TCP) { ack.Ack = 0x12345678 },
+		"one bit":          func(_ *testing.T, _ *cookieClient, ack *layers.TCP) { ack.Ack ^= 1 << 20 },
+		"other options":    func(_ *testing.T, _ *cookieClient, ack *layers.TCP) { ack.Ack ^= 1 << 9 },
+		"another sequence": func(_ *testing.T, _ *cookieClient, ack *layers.TCP) { ack.Seq++ },
+		"another port": func(_ *testing.T, c *cookieClient, _ *layers.TCP) {
+			a := netip.MustParseAddrPort(c.src)
+			c.src = netip.AddrPortFrom(a.Addr(), a.Port()+1).String()
+		},
+		"two slots old": func(t *testing.T, c *cookieClient, _ *layers.TCP) { later(t, c.d, 2*slotNS) },
+		"another key": func(t *testing.T, c *cookieClient, _ *layers.TCP) {
+			must(t, c.d.SetCookieKeys(CookieKey{1}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNet(t)
+			d := n.open(t, config())
+			f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+			upsert(t, d, f)
+			guard(t, d, f.Key)
+			c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+			k := c.syn().tcp.Seq
+			ack := layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}
+			spoil(t, c, &ack)
+			rst := c.send(tcpSeg{tcp: ack}, redirect)
+			if rst.flags() != "R" || rst.tcp.Seq != ack.Ack || rst.dst != c.src {
+				t.Errorf("answered by %s, seq %#x, to %s", rst.flags(), rst.tcp.Seq, rst.dst)
+			}
+			if got := d.Describe().Drops["syn-cookie"]; got != 1 {
+				t.Errorf("%d are counted as syn-cookie", got)
+			}
+			if all, err := d.Remembered(); err != nil || all != 0 {
+				t.Errorf("%d flows are remembered: %v", all, err)
+			}
+		})
+	}
+}
+
+// A cookie is valid in its slot, the next, and the one before, as clocks differ; and
+// by either of two keys while they change.
+func TestValidCookies(t *testing.T) {
+	old, fresh := CookieKey{1}, CookieKey{2}
+	for name, change := range map[string]func(t *testing.T, d *DataPlane){
+		"at once":                          func(*testing.T, *DataPlane) {},
+		"a slot later":                     func(t *testing.T, d *DataPlane) { later(t, d, slotNS) },
+		"another clock":                    func(t *testing.T, d *DataPlane) { later(t, d, -slotNS) },
+		"a second key":                     func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(fresh, old)) },
+		"no longer guarded":                func(t *testing.T, d *DataPlane) { setPressure(t, d, synTestKey, false, true) },
+		"only a probe of the window comes": func(*testing.T, *DataPlane) {},
+		"a second key first":               func(t *testing.T, d *DataPlane) { must(t, d.SetCookieKeys(old, fresh)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNet(t)
+			d := n.open(t, config())
+			f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+			upsert(t, d, f)
+			guard(t, d, f.Key)
+			must(t, d.SetCookieKeys(old))
+			c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+			k := c.syn().tcp.Seq
+			change(t, d)
+			seq := uint32(1001)
+			if name == "only a probe of the window comes" {
+				seq--
+			}
+			if to := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: seq, Ack: k + 1}}, redirect); to.flags() != "S" || to.tcp.Seq != 1000 {
+				t.Errorf("the server gets %s, seq %d", to.flags(), to.tcp.Seq)
+			}
+		})
+	}
+}
+
+var synTestKey = service.Key{
+	VIP: netip.MustParseAddrPort(vips[false]).Addr(), Port: netip.MustParseAddrPort(vips[false]).Port(), Protocol: service.TCP,
+}
+
+// A cookie of one balancer is good at another that has its key, and the connection is
+// opened there.
+func TestCookiesOfAnotherBalancer(t *testing.T) {
+	n := newNet(t)
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	key := CookieKey{7, 7, 7}
+	var cookie uint32
+	for i := range 2 {
+		c := config()
+		c.PinDir += fmt.Sprint(i)
+		d := n.open(t, c)
+		upsert(t, d, f)
+		guard(t, d, f.Key)
+		must(t, d.SetCookieKeys(key))
+		client := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+		if i == 0 {
+			cookie = client.syn().tcp.Seq
+		} else if to := client.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: cookie + 1}}, redirect); to.flags() != "S" {
+			t.Errorf("the server gets %s", to.flags())
+		}
+		testkit.Do(t, n.balancer, d.Detach)
+	}
+	n.current = nil
+}
+
+// The protection outlives the agent: cookies that were sent are good, connections that
+// they opened go on, sources stay validated, and the pressure is as it was.
+func TestProtectionOutlivesTheAgent(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	f.SYNProtection = service.SYNAuto
+	dsr := frontend(service.Tunnel, "10.1.1.1:81", service.TCP, servers[false])
+	dsr.SYNProtection = service.SYNAuto
+	upsert(t, d, f)
+	upsert(t, d, dsr)
+	guard(t, d, f.Key)
+	guard(t, d, dsr.Key)
+	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	k := c.syn().tcp.Seq
+	first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)
+	n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{SYN: true, ACK: true, Seq: 5000, Ack: 1001}}, redirect)
+	later := &cookieClient{t, n, d, "192.168.0.77:7", vips[false], 1000, nil}
+	sent := later.syn().tcp.Seq
+	validated := &cookieClient{t, n, d, clients[false], "10.1.1.1:81", 99, nil}
+	validate(t, validated)
+
+	must(t, d.Close())
+	d = n.open(t, config())
+	for _, c := range []*cookieClient{c, later, validated} {
+		c.d = d
+	}
+	if to := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}, payload: "data"}, redirect); to.tcp.Ack != 5001 || to.payload != "data" {
+		t.Errorf("the connection goes on with %s, ack %d", to.flags(), to.tcp.Ack)
+	}
+	if to := later.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: sent + 1}}, redirect); to.flags() != "S" {
+		t.Errorf("a cookie that was sent before brings the server %s", to.flags())
+	}
+	if v, _ := n.run(t, d, tcpSeg{src: validated.src, dst: validated.vip, tcp: layers.TCP{SYN: true, Seq: 8}}.frame(t)); v != redirect {
+		t.Errorf("the SYN of a validated source: %v", v)
+	}
+	upsert(t, d, f) // nothing changes
+	if got := synCountsOf(t, d, f.Key); !got.Guarded {
+		t.Error("the frontend is under pressure no longer")
+	}
+}
+
+// validate has a client show that it is there.
+func validate(t *testing.T, c *cookieClient) {
+	t.Helper()
+	back := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn}}, redirect)
+	if back.src != c.vip || back.dst != c.src || back.flags() != "SA" {
+		t.Fatalf("the SYN is answered by %s of %s to %s", back.flags(), back.src, back.dst)
+	}
+	if below := c.isn - back.tcp.Ack; below < 1 || below > 1<<16 {
+		t.Errorf("the challenge acknowledges %d below what the client has sent, want 1 to 2^16", below)
+	}
+	c.send(tcpSeg{tcp: layers.TCP{RST: true, Seq: back.tcp.Ack}}, drop)
+}
+
+// By direct return a SYN passes once its sender has answered a challenge, and no other
+// source does.
+func TestChallenges(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.DirectNAT} {
+		for _, survival := range []service.Survival{service.SecondChance, service.FlowTable, service.NoSurvival} {
+			for _, v6 := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, v6 %v", method, survival, v6), func(t *testing.T) {
+					n := newNet(t)
+					d := n.open(t, config())
+					f := frontend(method, vips[v6], service.TCP, servers[v6])
+					f.Survival = survival
+					upsert(t, d, f)
+					guard(t, d, f.Key)
+					client := netip.MustParseAddrPort(clients[v6])
+					for isn := range uint32(3) {
+						source := client.Addr()
+						for range isn {
+							source = source.Next()
+						}
+						// Numbers on either side of where the lower half wraps.
+						c := &cookieClient{t, n, d, netip.AddrPortFrom(source, 1000).String(), vips[v6], (isn + 1) << 16, nil}
+						validate(t, c)
+						for port := range uint16(synSourceSYNs) {
+							from := netip.AddrPortFrom(source, 2000+port).String()
+							_, out := n.run(t, d, tcpSeg{src: from, dst: vips[v6], tcp: layers.TCP{SYN: true, Seq: 5}}.frame(t))
+							if len(out) < 60 || parsedOuter(out) != addrOf(servers[v6]) {
+								t.Fatalf("SYN %d of a validated source does not reach the server: %x", port, out)
+							}
+						}
+						c.src = netip.AddrPortFrom(source, 3000).String()
+						validate(t, c) // it has used up what it may
+					}
+					counts := synCountsOf(t, d, f.Key)
+					if counts.ChallengesSent != 6 || counts.ChallengesAnswered != 6 || counts.Admitted != 3*synSourceSYNs {
+						t.Errorf("counted %+v", counts)
+					}
+				})
+			}
+		}
+	}
+}
+
+// synSourceSYNs is SYN_SOURCE_SYNS.
+const synSourceSYNs = 64
+
+// parsedOuter gives the destination of a frame's first IP header.
+func parsedOuter(frame []byte) string {
+	if frame[14]>>4 == 6 {
+		a, _ := netip.AddrFromSlice(frame[14+24 : 14+40])
+		return a.String()
+	}
+	a, _ := netip.AddrFromSlice(frame[14+16 : 14+20])
+	return a.String()
+}
+
+// A RST that answers no challenge is the connection's own, and passes.
+func TestOtherResetsPass(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	c := &cookieClient{t, n, d, clients[false], vips[false], 70000, nil}
+	guard(t, d, f.Key)
+	challenge := c.send(tcpSeg{tcp: layers.TCP{SYN: true, Seq: c.isn}}, redirect).tcp.Ack
+	for name, tcp := range map[string]layers.TCP{
+		"another number": {RST: true, Seq: challenge + 1},
+		"with ACK":       {RST: true, ACK: true, Seq: challenge},
+	} {
+		v, out := n.run(t, d, tcpSeg{src: c.src, dst: c.vip, tcp: tcp}.frame(t))
+		if v != redirect || parsedOuter(out) != addrOf(servers[false]) {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+	later(t, d, 2*slotNS)
+	if v, out := n.run(t, d, tcpSeg{src: c.src, dst: c.vip, tcp: layers.TCP{RST: true, Seq: challenge}}.frame(t)); v != redirect || parsedOuter(out) != addrOf(servers[false]) {
+		t.Errorf("too late: %v", v)
+	}
+	if got := synCountsOf(t, d, f.Key); got.ChallengesAnswered != 0 {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// Known flows go on under pressure, and what is unknown and opens nothing is served
+// without a place in the flow table.
+func TestKnownFlowsUnderPressure(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
+		t.Run(string(method), func(t *testing.T) {
+			w := newWorld(t, method, false)
+			c := w.connect(t)
+			was := c.open(opening)
+			guard(t, w.d, synTestKey)
+			for _, s := range []tcpSegment{goesOn, forgedSYN, goesOn, clientFIN} {
+				if method == service.FullNAT && s == forgedSYN {
+					continue // its server judges it as ever
+				}
+				if to := c.send(s); to != was {
+					t.Errorf("%v goes to %v, not to %v", s, to, was)
+				}
+			}
+			before, err := w.d.Remembered()
+			must(t, err)
+			for i := range 100 {
+				v, _ := w.net.run(t, w.d, packet{src: clientOf(i), dst: vips[false], flags: "A"}.bytes(t))
+				if method == service.Tunnel && v != redirect {
+					t.Fatalf("an ACK of an unknown flow: %v", v)
+				}
+			}
+			if after, err := w.d.Remembered(); err != nil || after != before {
+				t.Errorf("%d flows are remembered, then %d: %v", before, after, err)
+			}
+		})
+	}
+}
+
+// What cannot be judged is dropped by name, and tags make no difference to the gate.
+func TestOddPacketsUnderPressure(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.Tunnel, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	syn := tcpSeg{src: clients[false], dst: vips[false], tcp: layers.TCP{SYN: true, Seq: 70000}}
+	withOption := syn
+	withOption.options4 = []layers.IPv4Option{{OptionType: 0x94, OptionLength: 4, OptionData: []byte{0, 0}}}
+	if v, _ := n.run(t, d, withOption.frame(t)); v != drop || d.Describe().Drops["syn-odd"] != 1 {
+		t.Errorf("a SYN with IP options: %v, %v", v, d.Describe().Drops)
+	}
+	tagged := syn
+	tagged.vlan = 5
+	back := n.exchangeSeg(t, d, tagged, redirect)
+	if back.vlan != 5 || back.flags() != "SA" || back.dst != syn.src {
+		t.Fatalf("a tagged SYN is answered by %s in VLAN %d to %s", back.flags(), back.vlan, back.dst)
+	}
+	rst := tagged
+	rst.tcp = layers.TCP{RST: true, Seq: back.tcp.Ack}
+	n.exchangeSeg(t, d, rst, drop)
+	if v, _ := n.run(t, d, tagged.frame(t)); v != redirect {
+		t.Errorf("the tagged SYN of a validated source: %v", v)
+	}
+	if got := synCountsOf(t, d, f.Key); got.Admitted != 1 || got.ChallengesAnswered != 1 {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// Who has an address that nobody can have is not answered.
+func TestMartiansAreNotAnswered(t *testing.T) {
+	for _, method := range []service.Method{service.Tunnel, service.FullNAT} {
+		n := newNet(t)
+		d := n.open(t, config())
+		f := frontend(method, vips[false], service.TCP, servers[false])
+		upsert(t, d, f)
+		guard(t, d, f.Key)
+		for _, src := range []string{"127.0.0.1:5", "224.0.0.1:5", "255.255.255.255:5"} {
+			row{name: src, in: packet{src: src, dst: vips[false], flags: "S"}, verdict: drop, drop: "martian-source"}.check(t, n, d)
+		}
+		must(t, d.Detach())
+		n.current = nil
+	}
+}
+
+// A server that refuses a connection has its client told.
+func TestServerRefusesAfterACookie(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	k := c.syn().tcp.Seq
+	first := c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)
+	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{RST: true, ACK: true, Ack: 1001}}, redirect)
+	if rst.flags() != "AR" || rst.tcp.Seq != k+1 || rst.dst != c.src || rst.src != c.vip {
+		t.Errorf("the client gets %s, seq %d beyond the cookie", rst.flags(), rst.tcp.Seq-k)
+	}
+}
+
+// A server that still has an older connection of the flow's ports says so by an ACK. It
+// is told to forget that, and gets the SYN again with the client's next packet.
+func TestServerHasAnOlderConnection(t *testing.T) {
+	n := newNet(t)
+	d := n.open(t, config())
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	c := &cookieClient{t, n, d, clients[false], vips[false], 1000, nil}
+	k := c.syn().tcp.Seq
+	ack := tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}
+	first := c.send(ack, redirect)
+	rst := n.exchangeSeg(t, d, tcpSeg{src: servers[false], dst: first.src, tcp: layers.TCP{ACK: true, Seq: 777, Ack: 4242}}, redirect)
+	if rst.flags() != "R" || rst.tcp.Seq != 4242 || rst.dst != servers[false] || rst.src != first.src {
+		t.Errorf("the server gets %s, seq %d, from %s", rst.flags(), rst.tcp.Seq, rst.src)
+	}
+	if again := c.send(ack, redirect); again.flags() != "S" || again.tcp.Seq != 1000 || again.dst != servers[false] {
+		t.Errorf("and then %s, seq %d", again.flags(), again.tcp.Seq)
+	}
+}
+
+// What is remembered of connections that cookies have opened goes with their flows.
+func TestSynFlowsAreSwept(t *testing.T) {
+	n := newNet(t)
+	c := config()
+	c.MaxFlows = flowWays
+	d := n.open(t, c)
+	d.stopSweeping()
+	f := frontend(service.FullNAT, vips[false], service.TCP, servers[false])
+	upsert(t, d, f)
+	guard(t, d, f.Key)
+	count := func() (n int) {
+		must(t, readHash(d.kernel.SynFlows, func(uint32, balancerSynFlow) { n++ }))
+		return n
+	}
+	for i := range flowWays {
+		c := &cookieClient{t, n, d, clientOf(i), vips[false], 1000, nil}
+		k := c.syn().tcp.Seq
+		c.send(tcpSeg{tcp: layers.TCP{ACK: true, Seq: 1001, Ack: k + 1}}, redirect)
+	}
+	if got := count(); got != flowWays {
+		t.Fatalf("%d are remembered, want %d", got, flowWays)
+	}
+	d.sweep(flowNow())
+	if got := count(); got != flowWays {
+		t.Errorf("of %d that live %d are left", flowWays, got)
+	}
+	setPressure(t, d, f.Key, false, false)
+	for i := range 3 { // others take places
+		n.run(t, d, packet{src: clientOf(1000 + i), dst: vips[false], flags: "S"}.bytes(t))
+	}
+	d.sweepSYN(flowNow() + 10)
+	if got := count(); got >= flowWays || got < flowWays-3 {
+		t.Errorf("when others have some of %d places %d are left", flowWays, got)
+	}
+	d.sweep(flowNow() + 1000)
+	if got := count(); got != 0 {
+		t.Errorf("when all flows are over %d are left", got)
+	}
+}
