@@ -118,8 +118,15 @@ test-bare: ## run the README's commands on a bare Debian, which has Go and make 
 	scripts/test-bare.sh $(ARGS)
 
 FUZZTIME ?= 1m
-fuzz: ## run all Go fuzz targets; FUZZTIME=1m is what they share, and building them comes on top (ARGS="-run REGEXP")
+fuzz: ## run all fuzz targets, those of packets among them (root); FUZZTIME=1m is what they share, and building them comes on top (ARGS="-run REGEXP")
 	go run ./scripts/fuzzrun -time $(FUZZTIME) $(ARGS) $(PACKAGES)
+
+fuzz-packets: ## fuzz the BPF programs with packets against models of what they must do, without end (root; ARGS="-time 8h -resume", "-targets dsr")
+	go run ./internal/testkit/packetfuzz/cmd/packetfuzz -commit "$$(git describe --always --dirty)" $(ARGS)
+
+fuzz-seeded: ## see how long the packet fuzzer takes to find bugs that are put into the BPF programs (root; ARGS="-limit 10m -run NAME")
+	scripts/deps.sh lint
+	go run ./internal/testkit/packetfuzz/cmd/seeded $(ARGS)
 
 race: ## run the tests with the race detector; needs a C compiler
 	go test -race $(TESTFLAGS) $(packages)

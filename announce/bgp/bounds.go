@@ -26,13 +26,13 @@ const (
 	// DefaultMaxPeers is how many neighbours of a group may have sessions.
 	DefaultMaxPeers = 1024
 
-	// countEvery is how often, at most, a neighbour's paths are counted; no more than
-	// an eleventh of the time is spent on that.
+	// countEvery is how often, at most, a neighbour's paths are counted. gobgp does
+	// nothing else meanwhile, so that all counts together may take a fifth of the time.
 	countEvery = 20 * time.Millisecond
 	// leastGrowth is how many paths more there can be before they are counted.
 	leastGrowth = 64
-	// churn is how many times in a minute a neighbour may replace all the paths that
-	// it may send, but leastUpdates times in any case.
+	// churn is how many times in a minute a neighbour may announce all the paths that
+	// it may send, but leastUpdates paths in any case.
 	churn        = 4
 	leastUpdates = 1000
 )
@@ -52,7 +52,7 @@ func (g *group) updateLimit() int {
 	if g.maxPaths == 0 {
 		return 0
 	}
-	return max(churn*int(g.maxPaths), leastUpdates)
+	return max(churn*len(families)*int(g.maxPaths), leastUpdates)
 }
 
 // tally counts the routes of an UPDATE that came in: each is work for us and for all
@@ -190,7 +190,7 @@ func (t *tap) recount() {
 // ends, and cuts who has too many in one family, or most where all have too many.
 func (e *engine) boundPaths(t *tap) {
 	defer e.wg.Done()
-	for took := time.Duration(0); ; {
+	for {
 		select {
 		case <-t.more:
 		case <-t.done:
@@ -201,12 +201,10 @@ func (e *engine) boundPaths(t *tap) {
 		t.mu.Lock()
 		t.octets = 0
 		t.mu.Unlock()
-		if !sleep(e.ctx, max(countEvery, 10*took)) {
+		if !sleep(e.ctx, countEvery) {
 			return
 		}
-		began := time.Now()
 		most := e.count(t)
-		took = time.Since(began)
 		t.mu.Lock()
 		flood := t.floods()
 		t.mu.Unlock()
@@ -221,13 +219,19 @@ func (e *engine) boundPaths(t *tap) {
 
 // count counts a neighbour's paths, and gives the most that there are of one family.
 func (e *engine) count(t *tap) (most int) {
-	all := 0
+	e.counting.Lock()
+	defer e.counting.Unlock()
+	if pause := time.Until(e.countNext); pause > 0 && !sleep(e.ctx, pause) {
+		return 0
+	}
+	all, began := 0, time.Now()
 	_ = e.server.ListPeer(e.ctx, &api.ListPeerRequest{Address: t.peer.String()}, func(p *api.Peer) {
 		for _, f := range p.GetAfiSafis() {
 			n := int(f.GetState().GetReceived())
 			most, all = max(most, n), all+n
 		}
 	})
+	e.countNext = time.Now().Add(4 * time.Since(began))
 	t.mu.Lock()
 	grew := all != t.all
 	t.counted, t.all = most, all

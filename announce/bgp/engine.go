@@ -78,6 +78,9 @@ type engine struct {
 	wg     sync.WaitGroup
 	sweep  sync.Mutex // one removal of a dead neighbour at a time
 	total  total
+	// counting is held while paths are counted. The next count begins at countNext.
+	counting  sync.Mutex
+	countNext time.Time
 
 	mu        sync.Mutex
 	peers     map[netip.Addr]*peerState

@@ -173,8 +173,6 @@ type synWatch struct {
 	hot   []uint32 // by CPU: the notes that were read
 	state map[uint32]*watched
 	table bool
-	// failed is why the program cannot be loaded, for Describe.
-	failed error
 }
 
 // watched is a frontend that is looked at.

@@ -101,7 +101,7 @@ func header(from, to netip.Addr, proto layers.IPProtocol) gopacket.SerializableL
 
 // sendRaw sends a packet with the header that it has.
 func sendRaw(to netip.Addr, packet []byte) error {
-	family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
+	family, at := unix.AF_INET, unix.Sockaddr(nil)
 	if to.Is6() {
 		family, at = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.As16()}
 	} else {

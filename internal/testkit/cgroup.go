@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,25 +18,34 @@ const cgroupPrefix = "fairlead-test-"
 // Cgroup makes a cgroup of version 2 that ends with the test. Nobody is in it.
 func Cgroup(t testing.TB) string {
 	t.Helper()
-	root := t.TempDir()
-	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	own, err := heldCgroup(root)
+	own, err := OpenCgroup(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(os.Remove(own.Name()), own.Close()); err != nil {
+		if err := CloseCgroup(own); err != nil {
 			t.Error(err)
 		}
 	})
 	return own.Name()
+}
+
+// OpenCgroup makes a cgroup of version 2, whose hierarchy it mounts on a folder. Nobody
+// is in it. It is there until CloseCgroup.
+func OpenCgroup(root string) (*os.File, error) {
+	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
+		return nil, fmt.Errorf("mount cgroup2 on %s: %w", root, err)
+	}
+	own, err := heldCgroup(root)
+	if err != nil {
+		return nil, errors.Join(err, unix.Unmount(root, unix.MNT_DETACH))
+	}
+	return own, nil
+}
+
+// CloseCgroup ends what OpenCgroup has made; no process may be left in it.
+func CloseCgroup(own *os.File) error {
+	return errors.Join(os.Remove(own.Name()), own.Close(), unix.Unmount(filepath.Dir(own.Name()), unix.MNT_DETACH))
 }
 
 // EnterCgroup puts this process into a cgroup of the test's own: what is attached
@@ -44,17 +54,18 @@ func EnterCgroup(t testing.TB) string {
 	t.Helper()
 	own := Cgroup(t)
 	t.Cleanup(func() {
-		if err := joinCgroup(filepath.Dir(own)); err != nil {
+		if err := JoinCgroup(filepath.Dir(own)); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := joinCgroup(own); err != nil {
+	if err := JoinCgroup(own); err != nil {
 		t.Fatal(err)
 	}
 	return own
 }
 
-func joinCgroup(folder string) error {
+// JoinCgroup puts this process into a cgroup.
+func JoinCgroup(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("0"), 0)
 }
 

@@ -61,7 +61,7 @@ var walls = []Wall{
 	{Ban{"github.com/osrg/gobgp/...", "the BGP library must be exchangeable: no type of it crosses announce"}, []string{"announce/bgp"}},
 	{Ban{"github.com/cilium/ebpf/...", "only what loads programs and writes maps knows BPF"},
 		[]string{"dataplane/xdp", "dataplane/serverhalf", "dataplane/proxy", "dataplane/remove",
-			"internal/tc", "dataplane/internal/counter", "dataplane/internal/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse", "internal/testkit/bpfstack"}},
+			"internal/tc", "dataplane/internal/counter", "dataplane/internal/auth", "internal/bpfload", "internal/bpfmap", "internal/features", "doctor/gather", "vdn/enforce/kernel", "dataplane/internal/walk", "dataplane/internal/testnet", "internal/testkit/refuse", "internal/testkit/bpfstack", "internal/testkit/packetfuzz"}},
 	{Ban{"github.com/vishvananda/...", "netlink is for those who change a kernel's state"},
 		[]string{"fib", "dataplane", "announce/l2", "cni", "lab", "vdn/node", "vdn/enforce", "internal/tc", "internal/features", "doctor/gather", "internal/testkit"}},
 	{Ban{"k8s.io/client-go/...", "the API server is for the source and the controller"}, []string{"internal/kubeclient", "source/kube", "kube", "vdn/kube", "lab/kube", "lab/bench/kubeproxy"}},

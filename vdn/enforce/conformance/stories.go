@@ -87,6 +87,12 @@ func outside(w *world) {
 	open.Outside = []netip.Prefix{netip.MustParsePrefix("203.0.113.128/25")}
 	w.apply(open, nothing)
 	w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[0])
+	for family, all := range []string{"0.0.0.0/0", "::/0"} { // all of one family is nothing of the other
+		open.Outside = []netip.Prefix{netip.MustParsePrefix(all)}
+		w.apply(open, nothing)
+		w.talks("a1", domain.OutsideAddrs[family])
+		w.refused(enforce.Outside, "a1", netip.Addr{}, domain.OutsideAddrs[1-family])
+	}
 }
 
 // spoofed has a pod take addresses of its network that are not its own.
