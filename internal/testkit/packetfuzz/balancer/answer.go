@@ -332,8 +332,12 @@ func (m *model) readHanded(v *wire.View) (list []wire.Endpoint, inner int, ok bo
 			return nil, 0, false
 		}
 	}
-	n := bytes / size
-	if bytes <= 0 || n*size != bytes || n > 5 || listBytes(n, v.V6) != end-v.L3-headerBytes(v.V6) {
+	n, padded := bytes/size, listBytes(bytes/size, v.V6)
+	if n*size != bytes && bytes >= wire.TagBytes { // a tag may end it
+		n = (bytes - wire.TagBytes) / size
+		padded, bytes = taggedBytes(n, v.V6), bytes-wire.TagBytes
+	}
+	if n <= 0 || n*size != bytes || n > 5 || padded != end-v.L3-headerBytes(v.V6) {
 		return nil, 0, false
 	}
 	for range n {

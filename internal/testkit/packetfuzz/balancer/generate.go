@@ -284,13 +284,17 @@ func (g *generator) handed(rng *rand.Rand, b []byte) []byte {
 	if !inner.Dst.Is4() {
 		outer.Proto = wire.IPv6
 	}
+	var tag []byte
+	if rng.IntN(10) == 0 { // nobody's, as this one has no key
+		tag = wire.Random(rng, nil, wire.TagBytes)
+	}
 	if v6 {
 		if list != nil {
-			option := wire.Option6(nil, list, 0)
+			option := wire.Option6(nil, list, 0, tag...)
 			outer.Extensions = []wire.Extension{{Header: wire.DstOpts, Rest: option[1:]}}
 		}
 	} else if list != nil {
-		outer.Options = wire.Option4(nil, list)
+		outer.Options = wire.Option4(nil, list, tag...)
 	}
 	if rng.IntN(20) == 0 {
 		outer.More = true

@@ -162,6 +162,14 @@ func listBytes(n int, v6 bool) int {
 	return (2 + 6*n + 3) &^ 3
 }
 
+// taggedBytes is the same of a list that ends with an authentication tag.
+func taggedBytes(n int, v6 bool) int {
+	if v6 {
+		return (4 + 18*n + wire.TagBytes + 7) &^ 7
+	}
+	return (2 + 6*n + wire.TagBytes + 3) &^ 3
+}
+
 func gueListBytes(n int, v6 bool) int {
 	switch {
 	case n == 0:

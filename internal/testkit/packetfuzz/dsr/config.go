@@ -33,6 +33,7 @@ type config struct {
 	next    map[key]uint16 // the port in a range
 	known   bool           // next is written
 	dr      bool
+	senders map[wire.Addr]bool // who may send tunnelled packets; nil: anybody
 	sources []serverhalf.Sources
 	mtus    map[uint32]int // of devices
 }
@@ -146,6 +147,7 @@ type reader struct {
 	maps            map[string]*ebpf.Map
 	key, row, next  packetfuzz.Layout
 	known, drServed func() (uint32, error)
+	checked         func() (uint32, error)
 }
 
 func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err error) {
@@ -165,7 +167,7 @@ func newReader(o *packetfuzz.Object, live map[string]*ebpf.Map) (r *reader, err 
 			return binary.NativeEndian.Uint32(b[v.Offset:]), nil
 		}
 	}
-	r.known, r.drServed = variable("next_servers_known"), variable("dr_served")
+	r.known, r.drServed, r.checked = variable("next_servers_known"), variable("dr_served"), variable("balancers_checked")
 	return r, nil
 }
 
@@ -197,6 +199,17 @@ func (r *reader) read(c *config) error {
 		return err
 	}
 	served, err := r.drServed()
-	c.known, c.dr = known != 0, served != 0
-	return err
+	if err != nil {
+		return err
+	}
+	c.known, c.dr, c.senders = known != 0, served != 0, nil
+	checked, err := r.checked()
+	if err != nil || checked == 0 {
+		return err
+	}
+	c.senders = map[wire.Addr]bool{}
+	for it := r.maps["balancers"].Iterate(); it.Next(&k, &v); {
+		c.senders[wire.Addr(k)] = true
+	}
+	return nil
 }

@@ -82,7 +82,7 @@ func (m *model) direct() int32 {
 
 // strip takes the whole list off.
 func (m *model) strip(e *packetfuzz.Expected) {
-	if m.outer.List > 0 {
+	if m.outer.ListBytesIn() > 0 {
 		m.shorten(e, &m.outer, nil)
 	}
 }

@@ -188,18 +188,26 @@ func (g *generator) list(rng *rand.Rand, e *serverhalf.Entry) (list []wire.Endpo
 	return list
 }
 
+// tag is an authentication tag, which few lists have: nobody's, as no node has a key.
+func tag(rng *rand.Rand) []byte {
+	if rng.IntN(8) > 0 {
+		return nil
+	}
+	return wire.Random(rng, nil, wire.TagBytes)
+}
+
 // tell puts a list into the frame's own header.
 func (g *generator) tell(rng *rand.Rand, list []wire.Endpoint) {
-	f := &g.frame
-	if len(list) == 0 {
+	f, tag := &g.frame, tag(rng)
+	if len(list)+len(tag) == 0 {
 		return
 	}
 	if f.Dst.Is4() {
-		f.Options = append(wire.Option4(nil, list), f.Options...)
+		f.Options = append(wire.Option4(nil, list, tag...), f.Options...)
 		f.Options = f.Options[:min(len(f.Options), 40)]
 		return
 	}
-	f.Extensions = append([]wire.Extension{{Header: wire.DstOpts, Rest: wire.Option6(nil, list, 0)[1:]}}, f.Extensions...)
+	f.Extensions = append([]wire.Extension{{Header: wire.DstOpts, Rest: wire.Option6(nil, list, 0, tag...)[1:]}}, f.Extensions...)
 }
 
 // wrap puts the frame into a tunnel to a server, by IP in IP or GUE.
@@ -209,7 +217,7 @@ func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, l
 	g.buffer = inner.AppendIP(g.buffer[:0])
 	f := &g.frame
 	*f = wire.Frame{To: inner.To, From: inner.From, VLANs: g.frame.VLANs, TTL: byte(1 + rng.IntN(100)), TOS: byte(rng.Uint32()), DF: true, Dst: server, Payload: g.buffer}
-	f.Src = addr(pick(rng, balancers[family(!server.Is4())]))
+	f.Src = addr(pick(rng, g.target.balancers[family(!server.Is4())]))
 	if rng.IntN(16) == 0 {
 		f.Src = addr(pick(rng, strangers[family(!server.Is4())]))
 	}
@@ -229,8 +237,9 @@ func (g *generator) wrap(rng *rand.Rand, s *packetfuzz.Step, server wire.Addr, l
 		return
 	}
 	head := []byte{0, proto, 0, 0}
-	if len(list) > 0 {
-		head = wire.List(append(head, 0x9e, byte(len(list)), 0, 0), list, !server.Is4())
+	if tag := tag(rng); len(list)+len(tag) > 0 {
+		head = wire.List(append(head, 0x9e, byte(len(list)), byte(len(tag)/4), 0), list, !server.Is4())
+		head = append(head, tag...)
 		for len(head)%4 != 0 {
 			head = append(head, 0)
 		}

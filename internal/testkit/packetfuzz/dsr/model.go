@@ -103,6 +103,7 @@ type inner struct {
 	wire.Packet
 	list   []wire.Endpoint
 	listAt int
+	tagged bool
 	gue    bool
 	sum    bool
 }
@@ -157,11 +158,12 @@ func (m *model) readGUE(t *inner) (l3 int, v6, ok bool) {
 	if words == 0 {
 		return l3, b[at+1] == wire.IPv6, true
 	}
-	if at+8 > len(b) || b[at+4] != 0x9e || b[at+6]|b[at+7] != 0 {
+	if at+8 > len(b) || b[at+4] != 0x9e || b[at+6] != 0 && b[at+6] != wire.TagBytes/4 || b[at+7] != 0 {
 		return 0, false, false
 	}
 	n := int(b[at+5])
-	if n == 0 || n > 6 || wire.GUEListBytes(n, v.V6) != 4*words || at+8+listSize(v.V6)*n > len(b) {
+	t.tagged = b[at+6] != 0
+	if n == 0 && !t.tagged || n > 6 || wire.GUEListBytes(n, t.tagged, v.V6) != 4*words || at+8+listSize(v.V6)*n > len(b) {
 		return 0, false, false
 	}
 	t.listAt = at + 8
@@ -225,6 +227,9 @@ func (m *model) tunnelled(t *inner) int32 {
 	if r.place != m.hook.place {
 		return untouched
 	}
+	if !m.isSender(&m.outer.Src) {
+		return m.drop("UNKNOWN_BALANCER")
+	}
 	vip := wire.Endpoint{Addr: t.Dst, Port: t.DPort}
 	flow := r.flow(&t.Tuple)
 	next, at := m.next(t.list, 0, wire.Endpoint{Addr: m.outer.Dst}, vip, r, t.Proto, true)
@@ -234,7 +239,7 @@ func (m *model) tunnelled(t *inner) int32 {
 	}
 	overhead := header + wire.ListBytes(5, m.outer.V6)
 	if t.gue {
-		overhead = header + 12 + wire.GUEListBytes(5, m.outer.V6)
+		overhead = header + 12 + wire.GUEListBytes(5, false, m.outer.V6)
 	}
 	switch m.decide(flow, &t.Packet, next != nil, vip, r, overhead) {
 	case sendOn:
@@ -256,6 +261,9 @@ func (m *model) tunnelled(t *inner) int32 {
 	m.readdress(&t.Packet, 14, t.L4+m.shiftOf(t), to(&t.Packet, flow.Dst, flow.DPort), true)
 	return m.delivered("TUNNEL_DELIVERED", t)
 }
+
+// isSender says that tunnelled packets are taken from an address.
+func (m *model) isSender(a *wire.Addr) bool { return m.config.senders == nil || m.config.senders[*a] }
 
 // shiftOf is by how much what is within moves when the tunnel goes.
 func (m *model) shiftOf(t *inner) int { return m.outer.L3 - t.L3 }
@@ -296,6 +304,9 @@ func (m *model) tunnelledLater(t *inner) int32 {
 	if r.place != m.hook.place {
 		return untouched
 	}
+	if !m.isSender(&m.outer.Src) {
+		return m.drop("UNKNOWN_BALANCER")
+	}
 	if m.had(&t.Packet, sentOn) {
 		vip := wire.Endpoint{Addr: t.Dst}
 		if next, at := m.next(t.list, 0, wire.Endpoint{Addr: m.outer.Dst}, vip, r, t.Proto, false); next != nil {
@@ -318,6 +329,9 @@ func (m *model) tunnelledError(t *inner) int32 {
 	}
 	if r.place != m.hook.place {
 		return untouched
+	}
+	if !m.isSender(&m.outer.Src) {
+		return m.drop("UNKNOWN_BALANCER")
 	}
 	flow := r.flowOfError(&q)
 	if m.table.find(flow) == nil {
@@ -384,7 +398,7 @@ func (m *model) keepHeader(e *packetfuzz.Expected, v *wire.Packet) {
 
 // shorten leaves of the list in the first IP header these.
 func (m *model) shorten(e *packetfuzz.Expected, v *wire.Packet, rest []wire.Endpoint) {
-	before, after := wire.ListBytes(v.List, v.V6), wire.ListBytes(len(rest), v.V6)
+	before, after := v.ListBytesIn(), wire.ListBytes(len(rest), v.V6)
 	header := 20
 	if v.V6 {
 		header = 40
@@ -403,7 +417,7 @@ func (m *model) shorten(e *packetfuzz.Expected, v *wire.Packet, rest []wire.Endp
 		binary.BigEndian.PutUint16(ip[2:], binary.BigEndian.Uint16(ip[2:])-gone)
 		return
 	}
-	if len(rest) == 0 && v.List > 0 {
+	if len(rest) == 0 && before > 0 {
 		ip[6] = v.Next
 	}
 	if length := binary.BigEndian.Uint16(ip[4:]); length > 0 {
@@ -414,7 +428,8 @@ func (m *model) shorten(e *packetfuzz.Expected, v *wire.Packet, rest []wire.Endp
 // shortenGUE leaves of the list in GUE these.
 func (m *model) shortenGUE(e *packetfuzz.Expected, t *inner, rest []wire.Endpoint) {
 	v := &m.outer
-	gone := wire.GUEListBytes(len(t.list), v.V6) - wire.GUEListBytes(len(rest), v.V6)
+	left := wire.GUEListBytes(len(rest), false, v.V6)
+	gone := wire.GUEListBytes(len(t.list), t.tagged, v.V6) - left
 	at := v.L4 + 12
 	e.Frame = append(e.Frame[:0], m.frame[:at]...)
 	if len(rest) > 0 {
@@ -427,7 +442,7 @@ func (m *model) shortenGUE(e *packetfuzz.Expected, t *inner, rest []wire.Endpoin
 	udp := e.Frame[v.L4:]
 	binary.BigEndian.PutUint16(udp[4:], binary.BigEndian.Uint16(udp[4:])-uint16(gone))
 	udp[6], udp[7] = 0, 0 // a tunnel needs none (RFC 6935)
-	udp[8] = byte(wire.GUEListBytes(len(rest), v.V6) / 4)
+	udp[8] = byte(left / 4)
 	length := e.Frame[14+2:]
 	if v.V6 {
 		length = e.Frame[14+4:]

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 
@@ -40,6 +41,8 @@ type Target struct {
 	entries   []serverhalf.Entry
 	world     []serverhalf.Entry // as the world has them
 	sources   []serverhalf.Sources
+	balancers [2][]string  // of this world, by family
+	senders   []netip.Addr // those that are accepted; nil: anybody
 	start     uint64
 	changed   bool
 	unsure    bool

@@ -22,7 +22,7 @@ import (
 // The node of all worlds:
 //
 //	eth0  the network: 10.0.0.105/16, 2001:db8::105/64, MTU 1400; the gateway for
-//	      everything is .110, balancers are .120 and .121, another node .106
+//	      everything is .110, balancers are from .120 on, another node .106
 //	pod0  pods: 172.16.1.1/24, 2001:db8:16:1::1/64, MTU 1500; .2 and .3, whose MAC
 //	      address is not known
 //
@@ -39,7 +39,6 @@ var (
 	vips      = [2][]string{{"10.1.1.1", "10.1.1.2", "10.1.1.3"}, {"2001:db8:1::1", "2001:db8:1::2", "2001:db8:1::3"}}
 	locals    = [2][]string{{"172.16.1.2", "172.16.1.3", "10.0.0.105"}, {"2001:db8:16:1::2", "2001:db8:16:1::3", "2001:db8::105"}}
 	remotes   = [2][]string{{"172.16.2.2", "172.16.2.3", "172.31.0.2"}, {"2001:db8:16:2::2", "2001:db8:16:2::3", "fd31::2"}}
-	balancers = [2][]string{{"10.0.0.120", "10.0.0.121"}, {"2001:db8::120", "2001:db8::121"}}
 	clients   = [2][]string{{"192.168.0.1", "192.168.0.2", "192.168.0.3"}, {"2001:db8:c::1", "2001:db8:c::2", "2001:db8:c::3"}}
 	strangers = [2][]string{{"203.0.113.9", "172.16.1.77", "127.0.0.1", "224.0.0.1"}, {"2001:db8:99::9", "fe80::1", "::1", "ff02::1"}}
 )
@@ -65,7 +64,7 @@ func newNet() (*packetfuzz.Net, error) {
 }
 
 // private are the maps that the instrumented programs have for themselves.
-var private = []string{"flow_table", "server_counters", "kept_rows", "server_scratch", "server_fragments", ".data.key"}
+var private = []string{"flow_table", "server_counters", "kept_rows", "server_scratch", "auth_scratch", "server_fragments", ".data.key"}
 
 // maxFlows is small, so that a case begins with an empty table at no cost.
 const maxFlows = 64
@@ -161,6 +160,7 @@ func (t *Target) Enter(number uint64) error {
 		}
 	}
 	t.sources = randomSources(rng, t.entries)
+	t.chooseSenders(rng, number)
 	if err := t.tell(); err != nil {
 		return err
 	}
@@ -171,12 +171,34 @@ func (t *Target) Enter(number uint64) error {
 
 // set tells the agent, which refuses what cannot be.
 func (t *Target) tell() error {
+	if err := t.half.SetBalancers(t.senders); err != nil {
+		return err
+	}
 	_ = t.half.Set(t.entries) // what is refused the rows lack
 	if err := t.half.SetSources(t.sources); err != nil {
 		return err
 	}
 	t.config.sources = t.sources
 	return t.reader.read(&t.config)
+}
+
+// chooseSenders says which load balancers there are, and who is accepted. Those of a
+// world are accepted for a minute more, so that others have other addresses.
+func (t *Target) chooseSenders(rng *rand.Rand, number uint64) {
+	t.senders = nil
+	if rng.IntN(2) == 0 {
+		t.senders = []netip.Addr{}
+	}
+	for v6, format := range []string{"10.0.0.%d", "2001:db8::%x"} {
+		t.balancers[v6] = t.balancers[v6][:0]
+		for i := range uint64(2) {
+			a := fmt.Sprintf(format, 120+2*(number%60)+i)
+			t.balancers[v6] = append(t.balancers[v6], a)
+			if t.senders != nil && rng.IntN(4) > 0 {
+				t.senders = append(t.senders, netip.MustParseAddr(a))
+			}
+		}
+	}
 }
 
 // frontendOf gives the entries of a frontend: at servers here and at others.

@@ -225,10 +225,10 @@ type Endpoint struct {
 	Port uint16
 }
 
-// Option4 is a list as an option of an IPv4 header, padded.
-func Option4(b []byte, all []Endpoint) []byte {
+// Option4 is a list as an option of an IPv4 header, padded, with what ends it.
+func Option4(b []byte, all []Endpoint, end ...byte) []byte {
 	at := len(b)
-	b = List(append(b, 0x9e, byte(2+6*len(all))), all, false)
+	b = append(List(append(b, 0x9e, byte(2+6*len(all)+len(end))), all, false), end...)
 	for (len(b)-at)%4 != 0 {
 		b = append(b, 0)
 	}
@@ -236,10 +236,10 @@ func Option4(b []byte, all []Endpoint) []byte {
 }
 
 // Option6 is a list as a destination options header that is followed by one of a
-// number.
-func Option6(b []byte, all []Endpoint, next byte) []byte {
+// number, with what ends it.
+func Option6(b []byte, all []Endpoint, next byte, end ...byte) []byte {
 	at := len(b)
-	b = List(append(b, next, 0, 0x1e, byte(18*len(all))), all, true)
+	b = append(List(append(b, next, 0, 0x1e, byte(18*len(all)+len(end))), all, true), end...)
 	if short := -(len(b) - at) & 7; short == 1 {
 		b = append(b, 0)
 	} else if short > 1 {

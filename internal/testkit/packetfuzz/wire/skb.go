@@ -24,6 +24,7 @@ type Packet struct {
 	L3, L4, Room int
 	ID           uint32 // of a fragment, as it lies
 	List         int    // endpoints of a list
+	Tagged       bool   // an authentication tag ends it
 	Next         byte   // IPv6: what follows the list's header
 	Flags        byte   // of TCP: its 13th byte, of SCTP: the chunk's type
 	TTL, TOS     byte
@@ -50,34 +51,54 @@ func ReadSKB(b []byte, l3 int, v6 bool) (p Packet) {
 	return p
 }
 
-// listLength gives how many endpoints so many bytes are.
-func listLength(bytes, size int) int {
-	if n := bytes / size; bytes > 0 && n <= 6 && n*size == bytes {
-		return n
+// TagBytes is how long an authentication tag is, which may end a list.
+const TagBytes = 8
+
+// listLength gives how many endpoints so many bytes are, and whether a tag ends them.
+func listLength(bytes, size int) (n int, tagged bool) {
+	if n = bytes / size; n <= 6 && n*size == bytes {
+		return n, false
 	}
-	return 0
+	bytes -= TagBytes
+	if n = bytes / size; bytes >= 0 && n <= 6 && n*size == bytes {
+		return n, true
+	}
+	return 0, false
 }
 
 // ListBytes is how long a list is in an IP header, padded.
-func ListBytes(n int, v6 bool) int {
+func ListBytes(n int, v6 bool) int { return listBytesOf(n, false, v6) }
+
+// ListBytesIn is how long that is which the packet has.
+func (p *Packet) ListBytesIn() int { return listBytesOf(p.List, p.Tagged, p.V6) }
+
+func listBytesOf(n int, tagged, v6 bool) int {
+	tag := 0
+	if tagged {
+		tag = TagBytes
+	}
 	switch {
-	case n == 0:
+	case n+tag == 0:
 		return 0
 	case v6:
-		return (4 + 18*n + 7) &^ 7
+		return (4 + 18*n + tag + 7) &^ 7
 	}
-	return (2 + 6*n + 3) &^ 3
+	return (2 + 6*n + tag + 3) &^ 3
 }
 
 // GUEListBytes is how long one is in GUE.
-func GUEListBytes(n int, v6 bool) int {
+func GUEListBytes(n int, tagged, v6 bool) int {
+	tag := 0
+	if tagged {
+		tag = TagBytes
+	}
 	switch {
-	case n == 0:
+	case n+tag == 0:
 		return 0
 	case v6:
-		return (4 + 18*n + 3) &^ 3
+		return (4 + 18*n + tag + 3) &^ 3
 	}
-	return (4 + 6*n + 3) &^ 3
+	return (4 + 6*n + tag + 3) &^ 3
 }
 
 func (p *Packet) ipv4(b []byte) {
@@ -95,9 +116,9 @@ func (p *Packet) ipv4(b []byte) {
 		p.Fragment, p.ID = true, uint32(binary.LittleEndian.Uint16(ip[4:]))
 	}
 	if header >= 28 && ip[20] == 0x9e && ip[21] >= 2 {
-		p.List = listLength(int(ip[21])-2, 6)
-		if ListBytes(p.List, false) > header-20 {
-			p.List = 0
+		p.List, p.Tagged = listLength(int(ip[21])-2, 6)
+		if p.ListBytesIn() > header-20 {
+			p.List, p.Tagged = 0, false
 		}
 	}
 	if frag&0x1fff != 0 {
@@ -123,8 +144,8 @@ func (p *Packet) ipv6(b []byte) {
 		return
 	}
 	if ip[6] == DstOpts && len(ip) >= 44 && ip[42] == 0x1e {
-		if n := listLength(int(ip[43]), 18); n > 0 && ListBytes(n, true) == (int(ip[41])+1)*8 {
-			p.List, p.Next = n, ip[40]
+		if n, tagged := listLength(int(ip[43]), 18); (n > 0 || tagged) && listBytesOf(n, tagged, true) == (int(ip[41])+1)*8 {
+			p.List, p.Tagged, p.Next = n, tagged, ip[40]
 		}
 	}
 	for n := 0; n < 6; n++ {
