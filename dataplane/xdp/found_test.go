@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/core/service"
 )
 
 // A frontend of p2c whose backends all drain has no slots: a new flow is not given a

@@ -10,9 +10,9 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
 )
 
 // guard puts a frontend under pressure.

@@ -47,11 +47,11 @@ guest: suite fib
 FAIL
 
 guest: end fib status 1
-guest: suite announce/l2
+guest: suite advertise/l2
 === RUN   TestSegment
 panic: oh no
 
-guest: end announce/l2 status 2
+guest: end advertise/l2 status 2
 guest: suite dataplane/ipvs
 === RUN   TestMoves
 `
@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 				Package: "fib", Passed: []string{}, Failed: []string{"TestSet", "TestSet/v6"},
 				Skipped: []Skipped{{Test: "TestLink", Reason: "no such link"}}, SkippedSubtests: 1,
 			},
-			{Package: "announce/l2", Passed: []string{}, Failed: []string{"TestSegment"}, Problem: "panic: oh no"},
+			{Package: "advertise/l2", Passed: []string{}, Failed: []string{"TestSegment"}, Problem: "panic: oh no"},
 			{Package: "dataplane/ipvs", Passed: []string{}, Problem: "the guest ended during TestMoves"},
 		},
 	}

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/kube"
 	"github.com/fairlead/fairlead/lab/pki"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
