@@ -36,7 +36,7 @@ var Bugs = []Bug{
 	{
 		Name: "flow-of-other-method", Target: "balancer", File: "balancer/nat.h",
 		What: "a flow made by nat goes on when the method has become fullnat, and the other way round",
-		Old:  "return !differ && !!data->nat_port == full;",
+		Old:  "return !differ && !!*own_port == full;",
 		New:  "return !differ;",
 	},
 	{
