@@ -197,10 +197,11 @@ static __always_inline int balance(struct xdp_md *ctx, struct cursor *c, struct 
 
 /* What is addressed to nobody here, and yet may be for nat: an answer, or a
  * router's error about a packet to a server, which quotes what no client has sent.
+ * An error may stand behind extension headers.
  */
-static __always_inline bool is_nat_way_back(const struct addr *src, bool icmp)
+static __always_inline bool is_nat_way_back(const struct addr *src, __u8 proto)
 {
-	return unlikely(set.nat) && (icmp || may_be_nat_server(src));
+	return unlikely(set.nat) && (!has_ports(proto) || may_be_nat_server(src));
 }
 
 /* With a frame of its own, which is gone when the rest needs one. */
@@ -219,7 +220,7 @@ static __noinline int balance_v4(struct xdp_md *ctx, struct frontend **f)
 	addr_from_v4(&src, ip->saddr);
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		if (!is_nat_way_back(&src, ip->protocol == IPPROTO_ICMP))
+		if (!is_nat_way_back(&src, ip->protocol))
 			return XDP_PASS;
 	}
 	return balance(ctx, &c, f, false);
@@ -238,9 +239,11 @@ static __noinline int balance_v6(struct xdp_md *ctx, struct frontend **f)
 		return XDP_PASS;
 	addr_copy(&dst, &ip->daddr);
 	addr_copy(&src, &ip->saddr);
+	if (unlikely(addrs_are_mapped(&src, &dst)))
+		return XDP_PASS;
 	if (!may_be_ours(&dst)) {
 		note(NOTE_NOT_OURS, 0, 0);
-		if (!is_nat_way_back(&src, ip->nexthdr == IPPROTO_ICMPV6))
+		if (!is_nat_way_back(&src, ip->nexthdr))
 			return XDP_PASS;
 	}
 	return balance(ctx, &c, f, true);

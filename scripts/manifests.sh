@@ -25,3 +25,4 @@ render proxy/agent agent --set 'agent.roles={balancer,server,proxy}'
 render cleanup/cleanup cleanup --set cleanup.enabled=true
 render gateway/gateway gateway --set gatewayAPI.enabled=true
 render vdn/vdn vdn --set vdn.enabled=true
+render vdn/vdn-etcd vdn --set 'vdn.enabled=true,vdn.etcd.endpoints={https://etcd.example:2379},vdn.etcd.tlsSecret=fairlead-vdn-etcd,vdn.accessSecret=fairlead-vdn-access,vdn.tokenSecret=,vdn.node.tokenSecret=fairlead-vdn-node-token'

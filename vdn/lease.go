@@ -155,6 +155,23 @@ func SameRequest(a Attachment, r AttachmentRequest) error {
 	return nil
 }
 
+// MayReplace says whether a request may continue an attachment.
+func MayReplace(a Attachment, r AttachmentRequest) error {
+	object, field := "attachment "+r.ID(), "replaces"
+	switch {
+	case a.Network != r.Network, a.Node != r.Node, a.Interface != r.Interface:
+		return conflict(object, field, "%s is %s in network %s on node %s: name one in the same place", a.ID, a.Interface, a.Network, a.Node)
+	case a.OwnerUID != r.OwnerUID:
+		return conflict(object, field, "%s is another pod's: ask for addresses without it", a.ID)
+	}
+	for _, asked := range r.Addresses {
+		if !slices.ContainsFunc(a.Addresses, func(p netip.Prefix) bool { return p.Addr() == asked }) {
+			return conflict(object, field, "%s has not the address %s: ask for its addresses, or without it", a.ID, asked)
+		}
+	}
+	return nil
+}
+
 // MayBeUp says whether what a node tells of an attachment goes with its lease.
 func MayBeUp(n Network, a Attachment, u UpReport) error {
 	if n.mode() == HostDevice && a.Device != u.Device {

@@ -74,7 +74,7 @@ func PlanFor(s State, node Node, local []Attachment) Plan {
 	rights := rightsOf(s)
 	for _, n := range s.Networks {
 		p.Slices = append(p.Slices, Slice{
-			ID: s.Slices[n.Name], Name: n.Name, Prefixes: n.Prefixes(),
+			ID: s.Slices[n.Name], Name: n.Name, Mode: n.wholeDevices(), Prefixes: n.Prefixes(),
 			Guarantee: n.Guarantee, Max: n.Max, HostMax: n.HostMax,
 			Reach: rights[n.Name], Outside: n.Outside,
 		})
@@ -91,6 +91,14 @@ func PlanFor(s State, node Node, local []Attachment) Plan {
 	slices.SortFunc(p.Slices, func(a, b Slice) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(p.Routes, func(a, b Route) int { return comparePrefix(a.To, b.To) })
 	return p
+}
+
+// wholeDevices is HostDevice where the network's hosts have such, else empty.
+func (n Network) wholeDevices() Mode {
+	if n.Mode == HostDevice {
+		return HostDevice
+	}
+	return ""
 }
 
 func comparePrefix(a, b netip.Prefix) int {

@@ -180,8 +180,19 @@ func (r AttachmentRequest) Validate() error {
 		}
 	}
 	c.each("devices", r.Devices, isDevice, deviceWords)
+	c.each("replaces", r.Replaces, isText, "is no attachment's ID: write CONTAINER.INTERFACE")
+	if len(r.Replaces) > maxReplaces {
+		c.add("replaces", "there are %d: name %d at most", len(r.Replaces), maxReplaces)
+	}
+	if len(r.Replaces) > 0 && r.OwnerUID == "" {
+		c.add("ownerUID", "it is missing: only the same pod may continue an attachment")
+	}
 	return c.err()
 }
+
+// maxReplaces is how many attachments one may have continued, of which most are not
+// known to any controller.
+const maxReplaces = 100
 
 func (c *checker) node(field, name string) {
 	if !nodeName.MatchString(name) {

@@ -123,6 +123,10 @@ type AttachmentRequest struct {
 	// Devices are those of the network's that the node has and that are free, for
 	// HostDevice.
 	Devices []string `json:"devices,omitempty"`
+	// Replaces are IDs of attachments whose addresses and device this one continues, of
+	// the same pod, network and node: the first that there is. The node restarted the pod
+	// while no controller answered.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 // Attachment is one host's place in a network.
@@ -219,6 +223,8 @@ type Slice struct {
 	// ID is its number, 1 to 65,534, the same on all nodes of a domain for ever.
 	ID   uint16 `json:"id"`
 	Name string `json:"name"`
+	// Mode is HostDevice, or empty for all others.
+	Mode Mode `json:"mode,omitempty"`
 	// Prefixes tell whose a packet is, by its addresses.
 	Prefixes  []netip.Prefix `json:"prefixes"`
 	Guarantee Rate           `json:"guarantee,omitempty"`

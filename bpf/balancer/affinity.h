@@ -43,21 +43,26 @@ __noinline __u32 affinity_find(const struct packet *p, const struct frontend *f,
 	return flow_server(r.word);
 }
 
-/* Gives a client that is not remembered an entry. */
-static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, __u32 now)
+/* Gives a client that is not remembered an entry, but not that of its flow. */
+static __always_inline void affinity_open(const struct flow_ref *r, __u64 word, __u32 index,
+					  __u32 now)
 {
-	struct flow_claim c = {
-		.set = r->set, .tag = r->tag, .index = r->first, .word = word, .now = now};
+	struct flow_claim c = {.set = r->set,
+			       .tag = r->tag,
+			       .index = r->first,
+			       .word = word,
+			       .spare = index + 1,
+			       .now = now};
 
 	if (flow_claim(&c) == FLOW_CLAIMED)
 		flow_publish(c.set, c.index, c.tag);
 }
 
-/* Notes where a client's flow went. Where the table has no place, or another
+/* Notes where a client's flow went, by its word and index. Where the table has no place, or another
  * CPU is at it, there is no affinity this time.
  */
 __noinline int affinity_note(const struct packet *p, const struct frontend *f, __u64 flow,
-			     __u32 now)
+			     __u32 index, __u32 now)
 {
 	const __u32 proof = FLOW_BIT(FLOW_ESTABLISHED) | FLOW_BIT(FLOW_UDP);
 	bool established = proof >> flow_state(flow) & 1, remembered;
@@ -81,7 +86,7 @@ __noinline int affinity_note(const struct packet *p, const struct frontend *f, _
 	if (remembered)
 		__sync_val_compare_and_swap(&r.flow->word, r.word, word);
 	else
-		affinity_open(&r, word, now);
+		affinity_open(&r, word, index, now);
 	return 0;
 }
 

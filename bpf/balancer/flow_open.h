@@ -148,6 +148,7 @@ struct flow_claim {
 	__u64 word;  /* in: what it is to be; out: what it is */
 	__u64 was;   /* in: the word that was found void, or 0; out: what it was */
 	__u32 index; /* in: the set's first; out: the entry's */
+	__u32 spare; /* the index of an entry that must stay, and one; 0: none */
 	__u32 now;
 	bool locked;
 };
@@ -166,7 +167,7 @@ static __always_inline enum flow_claimed flow_take(struct flow_claim *c)
 		c->index += way;
 		return FLOW_FOUND;
 	}
-	if (key >= FLOW_KEPT)
+	if (key >= FLOW_KEPT || c->index + way + 1 == c->spare)
 		return FLOW_FULL;
 	flow_retag(c->set, way, 0);
 	if (!was) { /* which nobody changes */

@@ -308,6 +308,10 @@ static __always_inline bool handover_peek(struct xdp_md *ctx, struct handover *h
 		return false;
 	addr_from_v6(&h->p.t.src, &ip->saddr);
 	addr_from_v6(&h->p.t.dst, &ip->daddr);
+	if (addrs_are_mapped(&h->p.t.src, &h->p.t.dst)) {
+		__builtin_memset(&h->p.t.dst, 0, sizeof(h->p.t.dst)); /* nobody's */
+		return false;
+	}
 	h->p.t.proto = ip->nexthdr;
 	return has_ports(ip->nexthdr);
 }

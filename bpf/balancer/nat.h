@@ -49,22 +49,6 @@ static __always_inline bool may_be_nat_server(const struct addr *a)
 	return bits && *bits >> (hash & 63) & 1;
 }
 
-/* Addresses that no client has, but that a router of ours would let pass once
- * they are replaced (RFC 1812, 5.3.7).
- */
-static __always_inline bool is_martian(const struct addr *a, bool v6)
-{
-	if (v6) {
-		__u8 first = bpf_ntohl(a->word[0]) >> 24;
-		bool low = !a->word[0] && !a->word[1] && !a->word[2];
-
-		return first == 0xff || (low && bpf_ntohl(a->word[3]) <= 1);
-	}
-	__u8 first = bpf_ntohl(a->word[3]) >> 24;
-
-	return first == 0 || first == 127 || first >= 224;
-}
-
 static __always_inline bool is_nat(const struct frontend *f)
 {
 	return f->method == METHOD_NAT || f->method == METHOD_FULLNAT;

@@ -79,7 +79,7 @@ static __always_inline bool rare_concerns(const struct rare *r)
 	return set.nat && is_icmp(&r->own, r->v6) && icmp_is_error(r->icmp_type, r->v6);
 }
 
-/* Reads the frame. False: no IP packet. */
+/* Reads the frame. False: no IP packet, or none that may be. */
 __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 {
 	if (!r)
@@ -106,7 +106,7 @@ __noinline int rare_read(struct xdp_md *ctx, struct rare *r)
 	if (!r->v6)
 		options_read_v4(ctx, r);
 	rare_describe(ctx, r);
-	return true;
+	return !r->v6 || !addrs_are_mapped(&r->p.t.src, &r->p.t.dst);
 }
 
 /* Drops what is for a VIP. What is for an address of this host, too, the kernel
@@ -263,7 +263,7 @@ __noinline int rare_stateful(struct xdp_md *ctx, struct rare *r, struct frontend
 			return verdict;
 	}
 	if (f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state))
-		affinity_note(&r->p, f, o.word, o.now);
+		affinity_note(&r->p, f, o.word, o.index, o.now);
 	r->pick.id = flow_server(o.word);
 	r->pick.chain = 0;
 	r->pick.hash = o.tag >> 32; /* as in stateful.h */
@@ -360,7 +360,8 @@ static __always_inline int rare_frame(struct xdp_md *ctx)
 		return r->handed ? drop(ctx, DROP_MALFORMED) : XDP_PASS;
 	if (is_own(&r->vip, r->v6) &&
 	    (r->own.proto == IPPROTO_IPIP || r->own.proto == IPPROTO_IPV6)) {
-		bpf_tail_call(ctx, &steps, STEP_HANDOVER);
+		if (!r->own.broken && !is_fragment(&r->own)) /* the kernel reassembles */
+			bpf_tail_call(ctx, &steps, STEP_HANDOVER);
 		return XDP_PASS; /* it is loaded when a balancer may drain */
 	}
 	if (icmp_is_discovery(r) || !rare_concerns(r))

@@ -87,7 +87,7 @@ __noinline int rare_find_answer(struct xdp_md *ctx, struct rare *r)
 	r->to.dport = data->client_port;
 	if (!flow_holds(&ref))
 		return NAT_NO_ANSWER;
-	if (!r->is_error && !r->proxied)
+	if (!r->is_error && !r->proxied && r->p.ttl > 1) /* else it is dropped */
 		flow_touch_answer(&ref, &r->p, now);
 	return ref.index;
 }

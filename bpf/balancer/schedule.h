@@ -67,7 +67,7 @@ static long schedule_try(__u32 i, void *arg)
 	struct ring_slot slot;
 	__u64 load;
 
-	if (!slots)
+	if (!slots) /* for the verifier */
 		return 1;
 	i = s->turns ? __sync_fetch_and_add(&s->f->turn, 1) : s->start + i;
 	slot = slot_at(s->f, i % slots);
@@ -133,7 +133,7 @@ __noinline int schedule(struct frontend *f, __u32 hash, bool by_hash)
 {
 	struct schedule s = {.f = f};
 
-	if (!f)
+	if (!f || !f->slots) /* what lies where its slots would is another frontend's */
 		return FAILED(DROP_NO_BACKEND);
 	s.server = schedule_zero;
 	s.weight = schedule_zero;

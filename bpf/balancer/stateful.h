@@ -209,7 +209,8 @@ static __always_inline __u32 stateful_evidence(const struct flow_ref *r, const s
 	__u32 evidence = o->payload ? FLOW_PAYLOAD : 0, sent, received;
 	__u32 state = flow_state(r->word);
 
-	if (!data || FLOW_BIT(state) & (FLOW_OPENINGS | FLOW_BIT(FLOW_ANSWERED)))
+	if (!data || r->word & FLOW_NAT ||
+	    FLOW_BIT(state) & (FLOW_OPENINGS | FLOW_BIT(FLOW_ANSWERED)))
 		return evidence;
 	sent = o->seq - stateful_numbers(data)->seq;
 	received = o->ack - stateful_numbers(data)->ack;
@@ -234,8 +235,9 @@ static __always_inline void stateful_touch(struct flow_ref *r, const struct pack
 	}
 	evidence = two_way ? (o->payload ? FLOW_PAYLOAD : 0) : stateful_evidence(r, p, o);
 	next = flow_next(state, p, two_way, evidence);
-	if (!two_way && next != state && (opening || next == FLOW_TIME_WAIT) &&
-	    !stateful_introduce(p, o, r->index, opening))
+	/* One that is by nat still, where the method has changed, keeps its way back. */
+	if (!two_way && !(r->word & FLOW_NAT) && next != state &&
+	    (opening || next == FLOW_TIME_WAIT) && !stateful_introduce(p, o, r->index, opening))
 		return;
 	flow_touch(r, next, o->now);
 }
@@ -547,7 +549,7 @@ static __always_inline int stateful(struct xdp_md *ctx, const struct packet *p, 
 			return drop(ctx, FAILED_WHY(failed));
 	}
 	if (unlikely(f->affinity && o.remembered && (o.fresh || flow_state(o.word) != o.state)))
-		affinity_note(p, f, o.word, o.now);
+		affinity_note(p, f, o.word, o.index, o.now);
 	if (is_nat(f))
 		return v6 ? stateful_nat_v6(ctx, p, f, &o) : stateful_nat_v4(ctx, p, f, &o);
 	k.id = flow_server(o.word);

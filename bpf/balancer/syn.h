@@ -177,7 +177,7 @@ __noinline int syn_check_cookie(struct xdp_md *ctx, struct syn_scratch *s, struc
 	syn_count(f, SYN_COOKIE_ACCEPTED);
 	note(NOTE_SYN, SYN_COOKIE_ACCEPTED, flow_server(s->o.word));
 	if (f->affinity)
-		affinity_note(&s->p, f, s->o.word, s->o.now);
+		affinity_note(&s->p, f, s->o.word, s->o.index, s->o.now);
 	return syn_open_server(ctx, s, f, v6);
 }
 

@@ -97,9 +97,34 @@ static __always_inline bool addr_is_v4(const struct addr *a)
 	return (a->word[0] | a->word[1] | (a->word[2] ^ V4_MAPPED_PREFIX)) == 0;
 }
 
+/* Whether an IPv6 packet has an IPv4 address at either end, in the form that IPv4's
+ * have here: such ones are on no wire, Linux takes none (ip6_rcv_core in
+ * net/ipv6/ip6_input.c), and they must not pass for IPv4's.
+ */
+static __always_inline bool addrs_are_mapped(const struct addr *src, const struct addr *dst)
+{
+	return addr_is_v4(src) || addr_is_v4(dst);
+}
+
 static __always_inline bool addr_is_zero(const struct addr *a)
 {
 	return (a->word[0] | a->word[1] | a->word[2] | a->word[3]) == 0;
+}
+
+/* Addresses that no client has, but that a router of ours would let pass once
+ * they are replaced (RFC 1812, 5.3.7).
+ */
+static __always_inline bool is_martian(const struct addr *a, bool v6)
+{
+	if (v6) {
+		__u8 first = bpf_ntohl(a->word[0]) >> 24;
+		bool low = !a->word[0] && !a->word[1] && !a->word[2];
+
+		return first == 0xff || (low && bpf_ntohl(a->word[3]) <= 1);
+	}
+	__u8 first = bpf_ntohl(a->word[3]) >> 24;
+
+	return first == 0 || first == 127 || first >= 224;
 }
 
 #endif

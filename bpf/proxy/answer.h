@@ -69,7 +69,8 @@ static __always_inline __u64 pseudo_sum(const struct view *v, __u32 bytes, __u8 
 
 /* Whether the checksum at a place is yet to be filled in by the kernel or a NIC
  * (CHECKSUM_PARTIAL), which the kernel tells no program: but it adds to such a
- * one what it takes off another. The second call undoes the first.
+ * one what it takes off another. The second call undoes the first,
+ * but for zero, which has two forms.
  */
 static __noinline bool is_unfilled(struct __sk_buff *skb, __u32 at)
 {
@@ -78,7 +79,8 @@ static __noinline bool is_unfilled(struct __sk_buff *skb, __u32 at)
 	if (bpf_skb_load_bytes(skb, at, &before, sizeof(before)) ||
 	    bpf_l4_csum_replace(skb, at, 0, 1, BPF_F_PSEUDO_HDR) ||
 	    bpf_skb_load_bytes(skb, at, &after, sizeof(after)) ||
-	    bpf_l4_csum_replace(skb, at, 0, 0xfffe, BPF_F_PSEUDO_HDR))
+	    bpf_l4_csum_replace(skb, at, 0, 0xfffe, BPF_F_PSEUDO_HDR) ||
+	    bpf_skb_store_bytes(skb, at, &before, sizeof(before), 0))
 		return false;
 	return after == csum_fold((__u64)before + 1);
 }
@@ -263,6 +265,8 @@ static __noinline int give_answer(struct __sk_buff *skb, struct scratch *s, enum
 {
 	struct icmp_error icmp;
 
+	if (is_martian(&s->view.t.src, s->view.v6))
+		return drop(PACKET_COUNTER_DROPPED_NO_ANSWER);
 	if (what == ANSWER_RESET)
 		return answer_reset(skb, s);
 	make_error(&icmp, what, s->way.mtu, s->view.v6);

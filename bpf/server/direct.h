@@ -161,7 +161,7 @@ static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struc
 		err = 0;
 	if (err || shorten(skb, v, 1, next->at + 1))
 		return drop(SERVER_COUNTER_DROPPED_REWRITE);
-	if (e || !v->t.dport)
+	if (e || !next->listed_port)
 		err = rewrite_addr(skb, v, e ? KIND_ICMP : KIND_LATER, SIDE_DST, &next->to.addr);
 	else
 		err = rewrite(skb, v, SIDE_DST, &next->to.addr, next->to.port);
@@ -174,6 +174,7 @@ static __noinline int send_on(struct __sk_buff *skb, struct view *v, const struc
 struct direct {
 	struct local_vip *row;
 	struct list list;
+	bool ports; /* it has some, though they be 0 */
 };
 
 /* Whose packet it is: that of the VIP which its list begins with, or that it is
@@ -204,7 +205,7 @@ static __noinline bool find_direct(struct __sk_buff *skb, struct scratch *s, __b
 	}
 	key.vip = vip->addr;
 	key.vip_port = vip->port;
-	d->row = server_port ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
+	d->row = d->ports ? find_kept_row(&key) : find_address_row(&key.vip, &key.server, proto);
 	return d->row && d->row->method != SERVER_METHOD_TUNNEL;
 }
 
@@ -261,7 +262,7 @@ static __always_inline int delivered(const struct local_vip *row)
 static __noinline int direct(struct __sk_buff *skb, struct scratch *s, enum server_place place)
 {
 	struct view *v = &s->outer;
-	struct direct d = {};
+	struct direct d = {.ports = true};
 	struct next *next = &s->next;
 	struct tuple *flow = &s->flow;
 	enum verdict verdict;
@@ -331,7 +332,7 @@ static __noinline int direct_error(struct __sk_buff *skb, struct scratch *s,
 				   enum server_place place)
 {
 	struct view *v = &s->outer;
-	struct direct d = {};
+	struct direct d = {.ports = true};
 	struct embedded *e = &s->embedded;
 	struct endpoint to = {};
 	struct next *next = &s->next;

@@ -185,31 +185,40 @@ static __always_inline void build_head(struct option_bytes *o, const struct view
 	}
 }
 
-/* Corrects the lengths and the checksum of the IPv4 header of a packet that has
- * become so many bytes shorter, options of its header among them.
+/* What the checksum of an IPv4 header changes by when the list at its beginning, of
+ * so many bytes, becomes that in s->option.
  */
-static __always_inline long shrink_ipv4(struct __sk_buff *skb, const struct view *v,
-					struct scratch *s, __u32 bytes, __u32 options)
+static __always_inline __s64 list_diff(struct __sk_buff *skb, const struct view *v,
+				       struct scratch *s, __u32 before, __u32 after)
 {
-	struct iphdr *ip = (struct iphdr *)s->head;
-	__u32 size;
-	__s64 sum;
+	__u32 at = v->l3 + sizeof(struct iphdr);
 
-	if (bpf_skb_load_bytes(skb, v->l3, ip, sizeof(*ip)))
+	if (!before)
+		return 0;
+	if (load_some(skb, at, s->head, before, sizeof(s->head)) || after > sizeof(s->option))
 		return -1;
-	size = ip->ihl * 4 - options;
-	__builtin_memset(s->head, 0, sizeof(s->head));
-	if (size < sizeof(*ip) || load_some(skb, v->l3, s->head, size, sizeof(s->head)))
+	return bpf_csum_diff(s->head, within(before, 64) & ~3, (__be32 *)&s->option, after & ~3, 0);
+}
+
+/* Corrects the lengths and the checksum of the IPv4 header of a packet that has
+ * become so many bytes shorter, options of its header among them, which have changed
+ * the header's sum by a difference. By that alone: a header that came broken must not
+ * leave mended.
+ */
+static __always_inline long shrink_ipv4(struct __sk_buff *skb, const struct view *v, __u32 bytes,
+					__u32 options, __s64 diff)
+{
+	struct iphdr ip;
+	__be32 *first = (__be32 *)&ip, was;
+
+	if (diff < 0 || bpf_skb_load_bytes(skb, v->l3, &ip, sizeof(ip)))
 		return -1;
-	ip->ihl = size / 4;
-	if (ip->tot_len) /* BIG TCP: none before, none after */
-		ip->tot_len = bpf_htons(bpf_ntohs(ip->tot_len) - bytes);
-	ip->check = 0;
-	sum = bpf_csum_diff(NULL, 0, s->head, sizeof(s->head), 0);
-	if (sum < 0)
-		return sum;
-	ip->check = ~csum_fold(sum);
-	return bpf_skb_store_bytes(skb, v->l3, ip, sizeof(*ip), BPF_F_RECOMPUTE_CSUM);
+	was = *first;
+	ip.ihl -= options / 4;
+	if (ip.tot_len) /* BIG TCP: none before, none after */
+		ip.tot_len = bpf_htons(bpf_ntohs(ip.tot_len) - bytes);
+	ip.check = csum_apply(ip.check, csum_diff4(diff, was, *first));
+	return bpf_skb_store_bytes(skb, v->l3, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 }
 
 static __always_inline long shrink_ipv6(struct __sk_buff *skb, const struct view *v,
@@ -235,6 +244,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 {
 	struct scratch *s = scratch();
 	__u32 n, before, after;
+	__s64 diff = 0;
 	bool tagged;
 	long err;
 
@@ -250,6 +260,8 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 	if (after && read_rest(skb, v, keep, resume, &s->option))
 		return -1;
 	build_head(&s->option, v, n, tagged ? &s->tag : NULL);
+	if (!v->v6)
+		diff = list_diff(skb, v, s, before, after);
 	err = bpf_skb_adjust_room(skb, -(__s32)(before - after), BPF_ADJ_ROOM_NET, ROOM_FLAGS);
 	if (err)
 		return err;
@@ -260,7 +272,7 @@ __noinline long shorten(struct __sk_buff *skb, struct view *v, __u32 keep, __u32
 	v->flags = (v->flags & ~VIEW_TAGGED) | (tagged ? VIEW_TAGGED : 0);
 	v->l4 -= before - after;
 	return v->v6 ? shrink_ipv6(skb, v, s, before - after, after == 0)
-		     : shrink_ipv4(skb, v, s, before - after, before - after);
+		     : shrink_ipv4(skb, v, before - after, before - after, diff);
 }
 
 /* Takes the whole list off. */
@@ -309,7 +321,7 @@ __noinline long shorten_gue(struct __sk_buff *skb, const struct view *v, const s
 	if (bpf_skb_adjust_room(skb, -(__s32)gone, BPF_ADJ_ROOM_NET, ROOM_FLAGS) ||
 	    store_some(skb, v->l4, g, size, sizeof(*g)))
 		return -1;
-	return v->v6 ? shrink_ipv6(skb, v, s, gone, false) : shrink_ipv4(skb, v, s, gone, 0);
+	return v->v6 ? shrink_ipv6(skb, v, s, gone, false) : shrink_ipv4(skb, v, gone, 0, 0);
 }
 
 #endif

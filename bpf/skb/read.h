@@ -300,6 +300,8 @@ static __always_inline enum kind read_ipv6(struct __sk_buff *skb, struct cursor 
 	v->t.proto = ip->nexthdr;
 	addr_from_v6(&v->t.src, &ip->saddr);
 	addr_from_v6(&v->t.dst, &ip->daddr);
+	if (addrs_are_mapped(&v->t.src, &v->t.dst))
+		return KIND_FOREIGN;
 	v->ttl = ip->hop_limit;
 	v->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
 	return read_extensions(c, v, payload);

@@ -88,7 +88,7 @@ static __always_inline bool quote_of_v6(struct __sk_buff *skb, struct quote *q)
 	addr_from_v6(&to, &ip.daddr);
 	addr_from_v6(&q->src, &e.ip.saddr);
 	addr_from_v6(&q->dst, &e.ip.daddr);
-	return addr_equal(&q->src, &to) && !addr_is_v4(&to);
+	return addr_equal(&q->src, &to) && !addrs_are_mapped(&to, &q->dst);
 }
 
 /* Whether it is an error, and for whom about what. */

@@ -55,7 +55,9 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 } vdn_reach SEC(".maps");
 
-/* What in no slice a slice may talk to. */
+/* What in no slice a slice may talk to: 1, or 0 for what is excepted of a wider
+ * prefix.
+ */
 struct vdn_outside_prefix {
 	__u32 bits; /* of slice and addr */
 	__be32 slice;
@@ -115,12 +117,14 @@ static __always_inline enum vdn_reason judge(__u16 slice, __u16 to, const struct
 {
 	struct vdn_outside_prefix out = {.bits = 160, .slice = bpf_htonl(slice), .addr = *a};
 	struct vdn_pair pair = {.from = slice, .to = to};
+	const __u8 *open;
 
 	if (slice == to)
 		return VDN_FINE;
 	if (to)
 		return bpf_map_lookup_elem(&vdn_reach, &pair) ? VDN_FINE : VDN_REASON_ISOLATED;
-	return bpf_map_lookup_elem(&vdn_outside, &out) ? VDN_FINE : VDN_REASON_OUTSIDE;
+	open = bpf_map_lookup_elem(&vdn_outside, &out);
+	return open && *open ? VDN_FINE : VDN_REASON_OUTSIDE;
 }
 
 /* The same of an address of whomever. */

@@ -117,7 +117,8 @@ static __always_inline enum vdn_reason nd_may_send(struct __sk_buff *skb, const 
 	if (nd->type == ND_ROUTER_SOLICIT)
 		return VDN_FINE;
 	if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr) + ND_BEFORE_TARGET, &target,
-			       sizeof(target)))
+			       sizeof(target)) ||
+	    addr_is_v4(&target))
 		return VDN_REASON_SPOOFED;
 	if (nd->type == ND_ADVERT || addr_is_zero(src)) /* is an address free? */
 		return is_own(&target) || is_eui64(&target, pod.mac) ? VDN_FINE

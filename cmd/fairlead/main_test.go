@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/cmd/internal/cli"
 	"github.com/fairlead/fairlead/cmd/internal/clitest"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -62,8 +64,14 @@ func answerAs(ts *testscript.TestScript, neg bool, args []string) {
 
 // controlVDN runs a controller, which answers once this returns.
 func controlVDN(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: controller SOCKET")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: controller SOCKET [ACCESS-FILE]")
+	}
+	var o server.Options
+	if len(args) == 2 {
+		tokens, err := access.Open(ts.MkAbs(args[1]), nil, slog.Default())
+		ts.Check(err)
+		o.Tokens = tokens
 	}
 	kept, err := store.Open(ts.MkAbs("data"), "daejeon.example")
 	ts.Check(err)
@@ -71,7 +79,8 @@ func controlVDN(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- server.New(server.Options{Store: kept}).Serve(ctx, l) }()
+	o.Store = kept
+	go func() { done <- server.New(o).Serve(ctx, l) }()
 	ts.Defer(func() {
 		cancel()
 		ts.Check(errors.Join(<-done, kept.Close()))

@@ -10,14 +10,16 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/status"
 	source "github.com/fairlead/fairlead/source/kube"
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/vdn/audit"
 	"github.com/fairlead/fairlead/vdn/federation"
 	"github.com/fairlead/fairlead/vdn/kube"
 	"github.com/fairlead/fairlead/vdn/page"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
+	"github.com/fairlead/fairlead/vdn/store/etcd"
 )
 
 func newVDNCommand() *cobra.Command {
@@ -28,26 +30,32 @@ func newVDNCommand() *cobra.Command {
 		Long: `Vdn keeps the networks of a domain: who is in them, with which addresses, what
 they are guaranteed and allowed, and whom they reach. fairlead-cni and others ask
 it by REST; nodes ask it what to enforce. What it has told is on disk before: it
-may be killed at any moment, and goes on where it was.
+may be killed at any moment, and goes on where it was. With --etcd-endpoints several
+controllers share one state: any of them serves, and any may end.
 
-It answers other machines by TLS only. With --token-file every request must bear
-the token. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
+It answers other machines by TLS only. With --token-file or --access-file every request
+must bear a token; roles say who may do what. With --kubernetes the networks are a cluster's VirtualNetworks, and leases
 show as NetworkAttachments beside their pods.`,
 		Example: `  fairlead vdn --data /var/lib/fairlead/vdn
   fairlead vdn --domain daejeon.example --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token
   fairlead vdn --listen unix:///run/fairlead/vdn/api.sock
+  fairlead vdn --listen 10.0.0.5:7473 --tls-cert vdn.crt --tls-key vdn.key --token-file token --etcd-endpoints https://10.0.0.5:2379,https://10.0.0.6:2379 --etcd-ca ca.crt --etcd-cert vdn.crt --etcd-key vdn.key
   fairlead vdn --domain daejeon.example --federation-listen :7474 --federation-cert daejeon.crt --federation-key daejeon.key --federation-ca ca.crt`,
 		Args:    cobra.NoArgs,
 		GroupID: groupRun,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runVDN(cmd.Context(), c) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep what it knows in")
+	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep what it knows in, without etcd")
+	f.StringVar(&c.Name, "name", "", "`name` of this controller among those of its domain (default: the machine's)")
+	etcdFlags(cmd, &c.Etcd)
 	f.StringVar(&c.Domain, "domain", c.Domain, "DNS `name` that other domains know this one by")
 	f.StringVar(&c.Listen, "listen", c.Listen, "`address:port` to answer on, or unix:///path")
 	f.StringVar(&c.TLSCert, "tls-cert", "", "`file` with our certificate (PEM)")
 	f.StringVar(&c.TLSKey, "tls-key", "", "`file` with its key (PEM)")
-	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the token that every request must bear")
+	f.StringVar(&c.TokenFile, "token-file", "", "`file` with a token whose bearer may do everything")
+	f.StringVar(&c.AccessFile, "access-file", "", "`file` with tokens and their roles (fairlead vdn token makes entries)")
+	f.StringVar(&c.AuditLog, "audit-log", "", "`file` for who changed what, a JSON object a line; - for standard output")
 	f.BoolVar(&c.Kubernetes, "kubernetes", false, "have a cluster's VirtualNetworks as networks, and no others")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server (default: as the pod that this is)")
 	f.StringVar(&c.FederationListen, "federation-listen", "", "`address:port` to tell other domains on what is shared with them; none where empty")
@@ -55,7 +63,7 @@ show as NetworkAttachments beside their pods.`,
 	f.StringVar(&c.FederationKeys.Key, "federation-key", "", "`file` with its key (PEM)")
 	f.StringVar(&c.FederationKeys.CA, "federation-ca", "", "`file` with the authorities of other domains' certificates (PEM)")
 	cmd.AddCommand(newVDNNetworksCommand(), newVDNAttachmentsCommand(), newVDNNodesCommand(), newVDNPeersCommand(),
-		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newInstallCNICommand())
+		newVDNApplyCommand(), newVDNDeleteCommand(), newVDNNodeCommand(), newVDNStatusCommand(), newVDNTokenCommand(), newVDNCopyCommand(), newInstallCNICommand())
 	return cmd
 }
 
@@ -64,45 +72,86 @@ func runVDN(ctx context.Context, c config.VDN) error {
 	if err != nil {
 		return err
 	}
-	kept, err := store.Open(r.Data, r.Domain)
+	kept, err := openStore(ctx, r)
 	if err != nil {
 		return err
 	}
 	return errors.Join(answerVDN(ctx, r, kept), kept.Close())
 }
 
+// openStore opens the store in a folder, or in etcd.
+func openStore(ctx context.Context, r *config.ResolvedVDN) (*store.Store, error) {
+	if r.Store == nil {
+		return store.Open(r.Data, r.Domain)
+	}
+	backend, err := etcd.Open(ctx, *r.Store)
+	if err != nil {
+		return nil, err
+	}
+	return store.New(ctx, store.Options{Backend: backend, Domain: r.Domain})
+}
+
 // answerVDN answers and asks until ctx ends, or one of these fails.
-func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) error {
+func answerVDN(ctx context.Context, r *config.ResolvedVDN, kept *store.Store) (err error) {
+	var trail *audit.Log
+	if r.AuditLog != "" {
+		if trail, err = audit.Open(r.AuditLog, slog.Default()); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, trail.Close()) }()
+	}
 	l, err := listenVDN(r)
 	if err != nil {
 		return err
 	}
-	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", r.Data, "revision", kept.Revision())
-	o := server.Options{Store: kept, Token: r.Token, Page: page.Handler(), Log: slog.Default()}
-	cluster, err := newVDNSync(r, kept)
+	slog.Info("answering", "address", l.Addr(), "domain", r.Domain, "data", whereStored(r), "revision", kept.Revision())
+	o := server.Options{Store: kept, Name: r.Name, Tokens: r.Tokens, Audit: trail, Page: page.Handler(), Log: slog.Default()}
+	follow, err := followCluster(r, kept)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	if cluster != nil {
+	if follow != nil {
 		o.Elsewhere = "the cluster's VirtualNetworks: change those, as by kubectl apply"
 	}
 	s := server.New(o)
-	run, err := federate(r, s)
+	tell, ask, err := federate(r, s)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	if cluster != nil {
-		run = append(run, cluster.Run)
+	lead := func(ctx context.Context) error {
+		return s.Lead(ctx, func(ctx context.Context) error {
+			if err := together(ctx, follow, ask); err != nil {
+				return err
+			}
+			<-ctx.Done() // one that has nothing to do leads, too
+			return nil
+		})
 	}
+	return together(ctx, tell, lead, func(ctx context.Context) error { return s.Serve(ctx, l) })
+}
+
+// whereStored names the place for the log.
+func whereStored(r *config.ResolvedVDN) string {
+	if r.Store != nil {
+		return "etcd " + r.Store.Prefix
+	}
+	return r.Data
+}
+
+// together runs functions until all end; where one fails the others are ended. Those
+// that are nil are left out.
+func together(ctx context.Context, run ...func(context.Context) error) error {
 	all, ctx := errgroup.WithContext(ctx)
-	for _, f := range append(run, func(ctx context.Context) error { return s.Serve(ctx, l) }) {
-		all.Go(func() error { return f(ctx) })
+	for _, f := range run {
+		if f != nil {
+			all.Go(func() error { return f(ctx) })
+		}
 	}
 	return all.Wait()
 }
 
-// newVDNSync gives what keeps the store and a cluster alike; nil for no cluster.
-func newVDNSync(r *config.ResolvedVDN, kept *store.Store) (*kube.Sync, error) {
+// followCluster gives what keeps the store and a cluster alike; nil for no cluster.
+func followCluster(r *config.ResolvedVDN, kept *store.Store) (func(context.Context) error, error) {
 	if !r.Kubernetes {
 		return nil, nil
 	}
@@ -110,25 +159,31 @@ func newVDNSync(r *config.ResolvedVDN, kept *store.Store) (*kube.Sync, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.New(kube.Config{Client: way, Store: kept, Log: slog.Default()})
+	return func(ctx context.Context) error {
+		cluster, err := kube.New(kube.Config{Client: way, Store: kept, Log: slog.Default()})
+		if err != nil {
+			return err
+		}
+		return cluster.Run(ctx)
+	}, nil
 }
 
-// federate gives what tells other domains, and asks them, where that is wanted.
-func federate(r *config.ResolvedVDN, s *server.Server) (run []func(context.Context) error, err error) {
+// federate gives what tells other domains, and what asks them, where that is wanted.
+func federate(r *config.ResolvedVDN, s *server.Server) (tell, ask func(context.Context) error, err error) {
 	if r.FederationListen == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	f, err := federation.New(s, federation.Options{Keys: r.FederationKeys, Log: slog.Default()})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l, err := net.Listen("tcp", r.FederationListen)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	tell := func(ctx context.Context) error { return f.Serve(ctx, l) }
-	ask := func(ctx context.Context) error { f.Run(ctx); return nil }
-	return append(run, tell, ask), nil
+	tell = func(ctx context.Context) error { return f.Serve(ctx, l) }
+	ask = func(ctx context.Context) error { f.Run(ctx); return nil }
+	return tell, ask, nil
 }
 
 func listenVDN(r *config.ResolvedVDN) (l net.Listener, err error) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/status"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 )
@@ -19,7 +19,7 @@ import (
 // vdnClientFlags say where the controller is.
 func vdnClientFlags(cmd *cobra.Command, c *client.Config) {
 	f := cmd.Flags()
-	f.StringVar(&c.URL, "controller", client.DefaultURL, "`URL` of the controller")
+	f.StringVar(&c.URL, "controller", client.DefaultURL, "`URL` of the controller; several are separated by commas")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the controller's token")
 	f.StringVar(&c.CAFile, "ca-file", "", "`file` with the certificate that the controller's is signed by (PEM; default: the system's)")
 	f.DurationVar(&c.Timeout, "timeout", client.DefaultTimeout, "how long an answer may take")

@@ -6,17 +6,18 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/fairlead/fairlead/config"
+	"github.com/fairlead/fairlead/agent/config"
+	"github.com/fairlead/fairlead/agent/metrics"
+	"github.com/fairlead/fairlead/agent/status"
 	"github.com/fairlead/fairlead/internal/privilege"
 	"github.com/fairlead/fairlead/internal/privilege/held"
-	"github.com/fairlead/fairlead/status"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
 	"github.com/fairlead/fairlead/vdn/enforce/kernel"
 	"github.com/fairlead/fairlead/vdn/enforce/openvswitch"
 	"github.com/fairlead/fairlead/vdn/node"
+	nodemetrics "github.com/fairlead/fairlead/vdn/node/metrics"
 )
 
 func newVDNNodeCommand() *cobra.Command {
@@ -41,7 +42,7 @@ cleanup takes it off.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Name, "name", "", "this node's `name` (default: the machine's)")
-	f.StringVar(&c.Controller, "controller", c.Controller, "`URL` of fairlead vdn")
+	f.StringVar(&c.Controller, "controller", c.Controller, "`URL` of fairlead vdn; several are separated by commas")
 	f.StringVar(&c.TokenFile, "token-file", "", "`file` with the controller's token")
 	f.StringVar(&c.CAFile, "ca-file", "", "`file` with the certificates that the controller's is signed by (PEM)")
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "`device=rate` that networks share, as eth1=1G; may be given again")
@@ -51,6 +52,7 @@ cleanup takes it off.`,
 	f.StringVar(&c.BPFFS, "bpffs", c.BPFFS, "BPF file system `folder` to pin in")
 	f.StringVar(&c.Data, "data", c.Data, "`folder` to keep the last plan in")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`file` to answer on who attaches pods")
+	metricsFlag(cmd, &c.MetricsAddress)
 	return cmd
 }
 
@@ -75,11 +77,18 @@ func runVDNNode(ctx context.Context, c config.VDNNode) (err error) {
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
+	scraped, err := listenMetrics(r.MetricsAddress)
+	if err != nil {
+		return errors.Join(err, l.Close(), e.Close())
+	}
 	d := node.New(node.Config{Node: r.Node, Controller: controller, Enforcer: e, Kept: r.Kept})
-	both, ctx := errgroup.WithContext(ctx)
-	both.Go(func() error { return d.Serve(ctx, l) })
-	both.Go(func() error { return d.Run(ctx) })
-	return errors.Join(both.Wait(), e.Close())
+	run := []func(context.Context) error{d.Run, func(ctx context.Context) error { return d.Serve(ctx, l) }}
+	if scraped != nil {
+		run = append(run, func(ctx context.Context) error {
+			return metrics.ServeHandler(ctx, scraped, nodemetrics.Handler(d.Status))
+		})
+	}
+	return errors.Join(together(ctx, run...), e.Close())
 }
 
 func openMeans(r *config.ResolvedVDNNode) (enforce.Enforcer, error) {

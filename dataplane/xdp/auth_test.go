@@ -10,11 +10,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/fairlead/fairlead/core/service"
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/internal/nodekey"
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/internal/testkit/authtag"
-	"github.com/fairlead/fairlead/service"
+	"github.com/fairlead/fairlead/lab/testkit"
+	"github.com/fairlead/fairlead/lab/testkit/authtag"
 )
 
 var (
@@ -64,7 +64,7 @@ func unload(t *testing.T, frame []byte) carried {
 	c.of.Place = authtag.Outer
 	switch {
 	case proto == 17 && binary.BigEndian.Uint16(l3[end+2:]) == 6080:
-		c.of.Place, proto, end = authtag.GUE, l3[end+9], c.gue(t, l3, end, header, size)
+		c.of.Place, end = authtag.GUE, c.gue(t, l3, end, header, size)
 	case proto != 4 && proto != 41:
 		c.of.Place = authtag.Own
 		from, to := c.of.Src, c.of.Dst

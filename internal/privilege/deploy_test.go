@@ -34,14 +34,17 @@ var containers = map[string][]string{
 	"agent/doctor": {privilege.Balancer, privilege.Takeover, privilege.Server}, // as the agent, to see what that may not do
 	"agent/agent":  {privilege.Balancer, privilege.Takeover, privilege.Server},
 
-	"proxy/agent/doctor":      {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
-	"proxy/agent/agent":       {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
-	"controller/controller":   {privilege.Controller},
-	"vdn/vdn/vdn":             {privilege.VDN},
-	"vdn/vdn/install-cni":     {},
-	"vdn/vdn/node":            {privilege.VDNNode},
-	"cleanup/cleanup/cleanup": {privilege.Cleanup, privilege.CleanupVDN},
-	"cleanup/cleanup/stay":    {privilege.Cleanup, privilege.CleanupVDN},
+	"proxy/agent/doctor":       {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
+	"proxy/agent/agent":        {privilege.Balancer, privilege.Takeover, privilege.Server, privilege.Proxy},
+	"controller/controller":    {privilege.Controller},
+	"vdn/vdn/vdn":              {privilege.VDN},
+	"vdn/vdn/install-cni":      {},
+	"vdn/vdn/node":             {privilege.VDNNode},
+	"vdn/vdn-etcd/vdn":         {privilege.VDN},
+	"vdn/vdn-etcd/install-cni": {},
+	"vdn/vdn-etcd/node":        {privilege.VDNNode},
+	"cleanup/cleanup/cleanup":  {privilege.Cleanup, privilege.CleanupVDN},
+	"cleanup/cleanup/stay":     {privilege.Cleanup, privilege.CleanupVDN},
 }
 
 type securityContext struct {

@@ -5,7 +5,7 @@
 //	a1 b1      a2 b2
 //	 │ │        │ │     macvlan
 //	┌┴─┴─┐    ┌─┴─┴┐
-//	│ n1 │    │ n2 │    eth1: no address of their own
+//	│ n1 │    │ n2 │    eth1: no address of their own; eth3 on the segment, too
 //	└─┬──┘    └──┬─┘
 //	──┴────┬─────┴──  segment
 //	   ┌───┴───┐   203.0.113.0/24   ┌─────────┐
@@ -25,9 +25,11 @@ import (
 	"github.com/fairlead/fairlead/vdn"
 )
 
-// Uplink is the nodes' device on the segment, Wide the gateway's other one.
+// Uplink is the nodes' device on the segment, Spare another that may be given away,
+// Wide the gateway's other one.
 const (
 	Uplink = "eth1"
+	Spare  = "eth3"
 	Wide   = "eth2"
 	inside = "net0" // a pod's
 )
@@ -101,6 +103,8 @@ func topology() lab.Topology {
 		Links: []lab.Link{
 			{A: lab.At("n1", Uplink), B: lab.Port("segment")},
 			{A: lab.At("n2", Uplink), B: lab.Port("segment")},
+			{A: lab.At("n1", Spare), B: lab.Port("segment")},
+			{A: lab.At("n2", Spare), B: lab.Port("segment")},
 			{A: lab.At("gateway", Uplink, "10.1.0.1/24", "fd01::1/64", "10.2.0.1/24", "fd02::1/64"), B: lab.Port("segment")},
 			{A: lab.At("gateway", Wide, "203.0.113.1/24", "2001:db8:9::1/64"),
 				B: lab.At("outside", "eth0", "203.0.113.9/24", "2001:db8:9::9/64").
@@ -173,6 +177,26 @@ func Macvlan(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
 		return up, err
 	}
 	return vdn.UpReport{Device: Uplink, MAC: link.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
+}
+
+// HostDevice attaches a pod as fairlead-cni does on a network of whole devices: it gets
+// the node's spare one.
+func HostDevice(node, pod *lab.Host, device string) (up vdn.UpReport, err error) {
+	nic, err := node.Netlink().LinkByName(Spare)
+	if err != nil {
+		return up, err
+	}
+	if err := node.Netlink().LinkSetNsFd(nic, pod.Namespace().FD()); err != nil {
+		return up, fmt.Errorf("%s into the pod: %w", Spare, err)
+	}
+	inside, err := pod.Netlink().LinkByName(Spare)
+	if err != nil {
+		return up, err
+	}
+	if err := errors.Join(pod.Netlink().LinkSetDown(inside), pod.Netlink().LinkSetName(inside, device)); err != nil {
+		return up, err
+	}
+	return vdn.UpReport{Device: Spare, MAC: inside.Attrs().HardwareAddr.String(), NetNS: pod.Namespace().Path()}, nil
 }
 
 // Plan is that of a node, with what the slices are to have beside their prefixes;

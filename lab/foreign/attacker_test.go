@@ -13,10 +13,8 @@ import (
 	"testing"
 	"time"
 
-	pkt "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-
-	"github.com/fairlead/fairlead/internal/testkit/rawbgp"
 	"github.com/fairlead/fairlead/lab/netns"
+	"github.com/fairlead/fairlead/lab/testkit/rawbgp"
 )
 
 // attacker sends BGP messages from addresses of a host, with sessions that are
@@ -55,10 +53,10 @@ func greet(c net.Conn, id netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		if typ == pkt.BGP_MSG_NOTIFICATION {
+		if typ == rawbgp.TypeNotification {
 			return errors.New("the session is refused")
 		}
-		keepalive = typ == pkt.BGP_MSG_KEEPALIVE
+		keepalive = typ == rawbgp.TypeKeepalive
 	}
 	return c.SetDeadline(time.Time{})
 }
@@ -143,8 +141,8 @@ func tooLarge() [][]byte {
 		routes = append(routes, rawbgp.Announce(first, nth(1), 50, rawbgp.Communities(500, uint32(i))...)...)
 		routes = append(routes, rawbgp.Announce(first, nth(1), 50, rawbgp.Communities(700, uint32(i))...)...)
 	}
-	return [][]byte{routes, rawbgp.Message(pkt.BGP_MSG_UPDATE, make([]byte, 60000)),
-		rawbgp.Message(pkt.BGP_MSG_OPEN, make([]byte, 5000)), rawbgp.Message(200, make([]byte, 5000))}
+	return [][]byte{routes, rawbgp.Message(rawbgp.TypeUpdate, make([]byte, 60000)),
+		rawbgp.Message(rawbgp.TypeOpen, make([]byte, 5000)), rawbgp.Message(200, make([]byte, 5000))}
 }
 
 // slow has sessions that read nothing, and connections that say a byte a moment.
@@ -260,7 +258,7 @@ func startLure(t *testing.T, ns *netns.NS, prefixes int) *lure {
 	hop6 := netip.MustParseAddr("fd00::66:1")
 	there := slices.Concat(rawbgp.Announce(block(0, 4), nth(1), prefixes), rawbgp.Announce(block(0, 6), hop6, prefixes))
 	gone := slices.Concat(rawbgp.Withdraw(block(0, 4), prefixes), rawbgp.Withdraw(block(0, 6), prefixes))
-	ways := [][]byte{slices.Concat(there, gone, there, gone, there), {}, bytes.Repeat(rawbgp.Message(pkt.BGP_MSG_ROUTE_REFRESH, []byte{0, 1, 0, 1}), 1000)}
+	ways := [][]byte{slices.Concat(there, gone, there, gone, there), {}, bytes.Repeat(rawbgp.Message(rawbgp.TypeRouteRefresh, []byte{0, 1, 0, 1}), 1000)}
 	ways = append(ways, tooLarge()...)
 	for _, m := range rawbgp.Malformed(nth(1)) {
 		ways = append(ways, m)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// module writes a module with one target that passes, one that fails on an input that
-// only fuzzing finds.
+// module writes a module with one target that passes, one that searches by itself, and
+// one that fails on an input that only fuzzing finds.
 func module(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -21,6 +21,17 @@ import "testing"
 func FuzzGood(f *testing.F) {
 	f.Add("a")
 	f.Fuzz(func(t *testing.T, s string) {})
+}
+`,
+		"good/search_test.go": `package good
+import ("fmt"; "os"; "testing"; "time")
+func TestFuzzSearch(t *testing.T) {
+	d, err := time.ParseDuration(os.Getenv("FAIRLEAD_FUZZ_TIME"))
+	if err != nil {
+		t.Skip()
+	}
+	time.Sleep(d / 10)
+	fmt.Println("fuzz: elapsed: 0s, execs: 70123 (1/sec), new interesting: 3 (total: 9)")
 }
 `,
 		"bad/bad.go": "package bad\n",
@@ -52,13 +63,13 @@ func TestRun(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("GOFLAGS", "") // -mod of the outer module does not fit
 	var out strings.Builder
-	err := run(context.Background(), []string{"-time", "4s"}, &out)
+	err := run(context.Background(), []string{"-time", "6s"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "failed: example.test/m/bad.FuzzBad") || strings.Contains(err.Error(), "good") {
 		t.Errorf("error %v, want FuzzBad alone", err)
 	}
 	for _, want := range []string{
-		"fuzz: 2 targets, 2s each", "fuzz: [1/2] example.test/m/bad.FuzzBad", "FAIL example.test/m/bad.FuzzBad: ", "b is not 0",
-		"ok   example.test/m/good.FuzzGood: ", "fuzz: 2 targets, 1 failed: ",
+		"fuzz: 3 targets, 2s each", "fuzz: [1/3] example.test/m/bad.FuzzBad", "FAIL example.test/m/bad.FuzzBad: ", "b is not 0",
+		"ok   example.test/m/good.FuzzGood: ", "ok   example.test/m/good.TestFuzzSearch: 70123 executions, 3 new", "fuzz: 3 targets, 1 failed: ",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("want %q in\n%s", want, out.String())

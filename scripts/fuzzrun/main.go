@@ -6,7 +6,9 @@
 // the instrumented tests comes on top. An input that fails is left in the package's
 // testdata/fuzz, where go test runs it again.
 //
-// Targets are found in the source, so that a new one needs no entry anywhere.
+// Targets are found in the source, so that a new one needs no entry anywhere. A test
+// called TestFuzzX is one, too: it searches by itself for as long as FAIRLEAD_FUZZ_TIME
+// says, and tells of it as go test does.
 package main
 
 import (

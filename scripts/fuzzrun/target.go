@@ -20,11 +20,16 @@ import (
 )
 
 // target is one fuzz function.
-type target struct{ pkg, dir, name string }
+type target struct {
+	pkg, dir, name string
+	// test says that it is an ordinary test, TestFuzzX, which searches by itself for as
+	// long as FAIRLEAD_FUZZ_TIME says, and reports as a fuzz function does.
+	test bool
+}
 
 func (t target) String() string { return t.pkg + "." + t.name }
 
-var declaration = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
+var declaration = regexp.MustCompile(`(?m)^func (?:(Fuzz\w*)\(\w+ \*testing\.F\)|(TestFuzz\w*)\(\w+ \*testing\.T\))`)
 
 // find gives the targets of packages, from their test files: to have go test list them
 // would build every test of the module.
@@ -51,7 +56,8 @@ func find(ctx context.Context, packages []string, wanted *regexp.Regexp) (all []
 				return nil, err
 			}
 			for _, m := range declaration.FindAllSubmatch(text, -1) {
-				if t := (target{p.ImportPath, p.Dir, string(m[1])}); wanted.MatchString(t.String()) {
+				t := target{pkg: p.ImportPath, dir: p.Dir, name: string(m[1]) + string(m[2]), test: len(m[2]) > 0}
+				if wanted.MatchString(t.String()) {
 					all = append(all, t)
 				}
 			}
@@ -87,9 +93,12 @@ const killAfter = 10 * time.Second
 // fuzz runs one target for a time. To make an input smaller may take a tenth of it: go
 // test takes up to a minute for each unless told otherwise.
 func fuzz(ctx context.Context, t target, share time.Duration) result {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$",
-		"-fuzztime", share.String(), "-fuzzminimizetime", (share / 10).String(), "-timeout", (share + time.Minute).String(), ".")
-	cmd.Dir = t.dir
+	args := []string{"-run", "^$", "-fuzz", "^" + t.name + "$", "-fuzztime", share.String(), "-fuzzminimizetime", (share / 10).String()}
+	if t.test {
+		args = []string{"-run", "^" + t.name + "$", "-count=1", "-v"}
+	}
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-timeout", (share + time.Minute).String()}, args, []string{"."})...)
+	cmd.Dir, cmd.Env = t.dir, append(os.Environ(), "FAIRLEAD_FUZZ_TIME="+share.String())
 	// Of a group of its own: go test does not pass signals on to the fuzzer.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }

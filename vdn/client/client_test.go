@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/internal/limit"
-	"github.com/fairlead/fairlead/internal/testkit/fuzzlimit"
+	"github.com/fairlead/fairlead/lab/testkit/fuzzlimit"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -41,7 +41,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	c.most = 1000
 	_, err := c.ask(t.Context(), http.MethodGet, "/", 0, nil, &got)
 	var long *limit.TooLong
-	if !errors.As(err, &long) || !strings.Contains(err.Error(), "controller "+c.where) {
+	if !errors.As(err, &long) || !strings.Contains(err.Error(), "controller "+c.targets[0].where) {
 		t.Errorf("%v, want an error that names the controller and the limit", err)
 	}
 }
@@ -86,7 +86,7 @@ func FuzzAnswer(f *testing.F) {
 		if status < 200 || status > 599 {
 			return // the transport gives no others
 		}
-		c.http.Transport = transport(func(*http.Request) (*http.Response, error) {
+		c.targets[0].http.Transport = transport(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(body))}, nil
 		})
 		var p vdn.Plan

@@ -100,11 +100,6 @@ func (c *Client) Collect(ctx context.Context, node, network string, valid []stri
 	return out.Released, err
 }
 
-// Report tells how a node is.
-func (c *Client) Report(ctx context.Context, r vdn.NodeReport) error {
-	return c.send(ctx, http.MethodPut, path("nodes", r.Name), r)
-}
-
 // DeleteNode forgets a node that has no attachments.
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	return c.send(ctx, http.MethodDelete, path("nodes", name), nil)

@@ -38,7 +38,7 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 		if offer != nil {
 			view.Networks = offer.Networks
 		}
-		f.tell(&view, err)
+		f.tell(ctx, &view, err)
 		pause := pace
 		if err != nil {
 			pause, retry = retry, min(2*retry, 16*f.o.Retry)
@@ -55,7 +55,7 @@ func (f *Federation) ask(ctx context.Context, view vdn.PeerView) {
 
 // tell hands on how a peer is, also where that is no news: what could not be kept,
 // or was forgotten as the peer was taken away and put back, heals so.
-func (f *Federation) tell(v *vdn.PeerView, err error) {
+func (f *Federation) tell(ctx context.Context, v *vdn.PeerView, err error) {
 	was, connected := v.Error, v.Connected
 	v.Error, v.Connected = "", err == nil
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *Federation) tell(v *vdn.PeerView, err error) {
 	case v.Connected != connected:
 		f.o.Log.Info("peer answers", "domain", v.Domain, "networks", len(v.Networks))
 	}
-	if err := f.domain.SetOffers([]vdn.PeerView{*v}); err != nil {
+	if err := f.domain.SetOffers(ctx, []vdn.PeerView{*v}); err != nil {
 		f.o.Log.Error("what a peer says is not kept", "domain", v.Domain, "error", err)
 	}
 }

@@ -28,7 +28,7 @@ type Domain interface {
 	Wait(ctx context.Context, revision uint64) uint64
 	// SetOffers takes what is so of peers, again and again; of one that is none any
 	// more it is lost.
-	SetOffers([]vdn.PeerView) error
+	SetOffers(context.Context, []vdn.PeerView) error
 }
 
 // Options say who we are.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab/pki"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -113,7 +113,7 @@ func (s *site) start(t *testing.T, listen string) {
 
 func (s *site) knows(t *testing.T, domain, url string) {
 	t.Helper()
-	if _, err := s.store.PutPeer(vdn.Peer{Domain: domain, URL: url, NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); err != nil {
+	if _, err := s.store.PutPeer(t.Context(), vdn.Peer{Domain: domain, URL: url, NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +121,7 @@ func (s *site) knows(t *testing.T, domain, url string) {
 // shares makes a network that a domain is told of.
 func (s *site) shares(t *testing.T, with, name, prefix string) {
 	t.Helper()
-	_, err := s.store.PutNetwork(vdn.Network{
+	_, err := s.store.PutNetwork(t.Context(), vdn.Network{
 		Name: name, Devices: []string{"eth1"}, Shared: []string{with}, Subnets: []vdn.Subnet{{Prefix: netip.MustParsePrefix(prefix)}},
 	}, nil)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestExchange(t *testing.T) {
 
 	lease, _, err := busan.store.Attach(t.Context(), vdn.AttachmentRequest{Network: "genome", Node: "n1", Container: "c", Interface: "eth0", Owner: "lab/reader"}, 1)
 	if err == nil {
-		_, err = busan.store.Up(lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/c"})
+		_, err = busan.store.Up(t.Context(), lease.Attachment.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/c"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestExchange(t *testing.T) {
 	busan.shares(t, "daejeon", "weather", "10.3.0.0/24")
 	daejeon.sees(t, "busan", has("genome", "weather"))
 
-	if err := daejeon.store.DeletePeer("busan"); err != nil {
+	if err := daejeon.store.DeletePeer(t.Context(), "busan"); err != nil {
 		t.Fatal(err)
 	}
 	if all := daejeon.Peers(); len(all) != 0 {
@@ -222,11 +222,11 @@ func TestHeals(t *testing.T) {
 	view := vdn.PeerView{Peer: vdn.Peer{Domain: "busan"}, Networks: []vdn.SharedNetwork{{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for range 2 {
 		s.knows(t, "busan", "https://127.0.0.1:1")
-		f.tell(&view, nil)
+		f.tell(t.Context(), &view, nil)
 		if all := s.Peers(); len(all) != 1 || !has("genome")(all[0]) {
 			t.Errorf("kept is %+v", all)
 		}
-		if err := s.store.DeletePeer("busan"); err != nil {
+		if err := s.store.DeletePeer(t.Context(), "busan"); err != nil {
 			t.Fatal(err)
 		}
 	}

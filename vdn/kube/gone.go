@@ -85,7 +85,7 @@ func (s *Sync) release(ctx context.Context, a vdn.Attachment, namespace, name st
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("attachment %s, pod %s/%s: whether it is gone is not known: %w", a.ID, namespace, name, err)
 	}
-	if err := s.Store.Detach(a.ID); err != nil {
+	if err := s.Store.Detach(ctx, a.ID); err != nil {
 		return err
 	}
 	note := fmt.Sprintf("pod %s/%s is gone for %s, and nobody has released its %s on network %s: %v are free again",

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/internal/testkit"
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	labkube "github.com/fairlead/fairlead/lab/kube"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/store"
 )
@@ -227,7 +227,7 @@ func TestNetworks(t *testing.T) {
 	w.stop()
 	w.run()
 	w.wants("other")
-	w.must(w.store.Detach(a.ID))
+	w.must(w.store.Detach(t.Context(), a.ID))
 	w.wants("")
 
 	// What the API server can tell by itself it does.
@@ -274,7 +274,7 @@ func TestAttachments(t *testing.T) {
 	a := w.attach("science", "default/web", "c1", 0)
 	line := "default/web science net1 " + a.Addresses[0].String() + "," + a.Addresses[1].String() + " %s of Pod " + string(web.UID)
 	w.shows(fmt.Sprintf(line, "leased"))
-	_, err := w.store.Up(a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/web"})
+	_, err := w.store.Up(t.Context(), a.ID, vdn.UpReport{Device: "eth1", MAC: "02:00:00:00:00:01", NetNS: "/run/netns/web"})
 	w.must(err)
 	w.shows(fmt.Sprintf(line, "up"))
 	w.attach("science", "", "nobody", 0) // shown nowhere, and nobody's to release
@@ -331,7 +331,7 @@ func TestAttachments(t *testing.T) {
 		if _, err := w.store.Attachment(a.ID); err != nil {
 			t.Error(err)
 		}
-		w.must(w.store.Detach(a.ID))
+		w.must(w.store.Detach(t.Context(), a.ID))
 	}
 
 	// While nobody can be asked nothing is released.

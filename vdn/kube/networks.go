@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead/fairlead/kube/v1alpha1"
+	"github.com/fairlead/fairlead/api/v1alpha1"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -75,7 +75,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 	for _, n := range s.Store.Networks() {
 		stands[n.Name] = n
 		if !slices.ContainsFunc(wanted, func(w *v1alpha1.VirtualNetwork) bool { return w.Name == n.Name }) {
-			if err := s.Store.DeleteNetwork(n.Name, nil); err != nil {
+			if err := s.Store.DeleteNetwork(ctx, n.Name, nil); err != nil {
 				s.due = true
 				s.Log.Info("a network without a VirtualNetwork stays for now", "network", n.Name, "why", err)
 			}
@@ -83,7 +83,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 	}
 	refused := map[string]error{}
 	for _, w := range wanted {
-		refused[w.Name] = s.put(w, stands[w.Name])
+		refused[w.Name] = s.put(ctx, w, stands[w.Name])
 	}
 	used, free := map[string]int64{}, s.Store.Free()
 	for _, a := range s.Store.Attachments("", "") {
@@ -101,7 +101,7 @@ func (s *Sync) putNetworks(ctx context.Context) (wrong error) {
 }
 
 // put has the store hold what one VirtualNetwork says.
-func (s *Sync) put(w *v1alpha1.VirtualNetwork, stands vdn.Network) error {
+func (s *Sync) put(ctx context.Context, w *v1alpha1.VirtualNetwork, stands vdn.Network) error {
 	n, err := w.Network()
 	if err != nil {
 		return fmt.Errorf("spec: %w", err)
@@ -109,7 +109,7 @@ func (s *Sync) put(w *v1alpha1.VirtualNetwork, stands vdn.Network) error {
 	if reflect.DeepEqual(n, stands) {
 		return nil
 	}
-	_, err = s.Store.PutNetwork(n, nil)
+	_, err = s.Store.PutNetwork(ctx, n, nil)
 	if err != nil {
 		s.due = true // another network may make room for it
 	}

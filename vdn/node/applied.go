@@ -27,9 +27,19 @@ const mostWait = 30 * time.Second
 //	GET /node
 //
 // {"name": "..."}: what the controller knows this node by.
+//
+//	PUT /attachments
+//
+// An Adoption: 204 once it is kept; /applied says whether it is enforced.
+//
+//	GET /status
+//
+// A Status.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /applied", d.answer)
+	mux.HandleFunc("PUT /attachments", d.answerAdopt)
+	mux.HandleFunc("GET /status", d.answerStatus)
 	mux.HandleFunc("GET /node", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "name", d.cfg.Node.Name) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return webserve.Until(ctx, srv, l)

@@ -21,6 +21,9 @@ type Controller interface {
 	// Plan waits for a plan of another revision; fresh says that there is one.
 	Plan(ctx context.Context, node string, after uint64, wait time.Duration) (p vdn.Plan, fresh bool, err error)
 	Report(ctx context.Context, r vdn.NodeReport) error
+	// Attach and Up tell it of an attachment that the node has continued by itself.
+	Attach(ctx context.Context, r vdn.AttachmentRequest) (vdn.Lease, error)
+	Up(ctx context.Context, id string, u vdn.UpReport) (vdn.Attachment, error)
 }
 
 // Config says what a node is.
@@ -54,16 +57,22 @@ type Daemon struct {
 	applied vdn.Plan      // the last that was applied, as far as it could be
 	err     error         // what of it could not
 	changed chan struct{} // closed when applied changes
+	contact contact
+	adopted map[string]Adoption // by ID
 
-	kept uint64        // the revision on disk, for keep alone
-	kick chan struct{} // there is something to apply
+	kept   uint64        // the revision on disk, for keep alone
+	unkept uint64        // the one of which it is told that it cannot be
+	kick   chan struct{} // there is something to apply
 }
 
 // New makes a daemon; nothing happens before Run.
 func New(cfg Config) *Daemon {
-	d := &Daemon{cfg: cfg, log: cfg.Log, changed: make(chan struct{}), kick: make(chan struct{}, 1)}
+	d := &Daemon{cfg: cfg, log: cfg.Log, changed: make(chan struct{}), adopted: map[string]Adoption{}, kick: make(chan struct{}, 1)}
 	if d.log == nil {
 		d.log = slog.Default()
+	}
+	if err := d.restoreAdopted(); err != nil {
+		d.log.Warn("vdn node: what was continued without a controller cannot be read", "error", err)
 	}
 	return d
 }
@@ -87,6 +96,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if p, err := d.restore(); err != nil {
 		d.log.Warn("vdn node: the plan that was kept is of no use", "error", err)
 	} else if p != nil {
+		d.contact.cached = true
 		d.take(*p)
 	}
 	stop, err := d.watchLinks(ctx)
@@ -128,26 +138,29 @@ func (d *Daemon) poll(ctx context.Context) {
 	// A node that the controller has never heard of has no plan.
 	_ = d.cfg.Controller.Report(ctx, d.Report(ctx)) // what is wrong shows at once below
 	var revision uint64
-	away := false
+	var wait time.Duration // none at first, and where a controller is back: that it is counts
 	for ctx.Err() == nil {
-		p, fresh, err := d.cfg.Controller.Plan(ctx, d.cfg.Name, revision, pollWait)
-		switch {
-		case ctx.Err() != nil:
+		p, fresh, err := d.cfg.Controller.Plan(ctx, d.cfg.Name, revision, wait)
+		if ctx.Err() != nil {
+			return
+		}
+		wait = pollWait
+		switch changed := d.heard(err); {
 		case err != nil:
-			if !away {
-				d.log.Warn("vdn node: no plan from the controller; what is enforced stays", "error", err)
+			if changed {
+				d.log.Warn("vdn node: no plan from any controller; what is enforced stays", "error", err)
 			}
-			away = true
+			wait = 0
 			pause(ctx, pollRetry)
+		case changed:
+			d.log.Info("vdn node: a controller answers")
+			fallthrough
 		default:
-			if away {
-				d.log.Info("vdn node: the controller answers again")
-			}
-			away = false
 			if fresh {
 				revision = p.Revision
 				d.take(p)
 			}
+			d.handOver(ctx)
 		}
 	}
 }
@@ -170,11 +183,9 @@ func (d *Daemon) keep(ctx context.Context, routes *routes) {
 		case <-d.kick:
 		case <-tick.C:
 		}
-		d.mu.Lock()
-		plan := d.plan
-		d.mu.Unlock()
-		if plan != nil {
-			d.apply(ctx, *plan, routes)
+		if whole, told := d.effective(); told != nil {
+			d.apply(ctx, *whole, routes)
+			d.saveOnce(*told)
 		}
 	}
 }
@@ -197,12 +208,19 @@ func (d *Daemon) apply(ctx context.Context, p vdn.Plan, routes *routes) {
 	if first {
 		d.log.Info("vdn node: applied", "revision", p.Revision, "networks", len(p.Slices), "attachments", len(p.Local))
 	}
+}
+
+// saveOnce keeps a plan that is not kept yet; what fails is tried again with every
+// look, and told once.
+func (d *Daemon) saveOnce(p vdn.Plan) {
 	if d.kept == p.Revision {
 		return
 	}
-	if err := d.save(p); err == nil {
+	err := d.save(p)
+	if err == nil {
 		d.kept = p.Revision
-	} else if first { // it is tried again with every look
+	} else if d.unkept != p.Revision {
+		d.unkept = p.Revision
 		d.log.Warn("vdn node: the plan is not kept; a start without the controller would take the one before", "error", err)
 	}
 }

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -17,10 +18,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/fairlead/fairlead/internal/sysctl"
-	"github.com/fairlead/fairlead/internal/testkit"
 	"github.com/fairlead/fairlead/lab"
 	"github.com/fairlead/fairlead/lab/domain"
 	"github.com/fairlead/fairlead/lab/pour"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/enforce"
@@ -149,6 +150,23 @@ func (d *daemon) ask(t *testing.T, query string) int {
 	}
 	resp.Body.Close()
 	return resp.StatusCode
+}
+
+// status is what a daemon says of itself.
+func (d *daemon) status(t *testing.T) (s node.Status) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
+	}, DisableKeepAlives: true}}
+	resp, err := c.Get("http://node/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // enforced waits until it is, and sees that it is in truth.
@@ -305,12 +323,29 @@ func TestTheControllerIsAway(t *testing.T) {
 	w.attach("a1")
 	w.attach("b1")
 	w.enforced(d)
+	if s := d.status(t); !s.Reachable || s.Cached || s.Unreachable != "" || s.Plan == 0 || s.Applied != s.Plan || s.Attachments != 2 || len(s.Controllers) != 1 {
+		t.Errorf("with a controller: %+v", s)
+	}
 	if err := w.web.Config.Close(); err != nil { // at once: who waits for news is not waited for
 		t.Fatal(err)
 	}
+	testkit.Eventually(t, patience, func() error {
+		const cause = "connection refused"
+		s := d.status(t)
+		if s.Reachable || s.Cached || !strings.Contains(s.Unreachable, "cannot reach the VDN controller at "+w.web.URL) || !strings.Contains(s.Unreachable, cause) || s.Controllers[0].Reachable {
+			return fmt.Errorf("without a controller: %+v", s)
+		}
+		return nil
+	})
 	d.stop()
 	d = w.start("n1", false)
 	w.enforced(d)
+	testkit.Eventually(t, patience, func() error {
+		if s := d.status(t); s.Reachable || !s.Cached || s.Applied == 0 || s.Since.IsZero() {
+			return fmt.Errorf("started without a controller: %+v", s)
+		}
+		return nil
+	})
 	d.stop()
 	w.remove("n1", d)
 	d = w.start("n1", false)
@@ -331,7 +366,7 @@ func TestGateway(t *testing.T) {
 	offer := []vdn.PeerView{{Peer: peer, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "far", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}},
 	}}}
-	if err := w.server.SetOffers(offer); err != nil {
+	if err := w.server.SetOffers(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}
 	routes := func() (all []string) {
@@ -371,7 +406,7 @@ func TestGateway(t *testing.T) {
 	}
 	want("10.9.0.0/24 via 203.0.113.9")
 	offer[0].Networks = nil
-	if err := w.server.SetOffers(offer); err != nil {
+	if err := w.server.SetOffers(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}
 	want("")

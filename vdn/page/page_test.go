@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -50,7 +51,11 @@ func controller(t *testing.T, token string) *httptest.Server {
 	kept, err := store.Open(t.TempDir(), "daejeon")
 	must(t, err)
 	clock := time.Unix(1000, 0)
-	s := server.New(server.Options{Store: kept, Token: token, Page: Handler(), Now: func() time.Time { return clock }})
+	o := server.Options{Store: kept, Page: Handler(), Now: func() time.Time { return clock }}
+	if token != "" {
+		o.Tokens = access.Single("test", token)
+	}
+	s := server.New(o)
 	web := httptest.NewServer(s)
 	t.Cleanup(func() {
 		web.Close()
@@ -86,7 +91,7 @@ func controller(t *testing.T, token string) *httptest.Server {
 	must(t, c.Report(ctx, report))
 	clock = clock.Add(time.Second)
 	must(t, c.PutPeer(ctx, vdn.Peer{Domain: "busan", URL: "https://busan:7474", NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}))
-	must(t, s.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
+	must(t, s.SetOffers(t.Context(), []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "genome", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Hosts: []vdn.SharedHost{{Owner: "b/writer", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.5")}}}},
 		{Name: "clash", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	}}}))

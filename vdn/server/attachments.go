@@ -4,12 +4,17 @@ import (
 	"net/http"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 )
 
 func (s *Server) postAttachment(r *http.Request) (answer, error) {
 	began := s.now()
 	var request vdn.AttachmentRequest
 	if err := body(r, &request); err != nil {
+		return answer{}, err
+	}
+	about(r, "attachment "+request.ID())
+	if err := may(r, access.Action{Verb: access.Change, Kind: access.Attachment, Network: request.Network, Node: request.Node}); err != nil {
 		return answer{}, err
 	}
 	lease, created, err := s.store.Attach(r.Context(), request, began.Unix())
@@ -24,17 +29,29 @@ func (s *Server) getAttachments(r *http.Request) (answer, error) {
 	if err := only(r, "network", "node"); err != nil {
 		return answer{}, err
 	}
-	q := r.URL.Query()
-	return answer{status: http.StatusOK, body: s.store.Attachments(q.Get("network"), q.Get("node"))}, nil
+	network, node := r.URL.Query().Get("network"), r.URL.Query().Get("node")
+	if err := may(r, access.Action{Verb: access.Read, Kind: access.Attachment, Network: network, Node: node}); err != nil {
+		return answer{}, err
+	}
+	mine := filter(s.store.Attachments(network, node), func(a vdn.Attachment) bool { return who(r).Sees(a.Network) })
+	return answer{status: http.StatusOK, body: mine}, nil
 }
 
 func (s *Server) getAttachment(r *http.Request) (answer, error) {
 	a, err := s.store.Attachment(r.PathValue("id"))
+	if err == nil {
+		err = may(r, access.Action{Verb: access.Read, Kind: access.Attachment, Network: a.Network, Node: a.Node})
+	}
 	return answer{status: http.StatusOK, body: a}, err
 }
 
 func (s *Server) deleteAttachment(r *http.Request) (answer, error) {
-	return answer{status: http.StatusNoContent}, s.store.Detach(r.PathValue("id"))
+	if who(r).Role == access.Reader { // also of what is not there
+		if err := mayTouch(r)(vdn.Attachment{}); err != nil {
+			return answer{}, err
+		}
+	}
+	return answer{status: http.StatusNoContent}, s.store.Detach(r.Context(), r.PathValue("id"), mayTouch(r))
 }
 
 func (s *Server) putUp(r *http.Request) (answer, error) {
@@ -42,7 +59,7 @@ func (s *Server) putUp(r *http.Request) (answer, error) {
 	if err := body(r, &up); err != nil {
 		return answer{}, err
 	}
-	a, err := s.store.Up(r.PathValue("id"), up)
+	a, err := s.store.Up(r.Context(), r.PathValue("id"), up, mayTouch(r))
 	return answer{status: http.StatusOK, body: a}, err
 }
 
@@ -68,7 +85,7 @@ func (s *Server) postGC(r *http.Request) (answer, error) {
 	if v.Valid == nil {
 		return answer{}, invalid("node %s, valid: it is missing: name the attachments that are used, [] where none is", r.PathValue("node"))
 	}
-	released, err := s.store.Collect(r.PathValue("node"), v.Network, v.Valid)
+	released, err := s.store.Collect(r.Context(), r.PathValue("node"), v.Network, v.Valid)
 	if released == nil {
 		released = []string{}
 	}

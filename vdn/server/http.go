@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 )
 
 // maxBody is the largest body that is read, in bytes.
@@ -44,25 +45,46 @@ func (f failure) Error() string { return f.text }
 
 func (s *Server) api() []route {
 	return []route{
-		{"GET", "/v1/networks", s.getNetworks},
-		{"GET", "/v1/networks/{name}", s.getNetwork},
-		{"PUT", "/v1/networks/{name}", s.putNetwork},
-		{"DELETE", "/v1/networks/{name}", s.deleteNetwork},
+		{"GET", "/v1/networks", s.current(needs(access.Read, access.Network, s.getNetworks))},
+		{"GET", "/v1/networks/{name}", s.current(needs(access.Read, access.Network, s.getNetwork))},
+		{"PUT", "/v1/networks/{name}", needs(access.Change, access.Network, s.putNetwork)},
+		{"DELETE", "/v1/networks/{name}", needs(access.Change, access.Network, s.deleteNetwork)},
 		{"POST", "/v1/attachments", s.postAttachment},
-		{"GET", "/v1/attachments", s.getAttachments},
-		{"GET", "/v1/attachments/{id}", s.getAttachment},
+		{"GET", "/v1/attachments", s.current(s.getAttachments)},
+		{"GET", "/v1/attachments/{id}", s.current(s.getAttachment)},
 		{"DELETE", "/v1/attachments/{id}", s.deleteAttachment},
 		{"PUT", "/v1/attachments/{id}/up", s.putUp},
-		{"PUT", "/v1/nodes/{node}", s.putNode},
-		{"DELETE", "/v1/nodes/{node}", s.deleteNode},
-		{"POST", "/v1/nodes/{node}/gc", s.postGC},
-		{"GET", "/v1/nodes/{node}/plan", s.getPlan},
-		{"GET", "/v1/view", s.getView},
-		{"GET", "/v1/peers", s.getPeers},
-		{"PUT", "/v1/peers/{domain}", s.putPeer},
-		{"DELETE", "/v1/peers/{domain}", s.deletePeer},
+		{"PUT", "/v1/nodes/{node}", needs(access.Change, access.OfNode, s.putNode)},
+		{"DELETE", "/v1/nodes/{node}", needs(access.Change, access.Nodes, s.deleteNode)},
+		{"POST", "/v1/nodes/{node}/gc", needs(access.Change, access.OfNode, s.postGC)},
+		{"GET", "/v1/nodes/{node}/plan", needs(access.Read, access.OfNode, s.getPlan)},
+		{"GET", "/v1/view", needs(access.Read, access.View, s.getView)},
+		{"GET", "/v1/peers", s.current(needs(access.Read, access.Peer, s.getPeers))},
+		{"PUT", "/v1/peers/{domain}", needs(access.Change, access.Peer, s.putPeer)},
+		{"DELETE", "/v1/peers/{domain}", needs(access.Change, access.Peer, s.deletePeer)},
 		{"GET", "/v1/openapi.json", getOpenAPI},
 		{"GET", "/healthz", s.getHealth},
+	}
+}
+
+// needs has a row answered to those alone who may do so with what its path names.
+func needs(verb access.Verb, kind access.Kind, do func(*http.Request) (answer, error)) func(*http.Request) (answer, error) {
+	return func(r *http.Request) (answer, error) {
+		if err := may(r, access.Action{Verb: verb, Kind: kind, Network: r.PathValue("name"), Node: r.PathValue("node")}); err != nil {
+			return answer{}, err
+		}
+		return do(r)
+	}
+}
+
+// current has a question answered by all that was changed before it, by whichever
+// controller.
+func (s *Server) current(do func(*http.Request) (answer, error)) func(*http.Request) (answer, error) {
+	return func(r *http.Request) (answer, error) {
+		if err := s.store.Sync(r.Context()); err != nil {
+			return answer{}, err
+		}
+		return do(r)
 	}
 }
 
@@ -98,22 +120,12 @@ func notThere(r *http.Request) (answer, error) {
 	return answer{}, failure{http.StatusNotFound, r.URL.Path + ": not there: GET /v1/openapi.json lists what is"}
 }
 
-// guard asks for the token.
-func (s *Server) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.guarded && (r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/")) && !s.allowed(r) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.refuse(w, failure{http.StatusUnauthorized, "request, Authorization: it does not bear the controller's token: send \"Bearer TOKEN\", as in the controller's --token-file"})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // handle makes a handler of a row.
 func (s *Server) handle(do func(*http.Request) (answer, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(context.WithValue(r.Context(), objectKey{}, new(string)))
 		a, err := do(r)
+		s.record(r, a.status, err)
 		if err != nil {
 			s.refuse(w, err)
 			return
@@ -146,15 +158,28 @@ var kinds = map[vdn.Kind]int{
 	vdn.NotFound: http.StatusNotFound, vdn.Changed: http.StatusPreconditionFailed,
 }
 
+// statusOf is an error's status.
+func statusOf(err error) int {
+	var f failure
+	var denied *access.Denied
+	kind, isProblem := vdn.KindOf(err)
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.As(err, &denied):
+		return http.StatusForbidden
+	case isProblem:
+		return kinds[kind]
+	case errors.As(err, &f):
+		return f.status
+	}
+	return http.StatusServiceUnavailable
+}
+
 // refuse tells what is wrong.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
-	status := http.StatusServiceUnavailable
-	var f failure
-	if kind, ok := vdn.KindOf(err); ok {
-		status = kinds[kind]
-	} else if errors.As(err, &f) {
-		status = f.status
-	} else {
+	status := statusOf(err)
+	if status == http.StatusServiceUnavailable {
 		s.log.Error("a request failed", "error", err)
 	}
 	write(w, status, Failure{Error: err.Error()})
@@ -197,8 +222,9 @@ func named(object string, in *string, path string) error {
 }
 
 // news waits as the query asks, and says whether there is something new: current
-// gives the present revision and the one to wait upon.
-func (s *Server) news(r *http.Request, current func() (revision, wait uint64, err error)) (bool, error) {
+// gives the present revision and the one to wait upon. Who knows nothing yet, or what
+// another controller has told, gets nothing older: sync sees to that.
+func (s *Server) news(r *http.Request, sync func(context.Context) error, current func() (revision, wait uint64, err error)) (bool, error) {
 	if err := only(r, "after", "wait"); err != nil {
 		return false, err
 	}
@@ -207,7 +233,7 @@ func (s *Server) news(r *http.Request, current func() (revision, wait uint64, er
 		return false, invalid("query, after: it is missing: say which revision is known")
 	}
 	if q.Get("after") == "" {
-		return true, nil
+		return true, sync(r.Context())
 	}
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
 	if err != nil {
@@ -217,6 +243,11 @@ func (s *Server) news(r *http.Request, current func() (revision, wait uint64, er
 	if text := q.Get("wait"); text != "" {
 		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > maxWait {
 			return false, invalid("query, wait: %q is no time to wait: write one like 30s, up to %s", text, maxWait)
+		}
+	}
+	if after == 0 || after > s.store.Revision() {
+		if err := sync(r.Context()); err != nil {
+			return false, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)

@@ -14,7 +14,7 @@ func (s *Server) getNetworks(r *http.Request) (answer, error) {
 	if err := only(r); err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusOK, body: s.store.Networks()}, nil
+	return answer{status: http.StatusOK, body: filter(s.store.Networks(), func(n vdn.Network) bool { return who(r).Sees(n.Name) })}, nil
 }
 
 func (s *Server) getNetwork(r *http.Request) (answer, error) {
@@ -41,7 +41,7 @@ func (s *Server) putNetwork(r *http.Request) (answer, error) {
 	if err := named("network", &n.Name, r.PathValue("name")); err != nil {
 		return answer{}, err
 	}
-	created, err := s.store.PutNetwork(n, allow(r))
+	created, err := s.store.PutNetwork(r.Context(), n, allow(r))
 	return answer{status: createdOr(created), body: n, etag: etag(n)}, err
 }
 
@@ -56,7 +56,7 @@ func (s *Server) deleteNetwork(r *http.Request) (answer, error) {
 	if err := s.ours(r); err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusNoContent}, s.store.DeleteNetwork(r.PathValue("name"), allow(r))
+	return answer{status: http.StatusNoContent}, s.store.DeleteNetwork(r.Context(), r.PathValue("name"), allow(r))
 }
 
 // etag changes with a network.

@@ -102,7 +102,7 @@ func (s *Server) putNode(r *http.Request) (answer, error) {
 	if n.Uplinks == nil {
 		n.Uplinks = []vdn.Uplink{}
 	}
-	if err := s.store.PutNode(n.Node); err != nil {
+	if err := s.store.PutNode(r.Context(), n.Node); err != nil {
 		return answer{}, err
 	}
 	s.reports.set(n, s.now())
@@ -111,7 +111,7 @@ func (s *Server) putNode(r *http.Request) (answer, error) {
 
 func (s *Server) deleteNode(r *http.Request) (answer, error) {
 	name := r.PathValue("node")
-	if err := s.store.DeleteNode(name); err != nil {
+	if err := s.store.DeleteNode(r.Context(), name); err != nil {
 		return answer{}, err
 	}
 	s.reports.forget(name)
@@ -123,7 +123,7 @@ func planOf(node string) string { return "plan " + node }
 
 func (s *Server) getPlan(r *http.Request) (answer, error) {
 	var plan vdn.Plan
-	fresh, err := s.news(r, func() (uint64, uint64, error) { return s.plan(r.PathValue("node"), &plan) })
+	fresh, err := s.news(r, s.store.Sync, func() (uint64, uint64, error) { return s.plan(r.PathValue("node"), &plan) })
 	if err != nil {
 		return answer{}, err
 	}

@@ -5,15 +5,17 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/webserve"
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
+	"github.com/fairlead/fairlead/vdn/audit"
 	"github.com/fairlead/fairlead/vdn/store"
 )
 
@@ -21,8 +23,13 @@ import (
 type Options struct {
 	// Store is open, and stays so for as long as the server is used.
 	Store *store.Store
-	// Token is asked of everything below /v1, as a bearer's, where it is not empty.
-	Token string
+	// Name tells this controller from others of its domain; the host's where empty.
+	Name string
+	// Tokens are asked of everything below /v1, as a bearer's; where nil anybody may do
+	// everything.
+	Tokens access.Finder
+	// Audit has who changed what; nothing is written where nil.
+	Audit *audit.Log
 	// Elsewhere says who alone makes and changes networks ("the cluster's
 	// VirtualNetworks: kubectl apply"); where it is empty whoever asks may.
 	Elsewhere string
@@ -36,11 +43,13 @@ type Options struct {
 // Server is the controller but for its listeners. Its methods may be called
 // concurrently.
 type Server struct {
-	store   *store.Store
-	log     *slog.Logger
-	now     func() time.Time
-	token   [sha256.Size]byte
-	guarded bool
+	store  *store.Store
+	name   string
+	leads  atomic.Bool
+	log    *slog.Logger
+	now    func() time.Time
+	tokens access.Finder
+	audit  *audit.Log
 	// elsewhere is as in Options.
 	elsewhere string
 	handler   http.Handler
@@ -51,9 +60,12 @@ type Server struct {
 
 // New makes one that answers as an http.Handler.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, log: o.Log, now: o.Now, token: sha256.Sum256([]byte(o.Token)), guarded: o.Token != "", elsewhere: o.Elsewhere}
+	s := &Server{store: o.Store, name: o.Name, log: o.Log, now: o.Now, tokens: o.Tokens, audit: o.Audit, elsewhere: o.Elsewhere}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.name == "" {
+		s.name, _ = os.Hostname() // a name is for people
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -87,7 +99,9 @@ func (s *Server) Peers() []vdn.PeerView { return s.store.Peers() }
 // SetOffers notes what peers offer, and whether they are connected; those that are
 // not named stay as they are. Which of their networks count is decided here
 // (vdn.Accept).
-func (s *Server) SetOffers(offers []vdn.PeerView) error { return s.store.SetOffers(offers) }
+func (s *Server) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
+	return s.store.SetOffers(ctx, offers)
+}
 
 // Offer is what a domain is told, and the revision after which it may be another.
 func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
@@ -95,17 +109,22 @@ func (s *Server) Offer(domain string) (vdn.Offer, uint64) {
 	return vdn.OfferFor(state, domain, attachments), state.Revision
 }
 
+// Lead runs what only one controller of a domain may do, while this one leads, until
+// ctx ends or that fails.
+func (s *Server) Lead(ctx context.Context, run func(context.Context) error) (failed error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.store.Lead(ctx, s.name, func(ctx context.Context) {
+		s.leads.Store(true)
+		defer s.leads.Store(false)
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			failed = err
+			stop()
+		}
+	})
+	return failed
+}
+
 // Wait waits until the revision is another than the one named, or ctx ends; it
 // gives the present one.
 func (s *Server) Wait(ctx context.Context, after uint64) uint64 { return s.store.Wait(ctx, after) }
-
-// allowed says whether a request bears the token.
-func (s *Server) allowed(r *http.Request) bool {
-	const scheme = "Bearer "
-	given := r.Header.Get("Authorization")
-	if len(given) < len(scheme) {
-		return false
-	}
-	sum := sha256.Sum256([]byte(given[len(scheme):]))
-	return given[:len(scheme)] == scheme && subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
-}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 	"github.com/fairlead/fairlead/vdn/client"
 	"github.com/fairlead/fairlead/vdn/server"
 	"github.com/fairlead/fairlead/vdn/store"
@@ -282,7 +283,7 @@ func TestChangesMayBeHeldToWhatWasSeen(t *testing.T) {
 
 func TestTheTokenIsAskedFor(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
-	r := start(t, server.Options{Token: "secret", Page: page})
+	r := start(t, server.Options{Tokens: access.Single("test", "secret"), Page: page})
 	for path, want := range map[string]int{"/v1/networks": 401, "/v1/openapi.json": 401, "/v1/none": 401, "/healthz": 200, "/metrics": 200, "/": 200} {
 		if status, text := r.ask(t, "GET", path, ""); status != want {
 			t.Errorf("%s: got %d %s, want %d", path, status, text, want)
@@ -325,7 +326,7 @@ func TestWhenTheStoreFailsTheControllerIsAway(t *testing.T) {
 	}
 	away, err := client.New(client.Config{URL: "http://127.0.0.1:1"})
 	check(t, err)
-	if err := away.Health(r.ctx); !client.IsUnavailable(err) || !strings.Contains(err.Error(), "controller http://127.0.0.1:1: it is away: ") {
+	if err := away.Health(r.ctx); !client.IsUnavailable(err) || !strings.Contains(err.Error(), "cannot reach the VDN controller at http://127.0.0.1:1: ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -351,7 +352,7 @@ func TestFederationHasItsDoors(t *testing.T) {
 	if again, _ := r.server.Offer("busan"); !reflect.DeepEqual(again, offer) {
 		t.Errorf("an offer that nothing concerns is %+v, then %+v", offer, again)
 	}
-	check(t, r.server.SetOffers([]vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
+	check(t, r.server.SetOffers(t.Context(), []vdn.PeerView{{Peer: vdn.Peer{Domain: "busan"}, Connected: true, Networks: []vdn.SharedNetwork{
 		{Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Reach: []string{"a"}}}}}))
 	plan, _, err := r.Plan(r.ctx, "gw", 0, 0)
 	check(t, err)

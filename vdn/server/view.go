@@ -1,9 +1,13 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
 )
 
 // View is everything, as people see it.
@@ -14,6 +18,9 @@ func (s *Server) View() vdn.View {
 		Attachments: attachments, Nodes: []vdn.NodeView{}, Peers: state.Peers,
 		Notes: vdn.Overbooked(state.Networks, state.Nodes),
 	}
+	if err := s.store.Err(); err != nil {
+		v.Notes = append(v.Notes, fmt.Sprintf("controller %s: %v: nothing can be changed, and what is shown may be old", s.name, err))
+	}
 	now := s.now()
 	for _, n := range state.Nodes {
 		v.Nodes = append(v.Nodes, s.reports.view(n, now))
@@ -22,14 +29,55 @@ func (s *Server) View() vdn.View {
 }
 
 func (s *Server) getView(r *http.Request) (answer, error) {
-	fresh, err := s.news(r, func() (uint64, uint64, error) {
+	try := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = s.store.Sync(ctx) // the view says that it may be old
+		return nil
+	}
+	fresh, err := s.news(r, try, func() (uint64, uint64, error) {
 		now := s.store.Revision()
 		return now, now, nil
 	})
 	if err != nil || !fresh {
 		return answer{status: http.StatusNotModified}, err
 	}
-	return answer{status: http.StatusOK, body: s.View()}, nil
+	return answer{status: http.StatusOK, body: seenBy(who(r), s.View())}, nil
+}
+
+// seenBy is the part of a view that somebody may see: a tenant sees its own networks,
+// what they do at nodes, and nothing of others.
+func seenBy(i access.Identity, v vdn.View) vdn.View {
+	if i.Role != access.Tenant {
+		return v
+	}
+	v.Peers, v.Notes = nil, nil
+	v.Networks = filter(v.Networks, func(n vdn.Network) bool { return i.Sees(n.Name) })
+	v.Attachments = filter(v.Attachments, func(a vdn.Attachment) bool { return i.Sees(a.Network) })
+	nodes := []vdn.NodeView{}
+	for _, n := range v.Nodes {
+		nodes = append(nodes, vdn.NodeView{
+			NodeReport: vdn.NodeReport{
+				Node:     vdn.Node{Name: n.Name, Means: n.Means, Uplinks: []vdn.Uplink{}},
+				Applied:  n.Applied,
+				Counters: filter(n.Counters, func(c vdn.Counter) bool { return i.Sees(c.Network) }),
+			},
+			Heard: n.Heard, Alive: n.Alive, Rates: filter(n.Rates, func(c vdn.CounterRate) bool { return i.Sees(c.Network) }),
+		})
+	}
+	v.Nodes = nodes
+	return v
+}
+
+// filter gives those of a list that are so; never nil.
+func filter[T any](all []T, is func(T) bool) []T {
+	some := []T{}
+	for _, one := range all {
+		if is(one) {
+			some = append(some, one)
+		}
+	}
+	return some
 }
 
 func (s *Server) getPeers(r *http.Request) (answer, error) {
@@ -51,20 +99,24 @@ func (s *Server) putPeer(r *http.Request) (answer, error) {
 	if err := named("peer", &p.Domain, r.PathValue("domain")); err != nil {
 		return answer{}, err
 	}
-	created, err := s.store.PutPeer(p)
+	created, err := s.store.PutPeer(r.Context(), p)
 	return answer{status: createdOr(created), body: p}, err
 }
 
 func (s *Server) deletePeer(r *http.Request) (answer, error) {
 	domain := r.PathValue("domain")
-	return answer{status: http.StatusNoContent}, s.store.DeletePeer(domain)
+	return answer{status: http.StatusNoContent}, s.store.DeletePeer(r.Context(), domain)
 }
 
 // Health is that the controller can keep what it is told.
 type Health struct {
 	Status string `json:"status"`
+	// Controller is its name, among several of a domain.
+	Controller string `json:"controller"`
+	// Leads says that it is the one that asks other domains and follows a cluster.
+	Leads bool `json:"leads"`
 }
 
 func (s *Server) getHealth(*http.Request) (answer, error) {
-	return answer{status: http.StatusOK, body: Health{"ok"}}, s.store.Err()
+	return answer{status: http.StatusOK, body: Health{"ok", s.name, s.leads.Load()}}, s.store.Err()
 }

@@ -2,14 +2,15 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
 // Attach gives a request its place; what is there already by the same container
@@ -20,38 +21,82 @@ func (s *Store) Attach(ctx context.Context, r vdn.AttachmentRequest, now int64) 
 	if err := r.Validate(); err != nil {
 		return vdn.Lease{}, false, err
 	}
-	s.write.Lock()
-	defer s.write.Unlock()
-	if err := ctx.Err(); err != nil {
-		return vdn.Lease{}, false, fmt.Errorf("attachment %s: who asked has gone: %w", r.ID(), err)
+	err = s.change(ctx, func(m *memory) (e edit, err error) {
+		n, there := m.networks[r.Network]
+		if !there {
+			return e, noNetwork(r.Network)
+		}
+		lease, created = vdn.Lease{Network: n}, false
+		if a, again := m.attachments[r.ID()]; again {
+			lease.Attachment = a
+			return e, vdn.SameRequest(a, r)
+		}
+		created = true
+		if old, there := m.replaced(r); there {
+			lease.Attachment, e, err = replace(old, r, now)
+			return e, err
+		}
+		lease.Attachment, err = m.choose(n, r, now)
+		if err != nil {
+			return e, err
+		}
+		e.add(kv.Attachments, r.ID(), lease.Attachment)
+		for _, p := range lease.Attachment.Addresses {
+			key := p.Addr().String()
+			e.puts = append(e.puts, kv.Put{Bucket: kv.Addresses, Key: key, Value: []byte(r.ID()), Fresh: true})
+			e.drop(kv.Freed, key)
+		}
+		return e, nil
+	})
+	if err != nil {
+		return vdn.Lease{}, false, named(r.ID(), err)
 	}
-	n, there := s.mem.networks[r.Network]
-	if !there {
-		return vdn.Lease{}, false, noNetwork(r.Network)
+	return lease, created, nil
+}
+
+// named has an error of the store itself name the attachment.
+func named(id string, err error) error {
+	if !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	if a, again := s.mem.attachments[r.ID()]; again {
-		return vdn.Lease{Attachment: a, Network: n}, false, vdn.SameRequest(a, r)
+	return fmt.Errorf("attachment %s: %w", id, err)
+}
+
+// replaced gives the attachment that a request continues.
+func (m *memory) replaced(r vdn.AttachmentRequest) (a vdn.Attachment, there bool) {
+	for _, id := range r.Replaces {
+		if a, there = m.attachments[id]; there {
+			return a, true
+		}
 	}
-	a := vdn.Attachment{
+	return a, false
+}
+
+// replace gives what an attachment has to the one that continues it.
+func replace(old vdn.Attachment, r vdn.AttachmentRequest, now int64) (a vdn.Attachment, e edit, err error) {
+	if err := vdn.MayReplace(old, r); err != nil {
+		return a, e, err
+	}
+	a = old
+	a.ID, a.Container, a.Owner, a.Phase, a.MAC, a.NetNS, a.Since = r.ID(), r.Container, r.Owner, vdn.Leased, "", "", now
+	e.drop(kv.Attachments, old.ID)
+	e.add(kv.Attachments, a.ID, a)
+	for _, p := range a.Addresses {
+		e.puts = append(e.puts, kv.Put{Bucket: kv.Addresses, Key: p.Addr().String(), Value: []byte(a.ID)})
+	}
+	return a, e, nil
+}
+
+// choose gives a request its device and addresses.
+func (m *memory) choose(n vdn.Network, r vdn.AttachmentRequest, now int64) (a vdn.Attachment, err error) {
+	a = vdn.Attachment{
 		ID: r.ID(), Network: r.Network, Node: r.Node, Container: r.Container, Interface: r.Interface,
 		Owner: r.Owner, OwnerUID: r.OwnerUID, Phase: vdn.Leased, Since: now,
 	}
-	s.mu.Lock() // choosing moves the pools' hands
-	if a.Device, err = vdn.ChooseDevice(n, r, s.mem); err == nil {
-		a.Addresses, err = vdn.ChooseAddresses(n, s.mem.pools[n.Name], r, s.mem)
+	if a.Device, err = vdn.ChooseDevice(n, r, m); err == nil {
+		a.Addresses, err = vdn.ChooseAddresses(n, m.pools[n.Name], r, m)
 	}
-	s.mu.Unlock()
-	if err != nil {
-		return vdn.Lease{}, false, err
-	}
-	c := change{apply: func(m *memory) { m.attach(a) }}
-	c.add(attachments, a.ID, a)
-	for _, p := range a.Addresses {
-		key := p.Addr().String()
-		c.puts = append(c.puts, put{bucket: addresses, key: key, value: []byte(a.ID), fresh: true})
-		c.drop(freed, key)
-	}
-	return vdn.Lease{Attachment: a, Network: n}, true, s.commit(c)
+	return a, err
 }
 
 func noNetwork(name string) error {
@@ -62,116 +107,145 @@ func noAttachment(id string) error {
 	return vdn.Missing("attachment "+id, "it was never made, or is deleted: make it anew")
 }
 
-func (m *memory) attach(a vdn.Attachment) {
-	m.enter(a)
-	for _, p := range a.Addresses {
-		delete(m.freed, p.Addr())
-		m.poolOf(a.Network, p.Addr()).Take(p.Addr())
+// MayTouch may refuse to change an attachment. It may be asked more than once.
+type MayTouch func(a vdn.Attachment) error
+
+// Detach releases an attachment; one that is not there is none to do. A request for
+// it that was begun before comes to nothing.
+func (s *Store) Detach(ctx context.Context, id string, may ...MayTouch) error {
+	err := s.change(ctx, func(m *memory) (edit, error) {
+		a, there := m.attachments[id]
+		if !there {
+			return edit{overtake: true}, nil
+		}
+		if err := askAll(may, a); err != nil {
+			return edit{}, err
+		}
+		return m.release([]vdn.Attachment{a}), nil
+	})
+	if err != nil {
+		return named(id, err)
 	}
+	return s.forget(ctx)
 }
 
-// Detach releases an attachment; one that is not there is none to do.
-func (s *Store) Detach(id string) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if a, there := s.mem.attachments[id]; there {
-		return s.release([]vdn.Attachment{a})
+func askAll(may []MayTouch, a vdn.Attachment) error {
+	for _, ask := range may {
+		if err := ask(a); err != nil {
+			return err
+		}
 	}
-	return s.broken
+	return nil
 }
+
+// releasedAtOnce is how many attachments are released by one batch: backends take so
+// many values at once.
+const releasedAtOnce = 16
 
 // Collect releases a node's attachments to a network but for those named, and
-// gives which.
-func (s *Store) Collect(node, network string, valid []string) (released []string, err error) {
-	s.write.Lock()
-	defer s.write.Unlock()
-	var gone []vdn.Attachment
-	for _, id := range slices.Sorted(maps.Keys(s.mem.byNode[node])) {
-		if a := s.mem.attachments[id]; a.Network == network && !slices.Contains(valid, id) {
-			gone = append(gone, a)
-			released = append(released, id)
+// gives which, also where it fails on the way.
+func (s *Store) Collect(ctx context.Context, node, network string, valid []string) (released []string, err error) {
+	for {
+		var gone []vdn.Attachment
+		// An attempt whose outcome was not known may have been kept: what it released is
+		// not there for the next one.
+		tried := map[string]bool{}
+		err := s.change(ctx, func(m *memory) (edit, error) {
+			gone = nil
+			for _, id := range slices.Sorted(maps.Keys(m.byNode[node])) {
+				a := m.attachments[id]
+				if a.Network == network && !slices.Contains(valid, id) && len(gone) < releasedAtOnce {
+					gone = append(gone, a)
+					tried[id] = true
+				}
+			}
+			return m.release(gone), nil
+		})
+		if err != nil {
+			return released, err
+		}
+		for _, id := range slices.Sorted(maps.Keys(tried)) {
+			if !slices.Contains(released, id) && !s.has(id) {
+				released = append(released, id)
+			}
+		}
+		if len(gone) < releasedAtOnce {
+			return released, s.forget(ctx)
 		}
 	}
-	if len(gone) == 0 {
-		return nil, s.broken
-	}
-	return released, s.release(gone)
 }
 
-// release takes attachments away. The write lock is held.
-func (s *Store) release(gone []vdn.Attachment) error {
-	revision := s.mem.revision + 1
-	c := change{}
+// has says whether there is an attachment.
+func (s *Store) has(id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, there := s.mem.attachments[id]
+	return there
+}
+
+// release takes attachments away.
+func (m *memory) release(gone []vdn.Attachment) (e edit) {
+	revision := m.revision + 1
 	for _, a := range gone {
-		c.drop(attachments, a.ID)
+		e.drop(kv.Attachments, a.ID)
 		for _, p := range a.Addresses {
 			key := p.Addr().String()
-			c.drop(addresses, key)
-			c.puts = append(c.puts, put{bucket: freed, key: key, value: text(revision)})
+			e.drop(kv.Addresses, key)
+			e.puts = append(e.puts, kv.Put{Bucket: kv.Freed, Key: key, Value: kv.Number(revision)})
 		}
 	}
-	var forgotten []netip.Addr
-	c.apply = func(m *memory) {
-		for _, a := range gone {
-			forgotten = append(forgotten, m.detach(a, revision)...)
-		}
-	}
-	if err := s.commit(c); err != nil || len(forgotten) == 0 {
-		return err
-	}
-	return s.forget(forgotten)
+	return e
 }
 
-// detach gives the addresses given back so long ago that they count as new.
-func (m *memory) detach(a vdn.Attachment, revision uint64) (forgotten []netip.Addr) {
-	m.leave(a)
-	for _, p := range a.Addresses {
-		m.freed[p.Addr()] = revision
-		if pool := m.poolOf(a.Network, p.Addr()); pool != nil {
-			forgotten = append(forgotten, pool.Release(p.Addr(), revision)...)
-		}
+// forget takes addresses out of those given back, as there are too many.
+func (s *Store) forget(ctx context.Context) error {
+	s.mu.RLock()
+	some := len(s.mem.forgotten) > 0
+	s.mu.RUnlock()
+	if !some {
+		return nil
 	}
-	return forgotten
+	return s.change(ctx, func(m *memory) (e edit, _ error) {
+		e.early = drops(slices.SortedFunc(maps.Keys(m.forgotten), netip.Addr.Compare))
+		return e, nil
+	})
 }
 
-// forget takes addresses out of those given back.
-func (s *Store) forget(all []netip.Addr) error {
-	c := change{apply: func(m *memory) {
-		for _, a := range all {
-			delete(m.freed, a)
-		}
-	}}
+// drops are of addresses in freed.
+func drops(all []netip.Addr) (puts []kv.Put) {
 	for _, a := range all {
-		c.drop(freed, a.String())
+		puts = append(puts, kv.Put{Bucket: kv.Freed, Key: a.String()})
 	}
-	return s.commit(c)
+	return puts
 }
 
 // Up notes that an attachment's device is there.
-func (s *Store) Up(id string, u vdn.UpReport) (vdn.Attachment, error) {
+func (s *Store) Up(ctx context.Context, id string, u vdn.UpReport, may ...MayTouch) (a vdn.Attachment, err error) {
 	if err := u.Validate(id); err != nil {
 		return vdn.Attachment{}, err
 	}
-	s.write.Lock()
-	defer s.write.Unlock()
-	was, there := s.mem.attachments[id]
-	if !there {
-		return vdn.Attachment{}, noAttachment(id)
+	err = s.change(ctx, func(m *memory) (e edit, _ error) {
+		was, there := m.attachments[id]
+		if !there {
+			return e, noAttachment(id)
+		}
+		if err := askAll(may, was); err != nil {
+			return e, err
+		}
+		if err := vdn.MayBeUp(m.networks[was.Network], was, u); err != nil {
+			return e, err
+		}
+		a = was
+		a.Device, a.MAC, a.NetNS, a.Phase = u.Device, strings.ToLower(u.MAC), u.NetNS, vdn.Up
+		if !alike(a, was) {
+			e.add(kv.Attachments, id, a)
+		}
+		return e, nil
+	})
+	if err != nil {
+		return vdn.Attachment{}, named(id, err)
 	}
-	if err := vdn.MayBeUp(s.mem.networks[was.Network], was, u); err != nil {
-		return vdn.Attachment{}, err
-	}
-	a := was
-	a.Device, a.MAC, a.NetNS, a.Phase = u.Device, strings.ToLower(u.MAC), u.NetNS, vdn.Up
-	if reflect.DeepEqual(a, was) {
-		return a, s.broken
-	}
-	c := change{apply: func(m *memory) {
-		m.leave(was)
-		m.enter(a)
-	}}
-	c.add(attachments, id, a)
-	return a, s.commit(c)
+	return a, nil
 }
 
 // Attachment gives one.
@@ -191,32 +265,6 @@ func (s *Store) Attachments(network, node string) []vdn.Attachment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mem.list(network, node)
-}
-
-// list gives what Attachments does.
-func (m *memory) list(network, node string) []vdn.Attachment {
-	out := []vdn.Attachment{}
-	add := func(id string) {
-		if a := m.attachments[id]; (network == "" || a.Network == network) && (node == "" || a.Node == node) {
-			out = append(out, a)
-		}
-	}
-	switch {
-	case node != "":
-		eachKey(m.byNode[node], add)
-	case network != "":
-		eachKey(m.byNetwork[network], add)
-	default:
-		eachKey(m.attachments, add)
-	}
-	slices.SortFunc(out, func(a, b vdn.Attachment) int { return strings.Compare(a.ID, b.ID) })
-	return out
-}
-
-func eachKey[T any](all map[string]T, do func(string)) {
-	for k := range all {
-		do(k)
-	}
 }
 
 // Free is how many addresses each network has left, of each subnet.

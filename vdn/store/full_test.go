@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/testkit"
+	"github.com/fairlead/fairlead/lab/testkit"
 	"github.com/fairlead/fairlead/vdn"
 )
 
@@ -67,7 +67,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(has))[:50] {
-		if err := s.Detach(id); err != nil {
+		if err := s.Detach(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		delete(has, id)

@@ -7,15 +7,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// memory is what the disk holds, to look things up in.
+// memory is what the backend holds, to look things up in.
 type memory struct {
 	revision    uint64
 	networks    map[string]vdn.Network
@@ -27,86 +25,157 @@ type memory struct {
 
 	// What follows is made of the above.
 
-	pools     map[string][]*vdn.Pool // by network, one a subnet
+	pools     map[string][]*vdn.Pool // by network, one a subnet; nil while all is read
 	byAddress map[netip.Addr]string
 	byDevice  map[device]map[string]bool // the attachments on it
 	byNetwork map[string]map[string]bool
 	byNode    map[string]map[string]bool
+	// forgotten were given back so long ago that they count as new: they are to be
+	// taken out of freed.
+	forgotten map[netip.Addr]bool
 }
 
 type device struct{ node, name string }
 
-func text[N int | uint16 | uint64](n N) []byte { return []byte(strconv.FormatUint(uint64(n), 10)) }
-
-// number is 0 for what is none.
-func number(b []byte) uint64 {
-	n, _ := strconv.ParseUint(string(b), 10, 64)
-	return n
-}
-
-// read gives what is on disk.
-func read(tx *bbolt.Tx) (*memory, error) {
+// remember gives what a snapshot holds.
+func remember(s kv.Snapshot) (*memory, error) {
 	m := &memory{
-		revision: number(tx.Bucket(meta).Get([]byte("revision"))), numbers: map[string]uint16{}, freed: map[netip.Addr]uint64{},
-		pools: map[string][]*vdn.Pool{}, byAddress: map[netip.Addr]string{},
-		byDevice: map[device]map[string]bool{}, byNetwork: map[string]map[string]bool{}, byNode: map[string]map[string]bool{},
+		networks: map[string]vdn.Network{}, attachments: map[string]vdn.Attachment{}, numbers: map[string]uint16{},
+		peers: map[string]vdn.PeerView{}, nodes: map[string]vdn.Node{}, freed: map[netip.Addr]uint64{},
+		byAddress: map[netip.Addr]string{}, byDevice: map[device]map[string]bool{},
+		byNetwork: map[string]map[string]bool{}, byNode: map[string]map[string]bool{}, forgotten: map[netip.Addr]bool{},
 	}
-	var err error
-	if m.networks, err = readAll[vdn.Network](tx, networks); err != nil {
+	if err := m.apply(s.Batch); err != nil {
 		return nil, err
 	}
-	if m.peers, err = readAll[vdn.PeerView](tx, peers); err != nil {
-		return nil, err
-	}
-	if m.nodes, err = readAll[vdn.Node](tx, nodes); err != nil {
-		return nil, err
-	}
-	_ = tx.Bucket(numbers).ForEach(func(k, v []byte) error { // fails only where the function does
-		m.numbers[string(k)] = uint16(number(v))
-		return nil
-	})
-	if err := m.readFreed(tx); err != nil {
-		return nil, err
-	}
-	found, err := readAll[vdn.Attachment](tx, attachments)
-	if err != nil {
-		return nil, err
-	}
-	m.attachments = make(map[string]vdn.Attachment, len(found))
-	for _, a := range found {
-		if err := m.unheld(a); err != nil {
-			return nil, err
-		}
-		m.enter(a)
-	}
+	m.pools = map[string][]*vdn.Pool{}
 	for _, n := range m.networks {
 		m.makePools(n)
 	}
 	return m, nil
 }
 
-func readAll[T any](tx *bbolt.Tx, bucket []byte) (map[string]T, error) {
-	all := map[string]T{}
-	err := tx.Bucket(bucket).ForEach(func(k, v []byte) error {
-		var t T
-		if err := json.Unmarshal(v, &t); err != nil {
-			return fmt.Errorf("%s, %s: %w", bucket, k, err)
+// order is that in which a batch's puts count, whichever they have in it: addresses
+// are given back before others take them, and networks are there before.
+var order = []string{kv.Networks, kv.Attachments, kv.Freed, kv.Slices, kv.Peers, kv.Nodes}
+
+// apply makes a batch's revision the memory's.
+func (m *memory) apply(b kv.Batch) error {
+	puts := map[string][]kv.Put{}
+	for _, p := range b.Puts {
+		puts[p.Bucket] = append(puts[p.Bucket], p)
+	}
+	for _, bucket := range order {
+		slices.SortStableFunc(puts[bucket], func(a, b kv.Put) int { return deletedFirst(a) - deletedFirst(b) })
+		for _, p := range puts[bucket] {
+			if err := m.put(p); err != nil {
+				return fmt.Errorf("%s, %s: %w", p.Bucket, p.Key, err)
+			}
 		}
-		all[string(k)] = t
-		return nil
-	})
-	return all, err
+	}
+	m.revision = b.Revision
+	return nil
 }
 
-func (m *memory) readFreed(tx *bbolt.Tx) error {
-	return tx.Bucket(freed).ForEach(func(k, v []byte) error {
-		a, err := netip.ParseAddr(string(k))
-		if err != nil {
-			return fmt.Errorf("%s: %w", freed, err)
-		}
-		m.freed[a] = number(v)
+func deletedFirst(p kv.Put) int {
+	if p.Value == nil {
+		return 0
+	}
+	return 1
+}
+
+// put makes one value what it is to be.
+func (m *memory) put(p kv.Put) error {
+	switch p.Bucket {
+	case kv.Networks:
+		return m.putNetwork(p)
+	case kv.Attachments:
+		return m.putAttachment(p)
+	case kv.Freed:
+		return m.putFreed(p)
+	case kv.Slices:
+		set(m.numbers, p.Key, uint16(kv.ParseNumber(p.Value)), p.Value == nil)
 		return nil
-	})
+	case kv.Peers:
+		return decode(m.peers, p)
+	case kv.Nodes:
+		return decode(m.nodes, p)
+	}
+	return nil // addresses are known from attachments
+}
+
+func set[T any](all map[string]T, key string, value T, gone bool) {
+	if gone {
+		delete(all, key)
+		return
+	}
+	all[key] = value
+}
+
+func decode[T any](all map[string]T, p kv.Put) error {
+	var t T
+	if p.Value != nil {
+		if err := json.Unmarshal(p.Value, &t); err != nil {
+			return err
+		}
+	}
+	set(all, p.Key, t, p.Value == nil)
+	return nil
+}
+
+func (m *memory) putNetwork(p kv.Put) error {
+	if err := decode(m.networks, p); err != nil || m.pools == nil {
+		return err
+	}
+	if p.Value == nil {
+		delete(m.pools, p.Key)
+		return nil
+	}
+	m.makePools(m.networks[p.Key])
+	return nil
+}
+
+func (m *memory) putAttachment(p kv.Put) error {
+	if was, there := m.attachments[p.Key]; there {
+		m.leave(was)
+	}
+	if p.Value == nil {
+		return nil
+	}
+	var a vdn.Attachment
+	if err := json.Unmarshal(p.Value, &a); err != nil {
+		return err
+	}
+	if err := m.unheld(a); err != nil {
+		return err
+	}
+	m.enter(a)
+	for _, p := range a.Addresses {
+		if pool := m.poolOf(a.Network, p.Addr()); pool != nil {
+			pool.Take(p.Addr())
+		}
+	}
+	return nil
+}
+
+func (m *memory) putFreed(p kv.Put) error {
+	a, err := netip.ParseAddr(p.Key)
+	if err != nil {
+		return err
+	}
+	if p.Value == nil {
+		delete(m.freed, a)
+		delete(m.forgotten, a)
+		return nil
+	}
+	revision := kv.ParseNumber(p.Value)
+	m.freed[a] = revision
+	if pool := m.poolWith(a); pool != nil {
+		for _, old := range pool.Release(a, revision) {
+			m.forgotten[old] = true
+		}
+	}
+	return nil
 }
 
 // unheld makes sure that nobody has an attachment's addresses.
@@ -134,7 +203,9 @@ func (m *memory) makePools(n vdn.Network) {
 		}
 	}
 	for _, a := range m.freedIn(n) {
-		m.poolOf(n.Name, a).Release(a, m.freed[a])
+		for _, old := range m.poolOf(n.Name, a).Release(a, m.freed[a]) {
+			m.forgotten[old] = true
+		}
 	}
 }
 
@@ -158,6 +229,16 @@ func (m *memory) poolOf(network string, a netip.Addr) *vdn.Pool {
 	for i, s := range m.networks[network].Subnets {
 		if s.Prefix.Contains(a) && i < len(m.pools[network]) {
 			return m.pools[network][i]
+		}
+	}
+	return nil
+}
+
+// poolWith gives the pool of an address in whatever network: no two overlap.
+func (m *memory) poolWith(a netip.Addr) *vdn.Pool {
+	for network := range m.pools {
+		if pool := m.poolOf(network, a); pool != nil {
+			return pool
 		}
 	}
 	return nil
@@ -217,6 +298,32 @@ func (m *memory) state(domain string) vdn.State {
 	return vdn.State{
 		Domain: domain, Revision: m.revision, Slices: maps.Clone(m.numbers),
 		Networks: sorted(m.networks), Nodes: sorted(m.nodes), Peers: sorted(m.peers),
+	}
+}
+
+// list gives what Store.Attachments does.
+func (m *memory) list(network, node string) []vdn.Attachment {
+	out := []vdn.Attachment{}
+	add := func(id string) {
+		if a := m.attachments[id]; (network == "" || a.Network == network) && (node == "" || a.Node == node) {
+			out = append(out, a)
+		}
+	}
+	switch {
+	case node != "":
+		eachKey(m.byNode[node], add)
+	case network != "":
+		eachKey(m.byNetwork[network], add)
+	default:
+		eachKey(m.attachments, add)
+	}
+	slices.SortFunc(out, func(a, b vdn.Attachment) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+func eachKey[T any](all map[string]T, do func(string)) {
+	for k := range all {
+		do(k)
 	}
 }
 

@@ -1,16 +1,28 @@
 package store
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store/kv"
 )
 
-// Allow may refuse a change by what is there before; nil where nothing is.
+// Allow may refuse a change by what is there before; nil where nothing is. It may be
+// asked more than once.
 type Allow func(before *vdn.Network) error
+
+// alike says whether two values are the same where they are kept: an empty list is as
+// good as none.
+func alike(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
 
 // Networks gives all by name; never nil.
 func (s *Store) Networks() []vdn.Network {
@@ -31,39 +43,40 @@ func (s *Store) Network(name string) (vdn.Network, error) {
 }
 
 // PutNetwork makes or changes one.
-func (s *Store) PutNetwork(n vdn.Network, allow Allow) (created bool, err error) {
+func (s *Store) PutNetwork(ctx context.Context, n vdn.Network, allow Allow) (created bool, err error) {
 	if err := n.Validate(); err != nil {
 		return false, err
 	}
-	s.write.Lock()
-	defer s.write.Unlock()
-	before, err := s.before(n.Name, allow)
-	if err != nil {
-		return false, err
-	}
-	if err := n.Fits(before, s.mem.state(s.domain)); err != nil {
-		return false, err
-	}
-	if before != nil {
-		if reflect.DeepEqual(*before, n) {
-			return false, s.broken
+	err = s.change(ctx, func(m *memory) (e edit, _ error) {
+		before, err := m.before(n.Name, allow)
+		if err != nil {
+			return e, err
 		}
-		for _, id := range slices.Sorted(maps.Keys(s.mem.byNetwork[n.Name])) {
-			if err := n.Keeps(s.mem.attachments[id], *before); err != nil {
-				return false, err
+		created = before == nil
+		if err := n.Fits(before, m.state(s.domain)); err != nil {
+			return e, err
+		}
+		if before != nil {
+			if alike(*before, n) {
+				return e, nil
+			}
+			for _, id := range slices.Sorted(maps.Keys(m.byNetwork[n.Name])) {
+				if err := n.Keeps(m.attachments[id], *before); err != nil {
+					return e, err
+				}
 			}
 		}
-	}
-	next := maps.Clone(s.mem.networks)
-	next[n.Name] = n
-	c := change{}
-	c.add(networks, n.Name, n)
-	return before == nil, s.rearrange(c, next, s.mem.peers, func(m *memory) { m.makePools(n) })
+		next := maps.Clone(m.networks)
+		next[n.Name] = n
+		e.add(kv.Networks, n.Name, n)
+		return m.rearrange(e, next, m.peers)
+	})
+	return created && err == nil, err
 }
 
-func (s *Store) before(name string, allow Allow) (*vdn.Network, error) {
+func (m *memory) before(name string, allow Allow) (*vdn.Network, error) {
 	var before *vdn.Network
-	if n, there := s.mem.networks[name]; there {
+	if n, there := m.networks[name]; there {
 		before = &n
 	}
 	if allow == nil {
@@ -74,29 +87,20 @@ func (s *Store) before(name string, allow Allow) (*vdn.Network, error) {
 
 // DeleteNetwork takes one away that has no attachments; one that is not there is
 // none to do.
-func (s *Store) DeleteNetwork(name string, allow Allow) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	before, err := s.before(name, allow)
-	if err != nil || before == nil {
-		return err
-	}
-	if ids := slices.Sorted(maps.Keys(s.mem.byNetwork[name])); len(ids) > 0 {
-		return vdn.InUse(before.Object(), ids)
-	}
-	next := maps.Clone(s.mem.networks)
-	delete(next, name)
-	c := change{}
-	c.drop(networks, name)
-	old := s.mem.freedIn(*before)
-	for _, a := range old {
-		c.drop(freed, a.String())
-	}
-	return s.rearrange(c, next, s.mem.peers, func(m *memory) {
-		delete(m.pools, name)
-		for _, a := range old {
-			delete(m.freed, a)
+func (s *Store) DeleteNetwork(ctx context.Context, name string, allow Allow) error {
+	return s.change(ctx, func(m *memory) (e edit, _ error) {
+		before, err := m.before(name, allow)
+		if err != nil || before == nil {
+			return e, err
 		}
+		if ids := slices.Sorted(maps.Keys(m.byNetwork[name])); len(ids) > 0 {
+			return e, vdn.InUse(before.Object(), ids)
+		}
+		next := maps.Clone(m.networks)
+		delete(next, name)
+		e.drop(kv.Networks, name)
+		e.early = drops(m.freedIn(*before))
+		return m.rearrange(e, next, m.peers)
 	})
 }
 
@@ -119,122 +123,112 @@ func (s *Store) Peer(domain string) (vdn.PeerView, error) {
 }
 
 // PutPeer makes or changes one; what it offered stays.
-func (s *Store) PutPeer(p vdn.Peer) (created bool, err error) {
+func (s *Store) PutPeer(ctx context.Context, p vdn.Peer) (created bool, err error) {
 	if err := p.Validate(); err != nil {
 		return false, err
 	}
 	if p.Domain == s.domain {
 		return false, &vdn.Problem{Object: p.Object(), Field: "domain", Text: "it is this domain itself: name another"}
 	}
-	s.write.Lock()
-	defer s.write.Unlock()
-	view, there := s.mem.peers[p.Domain]
-	if there && reflect.DeepEqual(view.Peer, p) {
-		return false, s.broken
-	}
-	view.Peer = p
-	next := maps.Clone(s.mem.peers)
-	next[p.Domain] = view
-	return !there, s.rearrange(change{}, s.mem.networks, next, nil)
+	err = s.change(ctx, func(m *memory) (edit, error) {
+		view, there := m.peers[p.Domain]
+		created = !there
+		if there && alike(view.Peer, p) {
+			return edit{}, nil
+		}
+		view.Peer = p
+		next := maps.Clone(m.peers)
+		next[p.Domain] = view
+		return m.rearrange(edit{}, m.networks, next)
+	})
+	return created && err == nil, err
 }
 
 // DeletePeer takes one away with all it offered.
-func (s *Store) DeletePeer(domain string) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if _, there := s.mem.peers[domain]; !there {
-		return s.broken
-	}
-	next := maps.Clone(s.mem.peers)
-	delete(next, domain)
-	c := change{}
-	c.drop(peers, domain)
-	return s.rearrange(c, s.mem.networks, next, nil)
+func (s *Store) DeletePeer(ctx context.Context, domain string) error {
+	return s.change(ctx, func(m *memory) (e edit, _ error) {
+		if _, there := m.peers[domain]; !there {
+			return e, nil
+		}
+		next := maps.Clone(m.peers)
+		delete(next, domain)
+		e.drop(kv.Peers, domain)
+		return m.rearrange(e, m.networks, next)
+	})
 }
 
 // SetOffers notes what the peers offer, and whether they are connected. Of a peer
 // that is not there, nothing counts; one that is not named stays as it is.
-func (s *Store) SetOffers(offers []vdn.PeerView) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	next := maps.Clone(s.mem.peers)
-	for _, o := range offers {
-		if p, there := next[o.Domain]; there {
-			o.Peer = p.Peer
-			next[o.Domain] = o
+func (s *Store) SetOffers(ctx context.Context, offers []vdn.PeerView) error {
+	return s.change(ctx, func(m *memory) (edit, error) {
+		next := maps.Clone(m.peers)
+		for _, o := range offers {
+			if p, there := next[o.Domain]; there {
+				o.Peer = p.Peer
+				next[o.Domain] = o
+			}
 		}
-	}
-	return s.rearrange(change{}, s.mem.networks, next, nil)
+		e, err := m.rearrange(edit{}, m.networks, next)
+		e.sure = err == nil // it is told again and again
+		return e, err
+	})
 }
 
-// rearrange judges anew which of the peers' networks count, gives all that do
-// their numbers, and commits all of that with a change. The write lock is held.
-func (s *Store) rearrange(c change, own map[string]vdn.Network, with map[string]vdn.PeerView, more func(*memory)) error {
-	accepted := map[string]vdn.PeerView{}
-	for _, p := range vdn.Accept(sorted(own), sorted(s.mem.peers), sorted(with)) {
-		accepted[p.Domain] = p
-		if was, there := s.mem.peers[p.Domain]; !there || !reflect.DeepEqual(was, p) {
-			c.add(peers, p.Domain, p)
-		}
-	}
+// rearrange judges anew which of the peers' networks count, and gives all that do
+// their numbers, beside what an edit has already. Numbers stand by themselves: a name
+// keeps its own for ever.
+func (m *memory) rearrange(e edit, own map[string]vdn.Network, with map[string]vdn.PeerView) (edit, error) {
 	live := slices.Sorted(maps.Keys(own))
-	for domain, p := range accepted {
+	for _, p := range vdn.Accept(sorted(own), sorted(m.peers), sorted(with)) {
+		if was, there := m.peers[p.Domain]; !there || !alike(was, p) {
+			e.add(kv.Peers, p.Domain, p)
+		}
 		for _, n := range p.Networks {
 			if n.Refused == "" {
-				live = append(live, vdn.FederatedName(domain, n.Name))
+				live = append(live, vdn.FederatedName(p.Domain, n.Name))
 			}
 		}
 	}
 	slices.SortFunc(live, strings.Compare)
-	given, forgotten, err := vdn.NumberSlices(s.mem.numbers, live, func(name string) bool { return !slices.Contains(live, name) })
+	given, forgotten, err := vdn.NumberSlices(m.numbers, live, func(name string) bool { return !slices.Contains(live, name) })
 	if err != nil {
-		return err
+		return e, err
 	}
 	for _, name := range forgotten {
-		c.drop(numbers, name)
+		e.drop(kv.Slices, name)
 	}
+	var numbers []kv.Put
 	for name, id := range given {
-		c.puts = append(c.puts, put{bucket: numbers, key: name, value: text(id)})
+		numbers = append(numbers, kv.Put{Bucket: kv.Slices, Key: name, Value: kv.Number(id)})
 	}
-	if len(c.puts) == 0 {
-		return s.broken // nothing is other than it was
+	if len(forgotten) > 0 { // a number and who had it before go together
+		e.puts = append(e.puts, numbers...)
+	} else {
+		e.early = append(e.early, numbers...)
 	}
-	c.apply = func(m *memory) {
-		m.networks, m.peers = own, accepted
-		for _, name := range forgotten {
-			delete(m.numbers, name)
-		}
-		maps.Copy(m.numbers, given)
-		if more != nil {
-			more(m)
-		}
-	}
-	return s.commit(c)
+	return e, nil
 }
 
 // PutNode notes what a node is, which its plan depends on.
-func (s *Store) PutNode(n vdn.Node) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if was, there := s.mem.nodes[n.Name]; there && reflect.DeepEqual(was, n) {
-		return s.broken
-	}
-	c := change{apply: func(m *memory) { m.nodes[n.Name] = n }}
-	c.add(nodes, n.Name, n)
-	return s.commit(c)
+func (s *Store) PutNode(ctx context.Context, n vdn.Node) error {
+	return s.change(ctx, func(m *memory) (e edit, _ error) {
+		if was, there := m.nodes[n.Name]; there && alike(was, n) {
+			return edit{sure: true}, nil // it is told again every second
+		}
+		e.add(kv.Nodes, n.Name, n)
+		return e, nil
+	})
 }
 
 // DeleteNode forgets one that has no attachments.
-func (s *Store) DeleteNode(name string) error {
-	s.write.Lock()
-	defer s.write.Unlock()
-	if ids := slices.Sorted(maps.Keys(s.mem.byNode[name])); len(ids) > 0 {
-		return vdn.InUse("node "+name, ids)
-	}
-	if _, there := s.mem.nodes[name]; !there {
-		return s.broken
-	}
-	c := change{apply: func(m *memory) { delete(m.nodes, name) }}
-	c.drop(nodes, name)
-	return s.commit(c)
+func (s *Store) DeleteNode(ctx context.Context, name string) error {
+	return s.change(ctx, func(m *memory) (e edit, _ error) {
+		if ids := slices.Sorted(maps.Keys(m.byNode[name])); len(ids) > 0 {
+			return e, vdn.InUse("node "+name, ids)
+		}
+		if _, there := m.nodes[name]; there {
+			e.drop(kv.Nodes, name)
+		}
+		return e, nil
+	})
 }

@@ -1,173 +1,113 @@
-// Package store keeps the state of a domain's networks in one file (bbolt): what
-// is there is on disk before anybody is told of it, and survives the process at
-// any moment. All changes are serial; what is read comes from memory.
+// Package store keeps the state of a domain's networks: what it answers is kept by
+// its backend before (vdn/store/file, vdn/store/etcd), and survives the process at any
+// moment. Changes of one process are serial; those of several processes that share a
+// backend are made again for the state that another has left. What is read comes from
+// memory, which follows the backend.
 //
 // What it takes and gives is shared: nobody may change it.
 package store
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"log/slog"
 	"sync"
 	"time"
 
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
-
 	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/store/file"
+	"github.com/fairlead/fairlead/vdn/store/kv"
 )
-
-// File is the name of the store's file in its folder.
-const File = "vdn.db"
-
-// lockWait is how long a predecessor has to end.
-const lockWait = 2 * time.Second
 
 // Store is an open store. Its methods may be called concurrently.
 type Store struct {
-	db     *bbolt.DB
-	domain string
-	// write is held by who changes something, all the while it does.
-	write sync.Mutex
-	// mu guards what follows, and is held but for moments.
+	backend kv.Backend
+	domain  string
+	log     *slog.Logger
+	// writing has room for the one who changes something.
+	writing chan struct{}
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	// mu guards what follows, and is held only for moments.
 	mu      sync.RWMutex
 	mem     *memory
 	changed chan struct{} // closed at each change
-	broken  error         // why nothing more is taken
+	broken  error         // why nothing more is taken, for good
+	trouble error         // why the backend could not be used the last time
+}
+
+// Options are what a Store is made of.
+type Options struct {
+	// Backend is the Store's from New on, also where New fails.
+	Backend kv.Backend
+	// Domain is whose networks they are.
+	Domain string
+	Log    *slog.Logger // slog.Default() where nil
 }
 
 // Open opens the store in a folder, which it makes where there is none.
 func Open(folder, domain string) (*Store, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+	backend, err := file.Open(folder)
+	if err != nil {
+		return nil, err
 	}
-	path := filepath.Join(folder, File)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("store %s: another controller has it open: stop that, or use a folder of its own", path)
-	} else if err != nil {
-		return nil, fmt.Errorf("store %s: %w: put a copy of it back, or begin anew in another folder", path, err)
+	return New(context.Background(), Options{Backend: backend, Domain: domain})
+}
+
+// New reads what the backend keeps, and follows it until Close. ctx is for the
+// reading.
+func New(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{backend: o.Backend, domain: o.Domain, log: o.Log, writing: make(chan struct{}, 1), changed: make(chan struct{}), mem: &memory{}}
+	if s.log == nil {
+		s.log = slog.Default()
 	}
-	s := &Store{db: db, domain: domain, changed: make(chan struct{})}
-	if err := db.Update(makeBuckets); err != nil {
-		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), db.Close())
+	snapshot, err := s.load(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), s.backend.Close())
 	}
-	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), db.Close())
-	}
+	ctx, s.stop = context.WithCancel(context.Background())
+	s.done.Go(func() { s.follow(ctx, snapshot) })
 	return s, nil
 }
 
 // Close ends it; changes under way are done first.
 func (s *Store) Close() error {
-	s.write.Lock()
-	defer s.write.Unlock()
+	s.writing <- struct{}{}
+	defer func() { <-s.writing }()
+	s.stop()
+	s.done.Wait()
 	s.mu.Lock()
 	s.broken = errors.New("the store is closed: ask again once the controller is back")
 	s.mu.Unlock()
-	return s.db.Close()
+	return s.backend.Close()
 }
 
-// The buckets; values are JSON but for those of addresses, freed, slices and meta.
-var (
-	networks    = []byte("networks")    // by name
-	attachments = []byte("attachments") // by ID
-	addresses   = []byte("addresses")   // who has it, by address
-	freed       = []byte("freed")       // at which revision, by address
-	numbers     = []byte("slices")      // by name
-	peers       = []byte("peers")       // vdn.PeerView, by domain
-	nodes       = []byte("nodes")       // vdn.Node, by name
-	meta        = []byte("meta")        // revision, format
-)
-
-// format is the layout that this code knows.
-const format = 1
-
-func makeBuckets(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{networks, attachments, addresses, freed, numbers, peers, nodes, meta} {
-		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-			return err
-		}
-	}
-	m := tx.Bucket(meta)
-	switch got := number(m.Get([]byte("format"))); got {
-	case 0:
-		return m.Put([]byte("format"), text(format))
-	case format:
-		return nil
-	default:
-		return fmt.Errorf("it is of format %d, this program knows %d: run the newer program", got, format)
-	}
-}
-
-// put is one value to be written; taken away where Value is nil.
-type put struct {
-	bucket []byte
-	key    string
-	value  []byte
-	// fresh says that nothing may be there yet.
-	fresh bool
-}
-
-func (p put) do(tx *bbolt.Tx) error {
-	b, key := tx.Bucket(p.bucket), []byte(p.key)
-	if p.value == nil {
-		return b.Delete(key)
-	}
-	if was := b.Get(key); p.fresh && was != nil {
-		return fmt.Errorf("%s is of %s already", p.key, was)
-	}
-	return b.Put(key, p.value)
-}
-
-// change is what one call does: on disk, then in memory.
-type change struct {
-	puts  []put
-	apply func(*memory)
-}
-
-// add writes a value as JSON, which the model's types always can be.
-func (c *change) add(bucket []byte, key string, value any) {
-	b, err := json.Marshal(value)
+// load reads everything, and has the memory be that, unless it is newer by then: what
+// is committed meanwhile is taken into it. A state that is older than the memory was
+// before has been put back to what it was, and every process has to go back, too.
+func (s *Store) load(ctx context.Context) (kv.Snapshot, error) {
+	before := s.Revision()
+	snapshot, err := s.backend.Load(ctx)
 	if err != nil {
-		panic(fmt.Sprintf("store: %T: %v", value, err))
+		s.note(err)
+		return snapshot, err
 	}
-	c.puts = append(c.puts, put{bucket: bucket, key: key, value: b})
-}
-
-func (c *change) drop(bucket []byte, key string) {
-	c.puts = append(c.puts, put{bucket: bucket, key: key})
-}
-
-// commit makes a change. The write lock is held.
-func (s *Store) commit(c change) error {
-	if s.broken != nil {
-		return s.broken
-	}
-	revision := s.mem.revision + 1
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		for _, p := range c.puts {
-			if err := p.do(tx); err != nil {
-				return err
-			}
-		}
-		return tx.Bucket(meta).Put([]byte("revision"), text(revision))
-	})
-	if err != nil {
-		// Whether it is on disk is not known: what is there counts.
-		return cmp.Or(s.load(), fmt.Errorf("the store cannot be written: %w: see to its disk", err))
-	}
+	m, err := remember(snapshot)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.apply(s.mem)
-	s.mem.revision = revision
+	if s.trouble = err; err != nil {
+		return snapshot, err
+	}
+	if snapshot.Revision < before {
+		s.log.Error("vdn store: the state has gone back: was it restored from a copy?", "revision", snapshot.Revision, "before", before)
+	} else if s.backend.Shared() && snapshot.Revision < s.mem.revision {
+		return snapshot, nil
+	}
+	s.mem = m
 	s.tell()
-	return nil
+	return snapshot, nil
 }
 
 // tell wakes those who wait. The lock is held.
@@ -176,29 +116,69 @@ func (s *Store) tell() {
 	s.changed = make(chan struct{})
 }
 
-// load reads all from disk; where that fails nothing is taken any more.
-func (s *Store) load() error {
-	var m *memory
-	err := s.db.View(func(tx *bbolt.Tx) (err error) {
-		m, err = read(tx)
-		return err
-	})
+// Pauses of who follows.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// follow keeps the memory as the backend is, which others may change.
+func (s *Store) follow(ctx context.Context, snapshot kv.Snapshot) {
+	for wait := firstPause; ; {
+		err := s.backend.Follow(ctx, snapshot, func(b kv.Batch) error {
+			wait = firstPause
+			return s.take(b)
+		})
+		for ctx.Err() == nil {
+			s.note(err)
+			pause(ctx, wait)
+			wait = min(2*wait, mostPause)
+			if snapshot, err = s.load(ctx); err == nil {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// note remembers whether the backend can be used.
+func (s *Store) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.broken = fmt.Errorf("the store cannot be read: %w", err)
-		return s.broken
+	s.trouble = err
+}
+
+// errGap says that batches are missing.
+var errGap = errors.New("batches are missing")
+
+// take puts a batch into the memory; one that is there already changes nothing.
+func (s *Store) take(b kv.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case b.Revision <= s.mem.revision:
+		return nil
+	case b.Revision != s.mem.revision+1:
+		return fmt.Errorf("%w between revision %d and %d", errGap, s.mem.revision, b.Revision)
 	}
-	s.mem = m
+	if err := s.mem.apply(b); err != nil {
+		return err
+	}
+	s.trouble = nil
 	s.tell()
 	return nil
 }
 
-// Err is why nothing can be changed; nil where all is well.
+// Err is why nothing can be changed now; nil where all is well.
 func (s *Store) Err() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.broken
+	if s.broken != nil {
+		return s.broken
+	}
+	return s.trouble
 }
 
 // Domain is whose networks they are.
@@ -235,4 +215,10 @@ func (s *Store) State(node string) (vdn.State, []vdn.Attachment) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.mem.state(s.domain), s.mem.list("", node)
+}
+
+// Lead runs a function while this process is, of all that share the state, the one
+// that leads, until ctx ends. id names it.
+func (s *Store) Lead(ctx context.Context, id string, run func(ctx context.Context)) {
+	s.backend.Lead(ctx, id, run)
 }

@@ -118,10 +118,11 @@ func (k *Kernel) applyPod(s seat) error {
 			return err
 		}
 		p.port = s.port()
-		if err := p.limit(s.slice.HostMax); err != nil {
+		sends, receives := s.limits()
+		if err := p.limit(map[vdnPodWay]vdn.Rate{vdnPodWayPOD_SENDS: sends, vdnPodWayPOD_RECEIVES: receives}); err != nil {
 			return err
 		}
-		return p.hold(s.link.Attrs().Index)
+		return errors.Join(p.hold(s.link.Attrs().Index), s.guaranteed())
 	})
 }
 
@@ -239,17 +240,17 @@ func (p *pod) open() (tc.Hook, error) {
 }
 
 // limit sets what the pod may send and receive.
-func (p *pod) limit(most vdn.Rate) error {
-	for way := range uint32(vdnPodWayPOD_WAYS) {
+func (p *pod) limit(most map[vdnPodWay]vdn.Rate) error {
+	for way, rate := range most {
 		var b vdnVdnBucket
-		if err := p.obj.Buckets.Lookup(way, &b); err != nil {
+		if err := p.obj.Buckets.Lookup(uint32(way), &b); err != nil {
 			return fmt.Errorf("limits: %w", err)
 		}
-		if b.Rate == uint64(most) {
+		if b.Rate == uint64(rate) {
 			continue
 		}
-		b.Rate = uint64(most)
-		if err := p.obj.Buckets.Put(way, b); err != nil {
+		b.Rate = uint64(rate)
+		if err := p.obj.Buckets.Put(uint32(way), b); err != nil {
 			return fmt.Errorf("limits: %w", err)
 		}
 	}

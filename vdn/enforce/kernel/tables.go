@@ -25,11 +25,18 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 			key := vdnVdnPrefix{Bits: mappedBits(p)}
 			key.Addr.Word = netorder.Words(p.Masked().Addr())
 			prefixes[key] = owner
+			if _, there := prefixes[allIPv4]; !there && holdsIPv4(p) {
+				prefixes[allIPv4] = vdnVdnOwner{} // nobody's
+			}
 		}
 		for _, p := range s.Outside {
 			key := vdnVdnOutsidePrefix{Bits: 32 + mappedBits(p), Slice: bigEndian(uint32(s.ID))}
 			key.Addr.Word = netorder.Words(p.Masked().Addr())
 			outside[key] = 1
+			key.Bits, key.Addr = 32+allIPv4.Bits, allIPv4.Addr
+			if _, there := outside[key]; !there && holdsIPv4(p) {
+				outside[key] = 0
+			}
 		}
 	}
 	for pair := range enforce.Reach(slices) {
@@ -37,6 +44,18 @@ func (k *Kernel) applyTables(slices []vdn.Slice) error {
 	}
 	return errors.Join(
 		bpfmap.Hold(k.shared.Prefixes, prefixes), bpfmap.Hold(k.shared.Outside, outside), bpfmap.Hold(k.shared.Reach, reach))
+}
+
+// allIPv4 is 0.0.0.0/0, where IPv4 is mapped into IPv6.
+var allIPv4 = func() (p vdnVdnPrefix) {
+	p.Bits, p.Addr.Word = 96, netorder.Words(netip.IPv4Unspecified())
+	return p
+}()
+
+// holdsIPv4 says that an IPv6 prefix is so wide that IPv4, mapped into IPv6, lies in it.
+// The maps except all of IPv4 from such a prefix.
+func holdsIPv4(p netip.Prefix) bool {
+	return p.Addr().Is6() && p.Bits() <= 96 && p.Contains(netip.AddrFrom16(netip.IPv4Unspecified().As16()))
 }
 
 // mappedBits is a prefix's length where IPv4 is mapped into IPv6.

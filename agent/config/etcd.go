@@ -1,0 +1,106 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/vdn/store/etcd"
+)
+
+// Etcd is how the controllers of a domain reach the etcd that they share.
+type Etcd struct {
+	// Endpoints are URLs of its members; none where there is no etcd.
+	Endpoints []string
+	// Prefix begins all keys; "/fairlead/vdn/DOMAIN" where empty.
+	Prefix string
+	// Cert and Key are files (PEM) with what etcd knows us by, CA one with who signs its
+	// certificates.
+	Cert, Key, CA string
+	// User and PasswordFile are those of an account of etcd's.
+	User, PasswordFile string
+}
+
+// resolve checks and parses; nil where there is no etcd.
+func (c Etcd) resolve(p *parser, domain string) *etcd.Config {
+	if len(c.Endpoints) == 0 {
+		if c.Prefix+c.Cert+c.Key+c.CA+c.User+c.PasswordFile != "" {
+			p.refuse("etcd-endpoints", "none: name the members of etcd, like https://10.0.0.5:2379")
+		}
+		return nil
+	}
+	r := &etcd.Config{Endpoints: c.Endpoints, Prefix: c.Prefix, User: c.User}
+	if r.Prefix == "" {
+		r.Prefix = "/fairlead/vdn/" + domain
+	}
+	secure := 0
+	for _, e := range c.Endpoints {
+		if c.endpoint(p, e) {
+			secure++
+		}
+	}
+	switch {
+	case secure > 0 && secure < len(c.Endpoints):
+		p.refuse("etcd-endpoints", "some are https:// and some http://: make all the same")
+	case secure > 0:
+		r.TLS = c.keys(p)
+	case c.Cert+c.Key+c.CA != "":
+		p.refuse("etcd-cert", "it is of no use with http://: write https:// endpoints")
+	}
+	if (c.User == "") != (c.PasswordFile == "") {
+		p.refuse("etcd-user", "it needs --etcd-password-file, and that needs it: name both, or none")
+	} else if c.User != "" {
+		text, err := limit.ReadFile(c.PasswordFile, limit.Secret)
+		if err != nil {
+			p.refuse("etcd-password-file", "%v", err)
+		}
+		r.Password = strings.TrimSpace(string(text))
+	}
+	return r
+}
+
+// endpoint checks one, and says whether it is met by TLS.
+func (Etcd) endpoint(p *parser, text string) (secure bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.Scheme != "http" && u.Scheme != "https" {
+		p.refuse("etcd-endpoints", "%q is none: write one like https://10.0.0.5:2379", text)
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "http" && u.Hostname() != "localhost" && (err != nil || !addr.IsLoopback()) {
+		p.refuse("etcd-endpoints", "%s: what networks are would cross the network in plain text: use https://", text)
+	}
+	return u.Scheme == "https"
+}
+
+// keys are what etcd is met with. The certificate is read for each connection: it ends
+// sooner than a controller.
+func (c Etcd) keys(p *parser) *tls.Config {
+	r := &tls.Config{MinVersion: tls.VersionTLS12}
+	if (c.Cert == "") != (c.Key == "") {
+		p.refuse("etcd-cert", "it needs --etcd-key, and that needs it: name both files, or none")
+	} else if c.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
+			p.refuse("etcd-cert", "%v", err)
+		}
+		r.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			return &pair, err
+		}
+	}
+	if c.CA != "" {
+		text, err := limit.ReadFile(c.CA, limit.Secret)
+		if err != nil {
+			p.refuse("etcd-ca", "%v", err)
+			return r
+		}
+		r.RootCAs = x509.NewCertPool()
+		if !r.RootCAs.AppendCertsFromPEM(text) {
+			p.refuse("etcd-ca", "%s: no certificate in it: write PEM there", c.CA)
+		}
+	}
+	return r
+}

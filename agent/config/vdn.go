@@ -1,0 +1,157 @@
+package config
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
+	"github.com/fairlead/fairlead/vdn/client"
+	"github.com/fairlead/fairlead/vdn/federation"
+	"github.com/fairlead/fairlead/vdn/store/etcd"
+)
+
+// DefaultVDNData is where the controller of virtually dedicated networks keeps
+// what it knows.
+const DefaultVDNData = "/var/lib/fairlead/vdn"
+
+// VDN is the configuration of fairlead vdn.
+type VDN struct {
+	// Name tells it from other controllers of its domain; the machine's where empty.
+	Name string
+	// Data is the folder of its store, if that is not in etcd.
+	Data string
+	// Etcd is where its store is that it shares with other controllers.
+	Etcd Etcd
+	// Domain is the DNS name that other domains know this one by.
+	Domain string
+	// Listen is address:port, or unix:///path of a socket.
+	Listen string
+	// TLSCert and TLSKey are files (PEM); both or none.
+	TLSCert, TLSKey string
+	// TokenFile holds a token whose bearer may do everything, AccessFile several with
+	// roles; without both anybody may do everything.
+	TokenFile, AccessFile string
+	// AuditLog is the file of who changed what, or "-"; none where empty.
+	AuditLog string
+	// Kubernetes has a cluster's VirtualNetworks as its networks; Kubeconfig leads
+	// there, or, where it is empty, the service account of the pod that this is.
+	Kubernetes bool
+	Kubeconfig string
+	// FederationListen is address:port for other domains; none where empty, and then
+	// none is asked. FederationKeys are needed with it.
+	FederationListen string
+	FederationKeys   federation.Keys
+}
+
+// ResolvedVDN is a valid VDN, parsed.
+type ResolvedVDN struct {
+	VDN
+	// Socket is the path where it listens on one.
+	Socket string
+	// TLS is nil where it speaks plainly.
+	TLS *tls.Config
+	// Tokens are those that count; nil where none are asked for.
+	Tokens access.Finder
+	// Store is where in etcd its store is; nil for a folder.
+	Store *etcd.Config
+}
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c VDN) Resolve() (*ResolvedVDN, error) {
+	p, r := &parser{}, &ResolvedVDN{VDN: c}
+	if c.Data == "" && len(c.Etcd.Endpoints) == 0 {
+		p.refuse("data", "name the folder where it keeps what it knows")
+	}
+	if !vdn.IsDomain(c.Domain) {
+		p.refuse("domain", "%q is no DNS name of small letters: write one like daejeon.example", c.Domain)
+	}
+	if c.Kubeconfig != "" && !c.Kubernetes {
+		p.refuse("kubeconfig", "it has no meaning without --kubernetes: add that")
+	}
+	if c.TokenFile != "" {
+		token, err := client.ReadToken(c.TokenFile)
+		if err != nil {
+			p.refuse("token-file", "%v", err)
+		}
+		r.Tokens = access.Single("token-file", token)
+	}
+	if c.AccessFile != "" {
+		also, _ := r.Tokens.(access.Tokens)
+		tokens, err := access.Open(c.AccessFile, also, slog.Default())
+		if err != nil {
+			p.refuse("access-file", "%v", err)
+		}
+		r.Tokens = tokens
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		p.refuse("tls-cert", "it needs --tls-key, and that needs it: name both files, or none")
+	} else if c.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			p.refuse("tls-cert", "%v", err)
+		}
+		r.TLS = &tls.Config{GetCertificate: c.certificate(pair), MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	}
+	if r.Name == "" {
+		r.Name, _ = os.Hostname() // it is for people
+	}
+	r.Store = c.Etcd.resolve(p, c.Domain)
+	r.listen(p)
+	c.federation(p)
+	return r, p.err()
+}
+
+// certificate gives what the files hold now, for each who connects: certificates end
+// sooner than controllers. While they cannot be read, as they are being replaced, what
+// was read last counts.
+func (c VDN) certificate(first tls.Certificate) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if now, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err == nil {
+			last.Store(&now)
+		}
+		return last.Load(), nil
+	}
+}
+
+// federation sees to how other domains are met: by certificates, or not at all.
+func (c VDN) federation(p *parser) {
+	if k := c.FederationKeys; c.FederationListen == "" {
+		if k != (federation.Keys{}) {
+			p.refuse("federation-cert", "it is of no use without --federation-listen: add that, like :7474")
+		}
+		return
+	} else if k.Cert == "" || k.Key == "" || k.CA == "" {
+		p.refuse("federation-listen", "other domains are met by certificates only: name --federation-cert, --federation-key and --federation-ca")
+	}
+	if _, _, err := net.SplitHostPort(c.FederationListen); err != nil {
+		p.refuse("federation-listen", "%q is none: write address:port, or :port", c.FederationListen)
+	}
+}
+
+// listen sees to where it answers: without TLS only to this machine.
+func (r *ResolvedVDN) listen(p *parser) {
+	if path, ok := strings.CutPrefix(r.Listen, "unix://"); ok {
+		if !filepath.IsAbs(path) {
+			p.refuse("listen", "%q is no socket: write its whole path, as in unix:///run/fairlead/vdn/api.sock", r.Listen)
+		}
+		r.Socket = path
+		return
+	}
+	host, _, err := net.SplitHostPort(r.Listen)
+	if err != nil {
+		p.refuse("listen", "%q is none: write address:port, or unix:///path", r.Listen)
+		return
+	}
+	if addr, err := netip.ParseAddr(host); r.TLSCert == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		p.refuse("listen", "%s may be asked from other machines: give it --tls-cert and --tls-key, or listen on 127.0.0.1", r.Listen)
+	}
+}

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// VDNNode is the configuration of fairlead vdn node.
+type VDNNode struct {
+	// Name is the node's; the machine's where empty.
+	Name string
+	// Controller is the URL of fairlead vdn, TokenFile and CAFile what it needs.
+	Controller, TokenFile, CAFile string
+	// Uplinks are DEVICE=RATE each.
+	Uplinks []string
+	Gateway bool
+	// Means is "kernel" or "openvswitch", which needs Bridge.
+	Means, Bridge string
+	// BPFFS is the BPF file system to pin in.
+	BPFFS string
+	// Data is the folder that the last plan is kept in.
+	Data string
+	// Socket is where it answers who attaches pods.
+	Socket string
+	// MetricsAddress is where Prometheus may ask; nowhere where empty.
+	MetricsAddress string
+}
+
+// ResolvedVDNNode is a valid VDNNode, parsed.
+type ResolvedVDNNode struct {
+	vdn.Node
+	Client client.Config
+	Bridge string
+	// Pins is a folder on a BPF file system, Kept a file, Socket one, too.
+	Pins, Kept, Socket, MetricsAddress string
+}
+
+// Means of a node.
+const (
+	MeansKernel      = "kernel"
+	MeansOpenVSwitch = "openvswitch"
+)
+
+// VDNPins is where a node's programs are pinned, below a BPF file system.
+const VDNPins = "fairlead/vdn"
+
+// Resolve checks and parses; all that is wrong is told at once.
+func (c VDNNode) Resolve() (*ResolvedVDNNode, error) {
+	p := &parser{}
+	r := &ResolvedVDNNode{
+		Node:   vdn.Node{Name: c.Name, Gateway: c.Gateway, Means: c.Means, Uplinks: []vdn.Uplink{}},
+		Client: client.Config{URL: c.Controller, TokenFile: c.TokenFile, CAFile: c.CAFile},
+		Bridge: c.Bridge, Pins: filepath.Join(c.BPFFS, VDNPins), Kept: filepath.Join(c.Data, "plan.json"), Socket: c.Socket,
+		MetricsAddress: c.MetricsAddress,
+	}
+	if r.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			p.refuse("name", "%v: write one", err)
+		}
+		r.Name = strings.ToLower(name)
+	}
+	r.uplinks(p, c.Uplinks)
+	switch {
+	case !slices.Contains([]string{MeansKernel, MeansOpenVSwitch}, c.Means):
+		p.refuse("means", "%q is none: use %s or %s", c.Means, MeansKernel, MeansOpenVSwitch)
+	case c.Means == MeansOpenVSwitch && c.Bridge == "":
+		p.refuse("bridge", "means %s needs one: name a bridge of Open vSwitch that is for this alone", c.Means)
+	case c.Means == MeansOpenVSwitch && c.Gateway:
+		p.refuse("gateway", "means %s does not work on gateways: use %s", c.Means, MeansKernel)
+	case c.Means == MeansKernel && c.Bridge != "":
+		p.refuse("bridge", "means %s has none: leave it out, or use means %s", c.Means, MeansOpenVSwitch)
+	}
+	return r, p.err()
+}
+
+func (r *ResolvedVDNNode) uplinks(p *parser, all []string) {
+	for _, text := range all {
+		device, rate, ok := strings.Cut(text, "=")
+		parsed, err := vdn.ParseRate(rate)
+		if !ok || device == "" || err != nil || parsed == 0 {
+			p.refuse("uplink", "%q is none: write a device and what it carries, eth1=1G", text)
+			continue
+		}
+		if slices.ContainsFunc(r.Uplinks, func(u vdn.Uplink) bool { return u.Device == device }) {
+			p.refuse("uplink", "%s is there twice: name each device once", device)
+			continue
+		}
+		r.Uplinks = append(r.Uplinks, vdn.Uplink{Device: device, Rate: parsed})
+	}
+	if len(all) == 0 {
+		p.refuse("uplink", "none: name the devices whose rate networks share, eth1=1G")
+	}
+}

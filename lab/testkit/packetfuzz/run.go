@@ -1,0 +1,70 @@
+package packetfuzz
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// testRun is what bpf(2) takes for BPF_PROG_TEST_RUN (union bpf_attr, test).
+type testRun struct {
+	fd, verdict, sizeIn, sizeOut            uint32
+	dataIn, dataOut                         uint64
+	repeat, duration, contextIn, contextOut uint32
+	contextInAt, contextOutAt               uint64
+	flags, cpu, batch, _                    uint32
+}
+
+const bpfTestRun = 10 // BPF_PROG_TEST_RUN
+
+// Room is how much longer a packet may become: the longest that a program puts
+// before it, and to spare.
+const Room = 512
+
+// Runner runs programs on packets without a single allocation: one system call
+// for each, about half a microsecond beside the program's own time. It stays on
+// the thread that uses it, which says in which network namespace programs run.
+type Runner struct {
+	attr    testRun
+	in, out [65536 + Room]byte
+	context [192]byte
+}
+
+// Run runs a program on a frame and a context (struct xdp_md or __sk_buff; may be
+// empty). What comes out is valid until the next call, as is what became of the
+// context, where the context is asked for.
+func (r *Runner) Run(program int, frame, context []byte) (verdict int32, out []byte, err error) {
+	copy(r.in[:], frame)
+	copy(r.context[:], context)
+	a := &r.attr
+	*a = testRun{
+		fd: uint32(program), sizeIn: uint32(len(frame)), sizeOut: uint32(len(r.out)), repeat: 1,
+		dataIn: uint64(uintptr(unsafe.Pointer(&r.in))), dataOut: uint64(uintptr(unsafe.Pointer(&r.out))),
+	}
+	if len(context) > 0 {
+		at := uint64(uintptr(unsafe.Pointer(&r.context)))
+		a.contextIn, a.contextOut, a.contextInAt, a.contextOutAt = uint32(len(context)), uint32(len(r.context)), at, at
+	}
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, bpfTestRun, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
+	if errno != 0 {
+		return 0, nil, fmt.Errorf("run a program on %d bytes: %w", len(frame), errno)
+	}
+	return int32(a.verdict), r.out[:a.sizeOut], nil
+}
+
+// Context is what the program left of the context that it ran with.
+func (r *Runner) Context() []byte { return r.context[:r.attr.contextOut] }
+
+// Memory maps an array map of the flag BPF_F_MMAPABLE into this process until it
+// ends.
+func Memory(m *ebpf.Map) ([]byte, error) {
+	each := (int(m.ValueSize()) + 7) &^ 7
+	bytes := (each*int(m.MaxEntries()) + unix.Getpagesize() - 1) &^ (unix.Getpagesize() - 1)
+	b, err := unix.Mmap(m.FD(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %v into memory: %w", m, err)
+	}
+	return b[:each*int(m.MaxEntries())], nil
+}

@@ -1,0 +1,202 @@
+package access
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/internal/limit"
+	"github.com/fairlead/fairlead/internal/suggest"
+	"github.com/fairlead/fairlead/internal/yamltree"
+)
+
+// Finder knows whose a token is.
+type Finder interface {
+	Find(token string) (Identity, bool)
+}
+
+// sum is what is kept of a token.
+type sum [sha256.Size]byte
+
+// Tokens are known tokens, by their hashes. A token is random, so that no salt and no
+// slow hash is needed.
+type Tokens map[sum]Identity
+
+// Find gives whose a token is.
+func (t Tokens) Find(token string) (Identity, bool) {
+	i, known := t[sha256.Sum256([]byte(token))]
+	return i, known
+}
+
+// Single is one token, whose bearer may do everything.
+func Single(name, token string) Tokens {
+	return Tokens{sha256.Sum256([]byte(token)): {Name: name, Role: Admin}}
+}
+
+// Entry is one row of the file of tokens.
+type Entry struct {
+	Name     string   `yaml:"name"`
+	Role     Role     `yaml:"role"`
+	Networks []string `yaml:"networks,omitempty"`
+	Node     string   `yaml:"node,omitempty"`
+	// SHA256 is the token's hash, in hexadecimal digits.
+	SHA256 string `yaml:"sha256"`
+}
+
+var fields = []string{"name", "role", "networks", "node", "sha256"}
+
+// New makes a token and its entry.
+func New(e Entry) (token string, _ Entry, err error) {
+	token = rand.Text() + rand.Text()
+	hash := sha256.Sum256([]byte(token))
+	e.SHA256 = hex.EncodeToString(hash[:])
+	_, err = e.identity()
+	return token, e, err
+}
+
+// identity is whom an entry makes of who bears its token.
+func (e Entry) identity() (Identity, error) {
+	i := Identity{Name: e.Name, Role: e.Role, Networks: e.Networks, Node: e.Node}
+	switch {
+	case e.Name == "" || strings.ContainsFunc(e.Name, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return i, fmt.Errorf("name: %q is none: write one word, like node-1", e.Name)
+	case !slices.Contains(Roles, e.Role):
+		return i, fmt.Errorf("role: %q is none: use one of %v", e.Role, Roles)
+	case (e.Role == Tenant) != (len(e.Networks) > 0):
+		return i, errors.New("networks: a tenant has some, others none: write names, or beginnings like lab-*")
+	case (e.Role == Node) != (e.Node != ""):
+		return i, errors.New("node: a node has one, others none: write its name, or \"*\" for any")
+	}
+	for _, n := range e.Networks {
+		if n == "" || strings.Contains(strings.TrimSuffix(n, "*"), "*") {
+			return i, fmt.Errorf("networks: %q is none: write a name, or the beginning of names like lab-*", n)
+		}
+	}
+	return i, nil
+}
+
+// Parse reads a file of tokens. All that is wrong is told, a line each.
+func Parse(name string, text []byte) (Tokens, error) {
+	docs, bad := yamltree.Parse(name, text)
+	if bad != nil {
+		return nil, fmt.Errorf("%s:%d: %s", name, bad.Line, bad.Message)
+	}
+	tokens, names, faults := Tokens{}, map[string]bool{}, []error{}
+	for _, doc := range docs {
+		rows, line := rowsOf(doc)
+		if rows == nil {
+			faults = append(faults, fmt.Errorf("%s:%d: it has no list of tokens: write one below \"tokens:\"", name, line))
+			continue
+		}
+		for _, row := range rows.Content {
+			e, hash, err := entry(row)
+			if err == nil && names[e.Name] {
+				err = fmt.Errorf("name: %s is there twice: names tell tokens apart in the audit log", e.Name)
+			}
+			i, identityErr := e.identity()
+			if err = cmp.Or(err, identityErr); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: token %s, %w", name, row.Line, e.Name, err))
+				continue
+			}
+			if other, twice := tokens[hash]; twice {
+				faults = append(faults, fmt.Errorf("%s:%d: token %s, sha256: token %s has the same: make one of its own", name, row.Line, e.Name, other.Name))
+				continue
+			}
+			names[e.Name], tokens[hash] = true, i
+		}
+	}
+	return tokens, errors.Join(faults...)
+}
+
+// rowsOf gives the list of a document, or the line where it should be.
+func rowsOf(doc *yaml.Node) (rows *yaml.Node, line int) {
+	if doc.Kind == yaml.DocumentNode && len(doc.Content) > 0 {
+		doc = doc.Content[0]
+	}
+	if doc.Kind == yaml.MappingNode && len(doc.Content) == 2 && doc.Content[0].Value == "tokens" && doc.Content[1].Kind == yaml.SequenceNode {
+		return doc.Content[1], doc.Line
+	}
+	return nil, doc.Line
+}
+
+// entry reads one row; what is not known is refused by name.
+func entry(row *yaml.Node) (e Entry, hash sum, err error) {
+	if row.Kind != yaml.MappingNode {
+		return e, hash, fmt.Errorf("it has no fields: write %s", strings.Join(fields, ", "))
+	}
+	for k := 0; k < len(row.Content); k += 2 {
+		if field := row.Content[k].Value; !slices.Contains(fields, field) {
+			return e, hash, fmt.Errorf("%s: not known%s", field, suggest.DidYouMean(field, fields))
+		}
+	}
+	if err := row.Decode(&e); err != nil {
+		return e, hash, err
+	}
+	b, err := hex.DecodeString(e.SHA256)
+	if err != nil || len(b) != len(hash) {
+		return e, hash, fmt.Errorf("sha256: it is no SHA-256 in hexadecimal digits: make a token by fairlead vdn token")
+	}
+	return e, sum(b), nil
+}
+
+// File is a file of tokens that is read again when it changes: a token that is taken
+// out of it counts no more.
+type File struct {
+	path string
+	also Tokens
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	stamp  time.Time
+	tokens Tokens
+}
+
+// Open reads a file for the first time. also are tokens beside it.
+func Open(path string, also Tokens, log *slog.Logger) (*File, error) {
+	f := &File{path: path, also: also, log: log}
+	return f, f.read()
+}
+
+func (f *File) read() error {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return err
+	}
+	text, err := limit.ReadFile(f.path, limit.Secret)
+	if err != nil {
+		return err
+	}
+	tokens, err := Parse(f.path, text)
+	if err != nil {
+		return err
+	}
+	f.stamp, f.tokens = info.ModTime(), tokens
+	return nil
+}
+
+// Find gives whose a token is. A file that cannot be read leaves all as it was.
+func (f *File) Find(token string) (Identity, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if info, err := os.Stat(f.path); err == nil && !info.ModTime().Equal(f.stamp) {
+		if err := f.read(); err != nil {
+			f.log.Error("vdn: the file of tokens has changed and is refused; what it said before counts", "error", err)
+			f.stamp = info.ModTime() // once is enough
+		}
+	}
+	if i, known := f.tokens.Find(token); known {
+		return i, true
+	}
+	return f.also.Find(token)
+}

@@ -1,0 +1,151 @@
+// Package audit writes down who has changed what, and who was refused: a JSON object a
+// line, in a file that is bounded. It holds no secrets: of a request it has the method
+// and the path.
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Record is one line.
+type Record struct {
+	Time time.Time `json:"time"`
+	// Controller is the one that was asked.
+	Controller string `json:"controller"`
+	// Who is the name of the token, Role its role; empty where it is not known.
+	Who  string `json:"who"`
+	Role string `json:"role"`
+	// From is the address of who asked; empty for a unix socket.
+	From   string `json:"from,omitempty"`
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	// Object is what it was about, as errors name it.
+	Object string `json:"object,omitempty"`
+	// Result is "ok", "denied" or "failed"; Status that of HTTP, Error in words.
+	Result string `json:"result"`
+	Status int    `json:"status"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Bounds of a log: Kept files beside the one that is written, none longer than Size.
+const (
+	Size = 10 << 20 // bytes
+	Kept = 5
+)
+
+// mostError is how much of an error is written, in bytes.
+const mostError = 500
+
+// Log is one that is open. A nil Log writes nothing.
+type Log struct {
+	path string // empty for standard output
+	size int64
+	kept int
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	out     io.WriteCloser
+	written int64
+	failing bool
+}
+
+// Open opens a log in a file, which may be there; "-" is standard output, which is not
+// bounded.
+func Open(path string, log *slog.Logger) (*Log, error) { return open(path, Size, Kept, log) }
+
+func open(path string, size int64, kept int, log *slog.Logger) (*Log, error) {
+	l := &Log{path: path, size: size, kept: kept, log: log}
+	if path == "-" {
+		l.path, l.out = "", os.Stdout
+		return l, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return l, l.reopen()
+}
+
+func (l *Log) reopen() error {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("audit log: %w", err), f.Close())
+	}
+	l.out, l.written = f, info.Size()
+	return nil
+}
+
+// Write writes one line. What cannot be written is told in the ordinary log, and does
+// not keep the controller from its work.
+func (l *Log) Write(r Record) {
+	if l == nil {
+		return
+	}
+	if len(r.Error) > mostError {
+		r.Error = strings.ToValidUTF8(r.Error[:mostError], "") + "..."
+	}
+	line, err := json.Marshal(r)
+	if err != nil { // it always can be
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err = l.rotate(int64(len(line)) + 1)
+	if err == nil {
+		var n int
+		n, err = l.out.Write(append(line, '\n'))
+		l.written += int64(n)
+	}
+	if err != nil && !l.failing {
+		l.log.Error("the audit log cannot be written", "error", err)
+	}
+	l.failing = err != nil
+}
+
+// rotate begins another file where the present one would be too long.
+func (l *Log) rotate(more int64) error {
+	if l.path == "" || l.written == 0 || l.written+more <= l.size {
+		if l.out == nil {
+			return l.reopen()
+		}
+		return nil
+	}
+	err := l.out.Close()
+	for i := l.kept - 1; i >= 0; i-- {
+		from := l.path
+		if i > 0 {
+			from = fmt.Sprintf("%s.%d", l.path, i)
+		}
+		if moved := os.Rename(from, fmt.Sprintf("%s.%d", l.path, i+1)); moved != nil && !errors.Is(moved, fs.ErrNotExist) {
+			err = errors.Join(err, moved)
+		}
+	}
+	l.out, l.written = nil, 0
+	return errors.Join(err, l.reopen())
+}
+
+// Close ends it.
+func (l *Log) Close() error {
+	if l == nil || l.path == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out == nil {
+		return nil
+	}
+	return l.out.Close()
+}

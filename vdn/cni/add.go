@@ -1,0 +1,271 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// Add gives a pod its device, or leaves nothing behind. Where an earlier ADD for
+// the same interface was cut short, it goes on from there; what one has made whole
+// it refuses to make again.
+func Add(args *skel.CmdArgs) (*current.Result, error) {
+	c, err := newADD(args, Parse)
+	if err != nil {
+		return nil, err
+	}
+	if c.Previous != nil {
+		return nil, invalid("prevResult: fairlead-cni makes the interface that others change: put it first in the chain")
+	}
+	p, err := openPod(c.netns)
+	if err != nil {
+		return nil, gone(c.netns, err)
+	}
+	defer p.close()
+	if p.isAt(ownNamespace) {
+		return nil, fail(types.ErrInvalidNetNS, "CNI_NETNS %s: that is the node's own namespace: a pod must have one of its own", c.netns)
+	}
+	ctx, cancel := c.deadline()
+	defer cancel()
+	c.settle(ctx)
+	if err := c.afresh(p); err != nil {
+		return nil, err
+	}
+	result, err := c.attach(ctx, p)
+	if err == nil {
+		err = p.stillThere()
+	}
+	if err != nil {
+		return nil, c.undo(p, err)
+	}
+	return result, nil
+}
+
+// afresh takes away what an ADD that was cut short has left.
+func (c *call) afresh(p *pod) error {
+	n := c.noteOr(note{ID: c.id()})
+	if n.Whole && c.free(p) != nil {
+		return c.twice()
+	}
+	if err := c.takeAway(n, p); err != nil {
+		return err
+	}
+	return c.free(p)
+}
+
+func (c *call) twice() error {
+	return fail(ErrTaken, "CNI_CONTAINERID, CNI_IFNAME: attachment %s is made already: DEL comes before another ADD", c.id())
+}
+
+// whole notes that an ADD has done all of its work.
+func (c *call) whole() error {
+	n := c.noteOr(c.note())
+	n.Whole = true
+	return c.notes.write(attached, n)
+}
+
+// noteOr gives the node's note of the attachment, or what is known without one.
+func (c *call) noteOr(none note) note {
+	if n := c.notes.read(attached, c.id()); n != nil {
+		return *n
+	}
+	return none
+}
+
+// undo leaves nothing of an ADD that failed, and says why it did.
+func (c *call) undo(p *pod, why error) error {
+	if err := c.takeAway(c.noteOr(note{ID: c.id()}), p); err != nil {
+		return fail(types.ErrInternal, "%v; and then, undoing it: %v: DEL tries again", why, err) // its note stays for that
+	}
+	c.forget()
+	if err := p.stillThere(); err != nil {
+		return err
+	}
+	return why
+}
+
+// forget gives back what an ADD that failed may have been leased.
+func (c *call) forget() {
+	if c.notes.read(attached, c.id()) == nil {
+		return // it did not come to that
+	}
+	if err := c.release(); err != nil {
+		c.say("undoing: %v", err)
+	}
+}
+
+// attach does all that an ADD does. What it makes it notes before.
+func (c *call) attach(ctx context.Context, p *pod) (*current.Result, error) {
+	host, err := handle()
+	if err != nil {
+		return nil, err
+	}
+	defer host.Close()
+	lease, err := c.lease(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	link, err := c.device(host, p, lease)
+	if err != nil {
+		return nil, err
+	}
+	result := c.result(lease)
+	if err := c.configure(p, link, result); err != nil {
+		return nil, err
+	}
+	mac := link.Attrs().HardwareAddr.String()
+	report := vdn.UpReport{Device: lease.Attachment.Device, MAC: mac, NetNS: c.netns}
+	if err := c.up(ctx, report); err != nil {
+		return nil, err
+	}
+	result.Interfaces = []*current.Interface{{Name: c.iface, Mac: mac, Mtu: link.Attrs().MTU, Sandbox: c.netns}}
+	for _, ip := range result.IPs {
+		ip.Interface = current.Int(0)
+	}
+	return result, c.whole()
+}
+
+// up tells who must know that the device is there, and waits until it is enforced.
+func (c *call) up(ctx context.Context, report vdn.UpReport) error {
+	if n := c.inherited(); n != nil {
+		ctx, cancel := c.deadline() // controllers may have taken all of the time
+		defer cancel()
+		if err := c.adopted(ctx, n, report); err != nil {
+			return err
+		}
+		return c.applied(ctx)
+	} else if _, err := c.vdn.Up(ctx, c.id(), report); err != nil {
+		return c.refused(err)
+	}
+	return c.applied(ctx)
+}
+
+// lease asks for the attachment.
+func (c *call) lease(ctx context.Context, host *netlink.Handle) (vdn.Lease, error) {
+	network, err := c.vdn.Network(ctx, c.Network)
+	if err != nil {
+		return c.inherit(host, err)
+	}
+	devices, err := c.devices(host, network)
+	if err != nil {
+		return vdn.Lease{}, err
+	}
+	lease, err := c.request(ctx, devices)
+	if err != nil {
+		return vdn.Lease{}, err
+	}
+	if lease.Attachment.Device == "" {
+		lease.Attachment.Device = devices[0]
+	}
+	return lease, nil
+}
+
+// request notes that there may be a lease, and asks for it.
+func (c *call) request(ctx context.Context, devices []string) (vdn.Lease, error) {
+	if err := c.notes.write(attached, c.note()); err != nil {
+		return vdn.Lease{}, err
+	}
+	lease, err := c.vdn.Attach(ctx, vdn.AttachmentRequest{
+		Network: c.Network, Node: c.Node, Container: c.container, Interface: c.iface, Owner: c.pod.owner, OwnerUID: c.pod.uid,
+		Addresses: c.addresses, Devices: devices,
+	})
+	if err != nil {
+		return vdn.Lease{}, c.refused(err)
+	}
+	if len(lease.Attachment.Addresses) == 0 {
+		return vdn.Lease{}, fail(types.ErrInternal, "network %s: its controller gave a lease without an address: give the network a subnet", c.Network)
+	}
+	n := c.note()
+	n.Lease = &lease
+	// What was owed is this lease again.
+	return lease, errors.Join(c.notes.write(attached, n), c.notes.remove(owed, c.id()))
+}
+
+// note is what is known of an attachment from the beginning, with what is noted of its
+// lease by now.
+func (c *call) note() note {
+	if n := c.notes.read(attached, c.id()); n != nil {
+		return note{ID: n.ID, Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns, Lease: n.Lease, Replaces: n.Replaces}
+	}
+	return note{ID: c.id(), Conf: c.Name, Network: c.Network, Controller: c.Controller, NetNS: c.netns}
+}
+
+// device makes or moves the pod's device, with its MTU and Ethernet address.
+func (c *call) device(host *netlink.Handle, p *pod, lease vdn.Lease) (netlink.Link, error) {
+	mac := c.mac
+	if lease.Network.Mode != vdn.HostDevice {
+		if mac == nil {
+			mac = macFor(c.Network, lease.Attachment.Addresses)
+		}
+		noted := c.note()
+		noted.MAC = mac.String()
+		if err := c.notes.write(attached, noted); err != nil {
+			return nil, err
+		}
+		return c.macvlan(host, p, lease.Attachment.Device, lease.Network, mac)
+	}
+	link, err := c.hostDevice(host, p, lease.Attachment.Device)
+	if err != nil {
+		return nil, err
+	}
+	return adjusted(p, link, lease.Network.MTU, mac)
+}
+
+// hostDevice notes what the NIC is, moves it, and notes what it is in the pod.
+func (c *call) hostDevice(host *netlink.Handle, p *pod, name string) (netlink.Link, error) {
+	l, err := host.LinkByName(name)
+	if err != nil {
+		return nil, fail(ErrNode, "network %s: device %s of node %s: %v", c.Network, name, c.Node, err)
+	}
+	noted := c.note()
+	noted.NIC = describe(l)
+	if err := c.notes.write(attached, noted); err != nil {
+		return nil, err
+	}
+	inside, err := c.take(host, l, p)
+	if err != nil {
+		return nil, err
+	}
+	noted.NIC.Index = inside.Attrs().Index
+	return inside, c.notes.write(attached, noted)
+}
+
+// adjusted gives a NIC the network's MTU and the Ethernet address that was asked for.
+func adjusted(p *pod, l netlink.Link, mtu int, mac net.HardwareAddr) (netlink.Link, error) {
+	name := l.Attrs().Name
+	if mtu > 0 {
+		if err := p.links.LinkSetMTU(l, mtu); err != nil {
+			return nil, fail(ErrNode, "interface %s: MTU %d: %v: the NIC cannot do that: lower the network's mtu", name, mtu, err)
+		}
+	}
+	if mac != nil {
+		if err := p.links.LinkSetHardwareAddr(l, mac); err != nil {
+			return nil, fail(ErrNode, "interface %s: MAC %s: %v: the NIC cannot do that", name, mac, err)
+		}
+	}
+	now, err := p.links.LinkByIndex(l.Attrs().Index)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	return now, nil
+}
+
+// prefixes are a result's addresses.
+func prefixes(r *current.Result) (all []netip.Prefix) {
+	for _, ip := range r.IPs {
+		ones, _ := ip.Address.Mask.Size()
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			all = append(all, netip.PrefixFrom(a.Unmap(), ones))
+		}
+	}
+	return all
+}

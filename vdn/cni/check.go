@@ -1,0 +1,140 @@
+package cni
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// Check compares what the pod has with what ADD said: its interface, addresses and
+// routes, and its lease where the controller can be asked. A controller that is away
+// is no fault of the pod's, whose network needs it not.
+func Check(args *skel.CmdArgs) error {
+	c, err := newCall(args, Parse)
+	if err != nil {
+		return err
+	}
+	if c.Previous == nil {
+		return invalid("prevResult is missing: CHECK needs what ADD gave")
+	}
+	p, err := openPod(c.netns)
+	if err != nil {
+		return gone(c.netns, err)
+	}
+	defer p.close()
+	link, err := c.checkInterface(p)
+	if err != nil {
+		return err
+	}
+	if err := c.checkKernel(p, link); err != nil {
+		return err
+	}
+	ctx, cancel := c.brief()
+	defer cancel()
+	return c.sameLease(ctx)
+}
+
+func changed(format string, args ...any) error { return fail(ErrChanged, format, args...) }
+
+// checkInterface finds the pod's device, and compares it.
+func (c *call) checkInterface(p *pod) (netlink.Link, error) {
+	at := c.told()
+	if at < 0 {
+		return nil, changed("prevResult has no interface %s in a sandbox: is it of this attachment?", c.iface)
+	}
+	want := c.Previous.Interfaces[at]
+	if want.Sandbox != c.netns {
+		return nil, changed("prevResult: interface %s is in %s, and CNI_NETNS is %s", c.iface, want.Sandbox, c.netns)
+	}
+	l, err := p.links.LinkByName(c.iface)
+	if absent(err) {
+		return nil, changed("interface %s is gone: the pod deleted or renamed it, or its NIC was taken out", c.iface)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a := l.Attrs()
+	switch {
+	case want.Mac != "" && !strings.EqualFold(want.Mac, a.HardwareAddr.String()): // a tuning plugin writes it as its user did
+		return nil, changed("interface %s has MAC %s, want %s", c.iface, a.HardwareAddr, want.Mac)
+	case want.Mtu != 0 && want.Mtu != a.MTU:
+		return nil, changed("interface %s has MTU %d, want %d", c.iface, a.MTU, want.Mtu)
+	case a.Flags&net.FlagUp == 0:
+		return nil, changed("interface %s is down", c.iface)
+	}
+	return l, nil
+}
+
+// told is which of the interfaces in prevResult is the pod's of this call; -1 where
+// none is.
+func (c *call) told() int {
+	return slices.IndexFunc(c.Previous.Interfaces, func(i *current.Interface) bool { return i.Name == c.iface && i.Sandbox != "" })
+}
+
+// checkKernel compares addresses and routes; others may add theirs, and addresses of
+// interfaces that others made are theirs to check.
+func (c *call) checkKernel(p *pod, l netlink.Link) error {
+	have, err := p.links.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	for _, ip := range c.Previous.IPs {
+		if ip.Interface != nil && *ip.Interface != c.told() {
+			continue
+		}
+		a, there := first(have, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address.String() })
+		if !there {
+			return changed("interface %s has not the address %s", l.Attrs().Name, ip.Address.String())
+		}
+		if a.Flags&unix.IFA_F_DADFAILED != 0 {
+			return changed("interface %s: another host has the address %s, too", l.Attrs().Name, ip.Address.IP)
+		}
+	}
+	routes, err := p.links.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, r := range c.Previous.Routes {
+		if _, there := first(routes, func(have netlink.Route) bool { return same(have, r) }); !there {
+			return changed("route %s is gone", r.String())
+		}
+	}
+	return nil
+}
+
+func same(have netlink.Route, want *types.Route) bool {
+	return have.Dst != nil && have.Dst.String() == want.Dst.String() && (len(want.GW) == 0 || have.Gw.Equal(want.GW))
+}
+
+// sameLease compares with what the controller answers, if it does.
+func (c *call) sameLease(ctx context.Context) error {
+	if c.inherited() != nil && !c.handOver(ctx) {
+		return nil
+	}
+	a, err := c.vdn.Attachment(ctx, c.id())
+	switch {
+	case client.IsUnavailable(err):
+		return nil
+	case client.IsStatus(err, http.StatusNotFound):
+		return changed("network %s: the controller has no lease %s: delete the pod, and another gets one", c.Network, c.id())
+	case err != nil:
+		return c.refused(err)
+	}
+	mine := prefixes(c.Previous)
+	for _, p := range a.Addresses {
+		if !slices.Contains(mine, p) {
+			return changed("network %s: the lease %s has %s, which the pod has not", c.Network, a.ID, p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package cni
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// What holds where a configuration says nothing.
+const (
+	DefaultDataDir = "/var/lib/cni/fairlead"
+	DefaultTimeout = client.DefaultTimeout
+	maxTimeout     = time.Minute
+)
+
+// Settings are the keys of a configuration that are Fairlead's own: at its top for
+// fairlead-cni, in its ipam for fairlead-ipam.
+type Settings struct {
+	// Network is that of the controller; the configuration's name where empty.
+	Network string `json:"network"`
+	// Controller is where it listens.
+	Controller string `json:"controller"`
+	// TokenFile and CAFile are what it wants to see, and is to be known by.
+	TokenFile string `json:"tokenFile"`
+	CAFile    string `json:"caFile"`
+	// Node is this machine's name; where empty what the node's daemon calls it, or the
+	// host's.
+	Node string `json:"node"`
+	// DataDir is where notes of attachments are kept.
+	DataDir string `json:"dataDir"`
+}
+
+// Config is what a call is told on its standard input.
+type Config struct {
+	Settings
+	// Name is the configuration's, and what GC's Valid are all of.
+	Name string
+	// Timeout is for all that one call asks of others.
+	Timeout time.Duration
+	// DefaultRoute says that the networks' gateways are the pod's.
+	DefaultRoute bool
+	// Wishes are those of the runtime's user.
+	Wishes Wishes
+	// Valid are the attachments that GC keeps: CONTAINER.INTERFACE.
+	Valid []string
+	// Previous is what ADD gave; nil where there is none.
+	Previous *current.Result
+}
+
+// Wishes are what a runtime passes on by the capabilities ips and mac, as it stands.
+type Wishes struct {
+	IPs []string `json:"ips"`
+	MAC string   `json:"mac"`
+}
+
+// written is a configuration as it stands.
+type written struct {
+	types.PluginConf
+	Settings
+	Timeout      string `json:"timeout"`
+	DefaultRoute *bool  `json:"defaultRoute"`
+	IPAM         struct {
+		Type string `json:"type"`
+		Settings
+		Timeout      string `json:"timeout"`
+		DefaultRoute *bool  `json:"defaultRoute"`
+	} `json:"ipam"`
+	RuntimeConfig Wishes `json:"runtimeConfig"`
+}
+
+func invalid(format string, args ...any) error {
+	return fail(types.ErrInvalidNetworkConfig, format, args...)
+}
+
+// Parse reads what fairlead-cni is told.
+func Parse(text []byte) (Config, error) {
+	w, err := decode(text)
+	if err != nil {
+		return Config{}, err
+	}
+	if t := w.IPAM.Type; t != "" && t != "fairlead-ipam" {
+		return Config{}, invalid("ipam.type %q: the network's controller gives the addresses: leave ipam out", t)
+	}
+	return w.config(w.Settings, w.Timeout, w.DefaultRoute)
+}
+
+// ParseIPAM reads what fairlead-ipam is told.
+func ParseIPAM(text []byte) (Config, error) {
+	w, err := decode(text)
+	if err != nil {
+		return Config{}, err
+	}
+	if w.IPAM.Type == "" {
+		return Config{}, invalid("ipam.type is missing: write \"ipam\": {\"type\": \"fairlead-ipam\"}")
+	}
+	return w.config(w.IPAM.Settings, w.IPAM.Timeout, w.IPAM.DefaultRoute)
+}
+
+func decode(text []byte) (*written, error) {
+	w := &written{}
+	if err := json.Unmarshal(text, w); err != nil {
+		return nil, fail(types.ErrDecodingFailure, "configuration: %v: is it one JSON object?", err)
+	}
+	if w.RawPrevResult == nil {
+		return w, nil
+	}
+	if err := version.ParsePrevResult(&w.PluginConf); err != nil {
+		return nil, fail(types.ErrDecodingFailure, "prevResult: %v", err)
+	}
+	return w, nil
+}
+
+func (w *written) config(s Settings, timeout string, defaultRoute *bool) (Config, error) {
+	c := Config{Settings: Settings{
+		Network: cmp.Or(s.Network, w.Name), Controller: cmp.Or(s.Controller, client.DefaultURL), TokenFile: s.TokenFile, CAFile: s.CAFile,
+		Node: s.Node, DataDir: cmp.Or(s.DataDir, DefaultDataDir),
+	}, Name: w.Name, Timeout: DefaultTimeout, DefaultRoute: defaultRoute == nil || *defaultRoute, Wishes: w.RuntimeConfig}
+	if err := c.check(timeout); err != nil {
+		return Config{}, err
+	}
+	for _, v := range w.ValidAttachments {
+		c.Valid = append(c.Valid, v.ContainerID+"."+v.IfName)
+	}
+	if w.PrevResult != nil {
+		previous, err := current.NewResultFromResult(w.PrevResult)
+		if err != nil {
+			return Config{}, fail(types.ErrDecodingFailure, "prevResult: %v", err)
+		}
+		c.Previous = previous
+	}
+	return c, nil
+}
+
+func (c *Config) check(timeout string) error {
+	if timeout != "" {
+		d, err := time.ParseDuration(timeout)
+		if err != nil || d <= 0 || d > maxTimeout {
+			return invalid("timeout %q: want more than 0s and up to %v, like 5s", timeout, maxTimeout)
+		}
+		c.Timeout = d
+	}
+	for field, path := range map[string]string{"dataDir": c.DataDir, "tokenFile": c.TokenFile, "caFile": c.CAFile} {
+		if path != "" && !filepath.IsAbs(path) {
+			return invalid("%s %q: want a path from the root on, since runtimes start plugins anywhere", field, path)
+		}
+	}
+	if c.Network == "" {
+		return invalid("network is missing: name one of the controller's (fairlead vdn networks)")
+	}
+	return nil
+}
+
+// named has the configuration name this machine, where it is of all nodes. Only calls
+// that tell the controller their node need it: the node's daemon is asked, which may
+// hang.
+func (c *Config) named() error {
+	if c.Node == "" {
+		c.Node = nodeName()
+	}
+	if c.Node == "" {
+		return invalid("node is missing, and this host has no name: write \"node\"")
+	}
+	return nil
+}
+
+// read says what is wished for.
+func (w Wishes) read() (addresses []netip.Addr, mac net.HardwareAddr, err error) {
+	for _, s := range w.IPs {
+		a, err := parseAddress(s)
+		if err != nil {
+			return nil, nil, invalid("runtimeConfig.ips %q: want an address like 10.1.0.5 or 10.1.0.5/24", s)
+		}
+		addresses = append(addresses, a)
+	}
+	if w.MAC == "" {
+		return addresses, nil, nil
+	}
+	if mac, err = parseMAC(w.MAC); err != nil {
+		return nil, nil, invalid("runtimeConfig.mac %q: want one host's Ethernet address like 02:00:00:00:00:05", w.MAC)
+	}
+	return addresses, mac, nil
+}
+
+// parseAddress takes an address, or one with its prefix's length, which the
+// network knows better.
+func parseAddress(s string) (netip.Addr, error) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Addr().Unmap(), nil
+	}
+	a, err := netip.ParseAddr(s)
+	return a.Unmap(), err
+}
+
+func parseMAC(s string) (net.HardwareAddr, error) {
+	mac, err := net.ParseMAC(s)
+	if err == nil && (len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6))) {
+		err = &net.AddrError{Err: "no host's Ethernet address", Addr: s}
+	}
+	return mac, err
+}
+
+// podArgs is what CNI_ARGS says of the pod.
+type podArgs struct {
+	// owner is "namespace/pod", or empty; uid is its UID, or empty.
+	owner, uid string
+	addresses  []netip.Addr
+	mac        net.HardwareAddr
+}
+
+// parseArgs reads CNI_ARGS, "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b". Keys that it
+// does not know are others'.
+func parseArgs(s string) (podArgs, error) {
+	values := map[string]string{}
+	for _, pair := range strings.Split(s, ";") {
+		key, value, found := strings.Cut(pair, "=")
+		if !found && s != "" {
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: %q: want KEY=VALUE;KEY=VALUE", pair)
+		}
+		values[key] = value
+	}
+	var p podArgs
+	if namespace, name := values["K8S_POD_NAMESPACE"], values["K8S_POD_NAME"]; name != "" {
+		p.owner, p.uid = namespace+"/"+name, values["K8S_POD_UID"]
+	}
+	var err error
+	for _, ip := range strings.FieldsFunc(values["IP"], func(r rune) bool { return r == ',' }) { // several as Multus has them
+		a, err := parseAddress(ip)
+		if err != nil {
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: IP=%s: want an address like 10.1.0.5, or one of each family: 10.1.0.5,fd00::5", values["IP"])
+		}
+		p.addresses = append(p.addresses, a)
+	}
+	if mac := values["MAC"]; mac != "" {
+		if p.mac, err = parseMAC(mac); err != nil {
+			return podArgs{}, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: MAC=%s: want one host's Ethernet address like 02:00:00:00:00:05", mac)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,116 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// notes are what this node remembers of its attachments, a file each: written
+// before anything is made, taken away when all is undone, so that nothing needs the
+// controller, or the pod's namespace, to be undone. What is in owed has nothing left
+// but its lease, which the controller, away, could not be told of.
+type notes struct{ dir string }
+
+// note is one attachment.
+type note struct {
+	ID string `json:"id"`
+	// Conf is the name of the configuration, Network that of its network.
+	Conf    string `json:"conf"`
+	Network string `json:"network"`
+	// Controller is who has the lease.
+	Controller string `json:"controller"`
+	NetNS      string `json:"netns"`
+	// Whole says that its ADD came to its end.
+	Whole bool `json:"whole,omitempty"`
+	// MAC is what its macvlan device gets.
+	MAC string `json:"mac,omitempty"`
+	// NIC is the node's that was given away; nil where none was.
+	NIC *nic `json:"nic,omitempty"`
+	// Lease is what the controller gave, for a restart of the pod while none answers.
+	Lease *vdn.Lease `json:"lease,omitempty"`
+	// Replaces are the IDs by which a controller may know the lease, the newest first,
+	// where it does not know it by this one yet.
+	Replaces []string `json:"replaces,omitempty"`
+}
+
+func (n notes) file(state, id string) string { return filepath.Join(n.dir, state, id+".json") }
+
+const (
+	attached = "attached"
+	owed     = "owed"
+)
+
+// write replaces a note as one; a crash leaves the old one or the new one.
+func (n notes) write(state string, one note) error {
+	file := n.file(state, one.ID)
+	text, err := json.Marshal(one)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(file+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return unwritable(one.ID, err)
+	}
+	return nil
+}
+
+func unwritable(id string, err error) error {
+	return fail(types.ErrIOFailure, "note of attachment %s: %v: is dataDir on a disk that can be written?", id, err)
+}
+
+// read gives nil where there is no note that says anything.
+func (n notes) read(state, id string) *note {
+	text, err := os.ReadFile(n.file(state, id))
+	if err != nil {
+		return nil
+	}
+	one := &note{}
+	if json.Unmarshal(text, one) != nil || one.ID != id {
+		return nil
+	}
+	if one.NIC != nil && one.NIC.Boot != bootID() {
+		one.NIC = nil // a restart brings NICs home by itself
+	}
+	return one
+}
+
+func (n notes) remove(state, id string) error {
+	if err := os.Remove(n.file(state, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return unwritable(id, err)
+	}
+	return nil
+}
+
+// all gives those that can be read.
+func (n notes) all(state string) (all []note) {
+	entries, _ := os.ReadDir(filepath.Join(n.dir, state)) // none yet
+	for _, e := range entries {
+		id, isNote := strings.CutSuffix(e.Name(), ".json")
+		if !isNote {
+			continue
+		}
+		if one := n.read(state, id); one != nil {
+			all = append(all, *one)
+		}
+	}
+	return all
+}
+
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // the same for ever where there is none
+	return strings.TrimSpace(string(id))
+}

@@ -1,0 +1,91 @@
+package cni
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// Status says whether an ADD could be served: the controller answers, and the node's
+// daemon where there is one, the network is there, and so is its device.
+func Status(args *skel.CmdArgs) error {
+	c, err := newCall(args, Parse)
+	if err == nil {
+		err = c.named()
+	}
+	if err != nil {
+		return err
+	}
+	network, err := c.available()
+	if err != nil {
+		return err
+	}
+	return c.present(network)
+}
+
+// available asks the controller, and whether the node's daemon is there to ask.
+func (c *call) available() (vdn.Network, error) {
+	ctx, cancel := c.deadline()
+	defer cancel()
+	if err := c.daemonAnswers(); err != nil {
+		return vdn.Network{}, fail(types.ErrPluginNotAvailable, "%v", err)
+	}
+	err := c.vdn.Health(ctx)
+	if err == nil {
+		c.settle(ctx)
+		var network vdn.Network
+		if network, err = c.vdn.Network(ctx, c.Network); err == nil {
+			return network, nil
+		}
+	}
+	var no *types.Error
+	if errors.As(c.refused(err), &no) {
+		return vdn.Network{}, fail(types.ErrPluginNotAvailable, "%s", no.Msg)
+	}
+	return vdn.Network{}, err
+}
+
+// present says whether a network has a device on this node, free or not: NICs that
+// pods have are no fault of the node.
+func (c *call) present(n vdn.Network) error {
+	host, err := handle()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	all, err := list(host)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, l := range all {
+		there[l.Attrs().Name] = true
+	}
+	for _, other := range c.notes.all(attached) {
+		if other.NIC != nil {
+			there[other.NIC.Name] = true
+		}
+	}
+	if !slices.ContainsFunc(n.Devices, func(d string) bool { return there[d] }) {
+		return fail(types.ErrLimitedConnectivity, "network %s: node %s has none of its devices (%q): plug one in, or correct the network's devices", n.Name, c.Node, n.Devices)
+	}
+	if n.Mode == vdn.HostDevice {
+		return nil
+	}
+	return c.usableNow(host, n)
+}
+
+// usableNow says why no macvlan can be made.
+func (c *call) usableNow(host *netlink.Handle, n vdn.Network) error {
+	_, err := c.devices(host, n)
+	var no *types.Error
+	if errors.As(err, &no) {
+		return fail(types.ErrLimitedConnectivity, "%s", no.Msg)
+	}
+	return err
+}

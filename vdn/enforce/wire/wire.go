@@ -1,0 +1,94 @@
+// Package wire says whether a whole device, given to one pod, carries a guaranteed
+// rate by itself: its wire must be its own, and fast enough. Nobody shares such a
+// wire, so there is nothing to enforce. How slices share an uplink is
+// vdn/enforce/kernel's.
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/vdn"
+)
+
+// ErrUnknown is returned, wrapped, for a device that does not report its rate, as long
+// as it has no carrier, or for good.
+var ErrUnknown = errors.New("it does not report the rate of its wire")
+
+// Guarantees says why a device of the calling thread's network namespace does not
+// guarantee a rate to who has it alone; nil where it does.
+func Guarantees(l netlink.Link, rate vdn.Rate) error {
+	name := l.Attrs().Name
+	if with := sharedWith(l); with != "" {
+		return fmt.Errorf("device %s shares the wire of %s, so a guarantee of %s cannot hold: use a device with a wire of its own, mode macvlan, or no guarantee", name, with, rate)
+	}
+	speed, err := Speed(name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("device %s: %w, so a guarantee of %s is not sure: set the device up and plug it in, set its speed where the driver lets you (ethtool -s %s speed MBITS), or take the guarantee off",
+			name, err, rate, name)
+	case speed < rate:
+		return fmt.Errorf("device %s carries %s, and the network's guarantee is %s: use a faster device, or lower the guarantee", name, speed, rate)
+	}
+	return nil
+}
+
+// sharedWith names whose wire a device uses; "" where that is its own.
+func sharedWith(l netlink.Link) string {
+	a := l.Attrs()
+	if a.ParentIndex != 0 && l.Type() != "veth" {
+		if below, err := netlink.LinkByIndex(a.ParentIndex); err == nil {
+			return below.Attrs().Name
+		}
+		return "the device below it"
+	}
+	// A virtual function of a NIC (SR-IOV).
+	device := filepath.Join("/sys/bus", a.ParentDevBus, "devices", a.ParentDev)
+	if of, err := os.Readlink(filepath.Join(device, "physfn")); a.ParentDev != "" && err == nil {
+		return "PCI device " + filepath.Base(of)
+	}
+	return ""
+}
+
+// settings is struct ethtool_cmd (linux/ethtool.h).
+type settings struct {
+	command, supported, advertising    uint32
+	speed                              uint16
+	duplex, port                       uint8
+	phy, transceiver, negotiates, mdio uint8
+	mostSent, mostReceived             uint32
+	speedHigh                          uint16
+	_                                  uint16
+	_                                  [3]uint32
+}
+
+// Speed is the rate of a device's wire, as its driver reports it.
+func Speed(device string) (vdn.Rate, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	s := settings{command: unix.ETHTOOL_GSET}
+	request := struct { // struct ifreq (netdevice(7))
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&s)}
+	copy(request.name[:unix.IFNAMSIZ-1], device)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, errno)
+	}
+	megabits := uint32(s.speedHigh)<<16 | uint32(s.speed)
+	if megabits == 0 || megabits == math.MaxUint32 {
+		return 0, ErrUnknown
+	}
+	return vdn.Rate(megabits) * 1_000_000, nil
+}

@@ -1,0 +1,194 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/wholefile"
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/client"
+)
+
+// Adoption is an attachment that the node continues by itself: its pod was restarted
+// while no controller answered, with the lease that it had. The daemon enforces it
+// beside the plan, and tells a controller as soon as one answers.
+type Adoption struct {
+	Attachment vdn.Attachment `json:"attachment"`
+	// Replaces are the IDs that the lease had before, the newest first.
+	Replaces []string `json:"replaces"`
+	// told says that a controller knows: asked again after the pod's deletion it would
+	// make another lease.
+	told bool
+}
+
+// mostAdoption is how much of an Adoption is read, in bytes.
+const mostAdoption = 1 << 16
+
+// answerAdopt takes one: PUT /attachments.
+func (d *Daemon) answerAdopt(w http.ResponseWriter, r *http.Request) {
+	var text bytes.Buffer
+	var a Adoption
+	_, err := text.ReadFrom(http.MaxBytesReader(w, r.Body, mostAdoption))
+	if err == nil {
+		err = vdn.Decode(text.Bytes(), &a)
+	}
+	if err == nil {
+		err = a.request().Validate()
+	}
+	if err == nil && !filepath.IsAbs(a.Attachment.NetNS) {
+		err = fmt.Errorf("attachment %s, netns: %q is no path of a network namespace", a.Attachment.ID, a.Attachment.NetNS)
+	}
+	if err != nil {
+		tell(w, http.StatusBadRequest, "error", err.Error())
+		return
+	}
+	if err := d.adopt(a); err != nil {
+		tell(w, http.StatusServiceUnavailable, "error", err.Error())
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// request is what a controller is asked.
+func (a Adoption) request() vdn.AttachmentRequest {
+	r := vdn.AttachmentRequest{
+		Network: a.Attachment.Network, Node: a.Attachment.Node, Container: a.Attachment.Container, Interface: a.Attachment.Interface,
+		Owner: a.Attachment.Owner, OwnerUID: a.Attachment.OwnerUID, Replaces: a.Replaces,
+	}
+	for _, p := range a.Attachment.Addresses {
+		r.Addresses = append(r.Addresses, p.Addr())
+	}
+	if a.Attachment.Device != "" {
+		r.Devices = []string{a.Attachment.Device}
+	}
+	return r
+}
+
+// adopt has one enforced soon, also after a restart.
+func (d *Daemon) adopt(a Adoption) error {
+	d.mu.Lock()
+	next := maps.Clone(d.adopted)
+	for _, id := range a.Replaces {
+		delete(next, id)
+	}
+	next[a.Attachment.ID] = a
+	err := d.saveAdopted(next)
+	if err == nil {
+		d.adopted = next
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("attachment %s cannot be kept: %w", a.Attachment.ID, err)
+	}
+	d.log.Info("vdn node: a pod continues its lease without a controller", "attachment", a.Attachment.ID, "owner", a.Attachment.Owner, "replaces", a.Replaces)
+	d.again()
+	return nil
+}
+
+// adoptedFile is beside the plan that is kept; none where that is not.
+func (d *Daemon) adoptedFile() string {
+	if d.cfg.Kept == "" {
+		return ""
+	}
+	return strings.TrimSuffix(d.cfg.Kept, filepath.Ext(d.cfg.Kept)) + "-adopted.json"
+}
+
+// saveAdopted keeps all on disk. The lock is held.
+func (d *Daemon) saveAdopted(all map[string]Adoption) error {
+	if d.adoptedFile() == "" {
+		return nil
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(d.adoptedFile()), 0o700); err != nil {
+		return err
+	}
+	return wholefile.Write(d.adoptedFile(), 0o600, bytes.NewReader(text))
+}
+
+// restoreAdopted reads what a predecessor kept.
+func (d *Daemon) restoreAdopted() error {
+	d.adopted = map[string]Adoption{}
+	text, err := os.ReadFile(d.adoptedFile())
+	if errors.Is(err, fs.ErrNotExist) { // also of no name
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &d.adopted)
+	}
+	if err != nil {
+		d.adopted = map[string]Adoption{}
+		return fmt.Errorf("%s: %w", d.adoptedFile(), err)
+	}
+	return nil
+}
+
+// effective is the newest plan with what the node continues by itself, and that plan
+// alone, which is what is kept; nil before the first plan. What a controller knows by
+// now, or what is gone, is forgotten.
+func (d *Daemon) effective() (whole, told *vdn.Plan) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.plan == nil || len(d.adopted) == 0 {
+		return d.plan, d.plan
+	}
+	p, left := *d.plan, maps.Clone(d.adopted)
+	p.Local = slices.Clone(p.Local)
+	for id, a := range d.adopted {
+		_, err := os.Stat(a.Attachment.NetNS)
+		known := slices.ContainsFunc(p.Local, func(l vdn.Attachment) bool { return l.ID == id && l.NetNS != "" })
+		if known || errors.Is(err, fs.ErrNotExist) {
+			delete(left, id)
+			continue
+		}
+		p.Local = slices.DeleteFunc(p.Local, func(l vdn.Attachment) bool { return l.ID == id || slices.Contains(a.Replaces, l.ID) })
+		p.Local = append(p.Local, a.Attachment)
+	}
+	if len(left) < len(d.adopted) {
+		d.adopted = left
+		if err := d.saveAdopted(left); err != nil {
+			d.log.Warn("vdn node: what is continued cannot be kept", "error", err)
+		}
+	}
+	return &p, d.plan
+}
+
+// handOver tells a controller, which answers, of all that the node continues by itself.
+func (d *Daemon) handOver(ctx context.Context) {
+	d.mu.Lock()
+	all := maps.Clone(d.adopted)
+	d.mu.Unlock()
+	for id, a := range all {
+		if _, err := os.Stat(a.Attachment.NetNS); a.told || errors.Is(err, fs.ErrNotExist) {
+			continue // one that is gone will be released
+		}
+		_, err := d.cfg.Controller.Attach(ctx, a.request())
+		if err == nil {
+			_, err = d.cfg.Controller.Up(ctx, id, vdn.UpReport{Device: a.Attachment.Device, MAC: a.Attachment.MAC, NetNS: a.Attachment.NetNS})
+		}
+		switch {
+		case err == nil:
+			d.log.Info("vdn node: a controller knows of an attachment that was continued without one", "attachment", id)
+			d.mu.Lock()
+			if now, still := d.adopted[id]; still {
+				now.told = true
+				d.adopted[id] = now
+			}
+			d.mu.Unlock()
+		case !client.IsUnavailable(err):
+			d.log.Error("vdn node: an attachment that was continued without a controller is refused: delete its pod", "attachment", id, "owner", a.Attachment.Owner, "error", err)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+// Package metrics shows a node's daemon to Prometheus: all that its Status says.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fairlead/fairlead/vdn/node"
+)
+
+// Handler answers with what get gives at that moment.
+func Handler(get func() node.Status) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(gauges(get), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+var (
+	reachable   = desc("controller_reachable", "1 where the controller answered when it was asked last, else 0.", "url")
+	unreachable = desc("controllers_unreachable_seconds", "For how long no controller has answered; 0 where one does. What is enforced stays meanwhile.")
+	cached      = desc("plan_cached", "1 where the plan is that of the node's disk, and no controller has confirmed it since, else 0.")
+	plan        = desc("plan_revision", "Revision of the newest plan; 0 before the first.")
+	applied     = desc("applied_revision", "Revision of the plan that was applied last.")
+	failed      = desc("plan_failed", "1 where the newest plan does not hold entirely, else 0.")
+	degraded    = desc("degraded", "Optional kernel features that the node does without.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("fairlead_vdn_agent_"+name, help, labels, nil)
+}
+
+// gauges are read when they are asked for.
+type gauges func() node.Status
+
+// Describe is prometheus.Collector's.
+func (gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{reachable, unreachable, cached, plan, applied, failed, degraded} {
+		to <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	s := g()
+	emit := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, c := range s.Controllers {
+		emit(reachable, truth(c.Reachable), c.URL)
+	}
+	var silent float64
+	if !s.Reachable && !s.Since.IsZero() {
+		silent = time.Since(s.Since).Seconds()
+	}
+	emit(unreachable, silent)
+	emit(cached, truth(s.Cached))
+	emit(plan, float64(s.Plan))
+	emit(applied, float64(s.Applied))
+	emit(failed, truth(s.Error != ""))
+	emit(degraded, float64(len(s.Degraded)))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

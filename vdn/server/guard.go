@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/vdn"
+	"github.com/fairlead/fairlead/vdn/access"
+	"github.com/fairlead/fairlead/vdn/audit"
+)
+
+// identityKey is that of who asks, in a request's context.
+type identityKey struct{}
+
+// who asks.
+func who(r *http.Request) access.Identity {
+	i, _ := r.Context().Value(identityKey{}).(access.Identity) // guard has put it there
+	return i
+}
+
+// guard asks for a token.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i, known := access.Anyone, true
+		if s.tokens != nil && (r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/")) {
+			i, known = s.identify(r)
+		}
+		if !known {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			err := failure{http.StatusUnauthorized, "request, Authorization: it does not bear a token that is known: send \"Bearer TOKEN\""}
+			s.record(r, 0, err)
+			s.refuse(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, i)))
+	})
+}
+
+// identify finds whose token a request bears.
+func (s *Server) identify(r *http.Request) (access.Identity, bool) {
+	const scheme = "Bearer "
+	token, bears := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
+	if !bears || token == "" {
+		return access.Identity{}, false
+	}
+	return s.tokens.Find(token)
+}
+
+// may says whether who asks may do something.
+func may(r *http.Request, a access.Action) error { return who(r).May(a) }
+
+// mayTouch says whether who asks may change an attachment.
+func mayTouch(r *http.Request) func(vdn.Attachment) error {
+	return func(a vdn.Attachment) error {
+		return may(r, access.Action{Verb: access.Change, Kind: access.Attachment, Network: a.Network, Node: a.Node})
+	}
+}
+
+// record writes down what was changed, or refused to whom. What nodes tell every second
+// is left out, as long as it is taken.
+func (s *Server) record(r *http.Request, status int, err error) {
+	var denied *access.Denied
+	if err != nil {
+		status = statusOf(err)
+	}
+	refused := errors.As(err, &denied) || status == http.StatusUnauthorized || status == http.StatusForbidden
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if s.audit == nil || reads && !refused || isReport(r) && err == nil {
+		return
+	}
+	i := who(r)
+	from, _, splitErr := net.SplitHostPort(r.RemoteAddr)
+	if splitErr != nil {
+		from = "" // a unix socket
+	}
+	record := audit.Record{
+		Time: s.now().UTC().Truncate(time.Millisecond), Controller: s.name, Who: i.Name, Role: string(i.Role), From: from,
+		Method: r.Method, Path: r.URL.Path, Object: objectOf(r, err), Result: "ok", Status: status,
+	}
+	switch {
+	case refused:
+		record.Result = "denied"
+	case err != nil:
+		record.Result = "failed"
+	}
+	if err != nil {
+		record.Error = err.Error()
+	}
+	s.audit.Write(record)
+}
+
+// isReport says whether a request is a node's report.
+func isReport(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/nodes/") && strings.Count(r.URL.Path, "/") == 3
+}
+
+// objectOf names what a request was about, as far as its path or its error says.
+func objectOf(r *http.Request, err error) string {
+	var p *vdn.Problem
+	if errors.As(err, &p) {
+		return p.Object
+	}
+	if o, ok := r.Context().Value(objectKey{}).(*string); ok && *o != "" {
+		return *o
+	}
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	return strings.TrimSpace(strings.TrimSuffix(kind, "s") + " " + name)
+}
+
+// objectKey is that of what a request turned out to be about.
+type objectKey struct{}
+
+// about notes that.
+func about(r *http.Request, object string) {
+	if o, ok := r.Context().Value(objectKey{}).(*string); ok {
+		*o = object
+	}
+}
